@@ -1,0 +1,148 @@
+"""Every setting, frozen, with its unit, its default and the reason for the default.
+
+Read once when the daemon starts from `config.toml` in the home; a key that is not listed here is an error with its name
+and the nearest valid one. Where a value comes from the environment, it is `AILERON_HOME` and nothing else.
+
+Source: docs/reference/configuration.md, checked against `Settings`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
+
+__all__ = ["Home", "Settings", "load_settings"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Home:
+    """Where everything of one user lives: `~/.aileron`, or `AILERON_HOME`. Directories are 0700."""
+
+    path: Path
+
+    @classmethod
+    def from_environment(cls) -> Home:
+        """`$AILERON_HOME`, else `~/.aileron`; always absolute."""
+        configured = os.environ.get("AILERON_HOME")
+        return cls(Path(configured).absolute() if configured else Path.home() / ".aileron")
+
+    @property
+    def actions(self) -> Path:
+        """One `NAME.md` per action."""
+        return self.path / "actions"
+
+    @property
+    def connectors(self) -> Path:
+        """The content-addressed store: `sha256/<hex>/{connector,manifest.toml}`."""
+        return self.path / "store" / "connectors"
+
+    @property
+    def vault(self) -> Path:
+        """Encrypted secrets."""
+        return self.path / "vault.json"
+
+    @property
+    def ledger(self) -> Path:
+        """What happened."""
+        return self.path / "ledger.db"
+
+    @property
+    def config(self) -> Path:
+        """This module's file."""
+        return self.path / "config.toml"
+
+    @property
+    def run(self) -> Path:
+        """Sockets, lock, pid, `daemon.json`."""
+        return self.path / "run"
+
+    @property
+    def logs(self) -> Path:
+        """The daemon's own log."""
+        return self.path / "logs"
+
+    @property
+    def agent_socket(self) -> Path:
+        """HTTP, agent scope."""
+        return self.run / "agent.sock"
+
+    @property
+    def operator_socket(self) -> Path:
+        """HTTP, every route."""
+        return self.run / "operator.sock"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the user may set. Everything else is a constant beside the code that uses it, with its reason."""
+
+    egress_private: frozenset[HostPort] = frozenset()
+    """host:port pairs that may resolve to an address that is not public. Default none: promise 3."""
+    egress_private_plain: frozenset[HostPort] = frozenset()
+    """host:port pairs spoken to without TLS, on loopback only. Default none."""
+    egress_ca_file: Path | None = None
+    """PEM file of one more certificate authority for what leaves. Default none: the system's."""
+
+
+_KEYS: Final = ("egress.private", "egress.private_plain", "egress.ca_file")
+
+
+def load_settings(path: Path) -> Settings:
+    """Read `config.toml`; a missing file means the defaults. AileronError(invalid_request) for anything not understood."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Settings()
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise _refused(path, f"cannot be read: {error}") from error
+    flat = dict(_flatten(document))
+    for key in flat:
+        if key not in _KEYS:
+            near = difflib.get_close_matches(key, _KEYS, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise _refused(path, f"unknown setting {key!r}{hint}")
+    return Settings(
+        egress_private=_host_ports(path, flat, "egress.private"),
+        egress_private_plain=_host_ports(path, flat, "egress.private_plain"),
+        egress_ca_file=_file(path, flat, "egress.ca_file"),
+    )
+
+
+def _flatten(table: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        if isinstance(value, dict):
+            pairs.extend(_flatten(value, f"{prefix}{key}."))
+        else:
+            pairs.append((prefix + key, value))
+    return pairs
+
+
+def _host_ports(path: Path, flat: dict[str, Any], key: str) -> frozenset[HostPort]:
+    values = flat.get(key, [])
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise _refused(path, f'{key} is not a list of "HOST:PORT" strings')
+    try:
+        return frozenset(HostPort.parse(value) for value in values)
+    except ValueError as error:
+        raise _refused(path, f"{key}: {error}") from error
+
+
+def _file(path: Path, flat: dict[str, Any], key: str) -> Path | None:
+    value = flat.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not Path(value).is_absolute():
+        raise _refused(path, f"{key} is not an absolute path")
+    return Path(value)
+
+
+def _refused(path: Path, why: str) -> AileronError:
+    return AileronError(FailureClass.INVALID_REQUEST, f"{path}: {why}")

@@ -1,0 +1,144 @@
+"""The closed list of ways a request can fail, and the one exception that carries them.
+
+Every failure a caller sees has a class from `FailureClass`, with its HTTP status and exit code in one table, a boundary
+(who drew the line), and a message that says what happened and, where it is known, the command that mends it.
+
+Rules
+- A failure is built once, where it arises, and is never wrapped again.
+- A message never holds a secret, a header value or a body.
+- A class that a connector makes up becomes `connector_runtime_error` with `details["connector_class"]`.
+
+Source: docs/reference/failures.md (checked against this table). Not here: process exit codes that are not failures (69,
+75, 130), which belong to the command line.
+
+>>> FailureClass.VAULT_LOCKED.http_status, FailureClass.VAULT_LOCKED.exit_code
+(423, 4)
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Final
+
+import msgspec
+
+__all__ = ["AileronError", "Boundary", "Failure", "FailureClass"]
+
+
+class Boundary(enum.StrEnum):
+    """Who drew the line that was crossed."""
+
+    SANDBOX = "sandbox"
+    CONNECTOR_MANIFEST = "connector_manifest"
+    ACTION = "action"
+    RUNTIME = "runtime"
+    EXTERNAL = "external"
+    USER = "user"
+
+
+class FailureClass(enum.StrEnum):
+    """What went wrong, from a closed list. `http_status` and `exit_code` come from `_STATUS_AND_EXIT`."""
+
+    INVALID_REQUEST = "invalid_request"
+    BAD_INPUT = "bad_input"
+    UNKNOWN_OP = "unknown_op"
+    NOT_FOUND = "not_found"
+    UNAUTHORIZED = "unauthorized"
+    VAULT_LOCKED = "vault_locked"
+    BINDING_REQUIRED = "binding_required"
+    BINDING_FAILED = "binding_failed"
+    APPROVAL_DENIED = "approval_denied"
+    CAPABILITY_DENIED = "capability_denied"
+    CONSENT_REQUIRED = "consent_required"
+    IDEMPOTENCY_CONFLICT = "idempotency_conflict"
+    RESOURCE_LIMIT_EXCEEDED = "resource_limit_exceeded"
+    CONNECTOR_RUNTIME_ERROR = "connector_runtime_error"
+    NETWORK_ERROR = "network_error"
+    EXTERNAL_API_ERROR = "external_api_error"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    HASH_MISMATCH = "hash_mismatch"
+    SIGNATURE_FAILURE = "signature_failure"
+    SANDBOX_UNAVAILABLE = "sandbox_unavailable"
+    ACTION_DISABLED = "action_disabled"
+    ALREADY_DECIDED = "already_decided"
+    CANCELLED = "cancelled"
+    APPROVAL_EXPIRED = "approval_expired"
+    BUSY = "busy"
+    INTERNAL_ERROR = "internal_error"
+
+    @property
+    def http_status(self) -> int:
+        """Status of an HTTP answer whose body is this failure."""
+        return _STATUS_AND_EXIT[self][0]
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of a command that ends with this failure."""
+        return _STATUS_AND_EXIT[self][1]
+
+
+_STATUS_AND_EXIT: Final[dict[FailureClass, tuple[int, int]]] = {
+    FailureClass.INVALID_REQUEST: (400, 2),
+    FailureClass.BAD_INPUT: (422, 2),
+    FailureClass.UNKNOWN_OP: (422, 1),
+    FailureClass.NOT_FOUND: (404, 3),
+    FailureClass.UNAUTHORIZED: (401, 6),
+    FailureClass.VAULT_LOCKED: (423, 4),
+    FailureClass.BINDING_REQUIRED: (409, 4),
+    FailureClass.BINDING_FAILED: (409, 4),
+    FailureClass.APPROVAL_DENIED: (403, 5),
+    FailureClass.CAPABILITY_DENIED: (403, 6),
+    FailureClass.CONSENT_REQUIRED: (403, 6),
+    FailureClass.IDEMPOTENCY_CONFLICT: (409, 2),
+    FailureClass.RESOURCE_LIMIT_EXCEEDED: (422, 1),
+    FailureClass.CONNECTOR_RUNTIME_ERROR: (502, 1),
+    FailureClass.NETWORK_ERROR: (502, 7),
+    FailureClass.EXTERNAL_API_ERROR: (502, 7),
+    FailureClass.OUTCOME_UNKNOWN: (500, 8),
+    FailureClass.HASH_MISMATCH: (409, 9),
+    FailureClass.SIGNATURE_FAILURE: (409, 9),
+    FailureClass.SANDBOX_UNAVAILABLE: (503, 1),
+    FailureClass.ACTION_DISABLED: (409, 6),
+    FailureClass.ALREADY_DECIDED: (409, 6),
+    FailureClass.CANCELLED: (409, 6),
+    FailureClass.APPROVAL_EXPIRED: (410, 6),
+    FailureClass.BUSY: (429, 1),
+    FailureClass.INTERNAL_ERROR: (500, 1),
+}
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """One failure, as it is recorded and as the caller sees it (`class` on the wire)."""
+
+    failure_class: FailureClass = msgspec.field(name="class")
+    message: str
+    boundary: Boundary
+    retriable: bool = False
+    details: dict[str, Any] = {}
+
+
+class AileronError(Exception):
+    """The one exception of the supervisor: it carries a `Failure` and prints its message.
+
+    Who must act follows from the class: the caller (`invalid_request`, `bad_input`), a person (`vault_locked`,
+    `binding_required`, …), the other side (`external_api_error`, …), the machine (`sandbox_unavailable`), or us
+    (`internal_error`, a bug).
+    """
+
+    def __init__(
+        self,
+        failure_class: FailureClass,
+        message: str,
+        *,
+        boundary: Boundary = Boundary.RUNTIME,
+        retriable: bool = False,
+        details: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.failure: Final = Failure(
+            failure_class=failure_class,
+            message=message,
+            boundary=boundary,
+            retriable=retriable,
+            details=details or {},
+        )

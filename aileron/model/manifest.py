@@ -1,0 +1,130 @@
+"""Connector manifests and action files as frozen values, after parsing and validation.
+
+The parsers (registry/manifest.py, actions/manifest.py) are the only makers; a value of these types has passed every check
+that one file alone allows. What needs two files (is the op granted, is the credential bound) is checked when an
+invocation is resolved.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Literal
+
+import msgspec
+
+from aileron.model.names import Fqn, HostPort
+
+__all__ = [
+    "ActionFile",
+    "ApprovalRule",
+    "ConnectorManifest",
+    "CredentialNeed",
+    "HostFunction",
+    "InputSpec",
+    "LimitsSpec",
+    "RequiredConnector",
+    "StepSpec",
+]
+
+CredentialKind = Literal["api_key", "basic", "oauth2"]
+
+
+class HostFunction(enum.StrEnum):
+    """What a connector may ask of the supervisor; each must be named in `[capabilities.runtime] imports`."""
+
+    LOG = "log"
+    PROGRESS = "progress"
+    AUDIT = "audit"
+    HTTP = "http"
+    TCP = "tcp"
+
+
+class CredentialNeed(msgspec.Struct, frozen=True, kw_only=True):
+    """`[capabilities.credential]`: a kind of credential, never a concrete one.
+
+    `header` and `format` are the wire form of an api_key (default `Authorization` and `Bearer {key}`); `query` names a
+    query parameter to carry it instead. `scope` is text for people.
+    """
+
+    kind: CredentialKind
+    scope: str
+    header: str = "Authorization"
+    format: str = "Bearer {key}"
+    query: str | None = None
+
+
+class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """`[limits]`: memory above the interpreter's own base, wall clock, and whether the connector may start processes."""
+
+    memory_mb: int = 64
+    timeout_s: int = 30
+    subprocess: bool = False
+
+
+class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """A connector's `manifest.toml`. `hosts` empty means no network; `credential` None means none."""
+
+    name: Fqn
+    version: str
+    publisher: str | None = None
+    provenance_hash: str | None = None
+    idempotent_by_default: bool = True
+    hosts: tuple[HostPort, ...] = ()
+    credential: CredentialNeed | None = None
+    imports: frozenset[HostFunction] = frozenset()
+    limits: LimitsSpec = LimitsSpec()
+    intents: tuple[str, ...] = ()
+
+
+class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[[inputs]]` of an action."""
+
+    name: str
+    type: Literal["string", "integer", "number", "boolean"]
+    description: str
+    required: bool = True
+    label: str | None = None
+    multiline: bool = False
+
+
+class RequiredConnector(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[[requires.connectors]]`: the pin, and the subset of its operations the action uses."""
+
+    name: Fqn
+    version: str
+    hash: str
+    capabilities: tuple[str, ...]
+
+
+class StepSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[[execute]]`. `inputs` holds literals and `${args.x}` references, not yet resolved."""
+
+    id: str
+    connector: Fqn
+    op: str
+    idempotent: bool = False
+    inputs: dict[str, Any] = {}
+
+
+class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True):
+    """`[approval]`. Times in seconds. Absent `irreversible` means it cannot be undone."""
+
+    required: bool = False
+    expires_in_s: int = 900
+    irreversible: bool = True
+
+
+class ActionFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One action: the frontmatter as values, `body` (the Markdown after it), and `digest` over the file's bytes."""
+
+    name: str
+    version: str
+    source: str | None
+    intent: str
+    connectors: tuple[RequiredConnector, ...]
+    steps: tuple[StepSpec, ...]
+    inputs: tuple[InputSpec, ...]
+    approval: ApprovalRule
+    body: str
+    text: str
+    digest: str

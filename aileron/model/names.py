@@ -1,0 +1,153 @@
+"""The names people and files use, each with its grammar, parsed once.
+
+FQN      `github://owner/repo[/sub/path]`: where a connector or action comes from. Schemes are a closed list in code.
+SemVer   strict SemVer 2.0.0, no leading `v`, no ranges.
+HostPort `host:port`, port mandatory, no wildcards, lower case, one spelling.
+Pin      `sha256:` and 64 hex digits over connector bytes ‖ manifest bytes.
+
+Everything here is pure; ValueError says what was found and what was expected, and the caller adds file and line.
+Source: DESIGN sections 4, 8 and 11 as recorded in docs/reference/names.md; https://semver.org; RFC 1123 section 2.1.
+
+>>> str(HostPort.parse("api.example.com:443"))
+'api.example.com:443'
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Self
+
+import msgspec
+
+__all__ = [
+    "ACTION_NAME",
+    "INPUT_NAME",
+    "OP_NAME",
+    "SCHEMES",
+    "BindingName",
+    "Fqn",
+    "HostPort",
+    "check_pin",
+    "check_semver",
+    "tool_name",
+]
+
+SCHEMES: Final = ("github", "gitlab", "hub")
+ACTION_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+INPUT_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+OP_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+_SEMVER: Final = re.compile(
+    r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
+    r"(?:-(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
+    r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
+)
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,99})")
+_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_PIN: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_BINDING_PART: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+class Fqn(msgspec.Struct, frozen=True, order=True):
+    """A fully qualified name: scheme, and at least owner and repository."""
+
+    scheme: str
+    path: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse `scheme://owner/repo[/sub…]`. ValueError names the offending part."""
+        scheme, separator, rest = text.partition("://")
+        if not separator or scheme not in SCHEMES:
+            known = ", ".join(f"{name}://" for name in SCHEMES)
+            raise ValueError(f"{text!r} has no known scheme; expected one of {known}")
+        segments = tuple(rest.split("/"))
+        if len(segments) < 2:
+            raise ValueError(f"{text!r} names no repository; expected {scheme}://OWNER/REPOSITORY")
+        for segment in segments:
+            if not _SEGMENT.fullmatch(segment) or ".." in segment:
+                raise ValueError(f"{text!r}: path segment {segment!r} is not letters, digits, '.', '_' or '-'")
+        return cls(scheme, segments)
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{'/'.join(self.path)}"
+
+
+class HostPort(msgspec.Struct, frozen=True, order=True):
+    """A destination: an exact host and an exact port."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse `host:port`. ValueError for wildcards, a missing port, upper case, IP spellings that are not canonical."""
+        host, separator, port = text.rpartition(":")
+        if not separator or not host:
+            raise ValueError(f"{text!r} has no port; expected HOST:PORT")
+        if not port.isascii() or not port.isdigit() or port != str(int(port)) or not 1 <= int(port) <= 65535:
+            raise ValueError(f"{text!r}: port {port!r} is not a number from 1 to 65535")
+        if "*" in host:
+            raise ValueError(f"{text!r}: wildcards are not allowed; name each host")
+        return cls(check_host(host), int(port))
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def check_host(host: str) -> str:
+    """A canonical host name or dotted IPv4 address, returned as given. ValueError otherwise.
+
+    A name is lower-case RFC 1123 labels, at most 253 characters, no trailing dot; international names come as their
+    `xn--` form. A name whose last label is a number could be read as an IPv4 address by some resolvers (WHATWG URL,
+    "ends in a number"), so only the canonical dotted quad of four decimal octets passes. IPv6 literals are not hosts here.
+    """
+    labels = host.split(".")
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        raise ValueError(f"{host!r} is not a lower-case host name")
+    last = labels[-1]
+    if last.isdigit() or re.fullmatch(r"0x[0-9a-f]*", last):
+        octets_are_canonical = all(
+            label.isdigit() and label == str(int(label)) and int(label) <= 255 for label in labels
+        )
+        if len(labels) != 4 or not octets_are_canonical:
+            raise ValueError(f"{host!r} looks like an IP address but is not four decimal octets")
+    return host
+
+
+class BindingName(msgspec.Struct, frozen=True, order=True):
+    """Which credential of which service for which identity: `kind/service/identity`."""
+
+    kind: str
+    service: str
+    identity: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse `KIND/SERVICE/IDENTITY`. ValueError otherwise."""
+        parts = text.split("/")
+        if len(parts) != 3 or not all(_BINDING_PART.fullmatch(part) for part in parts):
+            raise ValueError(f"{text!r} is not KIND/SERVICE/IDENTITY in lower case, e.g. basic/caldav/home")
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.service}/{self.identity}"
+
+
+def check_semver(text: str) -> str:
+    """A strict SemVer 2.0.0 version, returned as given. ValueError otherwise."""
+    if not _SEMVER.fullmatch(text):
+        raise ValueError(f"{text!r} is not a SemVer version (MAJOR.MINOR.PATCH, no leading v, no range)")
+    return text
+
+
+def check_pin(text: str) -> str:
+    """`sha256:` and 64 lower-case hex digits, returned as given. ValueError otherwise."""
+    if not _PIN.fullmatch(text):
+        raise ValueError(f"{text!r} is not sha256: and 64 lower-case hex digits")
+    return text
+
+
+def tool_name(action: str) -> str:
+    """The snake_case tool name of an action; two actions with one tool name are refused when the second is added."""
+    return re.sub(r"[.-]", "_", action)

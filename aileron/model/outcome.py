@@ -1,0 +1,57 @@
+"""What comes back from a run, and the status words, the same on every surface."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import msgspec
+
+from aileron.model.failure import Failure
+
+__all__ = ["Failed", "Outcome", "Pending", "RunStatus", "Succeeded"]
+
+
+class RunStatus(enum.StrEnum):
+    """Where a run is. Legal transitions: runs/states.py."""
+
+    PENDING_APPROVAL = "pending_approval"
+    APPROVED = "approved"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DENIED = "denied"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_final(self) -> bool:
+        """No transition leads away from here."""
+        return self not in {RunStatus.PENDING_APPROVAL, RunStatus.APPROVED, RunStatus.RUNNING}
+
+
+class Succeeded(msgspec.Struct, frozen=True, kw_only=True, tag="succeeded"):
+    """The action did what it says; `result` is the output of its last step, JSON values."""
+
+    run_id: str
+    result: Any
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """The action stopped at the first failure, which is this one."""
+
+    run_id: str
+    failure: Failure
+
+
+Outcome = Succeeded | Failed
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """A person decides first. The frozen plan is in the ledger under `approval_id`; nothing has run."""
+
+    run_id: str
+    approval_id: str
+    expires_at: float
+    """Seconds since the epoch, UTC."""

@@ -1,0 +1,128 @@
+"""An invocation, resolved: exactly what would be done, frozen, with a digest; and the same, approved.
+
+A `Plan` is made by `actions/resolve.py` and holds everything a run needs: after it nothing is looked up again, so what a
+person is shown, what is written down and what runs are the same value. `ApprovedPlan` has no public constructor: only
+approvals/gate.py makes one, and the executor takes nothing else. Going round the gate is a TypeError.
+
+Source: docs/explanation/architecture.md; the pattern is trio's NoPublicConstructor.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Self, final
+
+import msgspec
+
+from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.manifest import ApprovalRule, CredentialNeed, HostFunction, LimitsSpec
+from aileron.model.names import BindingName, HostPort
+
+__all__ = ["ApprovedPlan", "Budget", "ConnectorPin", "CredentialUse", "Grant", "Plan", "Step"]
+
+
+class ConnectorPin(msgspec.Struct, frozen=True):
+    """Name, exact version and `sha256:…` over the connector's bytes followed by its manifest."""
+
+    name: str
+    version: str
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
+class CredentialUse(msgspec.Struct, frozen=True, kw_only=True):
+    """Which credential a step may use, and how it goes on the wire. Holds no secret."""
+
+    binding: BindingName
+    need: CredentialNeed
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """What one step may send and receive in all."""
+
+    requests: int = 256
+    """Requests; an honest operation makes a handful, a paging one some dozens."""
+    bytes_up: int = 64 << 20
+    """Bytes of request bodies."""
+    bytes_down: int = 256 << 20
+    """Bytes of response bodies, after decoding."""
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """What one step may reach: manifest ∩ action ∩ binding ∩ the user's private exceptions.
+
+    `hosts` are all destinations; `plain` those of them that the user's `egress.private_plain` names, which are spoken to
+    without TLS and only on loopback; `private` those that `egress.private` (or `private_plain`) names, which may resolve to
+    an address that is not public.
+    """
+
+    hosts: tuple[HostPort, ...] = ()
+    plain: frozenset[HostPort] = frozenset()
+    private: frozenset[HostPort] = frozenset()
+    credential: CredentialUse | None = None
+    imports: frozenset[HostFunction] = frozenset()
+    budget: Budget = Budget()
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One connector operation with its arguments final."""
+
+    id: str
+    connector: ConnectorPin
+    op: str
+    args: dict[str, Any]
+    idempotent: bool
+    grant: Grant
+    limits: LimitsSpec
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Exactly what would be done. `digest` covers all of it; who asked is not part of it."""
+
+    action: str
+    action_version: str
+    action_digest: str
+    action_text: str
+    args: dict[str, Any]
+    steps: tuple[Step, ...]
+    approval: ApprovalRule
+
+    @property
+    def digest(self) -> str:
+        """`sha256:…` over the canonical JSON of this plan."""
+        return sha256_digest(canonical_json(self.to_json()))
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as JSON values, sets sorted: what is frozen in the ledger and what the digest is made of."""
+        built = msgspec.to_builtins(self, order="sorted")
+        if not isinstance(built, dict):
+            raise TypeError("a plan is a JSON object")
+        return built
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """The inverse of `to_json`. msgspec.ValidationError if the value is not a plan."""
+        return msgspec.convert(value, cls)
+
+
+class _OnlyTheGate(type):
+    def __call__(cls, *_args: object, **_kwargs: object) -> NoReturn:
+        raise TypeError(f"{cls.__name__} has no public constructor: only the approval gate makes one")
+
+    def _create(cls, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args, **kwargs)
+
+
+@final
+class ApprovedPlan(metaclass=_OnlyTheGate):
+    """A plan that may be carried out, bound to the digest that was admitted or decided."""
+
+    __slots__ = ("approval_id", "digest", "plan")
+
+    def __init__(self, plan: Plan, digest: str, approval_id: str | None) -> None:
+        if plan.digest != digest:
+            raise ValueError("the plan is not the one that was approved")
+        self.plan = plan
+        self.digest = digest
+        self.approval_id = approval_id

@@ -1,0 +1,70 @@
+"""The daemon's HTTP API as types, shared by the daemon and its clients. JSON by msgspec; unknown keys are refused.
+
+Source: docs/reference/http-api.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from aileron.model.failure import Boundary, FailureClass
+from aileron.model.outcome import RunStatus
+
+__all__ = ["ErrorAnswer", "ErrorBody", "PendingAnswer", "RunAnswer", "RunRequest", "RunningAnswer"]
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of `POST /v1/actions/{name}/run`."""
+
+    args: dict[str, Any] = {}
+    dry_run: bool = False
+    binding: str | None = None
+
+
+class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """200: the run completed."""
+
+    audit_id: str
+    result: Any
+
+
+class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """202: a person decides first."""
+
+    status: RunStatus = RunStatus.PENDING_APPROVAL
+    approval_id: str
+    audit_id: str
+    review_url: str
+    message: str
+    expires_at: str
+    poll_after_ms: int = 2000
+
+
+class RunningAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """202: still running when `wait` was over; the run goes on."""
+
+    status: RunStatus = RunStatus.RUNNING
+    run_id: str
+    poll_after_ms: int = 1000
+
+
+class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
+    """One failure as JSON. `connector`, `requested`, `granted` only for a denied capability."""
+
+    failure_class: FailureClass = msgspec.field(name="class")
+    message: str
+    retriable: bool
+    boundary: Boundary
+    audit_id: str | None
+    details: dict[str, Any]
+    connector: str | msgspec.UnsetType = msgspec.UNSET
+    requested: str | msgspec.UnsetType = msgspec.UNSET
+    granted: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of every answer that is not a success."""
+
+    error: ErrorBody
