@@ -1,0 +1,428 @@
+"""TOML documents with a closed schema: connector manifests and the frontmatter of actions.
+
+One reader for both, so that they refuse alike: an unknown key, a missing one, a wrong type, a value that
+cannot be seen. The schema is data (`Field`), which the reference pages are checked against. Pure; the text
+comes from strangers and is bounded (bytes, nesting) before it is parsed.
+
+Rules
+- Nothing is ignored: what the schema does not name is an error that names the nearest key it does.
+- Every error names file and line, what was found and what was expected. Lines are looked for only when
+  something is wrong: tomllib keeps none, and the good case pays nothing.
+- Strings hold no hidden character (text.py), and outside free values no line end.
+
+Source: TOML 1.0; docs/reference/action-file.md and connector-manifest.md. Not here: what the values mean
+(actions/manifest.py, registry/manifest.py).
+
+>>> schema = {"name": Field(Kind.STRING, required=True)}
+>>> read_document('nmae = "x"', schema, file="a.toml", boundary=Boundary.ACTION)
+Traceback (most recent call last):
+    ...
+aileron.model.failure.AileronError: a.toml:1: unknown key 'nmae'; did you mean 'name'?
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.text import hidden_at, spelled
+
+__all__ = ["MAX_DOCUMENT_BYTES", "MAX_INTEGER", "Field", "Kind", "Row", "Table", "read_document", "rows"]
+
+MAX_DOCUMENT_BYTES: Final = 256 << 10
+"""256 KiB: the largest published action or manifest known is under 8 KiB; this parses in about 0.1 s."""
+MAX_INTEGER: Final = 2**53
+"""Integers beyond have no canonical JSON form (RFC 8785), and no JavaScript client can say them."""
+_MAX_NESTING: Final = 16
+"""Brackets within brackets, parts of a dotted key. The schemas need 4; tomllib is quadratic in key parts."""
+
+_T = TypeVar("_T")
+_Path = tuple[str | int, ...]
+
+
+class Kind(enum.Enum):
+    """The type of a key, in the words of the reference pages."""
+
+    STRING = "string"
+    INTEGER = "integer"
+    BOOLEAN = "boolean"
+    STRINGS = "array of strings"
+    FREE = "table of values"
+    TABLE = "table"
+    TABLES = "array of tables"
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One key of a table: its type, whether it must be there, and for tables the keys inside."""
+
+    kind: Kind
+    required: bool = False
+    fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)
+
+
+Schema = Mapping[str, Field]
+
+
+class Row(NamedTuple):
+    """One line of a schema as a reference page shows it. `table` is a TOML header, empty at the top."""
+
+    table: str
+    key: str
+    type: str
+    required: bool
+
+
+def rows(schema: Schema, table: str = "", name: str = "") -> Iterator[Row]:
+    """Every key of a schema, in order, tables after their own keys."""
+    inner = [(key, field) for key, field in schema.items() if field.fields]
+    for key, field in schema.items():
+        if not field.fields:
+            yield Row(table, key, field.kind.value, field.required)
+    for key, field in inner:
+        path = f"{name}.{key}" if name else key
+        header = f"[[{path}]]" if field.kind is Kind.TABLES else f"[{path}]"
+        yield from rows(field.fields, header, path)
+
+
+def read_document(text: str, schema: Schema, *, file: str, boundary: Boundary, first_line: int = 1) -> Table:
+    """Parse `text` and check its shape against `schema`; else AileronError(invalid_request) with file and
+    line.
+
+    `first_line` is the line of the file on which `text` begins.
+    """
+    source = _Source(text, file, boundary, first_line)
+    source.check_bounds()
+    try:
+        values = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError: also the digit limit of int()
+        raise source.refuse_syntax(error) from None
+    table = Table(source, (), values, schema)
+    table.check_shape()
+    return table
+
+
+class Table:
+    """One table whose shape has been checked. Accessors trust it; `refuse` makes the error for a value's
+    meaning.
+    """
+
+    def __init__(self, source: _Source, path: _Path, values: dict[str, Any], schema: Schema) -> None:
+        self._source: Final = source
+        self._path: Final = path
+        self._values: Final = values
+        self._schema: Final = schema
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def refuse(self, key: str | None, problem: str) -> AileronError:
+        """The error that names this table's key (None: the table itself), its file and its line."""
+        return self._source.refuse(self._path if key is None else (*self._path, key), problem)
+
+    def parsed(self, key: str, parse: Callable[[str], _T]) -> _T:
+        """A required string, given to `parse`, whose ValueError becomes an error with file and line."""
+        return self.attempt(key, parse, self.string(key))
+
+    def attempt(self, key: str, parse: Callable[[str], _T], text: str) -> _T:
+        """`parse(text)`, with its ValueError told as a problem of `key`."""
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise self.refuse(key, f"{key}: {error}") from None
+
+    def string(self, key: str) -> str:
+        """A required string."""
+        value = self._values[key]
+        assert isinstance(value, str)
+        return value
+
+    def maybe_string(self, key: str) -> str | None:
+        """An optional string."""
+        return self.string(key) if key in self._values else None
+
+    def strings(self, key: str) -> tuple[str, ...]:
+        """An array of strings, empty when absent."""
+        return tuple(self._values.get(key, ()))
+
+    def boolean(self, key: str, default: bool) -> bool:
+        """An optional boolean."""
+        value = self._values.get(key, default)
+        assert isinstance(value, bool)
+        return value
+
+    def integer(self, key: str, default: int) -> int:
+        """An optional integer."""
+        value = self._values.get(key, default)
+        assert isinstance(value, int)
+        return value
+
+    def free(self, key: str) -> dict[str, Any]:
+        """A table of any values JSON can say, empty when absent."""
+        value = self._values.get(key, {})
+        assert isinstance(value, dict)
+        return value
+
+    def table(self, key: str) -> Table:
+        """A table; an absent optional one reads as empty."""
+        return Table(self._source, (*self._path, key), self._values.get(key, {}), self._schema[key].fields)
+
+    def tables(self, key: str) -> tuple[Table, ...]:
+        """An array of tables, empty when absent."""
+        fields = self._schema[key].fields
+        return tuple(
+            Table(self._source, (*self._path, key, index), value, fields)
+            for index, value in enumerate(self._values.get(key, ()))
+        )
+
+    def check_shape(self) -> None:
+        """Raise for the first key that is unknown, missing, of the wrong type or not to be seen."""
+        for key in self._values:
+            if key not in self._schema:
+                raise self.refuse(key, f"unknown key {key!r}{self._place()}{self._nearest(key)}")
+        for key, field in self._schema.items():
+            if key in self._values:
+                self._check_value(key, field, self._values[key])
+            elif field.required:
+                raise self.refuse(None, f"missing key {key!r} ({field.kind.value}){self._place()}")
+
+    def _check_value(self, key: str, field: Field, value: object) -> None:
+        if not _IS_OF_KIND[field.kind](value):
+            raise self.refuse(
+                key, f"{key!r} is {_kind_of(value)}; expected {_with_article(field.kind.value)}"
+            )
+        if field.kind is Kind.TABLE:
+            self.table(key).check_shape()
+        elif field.kind is Kind.TABLES:
+            for table in self.tables(key):
+                table.check_shape()
+        elif field.kind is Kind.FREE:
+            self._check_free(key, value)
+        else:
+            for text in value if isinstance(value, list) else [value]:
+                self._check_visible(key, text, prose=False)
+
+    def _check_free(self, key: str, value: object) -> None:
+        # Recursion is bounded: `check_bounds` counted the brackets and the dots.
+        if isinstance(value, dict):
+            for inner, member in value.items():
+                self._check_visible(key, inner, prose=False)
+                self._check_free(key, member)
+        elif isinstance(value, list):
+            for member in value:
+                self._check_free(key, member)
+        elif isinstance(value, str):
+            self._check_visible(key, value, prose=True)
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise self.refuse(key, f"{key!r} holds {value}, which JSON cannot say")
+        elif isinstance(value, int) and abs(value) > MAX_INTEGER:
+            raise self.refuse(key, f"{key!r} holds an integer beyond 2**53, which JSON cannot say exactly")
+        elif not isinstance(value, bool | int | float):
+            raise self.refuse(
+                key, f"{key!r} holds {_kind_of(value)}, which JSON cannot say; write it as a string"
+            )
+
+    def _check_visible(self, key: str, text: object, *, prose: bool) -> None:
+        if isinstance(text, str) and (found := hidden_at(text, prose=prose)) is not None:
+            raise self.refuse(key, f"{key!r} holds a hidden character: {spelled(text[found])}; remove it")
+
+    def _place(self) -> str:
+        names = [part for part in self._path if isinstance(part, str)]
+        if not names:
+            return ""
+        header = ".".join(names)
+        return f" in [[{header}]]" if isinstance(self._path[-1], int) else f" in [{header}]"
+
+    def _nearest(self, key: str) -> str:
+        near = difflib.get_close_matches(key, self._schema, n=1)
+        return f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(self._schema)}"
+
+
+class _Source:
+    """The text with its name, for bounds before parsing and lines after an error."""
+
+    def __init__(self, text: str, file: str, boundary: Boundary, first_line: int) -> None:
+        self._text: Final = text
+        self._file: Final = file
+        self._boundary: Final = boundary
+        self._first_line: Final = first_line
+
+    def check_bounds(self) -> None:
+        """Raise when the text is too large, too deep or holds hidden characters. Linear in its length."""
+        try:
+            size = len(self._text.encode())
+        except UnicodeEncodeError:
+            raise self._error(None, "not valid Unicode: save it as UTF-8") from None
+        if size > MAX_DOCUMENT_BYTES:
+            raise self._error(None, f"{size} bytes; at most {MAX_DOCUMENT_BYTES}")
+        found = hidden_at(self._text, prose=True)
+        if found is not None:
+            line = self._line_at(found)
+            raise self._error(line, f"a hidden character: {spelled(self._text[found])}; remove it")
+        self._check_nesting()
+
+    def _check_nesting(self) -> None:
+        depth = dots = 0
+        for token in _tokens(self._text):
+            if token.text in "[{":
+                depth, dots = depth + 1, 0
+            elif token.text in "]}":
+                depth, dots = max(0, depth - 1), 0
+            elif token.text == ".":
+                dots += 1
+            elif token.text in "=,\n":
+                dots = 0
+            if max(depth, dots) > _MAX_NESTING:
+                raise self._error(self._line_at(token.start), f"nested deeper than {_MAX_NESTING} levels")
+
+    def refuse_syntax(self, error: ValueError | RecursionError) -> AileronError:
+        """The parser's words: it ends them with `(at line 3, column 7)` or `(at end of document)`."""
+        said = str(error)
+        at_line = re.search(r" \(at line (\d+), column \d+\)$", said)
+        line = self._first_line + int(at_line[1]) - 1 if at_line else self._line_at(len(self._text))
+        return self._error(line, f"not TOML: {said[: at_line.start()] if at_line else said}")
+
+    def refuse(self, path: _Path, problem: str) -> AileronError:
+        """The error for the value at `path`, with the line of the nearest key that can be found."""
+        lines = _key_lines(self._text)
+        while path and path not in lines:
+            path = path[:-1]
+        return self._error(self._first_line + lines.get(path, 1) - 1, problem)
+
+    def _line_at(self, index: int) -> int:
+        return self._first_line + self._text.count("\n", 0, index)
+
+    def _error(self, line: int | None, problem: str) -> AileronError:
+        where = self._file if line is None else f"{self._file}:{line}"
+        details: dict[str, Any] = {"file": self._file} if line is None else {"file": self._file, "line": line}
+        return AileronError(
+            FailureClass.INVALID_REQUEST, f"{where}: {problem}", boundary=self._boundary, details=details
+        )
+
+
+class _Token(NamedTuple):
+    text: str
+    start: int
+
+
+# The lexical half of TOML 1.0, enough to know strings and comments from structure. On text that is valid up
+# to some point it agrees with tomllib up to that point, which is all the bounds need. Possessive, so never
+# quadratic.
+_TOKEN: Final = re.compile(
+    r'''"""(?:[^"\\]|\\[\s\S]|"(?!""))*+"{3,5}'''
+    r"""|'{3}(?:[^']|'(?!''))*+'{3,5}"""
+    r'''|"(?:[^"\\\n]|\\.)*+"'''
+    r"""|'[^'\n]*+'"""
+    r"""|\#[^\n]*+"""
+    r"""|[\[\]{}.=,\n]"""
+    r"""|[^\s"'#\[\]{}.=,]++"""
+    r"""|["']"""
+)
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    return (_Token(match[0], match.start()) for match in _TOKEN.finditer(text))
+
+
+def _key_lines(text: str) -> dict[_Path, int]:
+    """The line, from 1, of each header and key of a valid document; not of keys in inline tables."""
+    lines: dict[_Path, int] = {}
+    lengths: dict[_Path, int] = {}
+    header: _Path = ()
+    line = 1
+    for statement in _statements(text):
+        kind, parts = _left_side(statement)
+        if kind == "key":
+            for end in range(1, len(parts) + 1):
+                lines.setdefault((*header, *parts[:end]), line)
+        elif kind:
+            header = _resolved(parts, lengths, is_array=kind == "array")
+            lines.setdefault(header, line)
+        line += sum(token.text.count("\n") for token in statement)
+    return lines
+
+
+def _statements(text: str) -> Iterator[list[_Token]]:
+    """Lines of the grammar: tokens up to a line end outside brackets, which is the last of them."""
+    statement: list[_Token] = []
+    depth = 0
+    for token in _tokens(text):
+        statement.append(token)
+        if token.text in "[{":
+            depth += 1
+        elif token.text in "]}":
+            depth -= 1
+        elif token.text == "\n" and depth <= 0:
+            yield statement
+            statement, depth = [], 0
+    yield statement
+
+
+def _left_side(statement: list[_Token]) -> tuple[str, tuple[str, ...]]:
+    """(`array`, `table`, `key` or nothing, the dotted name) of one statement."""
+    words = [token.text for token in statement if not token.text.startswith("#")]
+    if words[:2] == ["[", "["]:
+        return "array", _names(words[2:], "]")
+    if words[:1] == ["["]:
+        return "table", _names(words[1:], "]")
+    return ("key", _names(words, "=")) if "=" in words else ("", ())
+
+
+def _names(words: list[str], end: str) -> tuple[str, ...]:
+    names: list[str] = []
+    for word in words[: words.index(end)]:
+        if word != ".":
+            names.append(tomllib.loads(f"key = {word}")["key"] if word[0] in "\"'" else word)
+    return tuple(names)
+
+
+def _resolved(parts: tuple[str, ...], lengths: dict[_Path, int], *, is_array: bool) -> _Path:
+    """A header's name with the index of the element it lands in: execute.inputs is execute, 2, inputs."""
+    path: _Path = ()
+    for number, part in enumerate(parts, start=1):
+        path = (*path, part)
+        if is_array and number == len(parts):
+            lengths[path] = lengths.get(path, 0) + 1
+        if path in lengths:
+            path = (*path, lengths[path] - 1)
+    return path
+
+
+_IS_OF_KIND: Final[dict[Kind, Callable[[object], bool]]] = {
+    Kind.STRING: lambda value: isinstance(value, str),
+    Kind.INTEGER: lambda value: isinstance(value, int) and not isinstance(value, bool),
+    Kind.BOOLEAN: lambda value: isinstance(value, bool),
+    Kind.STRINGS: lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
+    Kind.FREE: lambda value: isinstance(value, dict),
+    Kind.TABLE: lambda value: isinstance(value, dict),
+    Kind.TABLES: lambda value: isinstance(value, list) and all(isinstance(item, dict) for item in value),
+}
+
+
+def _kind_of(value: object) -> str:
+    match value:
+        case bool():
+            return "a boolean"
+        case str():
+            return "a string"
+        case int():
+            return "an integer"
+        case float():
+            return "a float"
+        case dict():
+            return "a table"
+        case list():
+            return "an array"
+        case _:
+            return f"a {type(value).__name__}"  # date, time, datetime
+
+
+def _with_article(words: str) -> str:
+    return f"an {words}" if words[0] in "aeiou" else f"a {words}"

@@ -1,0 +1,63 @@
+r"""Characters a reader cannot see, found.
+
+Names, descriptions and prose come from strangers and are read by people and by language models. A character
+that shows nothing (control, zero width), that changes the order of others (bidirectional overrides) or that
+can carry a message in secret (tag characters, variation selectors) makes two readers see two texts, so files
+that hold one are refused.
+
+Pure. Knows no file formats. Showing such characters to a person is the surfaces' own work.
+
+Source: Unicode Standard Annex 44 (general categories), DerivedCoreProperties.txt
+(Default_Ignorable_Code_Point), Unicode Technical Report 36.
+
+>>> hidden_at("plain text"), hidden_at("ab\u202ecd")
+(None, 2)
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+__all__ = ["hidden_at", "spelled"]
+
+_HIDDEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
+# Invisible although their category is a letter, a mark or a symbol: fillers, joiners, blanks, selectors.
+# U+FE0E and U+FE0F (text and emoji style) are absent: ordinary emoji need them.
+_HIDDEN_RANGES: Final = (
+    (0x034F, 0x034F),
+    (0x115F, 0x1160),
+    (0x17B4, 0x17B5),
+    (0x180B, 0x180F),
+    (0x2800, 0x2800),
+    (0x3164, 0x3164),
+    (0xFE00, 0xFE0D),
+    (0xFFA0, 0xFFA0),
+    (0xE0000, 0xE0FFF),
+)
+_PROSE: Final = frozenset("\n\r\t\u00ad\u200c\u200d\u200e\u200f")
+"""Allowed in running text: line ends, tabs, soft hyphen, and what Persian, Hebrew and emoji need."""
+_PLAIN_ASCII: Final = re.compile(r"[\x20-\x7e]*")
+_PLAIN_ASCII_PROSE: Final = re.compile(r"[\n\r\t\x20-\x7e]*")
+
+
+def hidden_at(text: str, *, prose: bool = False) -> int | None:
+    """Index of the first character that cannot be seen, or None; `prose` lets line ends and joiners pass."""
+    plain = (_PLAIN_ASCII_PROSE if prose else _PLAIN_ASCII).match(text)
+    start = plain.end() if plain else 0
+    for index in range(start, len(text)):
+        if _is_hidden(text[index]) and not (prose and text[index] in _PROSE):
+            return index
+    return None
+
+
+def spelled(character: str) -> str:
+    """How a message names a character it must not print: `U+202E RIGHT-TO-LEFT OVERRIDE`."""
+    return f"U+{ord(character):04X} {unicodedata.name(character, 'control character')}"
+
+
+def _is_hidden(character: str) -> bool:
+    if unicodedata.category(character) in _HIDDEN_CATEGORIES:
+        return True
+    return any(first <= ord(character) <= last for first, last in _HIDDEN_RANGES)

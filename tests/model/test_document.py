@@ -1,0 +1,249 @@
+"""The strict TOML reader that action files and connector manifests share."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.model.document import MAX_DOCUMENT_BYTES, Field, Kind, Table, read_document, rows
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.text import hidden_at
+
+SCHEMA = {
+    "name": Field(Kind.STRING, required=True),
+    "count": Field(Kind.INTEGER),
+    "tags": Field(Kind.STRINGS),
+    "part": Field(
+        Kind.TABLES,
+        fields={
+            "id": Field(Kind.STRING, required=True),
+            "quick": Field(Kind.BOOLEAN),
+            "values": Field(Kind.FREE),
+        },
+    ),
+    "deep": Field(Kind.TABLE, fields={"inner": Field(Kind.TABLE, fields={"x": Field(Kind.STRING)})}),
+}
+
+
+def read(text: str, first_line: int = 1) -> Table:
+    """The document, read with the schema of this page."""
+    return read_document(text, SCHEMA, file="f.toml", boundary=Boundary.ACTION, first_line=first_line)
+
+
+def refusal(text: str, first_line: int = 1) -> str:
+    """The message with which the document is refused."""
+    with pytest.raises(AileronError) as caught:
+        read(text, first_line)
+    assert caught.value.failure.failure_class == FailureClass.INVALID_REQUEST
+    assert caught.value.failure.boundary == Boundary.ACTION
+    return caught.value.failure.message
+
+
+def test_a_document_of_the_right_shape_is_read():
+    """Every accessor gives back the value the document holds, or the default."""
+    table = read(
+        'name = "n"\ncount = 3\ntags = ["a", "b"]\n'
+        '[[part]]\nid = "p"\nquick = true\n[part.values]\nx = [1, {y = 1.5}]\n[deep.inner]\nx = "z"\n'
+    )
+
+    (part,) = table.tables("part")
+    assert (table.string("name"), table.integer("count", 0), table.strings("tags")) == ("n", 3, ("a", "b"))
+    assert (part.string("id"), part.boolean("quick", False)) == ("p", True)
+    assert part.free("values") == {"x": [1, {"y": 1.5}]}
+    assert table.table("deep").table("inner").maybe_string("x") == "z"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('name = "n"\n\nnmae = "x"', "f.toml:3: unknown key 'nmae'; did you mean 'name'?"),
+        (
+            'name = "n"\nzzzzzz = 1',
+            "f.toml:2: unknown key 'zzzzzz'; expected one of name, count, tags, part, deep",
+        ),
+        ("count = 1", "f.toml:1: missing key 'name' (string)"),
+        (
+            'name = "n"\n[[part]]\nid = "a"\n\n[[part]]\nquick = true',
+            "f.toml:5: missing key 'id' (string) in [[part]]",
+        ),
+        (
+            'name = "n"\n[[part]]\nid = "a"\n[[part]]\nid = "b"\nqick = true',
+            "f.toml:6: unknown key 'qick' in [[part]]; did you mean 'quick'?",
+        ),
+        ("name = 5", "f.toml:1: 'name' is an integer; expected a string"),
+        ('name = "n"\ncount = true', "f.toml:2: 'count' is a boolean; expected an integer"),
+        ('name = "n"\ncount = "3"', "f.toml:2: 'count' is a string; expected an integer"),
+        ('name = "n"\ntags = ["a", 1]', "f.toml:2: 'tags' is an array; expected an array of strings"),
+        ('name = "n"\npart = {id = "x"}', "f.toml:2: 'part' is a table; expected an array of tables"),
+        ('name = "n"\nname = "m"', "f.toml:2: not TOML: Cannot overwrite a value"),
+        ('name = "n', "f.toml:1: not TOML: "),
+        (
+            'name = "a\\u202eb"',
+            "f.toml:1: 'name' holds a hidden character: U+202E RIGHT-TO-LEFT OVERRIDE; remove it",
+        ),
+        ('# a\u200b comment\nname = "n"', "f.toml:1: a hidden character: U+200B ZERO WIDTH SPACE; remove it"),
+        ('name = "a\\nb"', "f.toml:1: 'name' holds a hidden character: U+000A"),
+        (
+            'name = "n"\n[[part]]\nid="p"\n[part.values]\nwhen = 2020-01-01',
+            "holds a date, which JSON cannot say",
+        ),
+        ('name = "n"\n[[part]]\nid="p"\n[part.values]\nx = nan', "holds nan, which JSON cannot say"),
+        (
+            'name = "n"\n[[part]]\nid="p"\nvalues.x = [9007199254740993]',
+            "f.toml:4: 'values' holds an integer beyond",
+        ),
+        (
+            'name = "n"\n[[part]]\nid="p"\nvalues.x = "\\u200b"',
+            "f.toml:4: 'values' holds a hidden character: U+200B",
+        ),
+        ('name = "n"\n"na\\u006de" = 1', "f.toml:2: not TOML"),
+        ("name = " + "1" * 5000, "f.toml:1: not TOML"),
+    ],
+)
+def test_what_is_wrong_is_told_with_file_line_and_cure(text: str, message: str):
+    """Each mistake is named with its place, what was found, and what was expected."""
+    assert message in refusal(text)
+
+
+def test_the_line_counts_from_where_the_document_begins():
+    """A document that starts further down a file reports lines of that file."""
+    assert refusal('name = "n"\nnmae = 1', first_line=2).startswith("f.toml:3: ")
+    assert refusal('name = "n"\n= 1', first_line=2).startswith("f.toml:3: ")
+
+
+def test_the_line_is_right_after_strings_and_comments_that_look_like_keys():
+    """Brackets, quotes and equal signs inside strings do not shift the line."""
+    text = (
+        'name = """\n[part]\nid = 1\n""\n"""\n'  # refused for its line end, but only after the unknown key
+        'tags = [ # ] = [\n \'a="\', \n "b]",\n]\n'
+        '[deep."inner"]\nx = "y"\nbad = 1\n'
+    )
+
+    assert refusal(text.replace('"""\n[part]\nid = 1\n""\n"""', '"n"')).startswith(
+        "f.toml:8: unknown key 'bad'"
+    )
+    assert "f.toml:1: 'name' holds a hidden character" in refusal(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'name = "' + "x" * MAX_DOCUMENT_BYTES + '"',
+        "name = " + "[" * 100_000,
+        "name = " + "{a=" * 50_000,
+        ".".join(["a"] * 100_000) + " = 1",
+        "[" + ".".join(["a"] * 100_000) + "]",
+        "a = 1\n" + "".join(f"k{n} = 1\n" for n in range(20_000)),
+        'name = "' + "\\" * 200_000,
+        "name = '''" + "''x" * 60_000,
+        'x = """' + '""x' * 60_000,
+    ],
+    ids=["large", "arrays", "inline", "dotted", "header", "keys", "escapes", "quotes", "double-quotes"],
+)
+def test_a_bomb_is_refused_quickly(text: str):
+    """Documents made to exhaust the parser are refused within a second or two of processor time."""
+    started = time.process_time()
+    refusal(text)
+    assert (
+        time.process_time() - started < 5
+    )  # seen: 0.3 s at most; quadratic handling of the dotted key takes minutes
+
+
+def test_the_bounds_let_ordinary_nesting_pass():
+    """Sixteen levels are fine, seventeen are not."""
+    base = 'name = "n"\n[[part]]\nid = "p"\nvalues.x = '
+
+    assert read(base + "[" * 16 + "]" * 16)
+    assert "nested deeper than 16 levels" in refusal(base + "[" * 17 + "]" * 17)
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_read_or_refused(text: str):
+    """No input escapes as another exception."""
+    with contextlib.suppress(AileronError):
+        read(text)
+
+
+_keys = st.text("abc-\"' .=[]#", min_size=1, max_size=4)
+
+
+def _spelled(key: str) -> str:
+    return '"' + key.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+@given(before=st.lists(_keys, max_size=5, unique=True), blank=st.integers(0, 3))
+def test_the_line_of_an_unknown_key_is_where_it_stands(before: list[str], blank: int):
+    """Whatever quoted keys and multi-line values come before it, the reported line is the key's own."""
+    values = "".join(f"{_spelled(key)} = ['''\n=[\"\n''', 2] # ]\n" for key in before)
+    text = f'name = "n"\n[[part]]\nid = "p"\n[part.values]\n{values}' + "\n" * blank + "[deep]\nbad = 1\n"
+    assert {"name", "part", "deep"} == set(tomllib.loads(text))
+
+    line = text[: text.index("bad = 1")].count("\n") + 1
+    assert refusal(text).startswith(f"f.toml:{line}: unknown key 'bad' in [deep]")
+
+
+def test_rows_list_each_key_under_its_header():
+    """What the reference pages are compared with."""
+    assert list(rows(SCHEMA)) == [
+        ("", "name", "string", True),
+        ("", "count", "integer", False),
+        ("", "tags", "array of strings", False),
+        ("[[part]]", "id", "string", True),
+        ("[[part]]", "quick", "boolean", False),
+        ("[[part]]", "values", "table of values", False),
+        ("[deep.inner]", "x", "string", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", "Grüße", "日本語", "עברית", "emoji 😀 ❤️", "a b", "non\u00a0breaking"]
+)
+def test_visible_text_is_not_hidden(text: str):
+    """Letters of any script, spaces and emoji pass."""
+    assert hidden_at(text) is None
+
+
+@pytest.mark.parametrize(
+    "char",
+    [
+        "\x00",
+        "\x1b",
+        "\x7f",
+        "\x85",
+        "\u200b",
+        "\u202e",
+        "\u2066",
+        "\u2028",
+        "\ufeff",
+        "ㅤ",
+        "\ue000",
+        "\U000e0041",
+        "󠄀",
+        "︁",
+        "⠀",
+        "\u061c",
+    ],
+)
+def test_characters_that_cannot_be_seen_are_found(char: str):
+    """Controls, overrides, zero width, fillers and private use, in names and in prose."""
+    assert hidden_at(f"a{char}b") == 1
+    assert hidden_at(f"a{char}b", prose=True) == 1
+
+
+@pytest.mark.parametrize("char", ["\U000e0041", "\U000e0100", "\ufe01", "\u2800", "\u061c"])
+def test_characters_that_smuggle_a_message_are_found(char: str):
+    """Tags, variation selectors and blanks can spell bytes that only a machine reads."""
+    assert hidden_at(f"a{char}b") == 1
+    assert hidden_at(f"a{char}b", prose=True) == 1
+
+
+@pytest.mark.parametrize("char", ["\n", "\t", "\u200d", "\u200f"])
+def test_prose_may_hold_what_running_text_needs(char: str):
+    """Line ends and joiners pass in prose and are refused in a name."""
+    assert hidden_at(f"a{char}b", prose=True) is None
+    assert hidden_at(f"a{char}b") == 1
