@@ -1,0 +1,71 @@
+"""How a child ended, and the errors of the jail, as values with their reason.
+
+`Exited`, `Signalled` and `OverLimit` are endings of a program that ran confined. `RefusedToStart` means the confinement
+could not be completed and no line of the program ran: the jail never starts with a layer missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno as _errno
+import os
+import signal
+from typing import Literal
+
+__all__ = ["Ending", "Exited", "JailUnavailable", "OverLimit", "RefusedToStart", "Signalled", "Usage"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """What the child used, as the kernel accounted it (getrusage(2), RUSAGE_CHILDREN of the one child)."""
+
+    cpu_ms: int
+    max_rss_kib: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Exited:
+    """The program returned or called exit; `code` is its status, 0 to 255."""
+
+    code: int
+    usage: Usage
+
+
+@dataclasses.dataclass(frozen=True)
+class Signalled:
+    """A signal ended the program. `SIGSYS` is the seccomp filter's answer to a call no honest program makes."""
+
+    signal: signal.Signals
+    usage: Usage
+
+
+@dataclasses.dataclass(frozen=True)
+class OverLimit:
+    """The kernel ended the program for exceeding a limit."""
+
+    limit: Literal["cpu"]
+    usage: Usage
+
+
+@dataclasses.dataclass(frozen=True)
+class RefusedToStart:
+    """A step of the confinement failed; nothing of the program ran."""
+
+    step: str
+    errno: int
+
+    def __str__(self) -> str:
+        name = _errno.errorcode.get(self.errno, str(self.errno))
+        return f"confinement failed at {self.step}: {name} ({os.strerror(self.errno)})"
+
+
+Ending = Exited | Signalled | OverLimit | RefusedToStart
+
+
+class JailUnavailable(Exception):
+    """No jail can be had on this machine as it is. `fix` says what would change that, as a command where there is one."""
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(f"{what}; {fix}")
+        self.what = what
+        self.fix = fix

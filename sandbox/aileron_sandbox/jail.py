@@ -1,0 +1,389 @@
+"""The host side of the jail and its only door.
+
+    with Template.start(PythonRuntime.of_this_interpreter()) as template:
+        with Child.open(template, program_fd, Policy()) as child:
+            os.write(child.frames_in, b"…")
+            ending = child.wait(deadline_s=5)
+
+Owns the template process, the control socket, and for each child its pidfd and the host ends of three pipes. Trusts the
+template; trusts nothing a child writes. Blocking is opt-in: a caller with an event loop polls `Template.fileno()` for
+reading, calls `pump()`, and looks at the children it returns; `Child.wait` does the same with poll(2).
+
+Rules
+- A child is dead when `ending` is set: every process in its pid namespace has been reaped.
+- `kill` goes through the pidfd, so a recycled pid is never signalled.
+- Closing a Child kills it; closing the Template kills all of them. Nothing outlives its `with` block.
+- Start the template from a thread that lives as long as it (PR_SET_PDEATHSIG fires when the parent *thread* ends, prctl(2)).
+
+Not here: what may be in a frame (frames/), whether to run something at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from aileron_sandbox.ending import (
+    Ending,
+    Exited,
+    JailUnavailable,
+    OverLimit,
+    RefusedToStart,
+    Signalled,
+    Usage,
+)
+from aileron_sandbox.policy import Policy
+from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.template.messages import (
+    MAX_DATAGRAM,
+    Born,
+    Ended,
+    Failed,
+    Preparation,
+    Ready,
+    Spawn,
+    decode,
+)
+
+__all__ = ["MAX_CHILDREN", "MAX_PROGRAM_BYTES", "Child", "Template", "TemplateGone"]
+
+MAX_CHILDREN: Final = 64
+"""Children at once under one template: each has three pipes and a pidfd, and two cores are saturated by eight."""
+MAX_PROGRAM_BYTES: Final = 64 << 20
+"""A program is copied into memory for every child."""
+_START_DEADLINE_S: Final = 20.0  # 60 ms measured; a machine that is starting up may take a hundred times that
+_STOP_DEADLINE_S: Final = 5.0
+_FRAME_PIPE_BYTES: Final = 256 << 10
+"""1 MiB pipes would use up the kernel's budget for an ordinary user (64 MiB, pipe(7)) after 32 children."""
+_BOOT: Final = "import sys; sys.path[:0] = [sys.argv[1]]; from aileron_sandbox.template.__main__ import main; main(int(sys.argv[2]))"
+
+
+class TemplateGone(Exception):
+    """The template process has ended; its children with it. Start another."""
+
+
+class Template:
+    """The warm process of one runtime. Make one with `start`; not thread-safe: one thread or one event loop owns it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, ready: Ready) -> None:
+        self._process = process
+        self._control = control
+        self._children: dict[int, Child] = {}
+        self._next_child = 1
+        self.layers: Final = tuple(ready.layers)
+        """The layers in force for every child."""
+
+    @classmethod
+    def start(cls, runtime: PythonRuntime, deadline_s: float = _START_DEADLINE_S) -> Self:
+        """Start and wait until it is shut in. JailUnavailable says which step this machine refuses, and the fix."""
+        preparation = _preparation(runtime)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            process = _exec_template(runtime, theirs)
+        try:
+            ours.settimeout(deadline_s)
+            ours.send(preparation.encode())
+            answer = decode(ours.recv(MAX_DATAGRAM))
+        except (OSError, ValueError) as error:
+            ours.close()
+            process.kill()
+            process.wait(_STOP_DEADLINE_S)
+            raise JailUnavailable(f"the template did not start: {error}", "see the log for its last words") from error
+        if not isinstance(answer, Ready):
+            ours.close()
+            process.wait(_STOP_DEADLINE_S)
+            raise _unavailable(answer)
+        ours.setblocking(False)
+        return cls(process, ours, answer)
+
+    def fileno(self) -> int:
+        """Readable when `pump` has something to do."""
+        return self._control.fileno()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the template's stub parent, for tests that end it."""
+        return self._process.pid
+
+    def pump(self) -> list[Child]:
+        """Take in what the template has said, without blocking; the children whose state changed. TemplateGone if it is."""
+        changed: list[Child] = []
+        while True:
+            try:
+                data, fds, _, _ = socket.recv_fds(self._control, MAX_DATAGRAM, 1)
+            except BlockingIOError:
+                return changed
+            except ConnectionError:
+                data, fds = b"", []
+            if not data:
+                raise TemplateGone(f"the template ended with {len(self._children)} children")
+            child = self._take(data, fds)
+            if child is not None:
+                changed.append(child)
+
+    def close(self) -> None:
+        """End the template and every child. Idempotent."""
+        self._control.close()
+        for child in list(self._children.values()):
+            child.close()
+        try:
+            self._process.wait(_STOP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_STOP_DEADLINE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # for Child
+
+    def _adopt(self, child: Child) -> int:
+        if len(self._children) >= MAX_CHILDREN:
+            raise BlockingIOError(errno.EAGAIN, f"{MAX_CHILDREN} children are running")
+        number = self._next_child
+        self._next_child += 1
+        self._children[number] = child
+        return number
+
+    def _forget(self, number: int) -> None:
+        self._children.pop(number, None)
+
+    def _send(self, spawn: Spawn, fds: list[int]) -> None:
+        try:
+            socket.send_fds(self._control, [spawn.encode()], fds)
+        except ConnectionError as error:
+            raise TemplateGone("the template has ended") from error
+
+    def _take(self, data: bytes, fds: list[int]) -> Child | None:
+        message = decode(data)
+        if isinstance(message, (Spawn, Ready)):
+            raise ValueError("the template does not say that")
+        child = self._children.get(message.child)
+        if child is None:  # closed before the template knew
+            for fd in fds:
+                os.close(fd)
+            return None
+        match message:
+            case Born():
+                child._born(fds[0])
+            case Failed():
+                child._failed(message)
+            case Ended():
+                child._ended(message)
+        return child
+
+
+class Child:
+    """One confined program. Make one with `open`; close it, and it is gone.
+
+    `frames_in` is written and `frames_out` and `log` are read by the host; all three are non-blocking descriptors that this
+    object closes. `ending` is None until every process of the child has been reaped.
+    """
+
+    def __init__(self, template: Template, policy: Policy) -> None:
+        self._template = template
+        self._policy = policy
+        self._pidfd = -1
+        self._kill_wanted = False
+        self._failure: Failed | None = None
+        self._number = template._adopt(self)
+        self._open = True
+        self.ending: Ending | None = None
+        self.frames_in = self.frames_out = self.log = -1
+
+    @classmethod
+    def open(cls, template: Template, program: int, policy: Policy) -> Self:
+        """Ask for a child that runs the zip application `program` (a descriptor; the caller keeps it).
+
+        Returns before the child exists; a confinement that fails shows as the ending `RefusedToStart`. BlockingIOError
+        when MAX_CHILDREN are running, ValueError for a program that is empty or over MAX_PROGRAM_BYTES.
+        """
+        size = os.fstat(program).st_size
+        if not 0 < size <= MAX_PROGRAM_BYTES:
+            raise ValueError(f"the program has {size} bytes, expected 1 to {MAX_PROGRAM_BYTES}")
+        child = cls(template, policy)
+        try:
+            child._spawn(program, size)
+        except BaseException:
+            child.close()
+            raise
+        return child
+
+    @property
+    def is_born(self) -> bool:
+        """The process exists. Data may be written to `frames_in` before that."""
+        return self._pidfd >= 0
+
+    def kill(self) -> None:
+        """SIGKILL the child's pid 1, and so everything in its namespace. Returns at once; `ending` follows."""
+        self._kill_wanted = True
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def wait(self, deadline_s: float) -> Ending:
+        """Block until the child has ended, at most `deadline_s` seconds. TimeoutError leaves it running."""
+        until = time.monotonic() + deadline_s
+        while self.ending is None:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self._template], [], [], left)[0]:
+                raise TimeoutError(f"the child is still running after {deadline_s} s")
+            self._template.pump()
+        return self.ending
+
+    def close_input(self) -> None:
+        """End of the frames to the child. Idempotent."""
+        self.frames_in = _closed(self.frames_in)
+
+    def close(self) -> None:
+        """Kill if need be, and give back every descriptor. Does not wait. Idempotent."""
+        if not self._open:
+            return
+        self._open = False
+        if self.ending is None:
+            self.kill()
+        self._template._forget(self._number)
+        self._pidfd = _closed(self._pidfd)
+        self.frames_in, self.frames_out, self.log = map(_closed, (self.frames_in, self.frames_out, self.log))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _spawn(self, program: int, size: int) -> None:
+        child_in, self.frames_in = os.pipe2(os.O_CLOEXEC)
+        self.frames_out, child_out = os.pipe2(os.O_CLOEXEC)
+        self.log, child_log = os.pipe2(os.O_CLOEXEC)
+        try:
+            for fd in (self.frames_in, self.frames_out):
+                _enlarge(fd)
+            for fd in (self.frames_in, self.frames_out, self.log):
+                os.set_blocking(fd, False)
+            policy = self._policy
+            spawn = Spawn(
+                child=self._number,
+                memory_bytes=policy.memory_bytes,
+                cpu_s=policy.cpu_s,
+                scratch_bytes=policy.scratch_bytes,
+                scratch_files=policy.scratch_files,
+                processes=policy.processes,
+                open_files=policy.open_files,
+                file_bytes=policy.file_bytes,
+                program_bytes=size,
+            )
+            self._template._send(spawn, [program, child_in, child_out, child_log])
+        finally:
+            for fd in (child_in, child_out, child_log):
+                os.close(fd)
+
+    # for Template
+
+    def _born(self, pidfd: int) -> None:
+        self._pidfd = pidfd
+        if self._kill_wanted:
+            self.kill()
+
+    def _failed(self, failure: Failed) -> None:
+        self._failure = failure
+
+    def _ended(self, ended: Ended) -> None:
+        usage = Usage(ended.cpu_ms, ended.max_rss_kib)
+        code = os.waitstatus_to_exitcode(ended.status)
+        self._template._forget(self._number)
+        if self._failure is not None:
+            self.ending = RefusedToStart(self._failure.step, self._failure.errno)
+        elif code >= 0:
+            self.ending = Exited(code, usage)
+        elif -code == signal.SIGKILL and not self._kill_wanted and ended.cpu_ms >= self._policy.cpu_s * 1000:
+            # As pid 1 the child does not feel SIGXCPU; the hard limit's SIGKILL is what ends it, setrlimit(2).
+            self.ending = OverLimit("cpu", usage)
+        else:
+            self.ending = Signalled(signal.Signals(-code), usage)
+
+
+def _closed(fd: int) -> int:
+    if fd >= 0:
+        os.close(fd)
+    return -1
+
+
+def _enlarge(fd: int) -> None:
+    # An ordinary user over the kernel's budget gets EPERM and keeps the default 64 KiB: slower, nothing else.
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _FRAME_PIPE_BYTES)
+
+
+def _preparation(runtime: PythonRuntime) -> Preparation:
+    try:
+        from aileron_sandbox.filters import compile_python
+
+        program = compile_python()
+    except (ImportError, OSError, RuntimeError) as error:
+        raise JailUnavailable(f"libseccomp cannot be used: {error}", "apt-get install libseccomp2") from error
+    return Preparation(
+        stdlib=str(runtime.stdlib),
+        libraries=[str(path) for path in runtime.libraries],
+        packages={name: str(path) for name, path in runtime.packages.items()},
+        zones=str(runtime.zones) if runtime.zones is not None else None,
+        preload=list(runtime.preload),
+        filter_hex=program.hex(),
+    )
+
+
+def _exec_template(runtime: PythonRuntime, control: socket.socket) -> subprocess.Popen[bytes]:
+    here = Path(__file__).resolve().parent.parent
+    # posix_spawn-like: Popen uses vfork(2), whose price does not grow with this process (a fork's does).
+    return subprocess.Popen(
+        [str(runtime.executable), "-I", "-S", "-X", "utf8", "-B", "-c", _BOOT, str(here), str(control.fileno())],
+        env={},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=[control.fileno()],
+    )
+
+
+_SYSCTL: Final = "sysctl -w"
+
+
+def _unavailable(answer: object) -> JailUnavailable:
+    if not isinstance(answer, Failed):
+        return JailUnavailable("the template answered out of turn", "report this as a bug")
+    what = str(RefusedToStart(answer.step, answer.errno))
+    if answer.step == "landlock":
+        return JailUnavailable(what, "boot a kernel of 5.13 or newer with landlock in CONFIG_LSM or lsm=")
+    if answer.step in {"namespaces and root", "pid namespace"}:
+        return JailUnavailable(what, _namespace_fix(answer.errno))
+    return JailUnavailable(what, "see the log for the details")
+
+
+def _namespace_fix(number: int) -> str:
+    if _sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
+        return f"AppArmor restricts user namespaces: as root, {_SYSCTL} kernel.apparmor_restrict_unprivileged_userns=0"
+    if _sysctl("kernel/unprivileged_userns_clone") == "0":
+        return f"user namespaces are switched off: as root, {_SYSCTL} kernel.unprivileged_userns_clone=1"
+    if number == errno.ENOSPC:
+        return f"the limit of namespaces is used up or 0: as root, {_SYSCTL} user.max_user_namespaces=15000 user.max_net_namespaces=15000"
+    return "allow unprivileged user namespaces (in a container: run it with a seccomp profile that allows unshare and mount)"
+
+
+def _sysctl(name: str) -> str | None:
+    try:
+        return Path("/proc/sys", name).read_text(encoding="ascii").strip()
+    except OSError:
+        return None

@@ -1,0 +1,277 @@
+"""The only ctypes: system calls Python has no name for, their numbers and structs, each with its man page.
+
+Every function raises OSError with the errno and the call's name, and returns nothing that must be checked. Runs on the
+host and in the template before a child is confined. x86-64 and arm64.
+
+Sources: man 2 of each call; include/uapi/linux/{sched,mount,landlock,seccomp,capability,prctl}.h of Linux 6.12.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from typing import Any, Final
+
+# --- numbers -----------------------------------------------------------------------------------------------------
+
+_MACHINE: Final = platform.machine()
+# System calls without a glibc wrapper on every supported distribution: (x86-64, arm64).
+_NUMBERS: Final = {
+    "pivot_root": (155, 41),
+    "keyctl": (250, 219),
+    "seccomp": (317, 277),
+    "close_range": (436, 436),
+    "mount_setattr": (442, 442),
+    "landlock_create_ruleset": (444, 444),
+    "landlock_add_rule": (445, 445),
+    "landlock_restrict_self": (446, 446),
+}
+
+# namespaces, clone(2)
+CLONE_NEWNS: Final = 0x00020000
+CLONE_NEWCGROUP: Final = 0x02000000
+CLONE_NEWUTS: Final = 0x04000000
+CLONE_NEWIPC: Final = 0x08000000
+CLONE_NEWUSER: Final = 0x10000000
+CLONE_NEWPID: Final = 0x20000000
+CLONE_NEWNET: Final = 0x40000000
+
+# mount(2), umount2(2), mount_setattr(2)
+MS_NOSUID: Final = 2
+MS_NODEV: Final = 4
+MS_NOEXEC: Final = 8
+MS_BIND: Final = 4096
+MS_REC: Final = 16384
+MS_PRIVATE: Final = 1 << 18
+MNT_DETACH: Final = 2
+AT_RECURSIVE: Final = 0x8000
+MOUNT_ATTR_RDONLY: Final = 0x1
+MOUNT_ATTR_NOSUID: Final = 0x2
+MOUNT_ATTR_NODEV: Final = 0x4
+MOUNT_ATTR_NOEXEC: Final = 0x8
+
+# prctl(2)
+PR_SET_PDEATHSIG: Final = 1
+PR_SET_DUMPABLE: Final = 4
+PR_CAPBSET_DROP: Final = 24
+PR_SET_NO_NEW_PRIVS: Final = 38
+PR_CAP_AMBIENT: Final = 47
+PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+
+# keyctl(2)
+KEYCTL_JOIN_SESSION_KEYRING: Final = 1
+
+# seccomp(2)
+SECCOMP_SET_MODE_FILTER: Final = 1
+
+# landlock_create_ruleset(2), landlock_add_rule(2)
+LANDLOCK_CREATE_RULESET_VERSION: Final = 1
+LANDLOCK_RULE_PATH_BENEATH: Final = 1
+
+_CAPABILITY_VERSION_3: Final = 0x20080522
+_CAP_LAST_CAP_FILE: Final = "/proc/sys/kernel/cap_last_cap"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _CapHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _CapData(ctypes.Structure):
+    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
+
+
+class _MountAttr(ctypes.Structure):
+    _fields_ = (
+        ("attr_set", ctypes.c_uint64),
+        ("attr_clr", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns_fd", ctypes.c_uint64),
+    )
+
+
+class _LandlockRuleset(ctypes.Structure):
+    _fields_ = (
+        ("handled_access_fs", ctypes.c_uint64),
+        ("handled_access_net", ctypes.c_uint64),
+        ("scoped", ctypes.c_uint64),
+    )
+
+
+class _LandlockPathBeneath(ctypes.Structure):
+    _pack_ = 1  # struct landlock_path_beneath_attr is __attribute__((packed))
+    _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
+
+
+class _SockFprog(ctypes.Structure):
+    _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def _syscall(name: str, *args: Any) -> int:
+    column = {"x86_64": 0, "aarch64": 1}.get(_MACHINE)
+    if column is None:
+        raise OSError(f"no system call numbers for {_MACHINE}: x86_64 and aarch64 are supported")
+    return _check(_libc.syscall(ctypes.c_long(_NUMBERS[name][column]), *args), name)
+
+
+# --- namespaces --------------------------------------------------------------------------------------------------
+
+
+def unshare(flags: int) -> None:
+    """Leave the namespaces named by `flags` for new ones, unshare(2)."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(fd: int, kind: int) -> None:
+    """Enter the namespace `fd` is open on; `kind` is its CLONE_NEW flag, setns(2)."""
+    _check(_libc.setns(fd, kind), "setns")
+
+
+def set_hostname(name: bytes) -> None:
+    """sethostname(2)."""
+    _check(_libc.sethostname(name, len(name)), "sethostname")
+
+
+# --- mounts ------------------------------------------------------------------------------------------------------
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    """mount(2). `data` are the file system's own options."""
+    _check(
+        _libc.mount(
+            source.encode() if source is not None else None,
+            target.encode(),
+            kind.encode() if kind is not None else None,
+            ctypes.c_ulong(flags),
+            data.encode() if data is not None else None,
+        ),
+        f"mount {target}",
+    )
+
+
+def set_mount_attributes(target: str, attributes: int, *, recursive: bool = False) -> None:
+    """Add MOUNT_ATTR flags to a mount and keep the rest, mount_setattr(2). Unlike a remount it cannot drop a locked flag."""
+    attr = _MountAttr(attr_set=attributes)
+    _syscall(
+        "mount_setattr",
+        ctypes.c_int(-100),
+        ctypes.c_char_p(target.encode()),
+        ctypes.c_uint(AT_RECURSIVE if recursive else 0),
+        ctypes.byref(attr),
+        ctypes.c_size_t(ctypes.sizeof(attr)),
+    )
+
+
+def pivot_root(new_root: str, put_old: str) -> None:
+    """pivot_root(2); with both "." the old root is stacked over the new one, ready to be detached."""
+    _syscall("pivot_root", ctypes.c_char_p(new_root.encode()), ctypes.c_char_p(put_old.encode()))
+
+
+def detach(target: str) -> None:
+    """umount2(2) with MNT_DETACH."""
+    _check(_libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
+
+
+# --- privileges --------------------------------------------------------------------------------------------------
+
+
+def prctl(option: int, arg2: int = 0, arg3: int = 0) -> None:
+    """prctl(2) with unsigned long arguments."""
+    zero = ctypes.c_ulong(0)
+    _check(_libc.prctl(option, ctypes.c_ulong(arg2), ctypes.c_ulong(arg3), zero, zero), f"prctl {option}")
+
+
+def last_capability() -> int:
+    """Highest capability number of this kernel, capabilities(7). Read where /proc is still visible."""
+    with open(_CAP_LAST_CAP_FILE, encoding="ascii") as file:
+        return int(file.read())
+
+
+def drop_bounding_set(last: int) -> None:
+    """Empty the bounding set, so that no later exec could regain a capability, capabilities(7)."""
+    for capability in range(last + 1):
+        prctl(PR_CAPBSET_DROP, capability)
+
+
+def drop_capabilities() -> None:
+    """Empty the effective, permitted, inheritable and ambient sets, capset(2)."""
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    header = _CapHeader(version=_CAPABILITY_VERSION_3, pid=0)
+    data = (_CapData * 2)()
+    _check(_libc.capset(ctypes.byref(header), ctypes.byref(data)), "capset")
+
+
+def join_new_session_keyring() -> None:
+    """Leave the inherited session keyring for an empty one, keyctl(2)."""
+    _syscall("keyctl", ctypes.c_int(KEYCTL_JOIN_SESSION_KEYRING), ctypes.c_char_p(None))
+
+
+# --- descriptors, seccomp, Landlock ------------------------------------------------------------------------------
+
+
+def close_range(first: int, last: int = 0xFFFFFFFF) -> None:
+    """Close every descriptor from `first` to `last`, close_range(2)."""
+    _syscall("close_range", ctypes.c_uint(first), ctypes.c_uint(last), ctypes.c_uint(0))
+
+
+class Filter:
+    """A compiled seccomp program, kept ready so that installing it allocates nothing."""
+
+    def __init__(self, program: bytes) -> None:
+        if not program or len(program) % 8:
+            raise ValueError("a BPF program is a whole number of 8-byte instructions")
+        self._bytes = program
+        self._prog = _SockFprog(len=len(program) // 8, filter=program)
+
+    def install(self) -> None:
+        """Bind this thread and its descendants, for good, seccomp(2). Needs no_new_privs."""
+        _syscall(
+            "seccomp", ctypes.c_uint(SECCOMP_SET_MODE_FILTER), ctypes.c_uint(0), ctypes.byref(self._prog)
+        )
+
+
+def landlock_abi() -> int:
+    """The kernel's Landlock ABI, 1 and up. OSError ENOSYS (not built) or EOPNOTSUPP (not enabled at boot)."""
+    return _syscall(
+        "landlock_create_ruleset",
+        ctypes.c_void_p(None),
+        ctypes.c_size_t(0),
+        ctypes.c_uint(LANDLOCK_CREATE_RULESET_VERSION),
+    )
+
+
+def landlock_create_ruleset(abi: int, fs: int, net: int, scoped: int) -> int:
+    """A ruleset descriptor that handles these rights; the struct is cut to what the ABI knows."""
+    attr = _LandlockRuleset(handled_access_fs=fs, handled_access_net=net, scoped=scoped)
+    size = 8 if abi < 4 else 16 if abi < 6 else 24
+    return _syscall("landlock_create_ruleset", ctypes.byref(attr), ctypes.c_size_t(size), ctypes.c_uint(0))
+
+
+def landlock_allow_beneath(ruleset: int, path: str, access: int) -> None:
+    """Allow `access` on the hierarchy below `path`. On a mount point the rule is hidden by the mount: name its parent."""
+    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        rule = _LandlockPathBeneath(allowed_access=access, parent_fd=fd)
+        _syscall(
+            "landlock_add_rule",
+            ctypes.c_int(ruleset),
+            ctypes.c_int(LANDLOCK_RULE_PATH_BENEATH),
+            ctypes.byref(rule),
+            ctypes.c_uint(0),
+        )
+    finally:
+        os.close(fd)
+
+
+def landlock_restrict_self(ruleset: int) -> None:
+    """Bind the calling thread, for good. Needs no_new_privs; mount(2) is refused from here on."""
+    _syscall("landlock_restrict_self", ctypes.c_int(ruleset), ctypes.c_uint(0))

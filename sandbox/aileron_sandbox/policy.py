@@ -1,0 +1,50 @@
+"""One jail as a frozen value, checked when built.
+
+What a policy cannot say: network, host files, environment, descriptors. There are none to grant.
+
+>>> Policy(memory_bytes=64 << 20, cpu_s=30).processes
+16
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+__all__ = ["Policy"]
+
+_MIB: Final = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """Limits of one child. A value outside its range is a ValueError, never clamped."""
+
+    memory_bytes: int = 64 * _MIB
+    """Private writable memory above what the bare interpreter has (RLIMIT_DATA, getrlimit(2))."""
+    cpu_s: int = 30
+    """Processor seconds over all threads (RLIMIT_CPU)."""
+    scratch_bytes: int = 32 * _MIB
+    """Size of the private /tmp. It is memory, and counts for the machine, not for `memory_bytes`."""
+    scratch_files: int = 1024
+    """Inodes of the private /tmp."""
+    processes: int = 16
+    """Threads, since the program may not start processes (RLIMIT_NPROC, counted in the child's own user namespace)."""
+    open_files: int = 64
+    """File descriptors (RLIMIT_NOFILE)."""
+    file_bytes: int = 32 * _MIB
+    """Size of any one file (RLIMIT_FSIZE)."""
+
+    def __post_init__(self) -> None:
+        _check_range("memory_bytes", self.memory_bytes, _MIB, 1024 * _MIB)
+        _check_range("cpu_s", self.cpu_s, 1, 300)
+        _check_range("scratch_bytes", self.scratch_bytes, 4096, 1024 * _MIB)
+        _check_range("scratch_files", self.scratch_files, 2, 65536)
+        _check_range("processes", self.processes, 1, 256)
+        _check_range("open_files", self.open_files, 16, 1024)
+        _check_range("file_bytes", self.file_bytes, 4096, 1024 * _MIB)
+
+
+def _check_range(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ValueError(f"{name} is {value}, expected {least} to {most}")

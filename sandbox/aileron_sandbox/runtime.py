@@ -1,0 +1,110 @@
+"""Which files a Python program needs to see: the standard library, the shared libraries it loads, time zones, packages.
+
+Runs on the host, once per start. The libraries are not guessed: a short-lived interpreter loads every extension module
+of the standard library and reads back the names under which the loader found what it mapped, dl_iterate_phdr(3).
+
+Not here: making them visible (template/mounts.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from aileron_sandbox.ending import JailUnavailable
+
+__all__ = ["PythonRuntime"]
+
+_PROBE_DEADLINE_S: Final = 20  # 0.1 s measured; a machine that is starting up may take a hundred times that
+_ZONES: Final = Path("/usr/share/zoneinfo")
+# Extension modules with no use in a jail, whose libraries (X11, curses, databases, NIS) would be bound for nothing.
+_LEFT_OUT: Final = (
+    "_tkinter", "_curses", "_curses_panel", "readline", "_dbm", "_gdbm", "nis", "spwd", "_crypt", "ossaudiodev",
+)  # fmt: skip
+# Split-off parts of glibc that extension modules built elsewhere still name, and what thread cancellation loads late.
+_SONAMES: Final = ("libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1", "libm.so.6", "libgcc_s.so.1")
+_PROBE: Final = """
+import ctypes, importlib, json, sys
+modules, sonames = json.loads(sys.argv[1])
+for name in modules:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass
+for name in sonames:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        pass
+class Info(ctypes.Structure):  # struct dl_phdr_info, dl_iterate_phdr(3)
+    _fields_ = [("addr", ctypes.c_void_p), ("name", ctypes.c_char_p)]
+names = []
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Info), ctypes.c_size_t, ctypes.c_void_p)
+def collect(info, size, data):
+    names.append(info.contents.name.decode(errors="surrogateescape"))
+    return 0
+ctypes.CDLL(None).dl_iterate_phdr(collect, None)
+print(json.dumps(sorted({name for name in names if name.startswith("/")})))
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class PythonRuntime:
+    """Host paths of what a jailed Python program may read, and the modules it finds already imported.
+
+    `packages` maps a path below `/sdk`, which is on the program's `sys.path`, to a host file or directory. `preload` are
+    modules the template imports once, so that a child does not.
+    """
+
+    executable: Path
+    stdlib: Path
+    libraries: tuple[Path, ...]
+    packages: Mapping[str, Path]
+    preload: tuple[str, ...] = ()
+
+    @classmethod
+    def of_this_interpreter(
+        cls, packages: Mapping[str, Path] | None = None, preload: tuple[str, ...] = ()
+    ) -> PythonRuntime:
+        """The interpreter that runs this, without its site-packages. JailUnavailable if it cannot be examined."""
+        executable, stdlib, libraries = _examine()
+        return cls(executable, stdlib, libraries, dict(packages or {}), preload)
+
+    @property
+    def zones(self) -> Path | None:
+        """The time zone database, which `zoneinfo` reads; None where the machine has none."""
+        return _ZONES if _ZONES.is_dir() else None
+
+
+@functools.cache
+def _examine() -> tuple[Path, Path, tuple[Path, ...]]:
+    base = getattr(sys, "_base_executable", None) or sys.executable
+    executable = Path(os.path.realpath(base))
+    stdlib = Path(os.path.realpath(sysconfig.get_path("stdlib")))
+    try:
+        answer = subprocess.run(
+            [str(executable), "-I", "-S", "-W", "ignore", "-c", _PROBE, _modules_and_sonames(stdlib)],
+            env={},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_DEADLINE_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise JailUnavailable(f"{executable} cannot be examined: {error}", "run it by hand to see why") from error
+    mapped = [Path(name) for name in json.loads(answer.stdout)]
+    return executable, stdlib, tuple(path for path in mapped if not path.is_relative_to(stdlib))
+
+
+def _modules_and_sonames(stdlib: Path) -> str:
+    names = {path.name.partition(".")[0] for path in (stdlib / "lib-dynload").glob("*.so")}
+    modules = sorted(name for name in names if name not in _LEFT_OUT and not name.startswith(("_test", "xx", "_xx")))
+    return json.dumps([modules, _SONAMES])

@@ -1,0 +1,291 @@
+"""Prepare a jail's root once, then fork a confined child per request.
+
+Started by jail.py as `python -I -S -X utf8 -c …` with an empty environment and one inherited descriptor, the control
+socket. It holds no secret, has one thread, and never runs a line of a program itself: a fork of it does, after
+confine.steps. When the host goes away the control socket ends, this process exits, and as pid 1 of its pid namespace it
+takes every child with it.
+
+    host ── exec ──> stub ── fork ──> template (pid 1) ── fork ──> child (pid 1 of its own) ── confine ──> program
+
+Rules
+- Nothing that registers an at-fork handler may do so here: they double the price of a fork, and one thread needs none.
+- What is imported here is in every child: the standard library and the host's `preload`, never `random` (its state
+  would be the same in all children).
+
+Source: docs/explanation/jail.md; pid_namespaces(7) for the order of setns, unshare and fork.
+"""
+
+from __future__ import annotations
+
+import _thread
+import errno
+import gc
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import traceback
+from typing import Final, NamedTuple, NoReturn
+
+from aileron_sandbox import kernel
+from aileron_sandbox.template import confine, descriptors, landlock, limits, mounts, namespaces, privileges
+from aileron_sandbox.template.messages import (
+    FAILED_SIZE,
+    MAX_DATAGRAM,
+    Born,
+    Ended,
+    Failed,
+    Preparation,
+    Ready,
+    Spawn,
+    decode,
+)
+
+__all__ = ["main"]
+
+_DESCRIPTORS_OF_A_SPAWN: Final = 4
+_THREAD_STACK_BYTES: Final = 1 << 20  # 1 MiB: sixteen of glibc's 8 MiB would use up RLIMIT_DATA
+_CONFINEMENT_FAILED: Final = 71  # EX_OSERR, sysexits.h; the reason travels on the status pipe
+_STATUS_BATCH: Final = 64 * FAILED_SIZE
+_LAYERS: Final = (
+    "user-ns", "mount-ns", "pid-ns", "net-ns", "ipc-ns", "uts-ns", "cgroup-ns", "pivoted-root",
+    "no-capabilities", "no-new-privs", "rlimits", "seccomp:python",
+)  # fmt: skip
+
+
+class _Ready(NamedTuple):
+    """What `_prepare` made: for the children, and for the loop."""
+
+    prepared: confine.Prepared
+    status_read: int
+    own_pid_namespace: int
+    announcement: Ready
+
+
+def main(control_fd: int) -> NoReturn:
+    """Prepare, say so, serve until the host closes the control socket."""
+    control = socket.socket(fileno=control_fd)
+    ready = _prepare(control)
+    control.send(ready.announcement.encode())
+    _Template(control, ready).serve()
+    os._exit(0)
+
+
+def _prepare(control: socket.socket) -> _Ready:
+    step = "start"
+    try:
+        preparation = Preparation.decode(control.recv(MAX_DATAGRAM))
+        proc = descriptors.out_of_the_way(os.open("/proc", os.O_PATH | os.O_CLOEXEC))
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        last_capability = kernel.last_capability()
+        step = "landlock"
+        abi = kernel.landlock_abi()
+        step = "namespaces and root"
+        if os.geteuid() == 0:
+            _enter_as_root(preparation, proc)
+        else:
+            _enter_as_user(preparation, proc)
+        kernel.set_hostname(b"jail")
+        step = "pid namespace"
+        _become_first_process(control)
+        own_pid_namespace = os.open("self/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
+        privileges.leave_session()
+        privileges.refuse_new_privileges()
+        step = "landlock"
+        ruleset = descriptors.out_of_the_way(landlock.build_ruleset(abi))
+        step = "preload"
+        _preload(preparation)
+        status_read, status_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        filter_ = kernel.Filter(bytes.fromhex(preparation.filter_hex))
+        base = limits.measure_base(_read(proc, "self/statm"))
+        privileges.set_dumpable(False)
+    except OSError as error:
+        print(f"aileron_sandbox: {step}: {error}", file=sys.stderr)
+        control.send(Failed(0, error.errno or 0, step).encode())
+        os._exit(_CONFINEMENT_FAILED)
+    prepared = confine.Prepared(proc, null, descriptors.out_of_the_way(status_write), ruleset, filter_, base, last_capability)
+    return _Ready(prepared, status_read, own_pid_namespace, Ready([*_LAYERS, f"landlock:{abi}"], abi))
+
+
+def _enter_as_root(preparation: Preparation, proc: int) -> None:
+    """Build the root with real privilege (its sources may be below a 0700 home), then give the privilege up for good.
+
+    The mounts made before the user namespace are locked in it: umount(2) of one is EINVAL there, mount_namespaces(7).
+    """
+    uid = namespaces.available_jail_uid(_read(proc, "self/uid_map"))
+    kernel.unshare(kernel.CLONE_NEWNS)
+    mounts.build_root(preparation)
+    mounts.enter_root()
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    privileges.set_dumpable(True)  # lost with the ids, and needed to write the maps
+    kernel.unshare(namespaces.TEMPLATE)
+    namespaces.map_ids(proc, uid, uid)
+
+
+def _enter_as_user(preparation: Preparation, proc: int) -> None:
+    uid, gid = os.getuid(), os.getgid()  # after the unshare they read 65534
+    kernel.unshare(namespaces.TEMPLATE)
+    namespaces.map_ids(proc, uid, gid)
+    mounts.build_root(preparation)
+    mounts.enter_root()
+
+
+def _become_first_process(control: socket.socket) -> None:
+    """Fork into the new pid namespace; the parent stays behind as a stub that only waits, and dies with the host."""
+    child = os.fork()
+    if child:
+        control.close()  # or the end of the host would not be the end of the socket
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _preload(preparation: Preparation) -> None:
+    """Import what every child would, from inside the root, without letting at-fork handlers in."""
+    sys.path[:] = [mounts.SDK, preparation.stdlib, f"{preparation.stdlib}/lib-dynload"]
+    sys.path_importer_cache.clear()
+    os.environ.clear()  # PEP 538 put LC_CTYPE there
+    register, os.register_at_fork = os.register_at_fork, lambda **_hooks: None  # type: ignore[assignment]
+    try:
+        for name in preparation.preload:
+            __import__(name)
+    except ImportError as error:
+        raise OSError(errno.ENOENT, f"cannot import a preloaded module: {error}") from error
+    finally:
+        os.register_at_fork = register
+    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+def _read(proc: int, name: str) -> str:
+    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
+    with open(fd, encoding="ascii") as file:
+        return file.read()
+
+
+class _Template:
+    """The warm process while it serves: one loop, no thread, every wait in one poll."""
+
+    def __init__(self, control: socket.socket, ready: _Ready) -> None:
+        self._control = control
+        self._prepared = ready.prepared
+        self._status_read = ready.status_read
+        self._own_pid_namespace = ready.own_pid_namespace
+        self._children: dict[int, tuple[int, int]] = {}  # pidfd -> (child, pid)
+        # poll(2), not epoll(7): a fork keeps an epoll registration of a closed pidfd alive (measured).
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+        self._poll.register(self._status_read, select.POLLIN)
+
+    def serve(self) -> None:
+        """Return when the host is gone."""
+        while True:
+            ready = [fd for fd, _ in self._poll.poll()]
+            # Before any end is told, so that "could not start" always comes first.
+            self._pass_on_failures()
+            for pidfd in [fd for fd in ready if fd in self._children]:
+                self._reap(pidfd)
+            if self._control.fileno() in ready and not self._take_request():
+                return
+
+    def _pass_on_failures(self) -> None:
+        try:
+            batch = os.read(self._status_read, _STATUS_BATCH)
+        except BlockingIOError:
+            return
+        for start in range(0, len(batch), FAILED_SIZE):
+            self._control.send(batch[start : start + FAILED_SIZE])
+
+    def _reap(self, pidfd: int) -> None:
+        child, pid = self._children.pop(pidfd)
+        self._poll.unregister(pidfd)
+        os.close(pidfd)
+        # Returns once every process of the child's namespace is gone: the kernel lets its init go last.
+        _, status, usage = os.wait4(pid, 0)
+        cpu_ms = int((usage.ru_utime + usage.ru_stime) * 1000)
+        self._control.send(Ended(child, status, cpu_ms, usage.ru_maxrss).encode())
+
+    def _take_request(self) -> bool:
+        try:
+            data, fds, _, _ = socket.recv_fds(self._control, MAX_DATAGRAM, _DESCRIPTORS_OF_A_SPAWN)
+        except ConnectionError:
+            return False
+        if not data:
+            return False
+        spawn = decode(data)
+        if not isinstance(spawn, Spawn) or len(fds) != _DESCRIPTORS_OF_A_SPAWN:
+            raise ValueError("expected a Spawn with four descriptors")
+        try:
+            self._spawn(spawn, confine.Given(*fds))
+        except OSError as error:
+            self._control.send(Failed(spawn.child, error.errno or 0, "fork").encode())
+            self._control.send(Ended(spawn.child, _CONFINEMENT_FAILED << 8, 0, 0).encode())
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return True
+
+    def _spawn(self, spawn: Spawn, given: confine.Given) -> None:
+        # A second unshare(CLONE_NEWPID) is EINVAL unless the first was taken back, pid_namespaces(7).
+        kernel.setns(self._own_pid_namespace, kernel.CLONE_NEWPID)
+        kernel.unshare(kernel.CLONE_NEWPID)
+        pid = os.fork()
+        if pid == 0:
+            _become_child(self._prepared, given, spawn)
+        pidfd = os.pidfd_open(pid)
+        self._children[pidfd] = (spawn.child, pid)
+        self._poll.register(pidfd, select.POLLIN)
+        socket.send_fds(self._control, [Born(spawn.child).encode()], [pidfd])
+
+
+def _become_child(prepared: confine.Prepared, given: confine.Given, spawn: Spawn) -> NoReturn:
+    """Confine, run, exit. Never returns into the template's loop, whatever happens."""
+    step = "start"
+    try:
+        for step, confine_one in confine.steps(prepared, given, spawn):
+            confine_one()
+    except OSError as error:
+        os.write(prepared.status, Failed(spawn.child, error.errno or 0, step).encode())
+        os._exit(_CONFINEMENT_FAILED)
+    except BaseException:  # noqa: BLE001 - a bug in a step must still end the child unstarted
+        os.write(prepared.status, Failed(spawn.child, 0, step).encode())
+        os._exit(_CONFINEMENT_FAILED)
+    code = 1
+    try:
+        code = _run_program()
+    finally:
+        os._exit(code)
+
+
+def _run_program() -> int:
+    """Run the zip application at PROGRAM as `__main__`; its exit status, as the interpreter would have it."""
+    gc.enable()
+    _thread.stack_size(_THREAD_STACK_BYTES)
+    sys.argv[:] = [mounts.PROGRAM]
+    try:
+        runpy.run_path(mounts.PROGRAM, run_name="__main__")
+    except SystemExit as exit_:
+        return _exit_status(exit_)
+    except BaseException:  # noqa: BLE001 - the end of a process: the log pipe gets the traceback
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0
+
+
+def _exit_status(exit_: SystemExit) -> int:
+    if exit_.code is None:
+        return 0
+    if isinstance(exit_.code, int):
+        return exit_.code & 0xFF
+    print(exit_.code, file=sys.stderr)
+    return 1

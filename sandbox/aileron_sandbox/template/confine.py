@@ -1,0 +1,73 @@
+"""The steps of one child, in order. Whoever reads this knows what the jail promises.
+
+Runs in the child, between the fork and the first line of the program, in a process that is already in the template's
+namespaces and root, has no new privileges to gain, and is pid 1 of a pid namespace of its own.
+
+Rules
+- Every step raises or has worked. No step warns, none is skipped, and no error is handled here: the caller reports the
+  step's name and ends the child.
+- The order matters and each line says why.
+
+Source: docs/explanation/jail.md; nsjail's contain.cc is the model of the form. Not here: what is the same for all children
+(__main__.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from aileron_sandbox import kernel
+from aileron_sandbox.template import descriptors, limits, mounts, namespaces, privileges
+from aileron_sandbox.template.messages import Spawn
+
+__all__ = ["Given", "Prepared", "steps"]
+
+
+class Prepared(NamedTuple):
+    """What the template made ready once. Descriptors, and values no child can read for itself."""
+
+    proc: int
+    null: int
+    status: int
+    ruleset: int
+    filter: kernel.Filter
+    base: tuple[int, int]
+    last_capability: int
+
+
+class Given(NamedTuple):
+    """What the host sent beside a `Spawn`."""
+
+    program: int
+    frames_in: int
+    frames_out: int
+    log: int
+
+
+def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[tuple[str, Callable[[], None]]]:
+    """(name, step) in the order they must run."""
+    ids = namespaces.INSIDE_ID
+    # First, while the sources are where the host put them; 0, 1 and 2 are still the template's until here.
+    yield "descriptors", lambda: descriptors.arrange(prepared.null, given.frames_in, given.frames_out, given.log)
+    # /proc/self/uid_map belongs to root for an undumpable process, proc(5); undone below.
+    yield "dumpable", lambda: privileges.set_dumpable(True)
+    # A user namespace of its own: capabilities for the mounts below, valid nowhere else, and RLIMIT_NPROC of its own.
+    yield "namespaces", lambda: kernel.unshare(namespaces.CHILD)
+    yield "id maps", lambda: namespaces.map_ids(prepared.proc, ids, ids)
+    yield "session", privileges.leave_session
+    # Mounts before Landlock, which refuses mount(2), and before the capabilities go.
+    yield "scratch", lambda: mounts.mount_scratch(spawn.scratch_bytes, spawn.scratch_files)
+    yield "program", lambda: mounts.mount_program(given.program, spawn.program_bytes)
+    yield "working directory", lambda: os.chdir(mounts.SCRATCH)
+    # After the user namespace (RLIMIT_NPROC) and after the program is written (RLIMIT_FSIZE).
+    yield "limits", lambda: limits.apply_limits(spawn, prepared.base)
+    yield "landlock", lambda: kernel.landlock_restrict_self(prepared.ruleset)
+    yield "capabilities", lambda: privileges.drop_all(prepared.last_capability)
+    yield "undumpable", lambda: privileges.set_dumpable(False)
+    yield "close", lambda: descriptors.close_all_but(prepared.status)
+    # Last, so that the list need not allow what the steps above did.
+    yield "seccomp", prepared.filter.install
+    # From here on a failure has nobody to be told to.
+    yield "status", lambda: os.close(prepared.status)

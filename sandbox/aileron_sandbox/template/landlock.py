@@ -1,0 +1,44 @@
+"""The Landlock ruleset: what the mount namespace shows is read-only but for scratch, said a second time by another layer.
+
+The ruleset is built once in the template; a child only binds itself to it (15 µs instead of 250, measured). A rule on a
+mount point is hidden by the mount, so the rule for scratch is on its parent, /w.
+
+Source: landlock(7), include/uapi/linux/landlock.h; the table of ABIs below with the release of each.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aileron_sandbox import kernel
+
+__all__ = ["build_ruleset"]
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_REMOVE_DIR, _REMOVE_FILE = 1 << 4, 1 << 5
+_MAKE_DIR, _MAKE_REG, _MAKE_SYM = 1 << 7, 1 << 8, 1 << 12
+_REFER, _TRUNCATE = 1 << 13, 1 << 14
+
+# Every right an ABI can handle is handled; what no rule allows is denied. ABI: release, file rights, net rights, scopes.
+_FS_RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # 5.13, 5.19 REFER, 6.2 TRUNCATE, 6.7, 6.10 IOCTL_DEV
+_NET_ABI: Final = 4  # 6.7: TCP bind and connect
+_SCOPE_ABI: Final = 6  # 6.12: abstract unix sockets, signals
+_NET_RIGHTS: Final = 0b11
+_SCOPES: Final = 0b11
+
+
+def build_ruleset(abi: int) -> int:
+    """A ruleset descriptor for the jail's root as it is now. OSError where the kernel refuses."""
+    handled = (1 << _FS_RIGHTS[min(abi, 5)]) - 1
+    ruleset = kernel.landlock_create_ruleset(
+        abi,
+        fs=handled,
+        net=_NET_RIGHTS if abi >= _NET_ABI else 0,
+        scoped=_SCOPES if abi >= _SCOPE_ABI else 0,
+    )
+    see = _READ_FILE | _READ_DIR | _EXECUTE
+    change = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SYM | _REFER | _TRUNCATE
+    kernel.landlock_allow_beneath(ruleset, "/", see)
+    kernel.landlock_allow_beneath(ruleset, "/dev", _READ_FILE | _WRITE_FILE)
+    kernel.landlock_allow_beneath(ruleset, "/w", (_READ_FILE | _READ_DIR | change) & handled)
+    return ruleset

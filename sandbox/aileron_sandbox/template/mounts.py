@@ -1,0 +1,111 @@
+"""The root of a jail: an empty tmpfs with read-only binds of just what runs, and a child's own two small ones.
+
+What is in it: the standard library without site-packages, the shared libraries it loads, the time zones, `/sdk` with the
+packages the host named, five device nodes, and mount points for `/w/tmp` (a child's scratch, also reached as /tmp) and `/app`
+(its program, read-only). No /proc, no /sys, no /etc, no home.
+
+Source: pivot_root(2) for the order; mount_setattr(2); bubblewrap and nsjail for what others bind (more).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Final
+
+from aileron_sandbox import kernel
+from aileron_sandbox.template.messages import Preparation
+
+__all__ = ["APP", "PROGRAM", "SCRATCH", "SDK", "build_root", "enter_root", "mount_program", "mount_scratch"]
+
+SDK: Final = "/sdk"
+APP: Final = "/app"
+PROGRAM: Final = "/app/connector"
+SCRATCH: Final = "/w/tmp"
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+_STAGE: Final = "/tmp"  # noqa: S108 - a mount point that every Linux has; what is mounted on it nobody else sees
+_READ_ONLY: Final = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID
+_ROOT_OPTIONS: Final = "size=1m,nr_inodes=4096,mode=0755"  # directories and mount points only
+_CHUNK: Final = 1 << 20
+
+
+def build_root(preparation: Preparation) -> None:
+    """Build the new root on `_STAGE` in this mount namespace. OSError names the mount that failed.
+
+    The sources are opened first and bound through /proc/self/fd, because the stage may cover one of them.
+    """
+    kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+    sources = [(os.open(host, os.O_PATH | os.O_CLOEXEC), inside) for host, inside in _binds(preparation)]
+    kernel.mount("tmpfs", _STAGE, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, _ROOT_OPTIONS)
+    for source, inside in sources:
+        _bind(source, _STAGE + inside)
+        os.close(source)
+    _hide_site_packages(_STAGE + preparation.stdlib)
+    for directory in (SCRATCH, APP):
+        os.makedirs(_STAGE + directory, exist_ok=True)
+    os.symlink(SCRATCH.lstrip("/"), f"{_STAGE}/tmp")
+
+
+def _binds(preparation: Preparation) -> list[tuple[str, str]]:
+    """(host path, path in the jail), outer before inner."""
+    files = [preparation.stdlib, *preparation.libraries]
+    if preparation.zones is not None:
+        files.append(preparation.zones)
+    devices = [f"/dev/{name}" for name in _DEVICES]
+    packages = [(source, f"{SDK}/{name}") for name, source in sorted(preparation.packages.items())]
+    return [(path, path) for path in sorted(files) + devices] + packages
+
+
+def _bind(source: int, target: str) -> None:
+    kind = os.fstat(source).st_mode
+    if stat.S_ISDIR(kind):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+    kernel.mount(f"/proc/self/fd/{source}", target, None, kernel.MS_BIND)
+    is_device = stat.S_ISCHR(kind)
+    kernel.set_mount_attributes(target, _READ_ONLY if is_device else _READ_ONLY | kernel.MOUNT_ATTR_NODEV)
+
+
+def _hide_site_packages(stdlib: str) -> None:
+    """Cover third-party packages that some builds keep inside the standard library's directory."""
+    for name in ("site-packages", "dist-packages"):
+        covered = f"{stdlib}/{name}"
+        if os.path.isdir(covered):
+            flags = kernel.MS_NOSUID | kernel.MS_NODEV
+            kernel.mount("tmpfs", covered, "tmpfs", flags, "size=4k,nr_inodes=2,mode=0555")
+            kernel.set_mount_attributes(covered, _READ_ONLY)
+
+
+def enter_root() -> None:
+    """Make the stage the root, drop the old one, and make it read-only. Nothing of the host has a name after this."""
+    os.chdir(_STAGE)
+    kernel.pivot_root(".", ".")
+    kernel.detach(".")
+    os.chdir("/")
+    kernel.set_mount_attributes("/", _READ_ONLY | kernel.MOUNT_ATTR_NODEV)
+
+
+def mount_scratch(size_bytes: int, files: int) -> None:
+    """A child's private /tmp, in its own mount namespace: gone with it."""
+    flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+    kernel.mount("tmpfs", SCRATCH, "tmpfs", flags, f"size={size_bytes},nr_inodes={files},mode=0700")
+
+
+def mount_program(program: int, size_bytes: int) -> None:
+    """Copy the verified bytes to PROGRAM and seal the mount. A memfd has no path of its own without /proc."""
+    flags = kernel.MS_NOSUID | kernel.MS_NODEV
+    kernel.mount("tmpfs", APP, "tmpfs", flags, f"size={size_bytes + 8192},nr_inodes=4,mode=0755")
+    copy = os.open(PROGRAM, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444)
+    try:
+        offset = 0
+        while offset < size_bytes:
+            sent = os.sendfile(copy, program, offset, min(_CHUNK, size_bytes - offset))
+            if sent == 0:
+                raise OSError(errno.EIO, "the program is shorter than announced")
+            offset += sent
+    finally:
+        os.close(copy)
+    kernel.set_mount_attributes(APP, _READ_ONLY | kernel.MOUNT_ATTR_NODEV)

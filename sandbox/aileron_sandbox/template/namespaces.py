@@ -1,0 +1,63 @@
+"""New namespaces, and the mapping that makes one unprivileged id of ours out of one of the host's. namespaces(7).
+
+`/proc` of the host is reached through a descriptor opened before the root was changed: the jail has no /proc, and
+/proc/self resolves in the pid namespace that mounted it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from aileron_sandbox import kernel
+
+__all__ = ["CHILD", "INSIDE_ID", "JAIL_UIDS", "TEMPLATE", "map_ids", "available_jail_uid"]
+
+INSIDE_ID: Final = 1000
+"""uid and gid inside; not 0, so that no setuid or capability rule for root applies (capabilities(7))."""
+JAIL_UIDS: Final = (2_000_064_321, 64_321)
+"""Host uid of a jail when the host side is root: RLIMIT_NPROC is not enforced for uid 0 (measured). The first lies
+outside every range systemd, subuid(5) and containers assign; the second is for roots that only have 65536 uids mapped."""
+
+TEMPLATE: Final = (
+    kernel.CLONE_NEWUSER
+    | kernel.CLONE_NEWNS
+    | kernel.CLONE_NEWNET
+    | kernel.CLONE_NEWIPC
+    | kernel.CLONE_NEWUTS
+    | kernel.CLONE_NEWCGROUP
+    | kernel.CLONE_NEWPID
+)
+CHILD: Final = (
+    kernel.CLONE_NEWUSER
+    | kernel.CLONE_NEWNS
+    | kernel.CLONE_NEWIPC
+    | kernel.CLONE_NEWUTS
+    | kernel.CLONE_NEWCGROUP
+)
+"""A child's own. Its pid namespace is made by the fork (see __main__); the network namespace is the template's, empty and
+without even a loopback device that is up, shared because no socket can be made in it (filters.py)."""
+
+
+def map_ids(proc: int, uid: int, gid: int) -> None:
+    """After unshare(CLONE_NEWUSER): be INSIDE_ID, which is `uid` and `gid` of the parent namespace. user_namespaces(7)."""
+    _write(proc, "self/setgroups", "deny")  # must come before gid_map for an unprivileged writer
+    _write(proc, "self/uid_map", f"{INSIDE_ID} {uid} 1")
+    _write(proc, "self/gid_map", f"{INSIDE_ID} {gid} 1")
+
+
+def available_jail_uid(uid_map: str) -> int:
+    """The first of JAIL_UIDS that this user namespace has at all. OSError where none is."""
+    ranges = [tuple(map(int, line.split())) for line in uid_map.splitlines()]
+    for uid in JAIL_UIDS:
+        if any(first <= uid < first + count for first, _, count in ranges):
+            return uid
+    raise OSError(f"none of the uids {JAIL_UIDS} is mapped in this user namespace: run as an ordinary user")
+
+
+def _write(proc: int, name: str, text: str) -> None:
+    fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=proc)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
