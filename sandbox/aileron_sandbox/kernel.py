@@ -234,9 +234,7 @@ class Filter:
 
     def install(self) -> None:
         """Bind this thread and its descendants, for good, seccomp(2). Needs no_new_privs."""
-        _syscall(
-            "seccomp", ctypes.c_uint(SECCOMP_SET_MODE_FILTER), ctypes.c_uint(0), ctypes.byref(self._prog)
-        )
+        _syscall("seccomp", ctypes.c_uint(SECCOMP_SET_MODE_FILTER), ctypes.c_uint(0), ctypes.byref(self._prog))
 
 
 def landlock_abi() -> int:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import _thread
 import errno
 import gc
+import io
 import os
 import runpy
 import select
@@ -105,7 +106,9 @@ def _prepare(control: socket.socket) -> _Ready:
         print(f"aileron_sandbox: {step}: {error}", file=sys.stderr)
         control.send(Failed(0, error.errno or 0, step).encode())
         os._exit(_CONFINEMENT_FAILED)
-    prepared = confine.Prepared(proc, null, descriptors.out_of_the_way(status_write), ruleset, filter_, base, last_capability)
+    prepared = confine.Prepared(
+        proc, null, descriptors.out_of_the_way(status_write), ruleset, filter_, base, last_capability
+    )
     return _Ready(prepared, status_read, own_pid_namespace, Ready([*_LAYERS, f"landlock:{abi}"], abi))
 
 
@@ -150,7 +153,8 @@ def _preload(preparation: Preparation) -> None:
     sys.path[:] = [mounts.SDK, preparation.stdlib, f"{preparation.stdlib}/lib-dynload"]
     sys.path_importer_cache.clear()
     os.environ.clear()  # PEP 538 put LC_CTYPE there
-    register, os.register_at_fork = os.register_at_fork, lambda **_hooks: None  # type: ignore[assignment]
+    register = os.register_at_fork
+    os.register_at_fork = _no_hooks
     try:
         for name in preparation.preload:
             __import__(name)
@@ -158,10 +162,15 @@ def _preload(preparation: Preparation) -> None:
         raise OSError(errno.ENOENT, f"cannot import a preloaded module: {error}") from error
     finally:
         os.register_at_fork = register
-    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     gc.collect()
     gc.freeze()
     gc.disable()
+
+
+def _no_hooks(**_hooks: object) -> None:
+    """Stands in for os.register_at_fork during the preload: with one thread there is nothing to put right."""
 
 
 def _read(proc: int, name: str) -> str:

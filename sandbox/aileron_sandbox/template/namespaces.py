@@ -11,7 +11,7 @@ from typing import Final
 
 from aileron_sandbox import kernel
 
-__all__ = ["CHILD", "INSIDE_ID", "JAIL_UIDS", "TEMPLATE", "map_ids", "available_jail_uid"]
+__all__ = ["CHILD", "INSIDE_ID", "JAIL_UIDS", "TEMPLATE", "available_jail_uid", "map_ids"]
 
 INSIDE_ID: Final = 1000
 """uid and gid inside; not 0, so that no setuid or capability rule for root applies (capabilities(7))."""
@@ -29,11 +29,7 @@ TEMPLATE: Final = (
     | kernel.CLONE_NEWPID
 )
 CHILD: Final = (
-    kernel.CLONE_NEWUSER
-    | kernel.CLONE_NEWNS
-    | kernel.CLONE_NEWIPC
-    | kernel.CLONE_NEWUTS
-    | kernel.CLONE_NEWCGROUP
+    kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS | kernel.CLONE_NEWCGROUP
 )
 """A child's own. Its pid namespace is made by the fork (see __main__); the network namespace is the template's, empty and
 without even a loopback device that is up, shared because no socket can be made in it (filters.py)."""
