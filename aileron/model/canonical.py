@@ -3,6 +3,12 @@
 A digest must not depend on key order, spacing or number spelling, or the same plan would have two. RFC 8785 numbers are
 IEEE doubles, so an integer beyond 2**53 has no canonical form: it is refused rather than rounded.
 
+Two encoders, one spelling. msgspec with sorted keys says the same as RFC 8785, an order of magnitude faster (2 µs against
+28 µs for the record of a run), for values made of nothing but strings, integers within ±(2**53 - 1), booleans, null, lists,
+and objects whose keys are ASCII. What is left out differs: floats (`1.0` is `1`, `1e16` is written out), and keys beyond
+ASCII, which RFC 8785 sorts as UTF-16 and msgspec as UTF-8. Those go to the rfc8785 library. That both agree on all the rest
+is tested over arbitrary values.
+
 >>> canonical_json({"b": 1, "a": "x"})
 b'{"a":"x","b":1}'
 """
@@ -10,21 +16,49 @@ b'{"a":"x","b":1}'
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import rfc8785
 
 __all__ = ["canonical_json", "sha256_digest"]
 
+_LARGEST_INT: Final = 2**53 - 1  # RFC 8785, section 3.2.2.3, by way of I-JSON (RFC 7493, section 2.2)
+
 
 def canonical_json(value: Any) -> bytes:
-    """The one spelling of a JSON value. ValueError for what JSON or RFC 8785 cannot say (NaN, 2**53 and up)."""
+    """The one spelling of a JSON value. ValueError for what RFC 8785 cannot say (NaN, 2**53 and up, lone surrogates).
+
+    A float at or beyond 2**53 has a spelling, but reads back as an integer that has none: keep such values as they are and
+    canonicalise only to make a digest.
+    """
     try:
+        if _is_plain(value):
+            return msgspec.json.encode(value, order="sorted")
         return rfc8785.dumps(value)
-    except rfc8785.CanonicalizationError as error:
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise ValueError(f"no canonical JSON form: {error}") from error
+    except RecursionError as error:
+        raise ValueError("no canonical JSON form: nested too deeply") from error
 
 
 def sha256_digest(data: bytes) -> str:
     """`sha256:` and 64 lower-case hex digits."""
     return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def _is_plain(value: Any) -> bool:
+    """The fast encoder is known to agree. Exact types: a subclass may encode as something else."""
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return True
+    if kind is int:
+        return bool(-_LARGEST_INT <= value <= _LARGEST_INT)
+    if kind is dict:
+        for key, inner in value.items():  # loops, not all(): half the time, on every record of every run
+            if type(key) is not str or not key.isascii() or not (type(inner) is str or _is_plain(inner)):
+                return False
+        return True
+    if kind is list:
+        return all(map(_is_plain, value))
+    return False

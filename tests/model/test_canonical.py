@@ -1,0 +1,68 @@
+"""Canonical JSON: one spelling, whichever encoder wrote it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import rfc8785
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.model.canonical import canonical_json
+
+_TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+_KEYS = st.one_of(st.text(st.characters(codec="ascii"), max_size=8), _TEXT)
+_SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**53) + 1, 2**53 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    _TEXT,
+)
+_JSON = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(_KEYS, inner, max_size=5), max_leaves=20
+)
+
+
+@given(_JSON)
+def test_every_value_is_spelled_as_rfc_8785_says(value: Any) -> None:
+    """The fast encoder is only used where it agrees with the reference library, byte for byte."""
+    assert canonical_json(value) == rfc8785.dumps(value)
+
+
+@given(_JSON)
+def test_the_spelling_reads_back_as_the_same_value(value: Any) -> None:
+    """decode(encode(x)) = x, and encoding that again changes nothing, reading numbers as RFC 8785 does."""
+    written = canonical_json(value)
+    read = json.loads(written, parse_int=float)
+
+    assert read == value
+    assert canonical_json(read) == written
+
+
+def test_every_ascii_character_is_escaped_alike() -> None:
+    """Control characters are the place where JSON encoders differ."""
+    text = "".join(map(chr, range(0x100)))
+
+    assert canonical_json({text[:0x80]: text}) == rfc8785.dumps({text[:0x80]: text})
+
+
+@pytest.mark.parametrize(
+    "value", [2**53, -(2**53), [2**53], {"a": 2**60}, float("nan"), float("inf"), "\ud800", {"\udfff": 1}, {1: 2}, b"x"]
+)
+def test_what_has_no_canonical_form_is_refused(value: Any) -> None:
+    """Nothing is rounded, replaced or dropped."""
+    with pytest.raises(ValueError, match="no canonical JSON form"):
+        canonical_json(value)
+
+
+def test_nesting_without_end_is_refused() -> None:
+    """Hostile depth is a ValueError, never a RecursionError."""
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+
+    with pytest.raises(ValueError, match="nested too deeply"):
+        canonical_json(value)
