@@ -1,0 +1,30 @@
+"""Egress: the only way out of the jail. One engine in the daemon, spoken to in frames by way of the executor.
+
+url.py text → Url · rules.py may it leave · headers.py fields and framing · addresses.py where to · dial.py the only
+outbound socket · pool.py connections kept · inject.py a lent credential in · scrub.py and decode.py it does not come
+back · response.py the answer · meter.py the budget · journal.py what the ledger gets · refusal.py why not, a closed list ·
+failures.py how that is told · engine.py all of it, in order
+
+Importing this loads the HTTP client (170 ms): the daemon does, a command line never.
+"""
+
+from aileron.egress.engine import Egress
+from aileron.egress.inject import Lender, LentCredential
+from aileron.egress.journal import Journal, RequestIntent, RequestReport
+from aileron.egress.meter import Meter
+from aileron.egress.refusal import Reason
+from aileron.egress.response import EgressResponse
+from aileron.egress.rules import EgressRequest
+
+__all__ = [
+    "Egress",
+    "EgressRequest",
+    "EgressResponse",
+    "Journal",
+    "Lender",
+    "LentCredential",
+    "Meter",
+    "Reason",
+    "RequestIntent",
+    "RequestReport",
+]

@@ -1,0 +1,279 @@
+"""The only outbound socket: resolve a name, connect to a vetted address, verify TLS.
+
+Nothing else in the daemon opens a connection to the outside. `dial` takes addresses, not a name: what was vetted is
+what is connected to, and a second look-up cannot say something else (DNS rebinding). Runs in the daemon; trusts neither
+the resolver nor the peer.
+
+Rules
+- TLS 1.2 or newer, the name of the URL verified against subjectAltName only, before any byte of the request is written.
+- No setting comes from the environment: not HTTPS_PROXY, not SSL_CERT_FILE or SSL_CERT_DIR (OpenSSL would read them in
+  `set_default_verify_paths`), not SSLKEYLOGFILE (`ssl.create_default_context` would write session keys there).
+- The socket is non-blocking and read only when somebody asks, so no transport hides bytes in a queue: what a peer sends
+  between two requests is still in the socket when `is_quiet` looks.
+- A TLS stream that ends without close_notify is an error, not an end: it may have been cut.
+
+Source: RFC 9110 section 4.3.4, RFC 9325, ssl(3ssl). Not here: which addresses are allowed (addresses.py), when a
+connection is kept (pool.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import os
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.lowlevel
+import httpcore2
+
+from aileron.model.failure import AileronError, FailureClass
+
+__all__ = ["MAX_ADDRESSES", "Resolver", "Wire", "client_context", "dial", "is_own_address", "system_resolver"]
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Host and port to IP address literals, in the order to try. OSError when the name does not resolve."""
+
+MAX_ADDRESSES: Final = 32  # more answers than any real service gives; each is checked, and the list is kept in memory
+MAX_ATTEMPTS: Final = 4  # addresses tried one after the other before the name counts as unreachable
+ATTEMPT_S: Final = 5.0  # one TCP handshake: three SYNs (1 s, 3 s apart; tcp(7) tcp_syn_retries) and an answer
+
+_CA_BUNDLES: Final = (  # where distributions keep them when OpenSSL was built with other paths
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+_WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+# At DEBUG httpcore2 logs response headers as they came, before they are scrubbed. No configuration may turn that on.
+logging.getLogger("httpcore2.http11").disabled = True
+
+
+async def system_resolver(host: str, port: int) -> list[str]:
+    """The system's own look-up (nsswitch.conf(5), so /etc/hosts counts), each address once. OSError if there is none.
+
+    A search domain can make a short or unknown name mean another one; what it then names must still pass the address
+    table and show a certificate for the name in the URL.
+    """
+    answers = await anyio.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return list(dict.fromkeys(address[0] for *_rest, address in answers))
+
+
+def is_own_address(address: str) -> bool:
+    """This machine has the address, so a connection would reach one of its own services.
+
+    A connected UDP socket sends nothing; the kernel picks its source address as it would for TCP, and for an own
+    address it picks that address (ip(7), routing table `local`).
+    """
+    family = _family(address)
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 9))
+        except OSError:
+            return False  # no route: the connection itself will fail, and say so
+        return ipaddress.ip_address(probe.getsockname()[0]) == ipaddress.ip_address(address)
+
+
+def client_context(ca_file: Path | None) -> ssl.SSLContext:
+    """How every upstream is verified. AileronError(invalid_request) if `egress.ca_file` is not a PEM certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies chain and name; see the rules for why not by default
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.hostname_checks_common_name = False
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["http/1.1"])
+    _load_system_authorities(context)
+    if ca_file is not None:
+        problem = _load_authority(context, ca_file)
+        if problem:
+            raise AileronError(
+                FailureClass.INVALID_REQUEST, f"egress.ca_file {ca_file}: {problem}; it must be a PEM certificate file"
+            )
+    return context
+
+
+def _load_system_authorities(context: ssl.SSLContext) -> None:
+    paths = ssl.get_default_verify_paths()
+    if _has_hashed_certificates(paths.openssl_capath):
+        context.load_verify_locations(capath=paths.openssl_capath)  # read one by one, when needed
+        return
+    for bundle in (paths.openssl_cafile, *_CA_BUNDLES):
+        if os.path.isfile(bundle):
+            context.load_verify_locations(cafile=bundle)
+            return
+
+
+def _has_hashed_certificates(directory: str) -> bool:
+    try:
+        return any(re.fullmatch(r"[0-9a-f]{8}\.[0-9]", name) for name in os.listdir(directory))
+    except OSError:
+        return False
+
+
+def _load_authority(context: ssl.SSLContext, ca_file: Path) -> str | None:
+    try:
+        context.load_verify_locations(cafile=ca_file)
+    except ssl.SSLError:
+        return "holds no certificate"
+    except OSError as error:
+        return error.strerror or "cannot be read"
+    return None
+
+
+async def dial(addresses: Sequence[str], port: int, tls: ssl.SSLContext | None, host: str) -> tuple[Wire, str]:
+    """Connect to the first address that answers; the connection and that address.
+
+    `tls` None means without. `host` is what the certificate must be for, and the SNI if it is a name. OSError (ssl's
+    errors are) if no address answers or TLS fails; a peer that answers and cannot prove its name ends the search.
+    """
+    sock, address = await _connect_any(addresses[:MAX_ATTEMPTS], port)
+    try:
+        if tls is not None:
+            sock = await _start_tls(sock, tls, host)
+        return Wire(sock), address
+    except BaseException:
+        sock.close()  # closing twice is fine: wrap_socket took the descriptor over, or did not
+        raise
+
+
+async def _connect_any(addresses: Sequence[str], port: int) -> tuple[socket.socket, str]:
+    problem = OSError(errno.EADDRNOTAVAIL, "no address to connect to")
+    for address in addresses:
+        sock = socket.socket(_family(address), socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            with anyio.CancelScope(deadline=anyio.current_time() + ATTEMPT_S):
+                await _connect(sock, address, port)
+                return sock, address
+            problem = TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        except OSError as error:
+            problem = error
+        except BaseException:
+            sock.close()
+            raise
+        sock.close()
+    raise problem
+
+
+async def _connect(sock: socket.socket, address: str, port: int) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    code = sock.connect_ex((address, port))
+    if code == errno.EINPROGRESS:
+        await anyio.wait_writable(sock)
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code:
+        raise OSError(code, os.strerror(code))
+
+
+async def _start_tls(sock: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    wrapped = tls.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False, suppress_ragged_eofs=False)
+    try:
+        while True:
+            try:
+                wrapped.do_handshake()
+                return wrapped
+            except _WOULD_BLOCK as blocked:
+                waiting_to_write = isinstance(blocked, ssl.SSLWantWriteError)
+            await (anyio.wait_writable(wrapped) if waiting_to_write else anyio.wait_readable(wrapped))
+    except BaseException:
+        wrapped.close()
+        raise
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+class Wire(httpcore2.AsyncNetworkStream):
+    """One connection, as httpcore2 wants it. It ignores `timeout`: the engine bounds every step from outside."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._may_read: int | None = None
+
+    def limit_reading(self, size: int | None) -> None:
+        """At most `size` more bytes may come in; None lifts the limit. It bounds floods of interim responses."""
+        self._may_read = size
+
+    def is_quiet(self) -> bool:
+        """Open, and nothing to read: a connection that may carry another request. Never blocks.
+
+        It reads rather than polls: a TLS 1.3 session ticket makes the socket readable and is not an answer.
+        """
+        try:
+            self._sock.recv(1)
+        except _WOULD_BLOCK:
+            return True
+        except OSError:
+            return False
+        return False  # an end of stream, or bytes that nobody asked for
+
+    def close(self) -> None:
+        """Close now, without waiting. Calling it again does nothing."""
+        if self._sock.fileno() != -1:
+            anyio.notify_closing(self._sock)
+            self._sock.close()
+
+    async def aclose(self) -> None:
+        """`close`, for httpcore2."""
+        self.close()
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Some bytes, or none at the end. httpcore2.ReadError if the connection broke or sent too much."""
+        data = await self._receive(max_bytes)
+        if self._may_read is not None:
+            self._may_read -= len(data)
+            if self._may_read < 0:
+                raise httpcore2.RemoteProtocolError("too much before the response")
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """All of it. httpcore2.WriteError if the connection broke."""
+        rest = memoryview(buffer)
+        while rest:
+            rest = rest[await self._send(rest) :]
+
+    def get_extra_info(self, info: str) -> Any:
+        """Nothing: httpcore2 asks only for what its own pool would need."""
+        return None
+
+    async def _receive(self, max_bytes: int) -> bytes:
+        waited = False
+        while True:
+            try:
+                data = self._sock.recv(max_bytes)
+            except _WOULD_BLOCK as blocked:
+                to_write = isinstance(blocked, ssl.SSLWantWriteError)
+            except OSError as error:
+                problem = error
+                break
+            else:
+                if not waited:  # a peer that always has more to say must not keep the loop to itself
+                    await anyio.lowlevel.cancel_shielded_checkpoint()
+                return data
+            await self._wait(to_write)
+            waited = True
+        raise httpcore2.ReadError(problem.strerror or "TLS error")
+
+    async def _send(self, data: memoryview) -> int:
+        while True:
+            try:
+                return self._sock.send(data)
+            except _WOULD_BLOCK as blocked:
+                to_write = not isinstance(blocked, ssl.SSLWantReadError)
+            except OSError as error:
+                problem = error
+                break
+            await self._wait(to_write)
+        raise httpcore2.WriteError(problem.strerror or "TLS error")
+
+    async def _wait(self, to_write: bool) -> None:
+        try:
+            await (anyio.wait_writable(self._sock) if to_write else anyio.wait_readable(self._sock))
+        except anyio.ClosedResourceError:
+            raise httpcore2.ReadError("closed") from None

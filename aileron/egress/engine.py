@@ -1,0 +1,328 @@
+"""The engine: one request of a connector, from its text to a scrubbed answer. The only way out of the jail.
+
+Runs in the daemon, called by the executor for each `http` frame. It trusts neither the connector that asks, nor the
+resolver, nor the upstream that answers; it is the one place where a secret meets the network.
+
+    1 count · 2 admit (rules.py) · 3 resolve and check every address · 4 lend · 5 write down, durably · 6 connect
+    7 inject and send · 8 check the head · 9 decode, count and scrub the body · 10 keep or close · 11 write down the end
+
+Rules
+- Nothing is looked up before 2 has passed, nothing is lent before 3, and before 5 has returned no packet goes to the
+  upstream. 3 and 6 are skipped when a kept connection serves (pool.py); should that one be gone by 7, they come then.
+- Redirects, cookies and upstream errors are the connector's business: they are relayed. Nothing is retried here.
+- The secret is lent until the response is over. An error has no cause or context, as h11's quote what they choked on.
+- Every wait ends at the deadline of the step; look-ups and connects have shorter ones.
+- Where 5 was reached, 11 follows, whatever happened, cancellation included.
+
+>>> async with egress.open(request, grant, meter, journal, deadline) as response:       # doctest: +SKIP
+...     async for piece in response:
+...         print(response.status, piece)
+
+Source: docs/reference/egress.md. Not here: what ends an invocation (the executor: every `capability_denied`), retries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import types
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from typing import Final, TypeVar
+
+import anyio
+import httpcore2
+
+from aileron.config import Settings
+from aileron.egress.addresses import check_addresses
+from aileron.egress.decode import decoder_for
+from aileron.egress.dial import MAX_ADDRESSES, Resolver, client_context, dial, is_own_address, system_resolver
+from aileron.egress.failures import TOO_SLOW, Phase, Problem, denied, describe, unreachable
+from aileron.egress.headers import read_response_head
+from aileron.egress.inject import Injection, Lender, inject
+from aileron.egress.journal import Journal, RequestIntent, RequestReport
+from aileron.egress.meter import Meter
+from aileron.egress.pool import Connection, Key, Pool
+from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
+from aileron.egress.response import Body, EgressResponse, scrub_fields
+from aileron.egress.rules import Admitted, EgressRequest, admit
+from aileron.egress.scrub import Needles, Scrubber
+from aileron.egress.url import parse_url
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
+from aileron.model.plan import Grant
+
+__all__ = ["Egress"]
+
+MAX_CONNECTIONS: Final = 64  # in use at once, of all steps together; a quarter of them for one step (meter.py)
+RESOLVE_S: Final = 5.0  # one look-up; resolv.conf(5) waits 5 s for a server before it tries the next
+CONNECT_S: Final = 10.0  # all attempts and the TLS handshake
+HEAD_BYTES: Final = 256 << 10  # interim responses and the head together; h11 takes at most 100 KiB of a single one
+JOURNAL_S: Final = 10.0  # one entry of the ledger; a healthy disk takes milliseconds
+
+_T = TypeVar("_T")
+
+
+class Egress:
+    """One for each daemon: the TLS settings, the pool of connections, and the way to the vault."""
+
+    def __init__(self, settings: Settings, lender: Lender, *, resolve: Resolver = system_resolver) -> None:
+        """AileronError(invalid_request) if `egress.ca_file` cannot be used."""
+        self.lender: Final = lender
+        self.resolve: Final = resolve
+        self.tls: Final = client_context(settings.egress_ca_file)
+        self.pool: Final = Pool()
+        self.slots: Final = anyio.Semaphore(MAX_CONNECTIONS, fast_acquire=True)
+
+    def open(
+        self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
+    ) -> contextlib.AbstractAsyncContextManager[EgressResponse]:
+        """Send a request when entered; the response, until left. `deadline` as in `anyio.current_time()`.
+
+        AileronError: capability_denied (`details`: requested, granted, reason), resource_limit_exceeded
+        (`details.limit`), network_error (`details.phase`), or what the lender or the journal raised. The same may be
+        raised while the body is read.
+        """
+        return _Exchange(self, request, grant, meter, journal, deadline)
+
+    async def aclose(self) -> None:
+        """Close what is kept; a connection still in use is closed when its response is left."""
+        self.pool.close()
+
+
+class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
+    """One request and its response."""
+
+    def __init__(
+        self,
+        egress: Egress,
+        request: EgressRequest,
+        grant: Grant,
+        meter: Meter,
+        journal: Journal,
+        deadline: float,
+    ) -> None:
+        self._egress = egress
+        self._request = request
+        self._grant = grant
+        self._meter = meter
+        self._journal = journal
+        self._deadline = deadline
+        self._stack = contextlib.ExitStack()  # places in queues and the loan: all given back without waiting
+        self._destination: HostPort | None = None
+        self._connection: Connection | None = None
+        self._answer: httpcore2.Response | None = None
+        self._chunks: AsyncIterator[bytes] | None = None
+        self._body: Body | None = None
+        self._started_at: float | None = None  # set when the intent is durable: from then on there is a report
+        self._number = 0
+        self._bytes_up = 0
+
+    async def __aenter__(self) -> EgressResponse:
+        try:
+            return await self._run()
+        except BaseException as error:
+            await self._end(error)
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        await self._end(error)
+
+    async def _run(self) -> EgressResponse:
+        self._number = self._meter.count_request()
+        admitted = self._admit()
+        if isinstance(self._request.body, bytes):
+            self._count_up(len(self._request.body))
+        await self._queue()
+        identity = None if admitted.use is None else str(admitted.use.binding)
+        key = Key(admitted.url.destination, admitted.plain, admitted.private, identity)
+        self._connection = self._egress.pool.take(key)
+        addresses = await self._vet(admitted) if self._connection is None else ()
+        injection = self._lend(admitted)
+        needles = self._meter.needles(injection.roots)
+        await self._write_down(admitted, key)
+        if self._connection is not None and not self._connection.wire.is_quiet():
+            self._connection.wire.close()  # the peer closed it while we wrote; nothing was sent on it
+            self._connection, addresses = None, await self._vet(admitted)
+        if self._connection is None:
+            self._connection = await self._connect(key, addresses)
+        self._answer = await self._send(self._connection, admitted, injection)
+        return self._read_head(admitted, self._answer, needles)
+
+    def _admit(self) -> Admitted:
+        """Step 2: parse, then every rule that needs no look-up."""
+        try:
+            url = parse_url(self._request.url)
+            self._destination = url.destination
+            return admit(url, self._request, self._grant)
+        except RefusedError as error:
+            refused = error
+        raise self._denied(refused)
+
+    async def _queue(self) -> None:
+        for semaphore in (self._meter.in_flight, self._egress.slots):
+            await self._reach("queue", semaphore.acquire)
+            self._stack.callback(semaphore.release)
+
+    async def _vet(self, admitted: Admitted) -> tuple[str, ...]:
+        """Step 3: look the name up once, and check all that comes back."""
+        destination = admitted.url.destination
+        addresses = await self._look_up(destination)
+        try:
+            check_addresses(destination, addresses, plain=admitted.plain, private=admitted.private)
+            if not (admitted.private or admitted.plain) and any(map(is_own_address, addresses)):
+                raise RefusedError(Reason.ADDRESS_OWN, f"{destination} resolves to an address of this machine")
+        except RefusedError as error:
+            refused = error
+        else:
+            return addresses
+        raise self._denied(refused)
+
+    async def _look_up(self, destination: HostPort) -> tuple[str, ...]:
+        host, port = destination.host, destination.port
+        if host.replace(".", "").isdigit():
+            return (host,)  # a dotted quad (names.check_host): nothing to look up
+        addresses = tuple(await self._reach("resolve", lambda: self._egress.resolve(host, port), RESOLVE_S))
+        if not 0 < len(addresses) <= MAX_ADDRESSES:
+            problem = Problem(f"its name has {len(addresses)} addresses; 1 to {MAX_ADDRESSES} are usable")
+            raise unreachable("resolve", destination, problem)
+        return addresses
+
+    def _lend(self, admitted: Admitted) -> Injection:
+        """Step 4. Without a credential there is nothing to add."""
+        if admitted.use is None:
+            return Injection((), None, frozenset())
+        return inject(admitted.use, self._stack.enter_context(self._egress.lender.lend(admitted.use)))
+
+    async def _write_down(self, admitted: Admitted, key: Key) -> None:
+        """Step 5."""
+        intent = RequestIntent(self._number, admitted.method, key.destination, admitted.url.path, key.identity)
+        await _written(lambda: self._journal.sending(intent))
+        self._started_at = anyio.current_time()
+
+    async def _connect(self, key: Key, addresses: tuple[str, ...]) -> Connection:
+        """Step 6."""
+        tls = None if key.plain else self._egress.tls
+        host, port = key.destination.host, key.destination.port
+        wire, address = await self._reach("connect", lambda: dial(addresses, port, tls, host), CONNECT_S)
+        return Connection.over(wire, address, key)
+
+    async def _send(self, connection: Connection, admitted: Admitted, injection: Injection) -> httpcore2.Response:
+        """Step 7, up to the head of the answer; its body is still on the wire."""
+        origin, fields = connection.origin, admitted.fields + injection.fields
+        request = httpcore2.Request(
+            admitted.method,
+            httpcore2.URL(
+                scheme=origin.scheme, host=origin.host, port=origin.port, target=injection.target(admitted.url)
+            ),
+            headers=[(name.encode("ascii"), value.encode("ascii")) for name, value in fields],
+            content=self._content(admitted.length),
+        )
+        connection.wire.limit_reading(HEAD_BYTES)
+        answer = await self._reach("exchange", lambda: connection.http.handle_async_request(request))
+        connection.wire.limit_reading(None)
+        return answer
+
+    def _content(self, length: int | None) -> bytes | AsyncIterator[bytes] | None:
+        body = self._request.body
+        return body if isinstance(body, bytes) or body is None else self._streamed(body, length)
+
+    async def _streamed(self, body: AsyncIterator[bytes], length: int | None) -> AsyncGenerator[bytes]:
+        """A streamed request body: counted, and held to the length that was announced."""
+        sent = 0
+        async for chunk in body:
+            sent += len(chunk)
+            if length is not None and sent > length:
+                break
+            self._count_up(len(chunk))
+            yield chunk
+        if length is not None and sent != length:
+            raise self._denied(RefusedError(Reason.BODY_LENGTH, "the body is not as long as its Content-Length"))
+
+    def _count_up(self, size: int) -> None:
+        self._meter.count_up(size)
+        self._bytes_up += size
+
+    def _read_head(self, admitted: Admitted, answer: httpcore2.Response, needles: Needles | None) -> EgressResponse:
+        """Step 8, and what step 9 needs."""
+        try:
+            head = read_response_head(admitted.method, answer.status, answer.headers)
+            decoder = decoder_for(head.codings)
+        except BadAnswerError as error:
+            words = str(error)
+        else:
+            scrubber = None if needles is None else Scrubber(needles)
+            fields, hits = scrub_fields(head.fields, needles)
+            self._body = Body(self._reader(answer), self._meter, decoder, scrubber, hits, self._bad_answer)
+            return EgressResponse(head.status, fields, self._body)
+        raise self._bad_answer(words)
+
+    def _reader(self, answer: httpcore2.Response) -> Callable[[], Awaitable[bytes | None]]:
+        stream = answer.stream
+        assert isinstance(stream, AsyncIterable)
+        chunks = self._chunks = aiter(stream)
+        return lambda: self._reach("exchange", lambda: anext(chunks, None))
+
+    def _bad_answer(self, words: str) -> AileronError:
+        return unreachable("exchange", self._destination, Problem(words))
+
+    def _denied(self, refused: RefusedError) -> AileronError:
+        return denied(refused, self._destination, self._request.credential, self._grant)
+
+    async def _reach(self, phase: Phase, step: Callable[[], Awaitable[_T]], limit_s: float = math.inf) -> _T:
+        """One wait for the outside: until the deadline, or `limit_s`; its errors become `network_error`."""
+        problem = TOO_SLOW
+        with anyio.CancelScope(deadline=min(self._deadline, anyio.current_time() + limit_s)):
+            try:
+                return await step()
+            except (OSError, httpcore2.ProtocolError, httpcore2.NetworkError) as error:
+                problem = describe(error)
+        raise unreachable(phase, self._destination, problem)
+
+    async def _end(self, error: BaseException | None) -> None:
+        """Steps 10 and 11, also when the caller is being cancelled: what was begun is written down."""
+        with anyio.CancelScope(shield=True):  # closing does not wait for the peer
+            if isinstance(self._chunks, AsyncGenerator):
+                await self._chunks.aclose()
+            if self._answer is not None:
+                await self._answer.aclose()
+        if self._connection is not None:
+            self._egress.pool.put(self._connection)
+        self._stack.close()
+        if self._started_at is not None:
+            report = self._report(self._started_at, error)
+            await _written(lambda: self._journal.finished(report))
+
+    def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
+        return RequestReport(
+            number=self._number,
+            status=None if self._answer is None else self._answer.status,
+            bytes_up=self._bytes_up,
+            bytes_down=0 if self._body is None else self._body.bytes_down,
+            ms=(anyio.current_time() - started_at) * 1000,
+            address=None if self._connection is None else self._connection.address,
+            scrubbed=0 if self._body is None else self._body.scrubbed,
+            failure=_failure_class(error or (self._body.failure if self._body else None)),
+        )
+
+
+async def _written(write: Callable[[], Awaitable[None]]) -> None:
+    """Write to the journal whole or not at all: a row half waited for would say neither."""
+    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + JOURNAL_S):
+        return await write()
+    raise AileronError(FailureClass.INTERNAL_ERROR, f"the ledger took no entry for {JOURNAL_S:.0f} seconds")
+
+
+def _failure_class(error: BaseException | None) -> FailureClass | None:
+    match error:
+        case None:
+            return None
+        case AileronError():
+            return error.failure.failure_class
+        case Exception():
+            return FailureClass.INTERNAL_ERROR
+    return FailureClass.CANCELLED

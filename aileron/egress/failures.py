@@ -1,0 +1,87 @@
+"""The failures egress reports, each built in one place.
+
+Runs in the daemon. The engine alone calls these: a rule's refusal becomes `capability_denied`, everything that went
+wrong on the way to or from an upstream becomes `network_error`.
+
+Rules
+- Words come from here, from errno(3), from OpenSSL's own tables or from getaddrinfo(3). Nothing an upstream sent is
+  quoted: it may echo a credential. Nothing of a request is quoted but host, port and method.
+- `retriable` says that the same request may succeed later, not that it is safe to send again: whether anything was sent
+  is `details.phase` (`queue`, `resolve`, `connect`: no; `exchange`: maybe).
+
+Source: docs/reference/egress.md and failures.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import socket
+import ssl
+from typing import Final, Literal
+
+import httpcore2
+
+from aileron.egress.refusal import Reason, RefusedError
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.names import HostPort
+from aileron.model.plan import Grant
+
+__all__ = ["TOO_SLOW", "Phase", "Problem", "denied", "describe", "unreachable"]
+
+Phase = Literal["queue", "resolve", "connect", "exchange"]
+
+_KIND: Final = re.compile(r"[a-z0-9_]{1,32}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Problem:
+    """What went wrong, in words that can be shown, and whether waiting may help."""
+
+    text: str
+    retriable: bool = True
+
+
+TOO_SLOW: Final = Problem("it took too long")
+
+
+def denied(refused: RefusedError, destination: HostPort | None, kind: str | None, grant: Grant) -> AileronError:
+    """`capability_denied`. `destination` None when the URL has none that can be named; `kind` is the connector's text."""
+    requested, granted = f"network:{destination or 'unknown'}", [str(host) for host in grant.hosts]
+    if refused.reason is Reason.CREDENTIAL_NOT_GRANTED:
+        requested = f"credential:{kind if kind and _KIND.fullmatch(kind) else 'unknown'}"
+        granted = [grant.credential.need.kind] if grant.credential else []
+    return AileronError(
+        FailureClass.CAPABILITY_DENIED,
+        str(refused),
+        boundary=refused.reason.boundary,
+        details={"requested": requested, "granted": granted, "reason": refused.reason.value},
+    )
+
+
+def unreachable(phase: Phase, destination: HostPort | None, problem: Problem) -> AileronError:
+    """`network_error`."""
+    return AileronError(
+        FailureClass.NETWORK_ERROR,
+        f"{destination}: {problem.text}",
+        boundary=Boundary.EXTERNAL,
+        retriable=problem.retriable,
+        details={"phase": phase},
+    )
+
+
+def describe(error: Exception) -> Problem:
+    """An exception of the network layers in our words."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            fix = "for an authority of your own, set egress.ca_file in config.toml"
+            return Problem(f"its certificate was not accepted: {error.verify_message}; {fix}", retriable=False)
+        case ssl.SSLError():
+            return Problem(f"TLS failed: {(error.reason or 'the connection was closed').lower().replace('_', ' ')}")
+        case socket.gaierror():
+            return Problem(f"its name was not resolved: {error.strerror}")
+        case OSError():
+            return Problem(f"no connection: {(error.strerror or type(error).__name__).lower()}")
+        case httpcore2.NetworkError():
+            return Problem(f"the connection broke: {str(error).lower()}")  # dial.py's words
+    return Problem("it broke the rules of HTTP, or closed the connection before it had answered")

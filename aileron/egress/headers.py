@@ -1,0 +1,185 @@
+"""Header fields: which of a connector's go out, which of an upstream's come in, and how a body is framed.
+
+Pure; runs in the daemon on fields that a jailed connector or any server wrote. The connector does not speak HTTP: it
+hands over names and values, and every byte that could end a field early is refused here, before a name is resolved.
+
+Rules
+- A field name is an RFC 9110 token; a value is visible ASCII, space and tab. CR, LF, NUL and everything else: RefusedError.
+- Dropped from requests: hop-by-hop fields and those that `Connection` names, `Host`, what describes the sender or the
+  path (`Forwarded`, `X-Forwarded-*`), `Expect`, `Accept-Encoding`. The engine writes its own `Host`, framing and
+  `Accept-Encoding: identity`. The credential is added after this, so no `Connection` option can take it off.
+- Beside a credential, a connector's own `Authorization` or the field the credential uses is refused, however it is
+  spelled: `_` counts as `-`, because CGI and WSGI servers make them one.
+- A body is framed by us; what the connector says about its length must agree exactly.
+
+Source: RFC 9110 sections 5.5, 5.6.2 and 7.6.1; RFC 9112 section 6. Not here: the credential itself (inject.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
+
+__all__ = [
+    "MAX_HEADER_BYTES",
+    "MAX_HEADER_FIELDS",
+    "MAX_RESPONSE_HEADER_BYTES",
+    "Field",
+    "ResponseHead",
+    "check_method",
+    "field_key",
+    "frame_body",
+    "is_field_value",
+    "keep_request_fields",
+    "read_response_head",
+]
+
+Field = tuple[str, str]
+
+MAX_HEADER_FIELDS: Final = 100  # what Apache takes in a request (LimitRequestFields)
+MAX_HEADER_BYTES: Final = 32 << 10  # 32 KiB of names and values; servers stop at 8 to 32 KiB
+MAX_RESPONSE_HEADER_BYTES: Final = 48 << 10  # as UTF-8: a frame's header holds 64 KiB, and MessagePack adds to it
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}")
+_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
+_METHOD: Final = re.compile(r"[A-Za-z][A-Za-z0-9\-]{0,31}")  # every method of the IANA registry fits
+_REFUSED_METHODS: Final = frozenset({"CONNECT", "TRACE", "TRACK"})  # a tunnel; an echo of the credential
+
+_HOP_BY_HOP: Final = frozenset(
+    {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+_DROPPED_FROM_REQUESTS: Final = _HOP_BY_HOP | {
+    "accept-encoding", "content-length", "expect", "forwarded", "host", "http2-settings", "via", "x-real-ip",
+}  # fmt: skip
+_DROPPED_PREFIXES: Final = ("proxy-", "x-forwarded-")
+_METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+_NO_BODY_STATUS: Final = frozenset({204, 304})
+
+
+def check_method(method: str) -> str:
+    """A method as it goes on the wire. RefusedError for what is not a method name, and for CONNECT and TRACE."""
+    if not _METHOD.fullmatch(method) or method.upper() in _REFUSED_METHODS:
+        raise RefusedError(Reason.METHOD, "the method is not a plain HTTP method name, or is CONNECT or TRACE")
+    return method
+
+
+def field_key(name: str) -> str:
+    """What two names share when a server could take them for the same field."""
+    return name.lower().replace("_", "-")
+
+
+def is_field_value(value: str) -> bool:
+    """Visible ASCII, space and tab only, and nothing to trim at either end."""
+    return _VALUE.fullmatch(value) is not None and value == value.strip(" \t")
+
+
+def keep_request_fields(fields: Sequence[Field], reserved: frozenset[str]) -> tuple[Field, ...]:
+    """The connector's fields that go out, in order and as spelled.
+
+    `reserved` are the `field_key`s that belong to the credential of this request; empty without one. RefusedError for a
+    malformed field, a reserved one, or too many.
+    """
+    if len(fields) > MAX_HEADER_FIELDS or sum(len(name) + len(value) for name, value in fields) > MAX_HEADER_BYTES:
+        limit = f"{MAX_HEADER_FIELDS} fields and {MAX_HEADER_BYTES >> 10} KiB"
+        raise RefusedError(Reason.HEADER_LIMIT, f"the request has more header fields than {limit}")
+    trimmed = [(name, value.strip(" \t")) for name, value in fields]
+    for number, (name, value) in enumerate(trimmed, start=1):
+        if not _TOKEN.fullmatch(name):
+            raise RefusedError(Reason.HEADER_NAME, f"the name of header field {number} is not an HTTP token")
+        if not _VALUE.fullmatch(value):
+            raise RefusedError(
+                Reason.HEADER_VALUE, f"header field {name} has a byte that is not visible ASCII, space or tab"
+            )
+        if field_key(name) in reserved:
+            raise RefusedError(Reason.HEADER_CREDENTIAL, f"header field {name} belongs to the credential; leave it out")
+    dropped = _DROPPED_FROM_REQUESTS | _connection_options(trimmed)
+    return tuple(
+        (name, value)
+        for name, value in trimmed
+        if name.lower() not in dropped and not name.lower().startswith(_DROPPED_PREFIXES)
+    )
+
+
+def frame_body(
+    method: str, fields: Sequence[Field], body: bytes | AsyncIterator[bytes] | None
+) -> tuple[Field | None, int | None]:
+    """The framing field of a request, and how many bytes the body must have (None: as many as come).
+
+    A streamed body goes out chunked, or under the connector's own `Content-Length`, to which it is then held: some
+    services take no chunked uploads. RefusedError when `Content-Length` or `Transfer-Encoding` say anything doubtful.
+    """
+    declared = _declared_length(fields)
+    if isinstance(body, bytes) or body is None:
+        length = len(body or b"")
+        if declared not in (None, length):
+            raise RefusedError(Reason.BODY_LENGTH, "Content-Length is not the length of the body")
+        if length or method.upper() in _METHODS_WITH_BODY:
+            return ("Content-Length", str(length)), length
+        return None, 0
+    if declared is None:
+        return ("Transfer-Encoding", "chunked"), None
+    return ("Content-Length", str(declared)), declared
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResponseHead:
+    """What an upstream said before its body. `codings` are its content codings, outermost last."""
+
+    status: int
+    fields: tuple[tuple[bytes, bytes], ...]
+    codings: tuple[str, ...]
+
+
+def read_response_head(method: str, status: int, fields: Sequence[tuple[bytes, bytes]]) -> ResponseHead:
+    """Check and clean a response's fields. BadAnswerError for two framings, an unknown status, or too many fields.
+
+    When the body will be decoded, the fields that describe its encoded form are dropped.
+    """
+    if not 200 <= status <= 599:
+        raise BadAnswerError(f"status {status} is none that HTTP defines")
+    # As UTF-8: each Latin-1 byte above 0x7f takes two in the frame.
+    size = sum(len(part) + len(part.translate(None, _ASCII)) for field in fields for part in field)
+    if len(fields) > MAX_HEADER_FIELDS * 2 or size > MAX_RESPONSE_HEADER_BYTES:
+        raise BadAnswerError(f"its header is larger than {MAX_RESPONSE_HEADER_BYTES >> 10} KiB")
+    named = [(name.lower(), value) for name, value in fields]
+    names = [name for name, _value in named]
+    if b"transfer-encoding" in names and b"content-length" in names:
+        raise BadAnswerError("it has both Content-Length and Transfer-Encoding")  # RFC 9112 6.1: smuggling, close
+    has_body = method.upper() != "HEAD" and status not in _NO_BODY_STATUS
+    codings = _codings(named) if has_body else ()
+    text = [(name.decode("ascii"), value.decode("latin-1")) for name, value in named]
+    dropped = _HOP_BY_HOP | _connection_options(text)
+    if codings:
+        dropped |= {"content-encoding", "content-length"}
+    kept = (field for field, (name, _value) in zip(fields, text, strict=True) if name not in dropped)
+    return ResponseHead(status, tuple(kept), codings)
+
+
+_ASCII: Final = bytes(range(0x80))
+
+
+def _connection_options(fields: Sequence[Field]) -> frozenset[str]:
+    options = [value for name, value in fields if name.lower() == "connection"]
+    return frozenset(option.strip(" \t").lower() for value in options for option in value.split(","))
+
+
+def _declared_length(fields: Sequence[Field]) -> int | None:
+    lengths = [value.strip(" \t") for name, value in fields if field_key(name) == "content-length"]
+    encodings = [value.strip(" \t").lower() for name, value in fields if field_key(name) == "transfer-encoding"]
+    if encodings not in ([], ["chunked"]):
+        raise RefusedError(Reason.BODY_LENGTH, "Transfer-Encoding is not the single word chunked; leave it out")
+    if not lengths:
+        return None
+    if encodings or len(lengths) > 1 or not re.fullmatch(r"[0-9]{1,15}", lengths[0]):
+        raise RefusedError(Reason.BODY_LENGTH, "Content-Length is not one plain number, alone; leave it out")
+    return int(lengths[0])
+
+
+def _codings(named: Sequence[tuple[bytes, bytes]]) -> tuple[str, ...]:
+    values = [value.decode("latin-1") for name, value in named if name == b"content-encoding"]
+    words = [word.strip(" \t").lower() for value in values for word in value.split(",")]
+    return tuple(word for word in words if word not in {"", "identity"})

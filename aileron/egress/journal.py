@@ -1,0 +1,57 @@
+"""What egress needs of the ledger, as a Protocol, and the two things it writes there.
+
+The executor passes in a journal for each step. A request is in it before anything leaves and again when it is over, so
+that after a crash the ledger says "sent, outcome unknown" rather than nothing.
+
+Rules
+- Host, path without query, sizes, times: never a header value, a query or a body.
+
+Source: docs/reference/egress.md. Not here: how a row becomes durable (audit/log.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+from aileron.model.failure import FailureClass
+from aileron.model.names import HostPort
+
+__all__ = ["Journal", "RequestIntent", "RequestReport"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RequestIntent:
+    """What is about to be sent. `number` counts the requests of a step from 1; `identity` is the binding's name."""
+
+    number: int
+    method: str
+    destination: HostPort
+    path: str
+    identity: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RequestReport:
+    """How the request of that `number` ended. `status` None: no answer came. Sizes in bytes, bodies only."""
+
+    number: int
+    status: int | None
+    bytes_up: int
+    bytes_down: int
+    ms: float
+    address: str | None
+    scrubbed: int
+    failure: FailureClass | None
+
+
+class Journal(Protocol):
+    """The ledger, as one step sees it."""
+
+    async def sending(self, intent: RequestIntent) -> None:
+        """Write it down; durable when it returns. An error here stops the request."""
+        ...
+
+    async def finished(self, report: RequestReport) -> None:
+        """Write down how it ended."""
+        ...

@@ -1,0 +1,71 @@
+"""What one step has sent and received so far, held against its budget.
+
+One `Meter` per step, made by the executor from the grant and given to every request of that step. It also remembers
+which secrets were lent in the step: a later request without a credential could fetch what an earlier one left behind at
+the upstream, so those answers are scrubbed too. Runs in the daemon; not thread-safe (one event loop).
+
+Rules
+- What would go over is refused before it is sent, and what came in over is not passed on.
+- A request counts when it is asked for, refused ones included: a budget also bounds attempts.
+- At most `MAX_IN_FLIGHT` requests of a step are open at once; a further one waits, until its deadline.
+
+Not here: memory, time and processes of the jail, which are the sandbox's to limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import anyio
+
+from aileron.egress.scrub import Needles
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.plan import Budget
+
+__all__ = ["MAX_IN_FLIGHT", "Meter"]
+
+MAX_IN_FLIGHT: Final = 16  # of one step; browsers open 6 to a host, HTTP clients pool 10 to 100
+
+
+class Meter:
+    """Counters of one step: requests, bytes of request bodies, bytes of response bodies after decoding."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._needles = Needles(())
+        self.in_flight: Final = anyio.Semaphore(MAX_IN_FLIGHT)
+        self.requests = 0
+        self.bytes_up = 0
+        self.bytes_down = 0
+
+    def count_request(self) -> int:
+        """One more request; its number, from 1. AileronError(resource_limit_exceeded) past the budget."""
+        self.requests = self._within("requests", self.requests + 1, self._budget.requests)
+        return self.requests
+
+    def count_up(self, size: int) -> None:
+        """`size` more bytes of request bodies. AileronError(resource_limit_exceeded) past the budget."""
+        self.bytes_up = self._within("bytes_up", self.bytes_up + size, self._budget.bytes_up)
+
+    def count_down(self, size: int) -> None:
+        """`size` more bytes of response bodies. AileronError(resource_limit_exceeded) past the budget."""
+        self.bytes_down = self._within("bytes_down", self.bytes_down + size, self._budget.bytes_down)
+
+    def needles(self, roots: Iterable[bytes]) -> Needles | None:
+        """What to scrub now that these secrets are lent too; None if none ever was."""
+        roots = frozenset(roots)
+        if not self._needles.covers(roots):
+            self._needles = self._needles.with_roots(roots)
+        return self._needles if self._needles.all else None
+
+    @staticmethod
+    def _within(limit: str, value: int, most: int) -> int:
+        if value > most:
+            raise AileronError(
+                FailureClass.RESOURCE_LIMIT_EXCEEDED,
+                f"this step would use {value} {limit}, and may use {most}",
+                boundary=Boundary.RUNTIME,
+                details={"limit": limit},
+            )
+        return value

@@ -1,0 +1,122 @@
+"""Connections that wait for the next request, so that a connector need not pay for TLS each time it runs.
+
+Runs in the daemon. A connection is kept under everything that was decided when it was made (`Key`): one made for a
+private address is not found when the user has taken the exception back, and one that carried a credential never
+serves a request with another or with none. The name is resolved, and its addresses checked, when a connection is made;
+a kept one stays with the peer that was vetted and proved its name.
+
+Rules
+- Kept only after a whole request and a whole response, with not a byte left over: an upstream that was brought to
+  answer twice would otherwise answer the next invocation's request (response splitting).
+- Looked at again when taken: closed by the peer, or holding bytes nobody asked for, means closed and forgotten.
+- At most `MAX_IDLE` in all and `MAX_IDLE_PER_KEY` under one key, the oldest leave first; none longer than `IDLE_S`. Time
+  is looked at on every take and put, so in a daemon that sends nothing the last ones wait unused, and closed by the peer.
+
+Not here: how many are in use at once (engine.py, meter.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+import anyio
+import httpcore2
+
+from aileron.egress.dial import Wire
+from aileron.model.names import HostPort
+
+__all__ = ["IDLE_S", "MAX_IDLE", "MAX_IDLE_PER_KEY", "Connection", "Key", "Pool"]
+
+IDLE_S: Final = 60.0  # nginx keeps a client 75 s, Apache and Node 5 s; one that closes first is noticed
+MAX_IDLE: Final = 32  # descriptors that may lie idle in the daemon
+MAX_IDLE_PER_KEY: Final = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Key:
+    """What a connection may be used again for. `identity` is the binding's name, None without a credential."""
+
+    destination: HostPort
+    plain: bool
+    private: bool
+    identity: str | None
+
+
+@dataclasses.dataclass(slots=True)
+class Connection:
+    """One connection to a vetted address. `origin` is what httpcore2 compares requests with."""
+
+    key: Key
+    wire: Wire
+    address: str
+    origin: httpcore2.Origin
+    http: httpcore2.AsyncHTTP11Connection
+    idle_since: float = 0.0
+
+    @classmethod
+    def over(cls, wire: Wire, address: str, key: Key) -> Connection:
+        """HTTP/1.1 over a new wire."""
+        scheme = b"http" if key.plain else b"https"
+        origin = httpcore2.Origin(scheme, key.destination.host.encode("ascii"), key.destination.port)
+        return cls(key, wire, address, origin, httpcore2.AsyncHTTP11Connection(origin, wire))
+
+    def is_reusable(self) -> bool:
+        """The last request and response are both complete, and nothing followed them."""
+        return self.http.is_idle() and not _left_over(self.http)
+
+
+class Pool:
+    """Idle connections, oldest first."""
+
+    def __init__(self) -> None:
+        self._idle: list[Connection] = []
+        self._closed = False
+
+    def take(self, key: Key) -> Connection | None:
+        """A connection for this key, the one used last, no longer in the pool; None if there is none alive."""
+        self._close_expired()
+        for connection in [c for c in reversed(self._idle) if c.key == key]:
+            self._idle.remove(connection)
+            if connection.wire.is_quiet():
+                return connection
+            connection.wire.close()
+        return None
+
+    def put(self, connection: Connection) -> None:
+        """Keep a connection after a response, or close it."""
+        self._close_expired()
+        if self._closed or not connection.is_reusable():
+            connection.wire.close()
+            return
+        same = [c for c in self._idle if c.key == connection.key]
+        if len(same) >= MAX_IDLE_PER_KEY:
+            self._drop(same[0])
+        elif len(self._idle) >= MAX_IDLE:
+            self._drop(self._idle[0])
+        connection.idle_since = anyio.current_time()
+        self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close what is idle, and from now on whatever comes back."""
+        self._closed = True
+        while self._idle:
+            self._drop(self._idle[0])
+
+    def _close_expired(self) -> None:
+        oldest = anyio.current_time() - IDLE_S
+        while self._idle and self._idle[0].idle_since < oldest:
+            self._drop(self._idle[0])
+
+    def _drop(self, connection: Connection) -> None:
+        self._idle.remove(connection)
+        connection.wire.close()
+
+
+def _left_over(http: httpcore2.AsyncHTTP11Connection) -> bool:
+    """Bytes were read that belong to no response. httpcore2 has no public way to ask; if this one goes away, never reuse.
+
+    h11 keeps them, and would parse them as the beginning of the next response. httpcore2's own pool does not look.
+    """
+    parser = getattr(http, "_h11_state", None)
+    return parser is None or parser.trailing_data != (b"", False)

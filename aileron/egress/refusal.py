@@ -1,0 +1,66 @@
+"""Why the egress engine says no, as a closed list, and the two exceptions of its pure parts.
+
+`RefusedError` is what a check raises when a request must not leave: it names a `Reason`, so that nobody has to read prose to
+know which rule spoke. `BadAnswerError` is what a check raises when an upstream's response must not come in. Neither leaves
+this package: engine.py turns the first into `capability_denied` and the second into `network_error`.
+
+Rules
+- A message holds no query string, no header value and no body: it reaches logs, the ledger and the agent.
+- A new reason gets a row in docs/reference/egress.md (a test compares them).
+
+>>> Reason.HOST_NOT_GRANTED.boundary
+<Boundary.CONNECTOR_MANIFEST: 'connector_manifest'>
+"""
+
+from __future__ import annotations
+
+import enum
+
+from aileron.model.failure import Boundary
+
+__all__ = ["BadAnswerError", "Reason", "RefusedError"]
+
+
+class Reason(enum.StrEnum):
+    """Which rule refused a request (`details.reason` of the failure)."""
+
+    URL_LENGTH = "url_length"
+    URL_CHARACTERS = "url_characters"
+    URL_SCHEME = "url_scheme"
+    URL_USERINFO = "url_userinfo"
+    URL_FRAGMENT = "url_fragment"
+    URL_HOST = "url_host"
+    URL_PORT = "url_port"
+    URL_PATH = "url_path"
+    URL_QUERY = "url_query"
+    PLAIN_HTTP = "plain_http"
+    HOST_NOT_GRANTED = "host_not_granted"
+    CREDENTIAL_NOT_GRANTED = "credential_not_granted"
+    METHOD = "method"
+    HEADER_NAME = "header_name"
+    HEADER_VALUE = "header_value"
+    HEADER_LIMIT = "header_limit"
+    HEADER_CREDENTIAL = "header_credential"
+    BODY_LENGTH = "body_length"
+    ADDRESS_NOT_PUBLIC = "address_not_public"
+    ADDRESS_NOT_LOOPBACK = "address_not_loopback"
+    ADDRESS_FORBIDDEN = "address_forbidden"
+    ADDRESS_OWN = "address_own"
+
+    @property
+    def boundary(self) -> Boundary:
+        """Whose line it is: what the manifest could have declared is the manifest's, the rest is the runtime's."""
+        declared = {Reason.HOST_NOT_GRANTED, Reason.CREDENTIAL_NOT_GRANTED}
+        return Boundary.CONNECTOR_MANIFEST if self in declared else Boundary.RUNTIME
+
+
+class RefusedError(Exception):
+    """This request must not leave."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class BadAnswerError(Exception):
+    """This response must not come in. The message never quotes it: it may echo a credential."""

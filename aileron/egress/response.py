@@ -1,0 +1,135 @@
+"""The answer as the connector may see it: checked head, decoded and scrubbed body.
+
+Runs in the daemon, on bytes of an upstream it does not trust; what comes out goes into a jail. No I/O of its own: the
+engine hands in a function that reads the next chunk.
+
+Rules
+- The reason phrase and trailers are not relayed: nothing needs them, and they could carry an echo.
+- Decoded before it is counted, counted before it is scrubbed, and given out piece by piece: at most one piece of a
+  compression bomb exists at a time.
+- After an error every later read raises it again.
+
+Source: docs/reference/egress.md. Not here: the fields (headers.py), the codings (decode.py), the masks (scrub.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Final
+
+from aileron.egress.decode import Decoder
+from aileron.egress.headers import Field
+from aileron.egress.meter import Meter
+from aileron.egress.refusal import BadAnswerError
+from aileron.egress.scrub import Needles, Scrubber
+from aileron.model.failure import AileronError
+
+__all__ = ["Body", "EgressResponse", "scrub_fields"]
+
+ReadChunk = Callable[[], Awaitable[bytes | None]]
+"""The next bytes off the wire, None after the last. AileronError when there is none to be had."""
+
+
+class EgressResponse:
+    """Status, header fields and body, scrubbed. Iterate once for the body: pieces of at most 256 KiB, none empty."""
+
+    def __init__(self, status: int, headers: tuple[Field, ...], body: Body) -> None:
+        self.status: Final = status
+        self.headers: Final = headers
+        self._body = body
+
+    @property
+    def scrubbed(self) -> int:
+        """How many occurrences of a secret were masked so far."""
+        return self._body.scrubbed
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._body
+
+    def __repr__(self) -> str:
+        return f"<EgressResponse {self.status}>"
+
+
+class Body(AsyncIterator[bytes]):
+    """A body on its way. `bytes_down` is its size so far, decoded."""
+
+    def __init__(
+        self,
+        read: ReadChunk,
+        meter: Meter,
+        decoder: Decoder | None,
+        scrubber: Scrubber | None,
+        hits_in_fields: int,
+        fail: Callable[[str], AileronError],
+    ) -> None:
+        self._read = read
+        self._meter = meter
+        self._decoder = decoder
+        self._scrubber = scrubber
+        self._fail = fail
+        self._pieces: Iterator[bytes] = iter(())
+        self._complete = False
+        self._hits_in_fields = hits_in_fields
+        self.failure: AileronError | None = None
+        self.bytes_down = 0
+
+    @property
+    def scrubbed(self) -> int:
+        """Occurrences masked so far, those in header fields included."""
+        return self._hits_in_fields + (self._scrubber.hits if self._scrubber else 0)
+
+    async def __anext__(self) -> bytes:
+        if self.failure is not None:
+            raise self.failure
+        try:
+            while True:
+                piece = self._next_piece()
+                if piece:
+                    return piece
+                if piece is None:
+                    if self._complete:
+                        break
+                    chunk = await self._read()
+                    self._complete = chunk is None
+                    self._pieces = self._finish() if chunk is None else self._take_in(chunk)
+        except AileronError as error:
+            self.failure = error
+            raise
+        raise StopAsyncIteration
+
+    def _next_piece(self) -> bytes | None:
+        """The next piece, maybe empty; None when another chunk is needed."""
+        try:
+            return next(self._pieces, None)
+        except BadAnswerError as error:
+            words = str(error)
+        raise self._fail(words)
+
+    def _take_in(self, chunk: bytes) -> Iterator[bytes]:
+        for piece in (chunk,) if self._decoder is None else self._decoder.feed(chunk):
+            self._meter.count_down(len(piece))
+            self.bytes_down += len(piece)
+            yield piece if self._scrubber is None else self._scrubber.feed(piece)
+
+    def _finish(self) -> Iterator[bytes]:
+        if self._decoder is not None:
+            self._decoder.finish()
+        if self._scrubber is not None:
+            yield self._scrubber.finish()
+
+
+def scrub_fields(fields: tuple[tuple[bytes, bytes], ...], needles: Needles | None) -> tuple[tuple[Field, ...], int]:
+    """Header fields as text, names and values scrubbed, and how many occurrences were masked."""
+    hits = 0
+    if needles is not None and _may_hold(b"\n".join(part for field in fields for part in field), needles):
+        scrubber, masked = Scrubber(needles), []
+        for name, value in fields:
+            (name_text, in_name), (value_text, in_value) = scrubber.scrub_whole(name), scrubber.scrub_whole(value)
+            masked.append((name_text, value_text))
+            hits += in_name + in_value
+        fields = tuple(masked)
+    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields), hits
+
+
+def _may_hold(data: bytes, needles: Needles) -> bool:
+    return any(needle in data for needle in needles.all)

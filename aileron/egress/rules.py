@@ -1,0 +1,106 @@
+"""May this request leave? All that can be said before a name is resolved, in order, in one place.
+
+Pure. Takes what a jailed connector asked and what the step was granted, and gives back the request as it will go out,
+or raises `RefusedError`. The order matters: a refused request causes no look-up, no connection and no loan from the vault.
+
+    1 parse the URL, strictly                                    url.py
+    2 https; plain http only where the user allowed it
+    3 host:port is in the grant
+    4 the credential, if one is named, is the granted one
+    5 method, header fields, framing                             headers.py
+    then, in engine.py: resolve · check every address (addresses.py) · lend · write down · connect · inject · send
+
+What engine.py still owes: the addresses, TLS, the budget, and the scrubbing of the answer.
+
+Source: docs/reference/egress.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+
+from aileron.egress.headers import Field, check_method, frame_body, keep_request_fields
+from aileron.egress.inject import check_query, reserved_fields
+from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.url import Url
+from aileron.model.names import HostPort
+from aileron.model.plan import CredentialUse, Grant
+
+__all__ = ["Admitted", "EgressRequest", "admit", "check_credential", "check_destination"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class EgressRequest:
+    """What a connector asks for: unchecked text. `credential` names a kind, never a secret."""
+
+    method: str
+    url: str
+    headers: tuple[Field, ...] = ()
+    credential: str | None = None
+    body: bytes | AsyncIterator[bytes] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Admitted:
+    """A request that passed every rule. `fields` are all but the credential; `length` is the body's, None: any."""
+
+    url: Url
+    method: str
+    fields: tuple[Field, ...]
+    length: int | None
+    use: CredentialUse | None
+    plain: bool
+    private: bool
+
+
+def admit(url: Url, request: EgressRequest, grant: Grant) -> Admitted:
+    """Steps 2 to 5 for a parsed URL. RefusedError with the first rule that says no."""
+    check_destination(url, grant)
+    use = check_credential(request.credential, grant)
+    method = check_method(request.method)
+    if use is not None:
+        check_query(use.need, url)
+    kept = keep_request_fields(request.headers, frozenset() if use is None else reserved_fields(use.need))
+    framing, length = frame_body(method, request.headers, request.body)
+    fields = [("Host", url.authority), *kept, ("Accept-Encoding", "identity")]
+    return Admitted(
+        url=url,
+        method=method,
+        fields=tuple(fields if framing is None else [*fields, framing]),
+        length=length,
+        use=use,
+        plain=url.scheme == "http",
+        private=url.destination in grant.private,
+    )
+
+
+def check_destination(url: Url, grant: Grant) -> None:
+    """https, or plain http to a host:port the user named; and granted. RefusedError otherwise."""
+    destination = url.destination
+    if url.scheme != "https" and destination not in grant.plain:
+        fix = (
+            f'use https, or, for a service on this machine, add "{destination}" to egress.private_plain in config.toml'
+        )
+        raise RefusedError(Reason.PLAIN_HTTP, f"http://{destination} is not encrypted; {fix}")
+    if destination not in grant.hosts:
+        raise RefusedError(
+            Reason.HOST_NOT_GRANTED,
+            f"{destination} is not a granted host ({_listed(grant.hosts)}); a connector names each host it needs in "
+            "[capabilities.network] hosts of its manifest",
+        )
+
+
+def check_credential(kind: str | None, grant: Grant) -> CredentialUse | None:
+    """The granted credential if its kind is the one named; None if none is named. RefusedError otherwise."""
+    if kind is None:
+        return None
+    if grant.credential is None or grant.credential.need.kind != kind:
+        raise RefusedError(
+            Reason.CREDENTIAL_NOT_GRANTED, "the request names a credential that this step was not granted"
+        )
+    return grant.credential
+
+
+def _listed(hosts: tuple[HostPort, ...]) -> str:
+    return "granted: " + ", ".join(str(host) for host in hosts) if hosts else "none is granted"

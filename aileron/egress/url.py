@@ -1,0 +1,129 @@
+"""The one parser of URLs: text from a connector in, a `Url` or `RefusedError` out.
+
+Policy, dial, SNI, `Host`, ledger and approval text all use the value made here, so no two parts can disagree about where
+a request goes. Pure; runs in the daemon on text a jailed connector chose, so every doubtful spelling is refused and
+nothing is repaired: an attack on two parsers needs a text that one of them mends.
+
+Rules
+- Visible ASCII only, no backslash: what urllib or a browser would strip, fold or encode does not pass.
+- `https://` or `http://`, any case. No userinfo, no fragment (neither has a meaning on the wire).
+- The host is a lower-cased RFC 1123 name or a canonical dotted quad. No trailing dot, no percent sign, no
+  underscore, no IPv6 literal (a manifest cannot name one), no other spelling of an IPv4 address.
+- The port is 1 to 65535 without sign or leading zero; absent, it is the scheme's. An empty port is refused.
+- Path and query go on the wire byte for byte. Dot segments, also as `%2e` or before a `;`, are refused, so the path
+  that is recorded is the path that is served; `%2f`, `//` and `;x` are left alone, as services use them.
+
+Source: RFC 3986; docs/reference/egress.md. Not here: whether the destination is granted (rules.py).
+
+>>> parse_url("https://API.example.com/v1/items?x=1")
+Url(scheme='https', host='api.example.com', port=443, path='/v1/items', query='x=1')
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Final
+
+from aileron.egress.refusal import Reason, RefusedError
+from aileron.model.names import HostPort, check_host
+
+__all__ = ["MAX_URL_CHARS", "Url", "parse_url"]
+
+MAX_URL_CHARS: Final = 16 << 10  # 16 KiB: servers stop at 8 KiB (nginx, Apache) or 16 KiB (Node) by default
+
+_DEFAULT_PORTS: Final = {"https": 443, "http": 80}
+_VISIBLE: Final = re.compile(r"[\x21-\x5b\x5d-\x7e]*")  # visible ASCII without the backslash
+_PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
+_PCHAR: Final = r"[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2}"
+_PATH: Final = re.compile(rf"(?:/|{_PCHAR})*")
+# RFC 3986 keeps [ and ] for IPv6; in a query everybody uses them (`filter[name]=x`) and nobody reads them otherwise.
+_QUERY: Final = re.compile(rf"(?:[/?\[\]]|{_PCHAR})*")
+_ENCODED_DOT: Final = re.compile(r"%2e", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Url:
+    """A parsed URL. `path` begins with a slash; `query` is None when there is no `?`."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    query: str | None
+
+    @property
+    def destination(self) -> HostPort:
+        """What the grant is asked about."""
+        return HostPort(self.host, self.port)
+
+    @property
+    def target(self) -> str:
+        """Path and query as they go on the request line."""
+        return self.path if self.query is None else f"{self.path}?{self.query}"
+
+    @property
+    def authority(self) -> str:
+        """Value of the `Host` field: the port only where it is not the scheme's."""
+        return self.host if self.port == _DEFAULT_PORTS[self.scheme] else f"{self.host}:{self.port}"
+
+
+def parse_url(text: str) -> Url:
+    """Parse a URL. RefusedError with a `url_*` reason for anything that two readers could understand differently."""
+    if len(text) > MAX_URL_CHARS:
+        raise RefusedError(Reason.URL_LENGTH, f"the URL has {len(text)} characters; at most {MAX_URL_CHARS}")
+    if not _VISIBLE.fullmatch(text):
+        raise RefusedError(Reason.URL_CHARACTERS, "the URL has a character that is not visible ASCII, or a backslash")
+    scheme, separator, rest = text.partition("://")
+    scheme = scheme.lower()
+    if not separator or scheme not in _DEFAULT_PORTS:
+        raise RefusedError(Reason.URL_SCHEME, "the URL does not begin with https:// or http://")
+    if "#" in rest:
+        raise RefusedError(Reason.URL_FRAGMENT, "the URL has a fragment; drop everything from # on")
+    authority, path, query = _split(rest)
+    host, port = _parse_authority(authority, _DEFAULT_PORTS[scheme])
+    return Url(scheme, host, port, _check_path(path), _check_query(query))
+
+
+def _split(rest: str) -> tuple[str, str, str | None]:
+    before_query, question, query = rest.partition("?")
+    authority, slash, path = before_query.partition("/")
+    return authority, slash + path or "/", query if question else None
+
+
+def _parse_authority(authority: str, default_port: int) -> tuple[str, int]:
+    if "@" in authority:
+        raise RefusedError(
+            Reason.URL_USERINFO, "the URL has userinfo (an @ before the path); credentials are never in URLs"
+        )
+    host, colon, port = authority.partition(":")
+    if "[" in host:
+        raise RefusedError(
+            Reason.URL_HOST, "the URL has an IPv6 literal; a manifest can only name hosts and IPv4 addresses"
+        )
+    if colon and (not _PORT.fullmatch(port) or int(port) > 65535):
+        raise RefusedError(Reason.URL_PORT, "the URL's port is not a plain number from 1 to 65535")
+    try:
+        return check_host(host.lower()), int(port) if colon else default_port
+    except ValueError as error:
+        raise RefusedError(Reason.URL_HOST, f"the URL's host: {error}") from None
+
+
+def _check_path(path: str) -> str:
+    if not _PATH.fullmatch(path):
+        raise RefusedError(
+            Reason.URL_PATH, "the URL's path has a character or percent sign that must be percent-encoded"
+        )
+    for segment in path.split("/"):
+        # `..;x`: some servers cut path parameters before they resolve dot segments.
+        if _ENCODED_DOT.sub(".", segment.partition(";")[0]) in {".", ".."}:
+            raise RefusedError(Reason.URL_PATH, "the URL's path has a dot segment; send the path it stands for")
+    return path
+
+
+def _check_query(query: str | None) -> str | None:
+    if query is not None and not _QUERY.fullmatch(query):
+        raise RefusedError(
+            Reason.URL_QUERY, "the URL's query has a character or percent sign that must be percent-encoded"
+        )
+    return query

@@ -1,0 +1,210 @@
+"""What the tests of the egress engine share: a vault that lends, a journal that remembers, and a resolver that counts."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from aileron.config import Settings
+from aileron.egress import (
+    Egress,
+    EgressRequest,
+    LentCredential,
+    Meter,
+    RequestIntent,
+    RequestReport,
+)
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.manifest import CredentialNeed
+from aileron.model.names import BindingName, HostPort
+from aileron.model.plan import Budget, CredentialUse, Grant
+from aileron.model.secret import Secret
+from tests.support.upstream import Authority, Upstream
+
+CANARY = b"canary-/7Gq+Zw\"<&'~tK9"
+"""A secret with a character for every encoding to stumble on."""
+
+HOST = "api.example.test"
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """asyncio is what the daemon runs on."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """One certificate authority for the whole run."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+class CountingResolver:
+    """Answers from a table and remembers who asked. A name that is not in it does not resolve."""
+
+    def __init__(self) -> None:
+        self.table: dict[str, list[str]] = {HOST: ["127.0.0.1"]}
+        self.asked: list[str] = []
+
+    async def __call__(self, host: str, port: int) -> list[str]:
+        self.asked.append(host)
+        if host not in self.table:
+            raise OSError(-2, "Name or service not known")
+        return self.table[host]
+
+
+class Vault:
+    """Lends one secret, counts the loans, and can be locked."""
+
+    def __init__(self) -> None:
+        self.secret = CANARY
+        self.username: str | None = None
+        self.locked = False
+        self.lent = 0
+        self.out = 0
+
+    @contextlib.contextmanager
+    def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
+        if self.locked:
+            raise AileronError(FailureClass.VAULT_LOCKED, "the vault is locked; run `aileron vault unlock`")
+        self.lent += 1
+        self.out += 1
+        try:
+            yield LentCredential(use.need.kind, Secret(self.secret), self.username)
+        finally:
+            self.out -= 1
+
+
+class Journal:
+    """Remembers every row, and what it was told to do while writing one."""
+
+    def __init__(self) -> None:
+        self.rows: list[RequestIntent | RequestReport] = []
+        self.on_sending: Callable[[], None] | None = None
+
+    async def sending(self, intent: RequestIntent) -> None:
+        await anyio.lowlevel.checkpoint()
+        if self.on_sending is not None:
+            self.on_sending()
+        self.rows.append(intent)
+
+    async def finished(self, report: RequestReport) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.rows.append(report)
+
+    @property
+    def last(self) -> RequestReport:
+        """The newest row, which must be a report."""
+        assert isinstance(self.rows[-1], RequestReport)
+        return self.rows[-1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Got:
+    """A response, read to its end."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    scrubbed: int
+
+    def header(self, name: str) -> list[str]:
+        """All values of a field."""
+        return [value for found, value in self.headers if found.lower() == name.lower()]
+
+
+def need(kind: str = "api_key", **form: object) -> CredentialNeed:
+    """What a manifest declares."""
+    return CredentialNeed(kind=kind, scope="test", **form)  # type: ignore[arg-type]
+
+
+def use(kind: str = "api_key", **form: object) -> CredentialUse:
+    """The same, bound."""
+    return CredentialUse(binding=BindingName(kind, "example", "home"), need=need(kind, **form))
+
+
+class World:
+    """An engine with everything around it, and the shortest way to ask it something."""
+
+    def __init__(self, ca_file: Path | None) -> None:
+        self.vault = Vault()
+        self.resolver = CountingResolver()
+        self.journal = Journal()
+        self.egress = Egress(Settings(egress_ca_file=ca_file), self.vault, resolve=self.resolver)
+        self.timeout_s = 20.0
+
+    def grant(
+        self, *hosts: HostPort, credential: CredentialUse | None = None, plain: bool = False, budget: Budget | None = None
+    ) -> Grant:
+        """A grant for these hosts, all of which may be private (every upstream of a test is on loopback)."""
+        return Grant(
+            hosts=hosts,
+            private=frozenset(hosts),
+            plain=frozenset(hosts if plain else ()),
+            credential=credential,
+            budget=budget or Budget(),
+        )
+
+    def grant_for(self, upstream: Upstream, **options: object) -> Grant:
+        """A grant for an upstream under the name that the resolver knows."""
+        return self.grant(HostPort(HOST, upstream.port), **options)  # type: ignore[arg-type]
+
+    async def ask(
+        self,
+        upstream: Upstream | None,
+        path: str = "/",
+        *,
+        url: str | None = None,
+        method: str = "GET",
+        headers: tuple[tuple[str, str], ...] = (),
+        credential: str | None = None,
+        body: bytes | AsyncIterator[bytes] | None = None,
+        grant: Grant | None = None,
+        meter: Meter | None = None,
+    ) -> Got:
+        """Send one request and read all of the answer."""
+        if grant is None:
+            assert upstream is not None
+            grant = self.grant_for(upstream)
+        port = upstream.port if upstream else 443
+        request = EgressRequest(method, url or f"https://{HOST}:{port}{path}", headers, credential, body)
+        deadline = anyio.current_time() + self.timeout_s
+        async with self.egress.open(request, grant, meter or Meter(grant.budget), self.journal, deadline) as response:
+            pieces = [piece async for piece in response]
+            assert all(0 < len(piece) <= 256 << 10 for piece in pieces)
+            return Got(response.status, response.headers, b"".join(pieces), response.scrubbed)
+
+    async def refusal(self, upstream: Upstream | None, path: str = "/", **options: object) -> AileronError:
+        """Send one request that must fail; the failure."""
+        with pytest.raises(AileronError) as caught:
+            await self.ask(upstream, path, **options)  # type: ignore[arg-type]
+        return caught.value
+
+
+@pytest.fixture
+async def world(authority: Authority) -> AsyncIterator[World]:
+    """An engine that trusts the test's authority."""
+    world = World(authority.ca_file)
+    yield world
+    await world.egress.aclose()
+    assert world.vault.out == 0, "a loan was not given back"
+
+
+@pytest.fixture
+def tls_upstream(authority: Authority) -> Callable[..., Upstream]:
+    """Make an upstream with a good certificate for HOST."""
+    context = authority.server_context(HOST)
+    return lambda script: Upstream(script, context)
+
+
+def reason_of(error: AileronError) -> str:
+    """`details.reason` of a denial."""
+    assert error.failure.failure_class is FailureClass.CAPABILITY_DENIED, error
+    reason = error.failure.details["reason"]
+    assert isinstance(reason, str)
+    return reason
