@@ -1,0 +1,76 @@
+"""Frames: how a jailed connector and its host talk.
+
+codec.py bytes ⇄ frames · messages.py what a frame can say · session.py which frame may follow which
+
+Both ends use this package, and each treats the other as hostile. Pure: no I/O, no clock, no thread. It is preloaded in a
+process that is forked for every invocation, so it imports msgspec and a few small modules of the standard library only.
+
+Source: docs/reference/frames.md, from which a connector can be written in any language.
+"""
+
+from aileron_sandbox.frames.codec import (
+    MAX_BODY_BYTES,
+    MAX_DEPTH,
+    MAX_HEADER_BYTES,
+    Decoder,
+    Frame,
+    FrameError,
+    FrameTooLargeError,
+    check_json,
+    encode,
+)
+from aileron_sandbox.frames.messages import (
+    PROTOCOL_VERSION,
+    AuditEvent,
+    Cancel,
+    Chunk,
+    Failed,
+    FrameFailure,
+    FromJail,
+    GrantedHost,
+    HttpHead,
+    HttpRequest,
+    Invoke,
+    Log,
+    LogLevel,
+    Message,
+    Progress,
+    Refused,
+    Result,
+    ToJail,
+)
+from aileron_sandbox.frames.session import MAX_IN_FLIGHT, HostSession, JailSession, ProtocolError
+
+__all__ = [
+    "MAX_BODY_BYTES",
+    "MAX_DEPTH",
+    "MAX_HEADER_BYTES",
+    "MAX_IN_FLIGHT",
+    "PROTOCOL_VERSION",
+    "AuditEvent",
+    "Cancel",
+    "Chunk",
+    "Decoder",
+    "Failed",
+    "Frame",
+    "FrameError",
+    "FrameFailure",
+    "FrameTooLargeError",
+    "FromJail",
+    "GrantedHost",
+    "HostSession",
+    "HttpHead",
+    "HttpRequest",
+    "Invoke",
+    "JailSession",
+    "Log",
+    "LogLevel",
+    "Message",
+    "Progress",
+    "ProtocolError",
+    "Refused",
+    "Result",
+    "ToJail",
+    "check_json",
+    "encode",
+]

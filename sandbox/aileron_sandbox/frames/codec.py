@@ -1,0 +1,395 @@
+"""Frames as bytes.
+
+A frame is two 4-byte big-endian lengths (header, body), the header (a MessagePack map, one message of messages.py), and
+the raw body. Runs on both sides of the jail and trusts neither. No I/O: callers read and write.
+
+Rules
+- Lengths are checked when the prefix is complete, before anything else of the frame is kept or allocated.
+- Any key order, integer width and float width is accepted. Duplicate keys at any depth, unknown or missing fields, wrong
+  types, bin and ext types, NaN and infinities, keys that are not strings, invalid UTF-8, values nested deeper than
+  MAX_DEPTH, bytes after the map, a body where none belongs: FrameError.
+- After a FrameError a decoder is dead: every later call raises it again.
+- "Not yet" is None. Whoever feeds a decoder empties it with next_frame() before feeding it again.
+
+    prefix_and_header, body = encode(Chunk(id=1), b"...")
+    decoder = Decoder(FromJail)
+    decoder.feed(prefix_and_header)
+    decoder.feed(body)
+    frame = decoder.next_frame()
+
+Source: docs/reference/frames.md, version 1; https://github.com/msgpack/msgpack/blob/master/spec.md.
+Not here: which frame may follow which (session.py).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, NamedTuple, NoReturn
+
+import msgspec
+
+from aileron_sandbox.frames.messages import Chunk, FrameFailure, HttpRequest, Message, Result
+
+__all__ = [
+    "MAX_BODY_BYTES",
+    "MAX_DEPTH",
+    "MAX_HEADER_BYTES",
+    "Decoder",
+    "Frame",
+    "FrameError",
+    "FrameTooLargeError",
+    "check_json",
+    "encode",
+]
+
+MAX_HEADER_BYTES: Final = 64 << 10
+"""64 KiB: what HTTP servers allow for all headers of a request, several times over (h11 and nginx: 16 and 32 KiB)."""
+MAX_BODY_BYTES: Final = 1 << 20
+"""1 MiB: the largest pipe an ordinary user may have (pipe-max-size), so one chunk can be one write."""
+MAX_DEPTH: Final = 64
+"""Levels of lists and maps. Answers of real services stay below 20; CPython's own limit is about 1,000."""
+MAX_OUTPUT_VALUES: Final = 1 << 17
+"""Values in an output that travels as the body. One byte can be an empty map of 64 bytes in memory: without this bound
+1 MiB from a jail would be 70 MiB in the host. With it, at most 9 MiB; the densest honest output (floats) just fits."""
+
+_PREFIX_BYTES: Final = 8
+_MAX_WALK_DEPTH: Final = MAX_DEPTH + 2
+"""A value sits one or two levels inside its header; what a value itself may have is counted by check_json."""
+_MAX_BUFFERED_BYTES: Final = 2 * (_PREFIX_BYTES + MAX_HEADER_BYTES + MAX_BODY_BYTES)
+"""One frame not yet complete, and one read of the size of the largest pipe."""
+_SMALL_CHUNK_BYTES: Final = 4096
+"""Pieces below this are merged, so that a peer that sends single bytes costs a byte each and not an object each."""
+_TOO_DEEP: Final = f"values are nested deeper than {MAX_DEPTH} levels"
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_VALUE_DECODER: Final = msgspec.msgpack.Decoder()
+_DECODER_ERRORS: Final = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+_SCALARS: Final = frozenset({str, int, bool, type(None)})
+
+
+class FrameError(Exception):
+    """These bytes are no frame, or this message cannot be one. Who sent it is at fault; the conversation is over."""
+
+
+class FrameTooLargeError(FrameError):
+    """The message is right but does not fit into one frame."""
+
+
+class Frame(NamedTuple):
+    """One frame. `body` is None where the message has none, and may be empty where it has one."""
+
+    message: Message
+    body: bytes | None
+
+
+def encode(message: Message, body: bytes | memoryview = b"") -> tuple[bytes, bytes | memoryview]:
+    """Prefix and header, and the body, ready for writev. `body` is given back as it came, never copied.
+
+    A `Result` too large for a header goes out with its output in the body. FrameError for what a decoder would refuse,
+    FrameTooLargeError for what does not fit.
+    """
+    _check_values(message)
+    header = _pack(message)
+    if len(header) > MAX_HEADER_BYTES and isinstance(message, Result):
+        body, header = _pack(message.output), _pack(Result(output=None))
+        if _count_values(message.output) > MAX_OUTPUT_VALUES:
+            raise FrameTooLargeError(f"output of more than {MAX_OUTPUT_VALUES} values")
+    elif body and not _has_body(message):
+        raise FrameError(f"a {_tag(message)} frame has no body")
+    if len(header) > MAX_HEADER_BYTES:
+        raise FrameTooLargeError(f"header of {len(header)} bytes; at most {MAX_HEADER_BYTES}")
+    body_bytes = body.nbytes if isinstance(body, memoryview) else len(body)
+    if body_bytes > MAX_BODY_BYTES:
+        raise FrameTooLargeError(f"body of {body_bytes} bytes; at most {MAX_BODY_BYTES}")
+    return len(header).to_bytes(4, "big") + body_bytes.to_bytes(4, "big") + header, body
+
+
+class Decoder:
+    """Bytes in, frames out; `incoming` is the union of messages that may arrive (ToJail or FromJail)."""
+
+    def __init__(self, incoming: Any) -> None:
+        self._decoder: Final = msgspec.msgpack.Decoder(incoming)
+        self._chunks: Final[list[bytes | bytearray]] = []
+        self._taken = 0  # bytes of the first chunk that are used up
+        self._size = 0  # bytes held and not used up
+        self._lengths: tuple[int, int] | None = None
+        self._error: str | None = None
+
+    @property
+    def missing_bytes(self) -> int:
+        """How many more bytes the current frame needs at least, as far as known: what to read next. 0 if it is complete."""
+        expected = _PREFIX_BYTES if self._lengths is None else sum(self._lengths)
+        return max(0, expected - self._size)
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Nothing is held: here, and only here, the stream may end."""
+        return self._size == 0 and self._lengths is None
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Take in what was read, at most 1 MiB at a time. FrameError if the decoder is dead or was not emptied before."""
+        self._check_alive()
+        if self._size + len(data) > _MAX_BUFFERED_BYTES:
+            self._die(f"more than {_MAX_BUFFERED_BYTES} bytes fed and not taken out as frames")
+        self._size += len(data)
+        if self._chunks and len(data) < _SMALL_CHUNK_BYTES and len(self._chunks[-1]) < _SMALL_CHUNK_BYTES:
+            self._merge(data)
+        elif data:
+            self._chunks.append(bytes(data))
+
+    def next_frame(self) -> Frame | None:
+        """The next complete frame, None if it is not complete yet. FrameError if it can be none."""
+        self._check_alive()
+        try:
+            return self._next_frame()
+        except FrameError as error:
+            self._error = str(error)
+            self._chunks.clear()
+            raise
+
+    def _next_frame(self) -> Frame | None:
+        if self._lengths is None:
+            if self._size < _PREFIX_BYTES:
+                return None
+            prefix = self._take(_PREFIX_BYTES)
+            self._lengths = _checked_lengths(prefix)
+        header_bytes, body_bytes = self._lengths
+        if self._size < header_bytes + body_bytes:
+            return None
+        self._lengths = None
+        message = self._message(self._take(header_bytes))
+        return _frame(message, self._take(body_bytes))
+
+    def _message(self, header: bytes) -> Message:
+        try:
+            message: Message = self._decoder.decode(header)
+        except _DECODER_ERRORS as error:
+            raise FrameError(f"header: {_words(error)}") from error
+        if _pack(message) != header:
+            # What msgspec itself would have written needs no second look: it has no duplicate keys and no depth that
+            # _check_values does not see. Other spellings are legal, but msgspec lets the last of duplicate keys win.
+            _check_spelling(header, max_values=MAX_HEADER_BYTES)
+        _check_values(message)
+        return message
+
+    def _merge(self, data: bytes | bytearray | memoryview) -> None:
+        last = self._chunks[-1]
+        if not isinstance(last, bytearray):
+            last = self._chunks[-1] = bytearray(last)
+        last += data
+
+    def _take(self, count: int) -> bytes:
+        """The next `count` bytes, of which at least so many are held. A chunk that fits exactly is not copied."""
+        self._size -= count
+        parts: list[bytes | bytearray | memoryview] = []
+        while count:
+            chunk = self._chunks[0]
+            start, end = self._taken, min(self._taken + count, len(chunk))
+            count -= end - start
+            if end < len(chunk):
+                self._taken = end
+                parts.append(memoryview(chunk)[start:end] if parts else chunk[start:end])
+            else:
+                self._taken = 0
+                parts.append(memoryview(self._chunks.pop(0))[start:] if start else self._chunks.pop(0))
+        return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+
+    def _check_alive(self) -> None:
+        if self._error is not None:
+            raise FrameError(self._error)
+
+    def _die(self, why: str) -> NoReturn:
+        self._error = why
+        self._chunks.clear()
+        raise FrameError(why)
+
+
+def check_json(value: Any) -> None:
+    """FrameError unless `value` is made of JSON's types alone, at most MAX_DEPTH containers inside each other.
+
+    That is: None, bool, str, int, finite float, list, tuple, and dict with string keys; exactly these, no subclasses.
+    That strings have no lone surrogates and integers lie in -2**63 to 2**64-1 is found by the encoder.
+    """
+    _count_values(value)
+
+
+def _count_values(value: Any) -> int:
+    """How many values `value` is made of, itself and the keys of maps included; FrameError as check_json."""
+    # Level by level, not recursively: depth costs no stack, and the types of a level are collected at C speed.
+    level: list[Any] = [value]
+    count = depth = 0
+    while level:
+        count += len(level)
+        below: list[Any] = []
+        for kind in set(map(type, level)) - _SCALARS:
+            members: list[Any] = [member for member in level if type(member) is kind]
+            if kind is float:
+                if not all(map(math.isfinite, members)):
+                    raise FrameError("NaN and infinities are not JSON values")
+            elif depth == MAX_DEPTH:
+                raise FrameError(_TOO_DEEP)
+            elif kind is dict:
+                count += sum(map(len, members))
+                _check_keys(members)
+                below.extend(value for mapping in members for value in mapping.values())
+            elif kind is list or kind is tuple:
+                below.extend(value for items in members for value in items)
+            else:
+                raise FrameError(f"a value of type {kind.__name__} is not a JSON value")
+        level = below
+        depth += 1
+    return count
+
+
+def _check_keys(mappings: list[dict[Any, Any]]) -> None:
+    for mapping in mappings:
+        if not set(map(type, mapping)) <= {str}:
+            raise FrameError("a key of a map is not a string")
+
+
+def _check_values(message: Message) -> None:
+    """The fields whose type leaves room for what JSON cannot say."""
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        if (type(value) is dict and value) or type(value) is float or name == "output":
+            check_json(value)
+        elif type(value) is FrameFailure:
+            check_json(value.details)
+
+
+def _checked_lengths(prefix: bytes) -> tuple[int, int]:
+    header_bytes = int.from_bytes(prefix[:4], "big")
+    body_bytes = int.from_bytes(prefix[4:], "big")
+    if not 1 <= header_bytes <= MAX_HEADER_BYTES:
+        raise FrameError(f"header of {header_bytes} bytes; expected 1 to {MAX_HEADER_BYTES}")
+    if body_bytes > MAX_BODY_BYTES:
+        raise FrameError(f"body of {body_bytes} bytes; at most {MAX_BODY_BYTES}")
+    return header_bytes, body_bytes
+
+
+def _frame(message: Message, body: bytes) -> Frame:
+    if _has_body(message):
+        return Frame(message, body)
+    if not body:
+        return Frame(message, None)
+    if isinstance(message, Result) and message.output is None:
+        return Frame(Result(output=_output(body)), None)
+    raise FrameError(f"this {_tag(message)} frame may not have a body")
+
+
+def _output(body: bytes) -> Any:
+    _check_spelling(body, max_values=MAX_OUTPUT_VALUES)  # first: it bounds what decoding allocates
+    try:
+        value = _VALUE_DECODER.decode(body)
+    except _DECODER_ERRORS as error:
+        raise FrameError(f"output: {_words(error)}") from error
+    check_json(value)
+    return value
+
+
+def _has_body(message: Message) -> bool:
+    return isinstance(message, Chunk) or (isinstance(message, HttpRequest) and message.body == "inline")
+
+
+def _pack(value: Any) -> bytes:
+    try:
+        return _ENCODER.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # a lone surrogate is a ValueError
+        raise FrameError(f"no MessagePack form: {_words(error)}") from error
+
+
+def _tag(message: Message) -> str:
+    return str(message.__struct_config__.tag)
+
+
+def _words(error: Exception) -> str:
+    """What msgspec says, which may quote the peer: printable, and at most 200 characters."""
+    if isinstance(error, RecursionError):
+        return _TOO_DEEP
+    return ascii(str(error))[1:-1][:200]
+
+
+def _check_spelling(data: bytes, *, max_values: int) -> None:
+    """FrameError for duplicate keys, too much depth, too many values, or anything but one complete MessagePack value.
+
+    Walks the bytes and builds nothing. Open containers are a stack: how many items each still awaits and, for a map,
+    the keys it has had. Not checked here, because the caller does it on the decoded value: UTF-8, NaN, exact depth.
+    """
+    at = values = 0
+    awaited, keys = 1, None  # the value itself is the one item of no container
+    stack: list[tuple[int, set[bytes] | None]] = []
+    try:
+        while awaited or stack:
+            if not awaited:
+                awaited, keys = stack.pop()
+                continue
+            values += 1
+            if values > max_values:
+                raise FrameError(f"more than {max_values} values")
+            kind = data[at]
+            is_key = keys is not None and awaited % 2 == 0
+            awaited -= 1
+            if size := _SCALAR_SIZE[kind]:
+                if is_key:
+                    raise FrameError("a key of a map is not a string")
+                at += size
+                continue
+            family, count, start = _length(data, at)
+            at = start + count if family == _STRING else start
+            if is_key:
+                _note_key(family, data[start:at], keys)
+            elif family != _STRING:
+                if len(stack) >= _MAX_WALK_DEPTH:
+                    raise FrameError(_TOO_DEEP)
+                stack.append((awaited, keys))
+                awaited, keys = (2 * count, set()) if family == _MAP else (count, None)
+    except IndexError as error:
+        raise FrameError("the value is cut off") from error
+    if at != len(data):
+        raise FrameError("the value does not end where its frame does")
+
+
+def _length(data: bytes, at: int) -> tuple[int, int, int]:
+    """Family, item or byte count, and where the content starts, of the string, list or map at `at`."""
+    kind = data[at]
+    if kind < 0xC0:
+        if kind >= 0xA0:
+            return _STRING, kind & 0x1F, at + 1
+        return (_MAP if kind < 0x90 else _LIST), kind & 0x0F, at + 1
+    if kind not in _LONG:
+        raise FrameError(f"MessagePack type 0x{kind:02x} (bin, ext or none) is not allowed")
+    family, width = _LONG[kind]
+    start = at + 1 + width
+    if start > len(data):
+        raise IndexError
+    return family, int.from_bytes(data[at + 1 : start], "big"), start
+
+
+def _note_key(family: int, key: bytes, keys: set[bytes] | None) -> None:
+    if family != _STRING or keys is None:
+        raise FrameError("a key of a map is not a string")
+    if key in keys:
+        raise FrameError(f"duplicate key {key[:64]!a}")
+    keys.add(key)
+
+
+_STRING, _LIST, _MAP = range(3)
+_LONG: Final = {  # first byte → family, bytes of its length
+    0xD9: (_STRING, 1), 0xDA: (_STRING, 2), 0xDB: (_STRING, 4),
+    0xDC: (_LIST, 2), 0xDD: (_LIST, 4),
+    0xDE: (_MAP, 2), 0xDF: (_MAP, 4),
+}  # fmt: skip
+
+
+def _scalar_size(kind: int) -> int:
+    """Bytes of the number, boolean or nil that begins with `kind`; 0 for anything else."""
+    if kind < 0x80 or kind >= 0xE0 or kind in {0xC0, 0xC2, 0xC3}:
+        return 1
+    return {
+        0xCA: 5, 0xCB: 9,
+        0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9,
+        0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9,
+    }.get(kind, 0)  # fmt: skip
+
+
+_SCALAR_SIZE: Final = bytes(map(_scalar_size, range(256)))

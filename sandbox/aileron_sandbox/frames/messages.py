@@ -1,0 +1,182 @@
+"""The messages of protocol version 1: the header of every frame is one of these.
+
+On the wire a message is a MessagePack map with its tag under `type`; fields that are absent have the default shown here,
+and nothing may be added. What a value may be is said by its type; what may follow what, by session.py.
+
+`Chunk` travels both ways. A `Chunk` and an `HttpRequest` with `body="inline"` carry raw bytes after the header, and a
+`Result` whose header would be too large carries its output there; no other message has a body.
+
+Source: docs/reference/frames.md (a test compares). Not here: `tcp`, which a later version adds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "AuditEvent",
+    "Cancel",
+    "Chunk",
+    "Failed",
+    "FrameFailure",
+    "FromJail",
+    "GrantedHost",
+    "HttpHead",
+    "HttpRequest",
+    "Invoke",
+    "Log",
+    "LogLevel",
+    "Message",
+    "Progress",
+    "Refused",
+    "Result",
+    "ToJail",
+]
+
+PROTOCOL_VERSION: Final = 1
+
+RequestId = Annotated[int, msgspec.Meta(ge=1, le=(1 << 32) - 1)]
+"""Chosen by the jail, each larger than the last, so that "was it ever issued" is one comparison."""
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Status = Annotated[int, msgspec.Meta(ge=100, le=999)]
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
+LogLevel = Literal["debug", "info", "warning", "error"]
+Headers = list[tuple[str, str]]
+"""Name and value, in order, repeated names kept. Characters U+0000 to U+00FF stand for the bytes of that value."""
+
+
+class _Message(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="type",
+):
+    """What all messages have in common."""
+
+
+class GrantedHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A destination this invocation may name. `plain` means http instead of https."""
+
+    host: str
+    port: Port
+    plain: bool
+
+    @property
+    def url(self) -> str:
+        """The origin without a trailing slash, e.g. `https://api.example.com` or `http://127.0.0.1:5232`."""
+        scheme, usual_port = ("http", 80) if self.plain else ("https", 443)
+        return f"{scheme}://{self.host}" + ("" if self.port == usual_port else f":{self.port}")
+
+
+class FrameFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Why something did not happen: a class from docs/reference/failures.md, words, and facts."""
+
+    failure_class: str = msgspec.field(name="class")
+    message: str
+    details: dict[str, Any] = {}
+
+
+# To the jail
+
+
+class Invoke(_Message, frozen=True, kw_only=True, tag="invoke"):
+    """Always the first frame, and once: run `op` with `args`. `deadline_ms` counts from its arrival."""
+
+    protocol: int
+    op: str
+    args: dict[str, Any]
+    hosts: list[GrantedHost]
+    invocation: str
+    deadline_ms: Milliseconds
+
+
+class HttpHead(_Message, frozen=True, kw_only=True, tag="http_head"):
+    """Status and headers of the answer to request `id`; its body follows as chunks, the last with `end`."""
+
+    id: RequestId
+    status: Status
+    headers: Headers
+
+
+class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
+    """Request `id` has failed, before or after its head, and is over. The connector may handle it."""
+
+    id: RequestId
+    error: FrameFailure
+
+
+class Chunk(_Message, frozen=True, kw_only=True, tag="chunk"):
+    """Bytes of a body, of the answer (to the jail) or of the request (from it). `end` marks the last."""
+
+    id: RequestId
+    end: bool = False
+
+
+# From the jail
+
+
+class Log(_Message, frozen=True, kw_only=True, tag="log"):
+    """A line for the log of this invocation."""
+
+    level: LogLevel
+    message: str
+    fields: dict[str, Any] = {}
+
+
+class Progress(_Message, frozen=True, kw_only=True, tag="progress"):
+    """How far the operation is: `done` of `total`, in the connector's own unit."""
+
+    done: int | float
+    total: int | float | None = None
+    message: str | None = None
+
+
+class AuditEvent(_Message, frozen=True, kw_only=True, tag="audit"):
+    """A fact for the audit record, in the connector's words and marked as such there."""
+
+    event: str
+    fields: dict[str, Any] = {}
+
+
+class HttpRequest(_Message, frozen=True, kw_only=True, tag="http"):
+    """Ask the host to send a request. `credential` names the declared kind to add on the way out.
+
+    `body`: `none`, `inline` (the bytes follow this header), or `stream` (chunks with this id follow, the last with `end`).
+    """
+
+    id: RequestId
+    method: str
+    url: str
+    headers: Headers
+    credential: str | None = None
+    body: Literal["none", "inline", "stream"] = "none"
+
+
+class Cancel(_Message, frozen=True, kw_only=True, tag="cancel"):
+    """The jail wants no more of request `id` and sends no more of its body. The host still ends it with a final frame."""
+
+    id: RequestId
+
+
+class Result(_Message, frozen=True, kw_only=True, tag="result"):
+    """The operation is done; the last frame. The codec moves a large `output` into the body and back."""
+
+    output: Any
+
+
+class Failed(_Message, frozen=True, kw_only=True, tag="failure"):
+    """The operation has failed; the last frame."""
+
+    failure_class: str = msgspec.field(name="class")
+    message: str
+    details: dict[str, Any] = {}
+
+
+ToJail = Invoke | HttpHead | Chunk | Refused
+FromJail = Log | Progress | AuditEvent | HttpRequest | Chunk | Cancel | Result | Failed
+Message = ToJail | FromJail

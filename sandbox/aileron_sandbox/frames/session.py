@@ -1,0 +1,215 @@
+"""Which frame may follow which, as two small state machines: the host's view and the jail's.
+
+Each end tells its session every frame it is about to send and every frame it has received, in order; ProtocolError means
+that the frame may not be there. The far end is not trusted: a host that sees ProtocolError ends the jail.
+
+Rules
+1. The host speaks first, and `invoke` comes once. The jail says nothing before it.
+2. The jail ends with one `result` or `failure`. Nothing follows it, and requests still open end with it.
+3. Request ids grow. At most MAX_IN_FLIGHT requests are open at once.
+4. A request has two halves. Down (host to jail): `http_head`, chunks, the last with `end`; or `refused` at any time, also
+   after the head. Exactly one of these two ends it: the final frame. Up (jail to host), only for `body="stream"`: chunks,
+   the last with `end`; or `cancel`. The request is over, and its place free, when both halves are.
+5. The answer may be complete, or refused, before the request's body is. The jail then still ends its half, with `cancel`.
+6. After `cancel` the jail waits for the final frame and drops what comes before it; the host sends the final frame soon
+   (`refused` unless the answer was just complete). So a cancelled id has an end both sides agree on.
+7. A `cancel` that crosses the final frame on the way reaches the host when the request is over: it is ignored.
+
+What a checker cannot see: rule 6's "soon". Pure; no I/O, no clock. Source: docs/reference/frames.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aileron_sandbox.frames.codec import Frame, FrameError
+from aileron_sandbox.frames.messages import (
+    AuditEvent,
+    Cancel,
+    Chunk,
+    Failed,
+    HttpHead,
+    HttpRequest,
+    Invoke,
+    Log,
+    Message,
+    Progress,
+    Refused,
+    Result,
+)
+
+__all__ = ["MAX_IN_FLIGHT", "HostSession", "JailSession", "ProtocolError"]
+
+MAX_IN_FLIGHT: Final = 32
+"""Requests open at once: more than one connector's page of lookups, few enough that 32 buffers of 1 MiB fit a jail."""
+
+
+class ProtocolError(FrameError):
+    """A frame that is well formed but may not be here."""
+
+
+class _Request:
+    """The two halves of one request."""
+
+    __slots__ = ("cancelled", "has_head", "is_answered", "is_uploading")
+
+    def __init__(self, *, is_uploading: bool) -> None:
+        self.is_uploading = is_uploading
+        self.has_head = False
+        self.is_answered = False
+        self.cancelled = False
+
+
+class _Session:
+    """What both views share: the frames of either direction, one after the other."""
+
+    def __init__(self) -> None:
+        self._invoked = False
+        self._over = False
+        self._last_id = 0
+        self._requests: Final[dict[int, _Request]] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """A `result` or `failure` has passed."""
+        return self._over
+
+    @property
+    def open_ids(self) -> tuple[int, ...]:
+        """Requests that are not over, oldest first."""
+        return tuple(self._requests)
+
+    def is_cancelled(self, request_id: int) -> bool:
+        """The jail has cancelled this request, which is still open."""
+        request = self._requests.get(request_id)
+        return request is not None and request.cancelled
+
+    def is_answered(self, request_id: int) -> bool:
+        """The final frame of this request has passed; what is left of its upload has no reader."""
+        request = self._requests.get(request_id)
+        return request_id <= self._last_id if request is None else request.is_answered
+
+    def _from_jail(self, message: Message) -> None:
+        self._check_running(message)
+        match message:
+            case Log() | Progress() | AuditEvent():
+                pass
+            case HttpRequest():
+                self._open(message)
+            case Chunk(id=request_id, end=end):
+                self._upload(request_id, end)
+            case Cancel(id=request_id):
+                self._cancel(request_id)
+            case Result() | Failed():
+                self._over = True
+                self._requests.clear()
+            case _:
+                raise ProtocolError(f"{_name(message)} does not come from a jail")
+
+    def _to_jail(self, message: Message) -> None:
+        if isinstance(message, Invoke):
+            if self._invoked:
+                raise ProtocolError("invoke comes once")
+            self._invoked = True
+            return
+        self._check_running(message)
+        match message:
+            case HttpHead(id=request_id):
+                request = self._unanswered(request_id, message)
+                if request.has_head:
+                    raise ProtocolError(f"second http_head for request {request_id}")
+                request.has_head = True
+            case Chunk(id=request_id, end=end):
+                request = self._unanswered(request_id, message)
+                if not request.has_head:
+                    raise ProtocolError(f"chunk before http_head of request {request_id}")
+                if end:
+                    self._answered(request_id, request)
+            case Refused(id=request_id):
+                self._answered(request_id, self._unanswered(request_id, message))
+            case _:
+                raise ProtocolError(f"{_name(message)} does not come from a host")
+
+    def _check_running(self, message: Message) -> None:
+        if not self._invoked:
+            raise ProtocolError(f"{_name(message)} before invoke")
+        if self._over:
+            raise ProtocolError(f"{_name(message)} after the result")
+
+    def _open(self, message: HttpRequest) -> None:
+        if message.id <= self._last_id:
+            raise ProtocolError(f"request id {message.id} is not larger than {self._last_id}, the last one")
+        if len(self._requests) >= MAX_IN_FLIGHT:
+            raise ProtocolError(f"more than {MAX_IN_FLIGHT} requests open at once")
+        self._last_id = message.id
+        self._requests[message.id] = _Request(is_uploading=message.body == "stream")
+
+    def _upload(self, request_id: int, end: bool) -> None:
+        request = self._requests.get(request_id)
+        if request is None or not request.is_uploading:
+            raise ProtocolError(f"chunk for request {request_id}, which awaits none")
+        if end:
+            self._uploaded(request_id, request)
+
+    def _cancel(self, request_id: int) -> None:
+        if request_id > self._last_id:
+            raise ProtocolError(f"cancel of request {request_id}, which was never issued")
+        request = self._requests.get(request_id)
+        if request is None:
+            return  # rule 7
+        if request.cancelled:
+            raise ProtocolError(f"second cancel of request {request_id}")
+        request.cancelled = True
+        self._uploaded(request_id, request)
+
+    def _unanswered(self, request_id: int, message: Message) -> _Request:
+        request = self._requests.get(request_id)
+        if request is None or request.is_answered:
+            known = "is over or was never issued" if request_id <= self._last_id else "was never issued"
+            raise ProtocolError(f"{_name(message)} for request {request_id}, which {known}")
+        return request
+
+    def _answered(self, request_id: int, request: _Request) -> None:
+        request.is_answered = True
+        if not request.is_uploading:
+            del self._requests[request_id]
+
+    def _uploaded(self, request_id: int, request: _Request) -> None:
+        request.is_uploading = False
+        if request.is_answered:
+            del self._requests[request_id]
+
+
+class HostSession(_Session):
+    """The host's view of one invocation."""
+
+    def sending(self, message: Message) -> None:
+        """About to send `message` to the jail. ProtocolError if it may not go now: the caller's own mistake."""
+        self._to_jail(message)
+
+    def received(self, frame: Frame) -> None:
+        """`frame` has come from the jail. ProtocolError if it may not: end the jail."""
+        self._from_jail(frame.message)
+
+
+class JailSession(_Session):
+    """The jail's view of one invocation."""
+
+    def sending(self, message: Message) -> None:
+        """About to send `message` to the host. ProtocolError if it may not go now: the caller's own mistake."""
+        if isinstance(message, Cancel) and message.id not in self._requests:
+            raise ProtocolError(f"cancel of request {message.id}, which is not open")
+        self._from_jail(message)
+
+    def received(self, frame: Frame) -> None:
+        """`frame` has come from the host. ProtocolError if it may not.
+
+        After the result has been sent, answers that were under way may still come; they belong to nobody and pass.
+        """
+        if self._over and not isinstance(frame.message, Invoke):
+            return
+        self._to_jail(frame.message)
+
+
+def _name(message: Message) -> str:
+    return str(message.__struct_config__.tag)

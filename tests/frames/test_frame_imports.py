@@ -1,0 +1,21 @@
+"""What the frames cost a process that is forked for every invocation."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+DEAR = ("asyncio", "logging", "random", "threading", "socket", "ssl", "subprocess")
+"""Modules with at-fork handlers, or large ones: each makes every later fork slower."""
+
+
+@pytest.mark.parametrize("module", ["aileron_sandbox.frames", "aileron_connector"])
+def test_importing_brings_in_nothing_that_makes_a_fork_dear(module: str) -> None:
+    """msgspec and small modules only."""
+    program = f"import sys, {module}; print(*[name for name in {DEAR!r} if name in sys.modules])"
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert finished.stdout.split() == []

@@ -1,0 +1,292 @@
+"""Which frame may follow which: each refusal beside what is allowed, and every race between two honest ends."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aileron_sandbox.frames import (
+    MAX_IN_FLIGHT,
+    AuditEvent,
+    Cancel,
+    Chunk,
+    Failed,
+    Frame,
+    FrameError,
+    FrameFailure,
+    HostSession,
+    HttpHead,
+    HttpRequest,
+    Invoke,
+    JailSession,
+    Log,
+    Message,
+    Progress,
+    ProtocolError,
+    Refused,
+    Result,
+)
+
+INVOKE = Invoke(protocol=1, op="x", args={}, hosts=[], invocation="i", deadline_ms=1000)
+Script = list[tuple[str, Message]]
+LOG = Log(level="info", message="m")
+RESULT = Result(output=None)
+
+
+def request(request_id: int, body: str = "none") -> HttpRequest:
+    """A request of the jail."""
+    return HttpRequest(id=request_id, method="GET", url="https://h/", headers=[], body=body)  # type: ignore[arg-type]
+
+
+def head(request_id: int) -> HttpHead:
+    """The head of an answer."""
+    return HttpHead(id=request_id, status=200, headers=[])
+
+
+def refused(request_id: int) -> Refused:
+    """A failed request."""
+    return Refused(id=request_id, error=FrameFailure(failure_class="network_error", message="m"))
+
+
+def frame(message: Message) -> Frame:
+    """The message as it arrives."""
+    return Frame(message, b"x" if isinstance(message, Chunk) else None)
+
+
+def played(*script: tuple[str, Message]) -> tuple[HostSession, JailSession]:
+    """Both sessions after a conversation without delays. `>` goes to the jail, `<` comes from it."""
+    host, jail = HostSession(), JailSession()
+    for direction, message in script:
+        if direction == ">":
+            host.sending(message)
+            jail.received(frame(message))
+        else:
+            jail.sending(message)
+            host.received(frame(message))
+    return host, jail
+
+
+HONEST: dict[str, Script] = {
+    "a result alone": [(">", INVOKE), ("<", RESULT)],
+    "a failure alone": [(">", INVOKE), ("<", Failed(failure_class="x", message="m"))],
+    "what is told on the way": [
+        (">", INVOKE), ("<", LOG), ("<", Progress(done=1)), ("<", AuditEvent(event="e")), ("<", LOG), ("<", RESULT),
+    ],
+    "a request": [
+        (">", INVOKE), ("<", request(1)), (">", head(1)), (">", Chunk(id=1)), (">", Chunk(id=1, end=True)), ("<", RESULT),
+    ],
+    "a refused request": [(">", INVOKE), ("<", request(1)), (">", refused(1)), ("<", request(2)), ("<", RESULT)],
+    "refused after the head": [
+        (">", INVOKE), ("<", request(1)), (">", head(1)), (">", Chunk(id=1)), (">", refused(1)), ("<", RESULT),
+    ],
+    "an upload": [
+        (">", INVOKE), ("<", request(7, "stream")), ("<", Chunk(id=7)), ("<", Chunk(id=7, end=True)), (">", head(7)),
+        (">", Chunk(id=7, end=True)), ("<", RESULT),
+    ],
+    "an answer during the upload": [
+        (">", INVOKE), ("<", request(1, "stream")), (">", head(1)), ("<", Chunk(id=1)), (">", Chunk(id=1)),
+        ("<", Chunk(id=1, end=True)), (">", Chunk(id=1, end=True)), ("<", RESULT),
+    ],
+    "an answer complete before the upload": [
+        (">", INVOKE), ("<", request(1, "stream")), (">", head(1)), (">", Chunk(id=1, end=True)), ("<", Chunk(id=1)),
+        ("<", Cancel(id=1)), ("<", request(2)), ("<", RESULT),
+    ],
+    "an upload refused early": [
+        (">", INVOKE), ("<", request(1, "stream")), (">", refused(1)), ("<", Chunk(id=1)), ("<", Chunk(id=1, end=True)),
+        ("<", RESULT),
+    ],
+    "a cancelled request": [
+        (">", INVOKE), ("<", request(1)), (">", head(1)), ("<", Cancel(id=1)), (">", Chunk(id=1)), (">", refused(1)),
+        ("<", RESULT),
+    ],
+    "a cancelled upload": [
+        (">", INVOKE), ("<", request(1, "stream")), ("<", Chunk(id=1)), ("<", Cancel(id=1)), (">", refused(1)), ("<", RESULT),
+    ],
+    "answers out of order": [
+        (">", INVOKE), ("<", request(1)), ("<", request(5)), (">", head(5)), (">", head(1)),
+        (">", Chunk(id=5, end=True)), (">", Chunk(id=1, end=True)), ("<", RESULT),
+    ],
+    "a result while requests are open": [(">", INVOKE), ("<", request(1)), (">", head(1)), ("<", RESULT)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", HONEST.values(), ids=HONEST)
+def test_an_honest_conversation_passes(script: Script) -> None:
+    """The positive control: each of these is legal from beginning to end, and nothing stays open after it."""
+    host, jail = played(*script)
+    assert host.is_over
+    assert jail.is_over
+    assert host.open_ids == jail.open_ids == ()
+
+
+OPEN: Script = [(">", INVOKE), ("<", request(3))]
+ANSWERED: Script = [*OPEN, (">", head(3)), (">", Chunk(id=3, end=True))]
+UPLOADING: Script = [(">", INVOKE), ("<", request(3, "stream"))]
+REFUSALS: dict[str, tuple[Script, tuple[str, Message], str]] = {
+    "a log before invoke": ([], ("<", LOG), "log before invoke"),
+    "a result before invoke": ([], ("<", RESULT), "result before invoke"),
+    "a request before invoke": ([], ("<", request(1)), "http before invoke"),
+    "a head before invoke": ([], (">", head(1)), "http_head before invoke"),
+    "a second invoke": ([(">", INVOKE)], (">", INVOKE), "invoke comes once"),
+    "a second result": ([(">", INVOKE), ("<", RESULT)], ("<", RESULT), "result after the result"),
+    "a failure after the result": (
+        [(">", INVOKE), ("<", RESULT)], ("<", Failed(failure_class="x", message="m")), "failure after the result",
+    ),
+    "a log after the result": ([(">", INVOKE), ("<", RESULT)], ("<", LOG), "log after the result"),
+    "a request after the result": ([(">", INVOKE), ("<", RESULT)], ("<", request(1)), "http after the result"),
+    "a used id": (ANSWERED, ("<", request(3)), "not larger than 3"),
+    "a smaller id": (OPEN, ("<", request(2)), "not larger than 3"),
+    "a head for an id never issued": (OPEN, (">", head(4)), "never issued"),
+    "a head for an id skipped": (OPEN, (">", head(1)), "is over or was never issued"),
+    "a second head": ([*OPEN, (">", head(3))], (">", head(3)), "second http_head"),
+    "a chunk before the head": (OPEN, (">", Chunk(id=3)), "before http_head"),
+    "a chunk after the end": (ANSWERED, (">", Chunk(id=3)), "is over"),
+    "a refusal after the end": (ANSWERED, (">", refused(3)), "is over"),
+    "a chunk after a refusal": ([*OPEN, (">", refused(3))], (">", Chunk(id=3)), "is over"),
+    "a second refusal": ([*OPEN, (">", refused(3))], (">", refused(3)), "is over"),
+    "an answer after the end, upload still open": (
+        [*UPLOADING, (">", head(3)), (">", Chunk(id=3, end=True))], (">", Chunk(id=3)), "is over",
+    ),
+    "a chunk for a request without one": (OPEN, ("<", Chunk(id=3)), "awaits none"),
+    "a chunk for an id never issued": (OPEN, ("<", Chunk(id=9)), "awaits none"),
+    "a chunk after the upload's end": (
+        [*UPLOADING, ("<", Chunk(id=3, end=True))], ("<", Chunk(id=3)), "awaits none",
+    ),
+    "a chunk after cancel": ([*UPLOADING, ("<", Cancel(id=3))], ("<", Chunk(id=3)), "awaits none"),
+    "a cancel of an id never issued": (OPEN, ("<", Cancel(id=4)), "cancel of request 4, which (was never issued|is not open)"),
+    "a second cancel": ([*OPEN, ("<", Cancel(id=3))], ("<", Cancel(id=3)), "second cancel"),
+    "too many requests": (
+        [(">", INVOKE), *[("<", request(at)) for at in range(1, MAX_IN_FLIGHT + 1)]],
+        ("<", request(MAX_IN_FLIGHT + 1)), "more than 32 requests",
+    ),
+    "the jail speaks as the host": ([(">", INVOKE)], ("<", INVOKE), "does not come from a jail"),
+    "the host speaks as the jail": ([(">", INVOKE)], (">", LOG), "does not come from a host"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "last", "words"), REFUSALS.values(), ids=REFUSALS)
+def test_a_frame_that_may_not_follow_is_refused(script: Script, last: tuple[str, Message], words: str) -> None:
+    """By the receiver, which trusts nobody, for this reason."""
+    host, jail = played(*script)
+    direction, message = last
+    before = host.open_ids, jail.open_ids
+    if direction == "<":
+        with pytest.raises(ProtocolError, match=words):
+            host.received(frame(message))
+    else:
+        with pytest.raises(ProtocolError, match=words):
+            jail.received(frame(message))
+    assert (host.open_ids, jail.open_ids) == before
+
+
+@pytest.mark.parametrize(("script", "last", "words"), REFUSALS.values(), ids=REFUSALS)
+def test_an_end_is_stopped_by_its_own_session_first(script: Script, last: tuple[str, Message], words: str) -> None:
+    """The maker of a mistake hears of it before it is sent."""
+    host, jail = played(*script)
+    direction, message = last
+    sender = host if direction == ">" else jail
+    with pytest.raises(ProtocolError, match=words):
+        sender.sending(message)
+
+
+def test_protocol_errors_are_frame_errors() -> None:
+    """One family at this seam."""
+    with pytest.raises(FrameError):
+        HostSession().received(frame(LOG))
+
+
+def test_a_cancel_that_crosses_the_last_chunk_is_ignored() -> None:
+    """1 the host ends the answer, 2 the jail, not knowing, cancels, 3 both arrive: no error, nothing open."""
+    host, jail = played((">", INVOKE), ("<", request(1)), (">", head(1)))
+    host.sending(Chunk(id=1, end=True))
+    jail.sending(Cancel(id=1))
+    host.received(frame(Cancel(id=1)))
+    jail.received(frame(Chunk(id=1, end=True)))
+    assert host.open_ids == jail.open_ids == ()
+
+
+def test_answers_under_way_when_the_result_is_sent_are_no_error() -> None:
+    """The jail is done with them; the host may not send more once it has the result."""
+    host, jail = played((">", INVOKE), ("<", request(1)))
+    host.sending(head(1))
+    jail.sending(RESULT)
+    jail.received(frame(head(1)))
+    host.received(frame(RESULT))
+    with pytest.raises(ProtocolError, match="after the result"):
+        host.sending(Chunk(id=1))
+
+
+def test_a_free_place_can_be_used_again() -> None:
+    """The bound counts open requests, not all there ever were."""
+    script: Script = [(">", INVOKE)]
+    for at in range(1, 3 * MAX_IN_FLIGHT):
+        script += [("<", request(at)), (">", refused(at))]
+    played(*script)
+
+
+def test_the_cancelled_and_the_answered_are_known() -> None:
+    """What the two ends ask their sessions."""
+    host, _ = played(*UPLOADING, ("<", Cancel(id=3)))
+    assert host.is_cancelled(3)
+    assert not host.is_answered(3)
+    host.sending(refused(3))
+    assert host.is_answered(3)
+    assert not host.is_cancelled(3)
+    assert not host.is_answered(4)
+
+
+jail_says = st.one_of(
+    st.just(LOG),
+    st.builds(request, st.integers(1, 6), st.sampled_from(["none", "inline", "stream"])),
+    st.builds(Chunk, id=st.integers(1, 6), end=st.booleans()),
+    st.builds(Cancel, id=st.integers(1, 6)),
+    st.just(RESULT),
+)
+host_says = st.one_of(
+    st.builds(head, st.integers(1, 6)),
+    st.builds(Chunk, id=st.integers(1, 6), end=st.booleans()),
+    st.builds(refused, st.integers(1, 6)),
+)
+steps = st.one_of(
+    st.tuples(st.just("jail says"), jail_says),
+    st.tuples(st.just("host says"), host_says),
+    st.tuples(st.sampled_from(["to jail arrives", "to host arrives"]), st.none()),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(steps, max_size=60))
+def test_what_one_session_lets_out_the_other_lets_in_however_late(steps: list[tuple[str, Message | None]]) -> None:
+    """Two honest ends never see an error, whatever crosses on the way, and agree in the end about what is open."""
+    host, jail = HostSession(), JailSession()
+    to_jail: list[Message] = [INVOKE]
+    to_host: list[Message] = []
+    host.sending(INVOKE)
+    for what, message in steps:
+        _step(what, message, host, jail, to_jail, to_host)
+    while to_jail or to_host:
+        _step("to jail arrives", None, host, jail, to_jail, to_host)
+        _step("to host arrives", None, host, jail, to_jail, to_host)
+    assert host.open_ids == jail.open_ids
+
+
+def _step(
+    what: str,
+    message: Message | None,
+    host: HostSession,
+    jail: JailSession,
+    to_jail: list[Message],
+    to_host: list[Message],
+) -> None:
+    if what == "to jail arrives" and to_jail:
+        jail.received(frame(to_jail.pop(0)))
+    elif what == "to host arrives" and to_host:
+        host.received(frame(to_host.pop(0)))
+    elif message is not None:
+        sender, queue = (host, to_jail) if what == "host says" else (jail, to_host)
+        try:
+            sender.sending(message)
+        except ProtocolError:
+            return  # not allowed now, so an honest end does not send it
+        queue.append(message)
