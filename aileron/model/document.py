@@ -34,7 +34,18 @@ from typing import Any, Final, NamedTuple, TypeVar
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.text import hidden_at, spelled
 
-__all__ = ["MAX_DOCUMENT_BYTES", "MAX_INTEGER", "Field", "Kind", "Row", "Table", "read_document", "rows"]
+__all__ = [
+    "MAX_DOCUMENT_BYTES",
+    "MAX_INTEGER",
+    "Field",
+    "Kind",
+    "Row",
+    "Table",
+    "check_text",
+    "read_document",
+    "refusal",
+    "rows",
+]
 
 MAX_DOCUMENT_BYTES: Final = 256 << 10
 """256 KiB: the largest published action or manifest known is under 8 KiB; this parses in about 0.1 s."""
@@ -98,8 +109,9 @@ def read_document(text: str, schema: Schema, *, file: str, boundary: Boundary, f
 
     `first_line` is the line of the file on which `text` begins.
     """
+    check_text(text, file=file, boundary=boundary, first_line=first_line)
     source = _Source(text, file, boundary, first_line)
-    source.check_bounds()
+    source.check_nesting()
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: also the digit limit of int()
@@ -107,6 +119,26 @@ def read_document(text: str, schema: Schema, *, file: str, boundary: Boundary, f
     table = Table(source, (), values, schema)
     table.check_shape()
     return table
+
+
+def check_text(text: str, *, file: str, boundary: Boundary, first_line: int = 1) -> None:
+    """Raise when `text` is too large, not Unicode, or holds hidden characters. Linear in its length."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise refusal(file, None, "not valid Unicode: save it as UTF-8", boundary) from None
+    if size > MAX_DOCUMENT_BYTES:
+        raise refusal(file, None, f"{size} bytes; at most {MAX_DOCUMENT_BYTES}", boundary)
+    if (found := hidden_at(text, prose=True)) is not None:
+        line = first_line + text.count("\n", 0, found)
+        raise refusal(file, line, f"a hidden character: {spelled(text[found])}; remove it", boundary)
+
+
+def refusal(file: str, line: int | None, problem: str, boundary: Boundary) -> AileronError:
+    """The error for `file`, at `line` if it is known: `file:line: problem`."""
+    where = file if line is None else f"{file}:{line}"
+    details: dict[str, Any] = {"file": file} if line is None else {"file": file, "line": line}
+    return AileronError(FailureClass.INVALID_REQUEST, f"{where}: {problem}", boundary=boundary, details=details)
 
 
 class Table:
@@ -195,9 +227,7 @@ class Table:
 
     def _check_value(self, key: str, field: Field, value: object) -> None:
         if not _IS_OF_KIND[field.kind](value):
-            raise self.refuse(
-                key, f"{key!r} is {_kind_of(value)}; expected {_with_article(field.kind.value)}"
-            )
+            raise self.refuse(key, f"{key!r} is {_kind_of(value)}; expected {_with_article(field.kind.value)}")
         if field.kind is Kind.TABLE:
             self.table(key).check_shape()
         elif field.kind is Kind.TABLES:
@@ -210,7 +240,7 @@ class Table:
                 self._check_visible(key, text, prose=False)
 
     def _check_free(self, key: str, value: object) -> None:
-        # Recursion is bounded: `check_bounds` counted the brackets and the dots.
+        # Recursion is bounded: `check_nesting` counted the brackets and the dots.
         if isinstance(value, dict):
             for inner, member in value.items():
                 self._check_visible(key, inner, prose=False)
@@ -225,9 +255,7 @@ class Table:
         elif isinstance(value, int) and abs(value) > MAX_INTEGER:
             raise self.refuse(key, f"{key!r} holds an integer beyond 2**53, which JSON cannot say exactly")
         elif not isinstance(value, bool | int | float):
-            raise self.refuse(
-                key, f"{key!r} holds {_kind_of(value)}, which JSON cannot say; write it as a string"
-            )
+            raise self.refuse(key, f"{key!r} holds {_kind_of(value)}, which JSON cannot say; write it as a string")
 
     def _check_visible(self, key: str, text: object, *, prose: bool) -> None:
         if isinstance(text, str) and (found := hidden_at(text, prose=prose)) is not None:
@@ -246,7 +274,7 @@ class Table:
 
 
 class _Source:
-    """The text with its name, for bounds before parsing and lines after an error."""
+    """The text with its name: a bound before parsing, and lines after an error."""
 
     def __init__(self, text: str, file: str, boundary: Boundary, first_line: int) -> None:
         self._text: Final = text
@@ -254,21 +282,8 @@ class _Source:
         self._boundary: Final = boundary
         self._first_line: Final = first_line
 
-    def check_bounds(self) -> None:
-        """Raise when the text is too large, too deep or holds hidden characters. Linear in its length."""
-        try:
-            size = len(self._text.encode())
-        except UnicodeEncodeError:
-            raise self._error(None, "not valid Unicode: save it as UTF-8") from None
-        if size > MAX_DOCUMENT_BYTES:
-            raise self._error(None, f"{size} bytes; at most {MAX_DOCUMENT_BYTES}")
-        found = hidden_at(self._text, prose=True)
-        if found is not None:
-            line = self._line_at(found)
-            raise self._error(line, f"a hidden character: {spelled(self._text[found])}; remove it")
-        self._check_nesting()
-
-    def _check_nesting(self) -> None:
+    def check_nesting(self) -> None:
+        """Raise when the text nests too deep to be parsed safely. Linear in its length."""
         depth = dots = 0
         for token in _tokens(self._text):
             if token.text in "[{":
@@ -299,12 +314,8 @@ class _Source:
     def _line_at(self, index: int) -> int:
         return self._first_line + self._text.count("\n", 0, index)
 
-    def _error(self, line: int | None, problem: str) -> AileronError:
-        where = self._file if line is None else f"{self._file}:{line}"
-        details: dict[str, Any] = {"file": self._file} if line is None else {"file": self._file, "line": line}
-        return AileronError(
-            FailureClass.INVALID_REQUEST, f"{where}: {problem}", boundary=self._boundary, details=details
-        )
+    def _error(self, line: int, problem: str) -> AileronError:
+        return refusal(self._file, line, problem, self._boundary)
 
 
 class _Token(NamedTuple):

@@ -18,15 +18,19 @@ __all__ = [
     "ActionFile",
     "ApprovalRule",
     "ConnectorManifest",
+    "CredentialKind",
     "CredentialNeed",
     "HostFunction",
     "InputSpec",
+    "InputType",
     "LimitsSpec",
+    "OAuth2Provider",
     "RequiredConnector",
     "StepSpec",
 ]
 
 CredentialKind = Literal["api_key", "basic", "oauth2"]
+InputType = Literal["string", "integer", "number", "boolean"]
 
 
 class HostFunction(enum.StrEnum):
@@ -53,6 +57,19 @@ class CredentialNeed(msgspec.Struct, frozen=True, kw_only=True):
     query: str | None = None
 
 
+class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """`[capabilities.credential.oauth2]`: the publisher's own OAuth application.
+
+    `client_secret` is bound at release and readable by whoever installs the connector; PKCE is what protects the flow.
+    """
+
+    authorize_url: str
+    token_url: str
+    client_id: str
+    client_secret: str | None = None
+    scopes: tuple[str, ...]
+
+
 class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True):
     """`[limits]`: memory above the interpreter's own base, wall clock, and whether the connector may start processes."""
 
@@ -71,6 +88,7 @@ class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
     idempotent_by_default: bool = True
     hosts: tuple[HostPort, ...] = ()
     credential: CredentialNeed | None = None
+    oauth2: OAuth2Provider | None = None
     imports: frozenset[HostFunction] = frozenset()
     limits: LimitsSpec = LimitsSpec()
     intents: tuple[str, ...] = ()
@@ -80,7 +98,7 @@ class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One `[[inputs]]` of an action."""
 
     name: str
-    type: Literal["string", "integer", "number", "boolean"]
+    type: InputType
     description: str
     required: bool = True
     label: str | None = None

@@ -1,0 +1,372 @@
+"""One action file: TOML between two `+++` lines, then Markdown.
+
+Turns the text into an `ActionFile` whose every value has been checked, or says what is wrong, with file and
+line. Pure. The text comes from strangers, is read by people and by language models, and says what will be
+done: nothing in it is ignored and nothing is guessed.
+
+Rules
+- The frontmatter ends at the first line that is exactly `+++`. Everything after it is the body, unchanged.
+- `${args.NAME}` names a declared input. Any other `${` is an error, so that a typing mistake is not sent as
+  it stands.
+- Inside a longer string only a required input may be named: what the text would be without it, only the
+  author knows.
+- `sha256:bound-at-release` is a source file's hash; in an installed file it is an error.
+
+Source: docs/reference/action-file.md, checked against `SCHEMA`. Not here: whether the connector grants what a
+step asks (resolve.py), and what an agent is shown (mcp/).
+
+>>> parse_action("name = 1", file="a.md")
+Traceback (most recent call last):
+    ...
+aileron.model.failure.AileronError: a.md:1: the first line is not +++, which opens the frontmatter
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, get_args
+
+import msgspec
+
+from aileron.model.canonical import sha256_digest
+from aileron.model.document import Field, Kind, Table, check_text, read_document, refusal
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile, ApprovalRule, InputSpec, InputType, RequiredConnector, StepSpec
+from aileron.model.names import (
+    ACTION_NAME,
+    INPUT_NAME,
+    OP_NAME,
+    Fqn,
+    check_pin,
+    check_semver,
+)
+
+__all__ = ["PLACEHOLDER", "REFERENCE", "SCHEMA", "bind_placeholders", "input_schema", "parse_action"]
+
+PLACEHOLDER: Final = "sha256:bound-at-release"
+REFERENCE: Final = re.compile(r"\$\{args\.([a-z][a-z0-9_]{0,63})\}")
+
+SCHEMA: Final = {
+    "name": Field(Kind.STRING, required=True),
+    "version": Field(Kind.STRING, required=True),
+    "source": Field(Kind.STRING),
+    "requires": Field(
+        Kind.TABLE,
+        required=True,
+        fields={
+            "connectors": Field(
+                Kind.TABLES,
+                required=True,
+                fields={
+                    "name": Field(Kind.STRING, required=True),
+                    "version": Field(Kind.STRING, required=True),
+                    "hash": Field(Kind.STRING, required=True),
+                    "capabilities": Field(Kind.STRINGS, required=True),
+                },
+            )
+        },
+    ),
+    "match": Field(Kind.TABLE, required=True, fields={"intent": Field(Kind.STRING, required=True)}),
+    "inputs": Field(
+        Kind.TABLES,
+        fields={
+            "name": Field(Kind.STRING, required=True),
+            "type": Field(Kind.STRING, required=True),
+            "description": Field(Kind.STRING, required=True),
+            "required": Field(Kind.BOOLEAN),
+            "label": Field(Kind.STRING),
+            "multiline": Field(Kind.BOOLEAN),
+        },
+    ),
+    "execute": Field(
+        Kind.TABLES,
+        required=True,
+        fields={
+            "id": Field(Kind.STRING, required=True),
+            "connector": Field(Kind.STRING, required=True),
+            "op": Field(Kind.STRING, required=True),
+            "idempotent": Field(Kind.BOOLEAN),
+            "inputs": Field(Kind.FREE),
+        },
+    ),
+    "approval": Field(
+        Kind.TABLE,
+        fields={
+            # Required, because a block that only says how long to wait must not read as "no approval".
+            "required": Field(Kind.BOOLEAN, required=True),
+            "expires_in": Field(Kind.STRING),
+            "irreversible": Field(Kind.BOOLEAN),
+        },
+    ),
+}
+
+_STEP_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_ARGUMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smh])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
+_EXPIRES_IN_S: Final = range(1, 24 * 3600 + 1)
+"""Seconds an approval may wait: past a day, what a person agreed to is no longer what they have in mind."""
+_TYPES: Final[tuple[str, ...]] = get_args(InputType)
+
+_FENCE: Final = "+++"
+
+
+def parse_action(text: str, *, file: str, allow_placeholder: bool = False) -> ActionFile:
+    """Read one action file; `file` is how errors name it. AileronError(invalid_request) with line and cure.
+
+    `allow_placeholder` lets `sha256:bound-at-release` stand for a hash: only for what `action add` will bind.
+    """
+    parts = _split(text, file)
+    table = read_document(parts.frontmatter, SCHEMA, file=file, boundary=Boundary.ACTION, first_line=2)
+    connectors = _connectors(table, allow_placeholder)
+    inputs = _inputs(table)
+    return ActionFile(
+        name=_name(table, "name", ACTION_NAME, "lower-case letters, digits, '.', '_', '-'"),
+        version=table.parsed("version", check_semver),
+        source=_source(table),
+        intent=_words(table.table("match"), "intent"),
+        connectors=connectors,
+        steps=_steps(table, {connector.name for connector in connectors}, inputs),
+        inputs=inputs,
+        approval=_approval(table.table("approval")),
+        body=parts.body,
+        text=text,
+        digest=sha256_digest(text.encode()),
+    )
+
+
+def bind_placeholders(text: str, *, file: str, pins: Callable[[Fqn, str], Sequence[str]]) -> str:
+    """The text with each placeholder hash replaced by the one pin that `pins(name, version)` knows.
+
+    AileronError(not_found) where none is installed, (invalid_request) where several are: which one is meant,
+    only a person can say. Everything else in the file stays byte for byte.
+    """
+    unbound = parse_action(text, file=file, allow_placeholder=True)
+    needed = [connector for connector in unbound.connectors if connector.hash == PLACEHOLDER]
+    pieces = re.split(rf"(?<=[\"']){re.escape(PLACEHOLDER)}(?=[\"'])", text)
+    if len(pieces) != len(needed) + 1:
+        problem = f"{PLACEHOLDER!r} is also written outside a connector's hash; write the hashes by hand"
+        raise _refused(file, None, problem)
+    bound = pieces[0]
+    for connector, piece in zip(needed, pieces[1:], strict=True):
+        bound += _only(pins(connector.name, connector.version), connector, file) + piece
+    parse_action(bound, file=file)
+    return bound
+
+
+def input_schema(action: ActionFile) -> dict[str, Any]:
+    """JSON Schema of the arguments, as a language model is shown it."""
+    return {
+        "type": "object",
+        "properties": {spec.name: {"type": spec.type, "description": spec.description} for spec in action.inputs},
+        "required": [spec.name for spec in action.inputs if spec.required],
+        "additionalProperties": False,
+    }
+
+
+class _Parts(NamedTuple):
+    frontmatter: str
+    body: str
+
+
+def _split(text: str, file: str) -> _Parts:
+    """Cut at the fences. Bounds and hidden characters of the whole text are checked here, once."""
+    check_text(text, file=file, boundary=Boundary.ACTION)
+    lines = text.splitlines(keepends=True)
+    if not lines or lines[0].rstrip("\r\n") != _FENCE:
+        raise _refused(file, 1, f"the first line is not {_FENCE}, which opens the frontmatter")
+    for number, line in enumerate(lines[1:], start=1):
+        if line.rstrip("\r\n") == _FENCE:
+            return _Parts("".join(lines[1:number]), "".join(lines[number + 1 :]))
+    raise _refused(file, len(lines), f"no second {_FENCE} line, which closes the frontmatter")
+
+
+def _connectors(table: Table, allow_placeholder: bool) -> tuple[RequiredConnector, ...]:
+    entries = table.table("requires").tables("connectors")
+    if not entries:
+        raise table.refuse("requires", "no [[requires.connectors]]: an action calls at least one connector")
+    connectors: dict[Fqn, RequiredConnector] = {}
+    for entry in entries:
+        connector = _connector(entry, allow_placeholder)
+        if connector.name in connectors:
+            raise entry.refuse("name", f"connector {connector.name} is listed twice")
+        connectors[connector.name] = connector
+    return tuple(connectors.values())
+
+
+def _connector(entry: Table, allow_placeholder: bool) -> RequiredConnector:
+    return RequiredConnector(
+        name=entry.parsed("name", Fqn.parse),
+        version=entry.parsed("version", check_semver),
+        hash=_hash(entry, allow_placeholder),
+        capabilities=_capabilities(entry),
+    )
+
+
+def _hash(entry: Table, allow_placeholder: bool) -> str:
+    if entry.string("hash") != PLACEHOLDER:
+        return entry.parsed("hash", check_pin)
+    if allow_placeholder:
+        return PLACEHOLDER
+    cure = "install the file with `aileron action add`, or write what `aileron connector show` prints"
+    raise entry.refuse("hash", f"hash is the placeholder {PLACEHOLDER!r}: {cure}")
+
+
+def _capabilities(entry: Table) -> tuple[str, ...]:
+    found = entry.strings("capabilities")
+    if not found:
+        raise entry.refuse("capabilities", "capabilities is empty; name the operations this action uses")
+    for capability in found:
+        if not capability or "*" in capability or found.count(capability) > 1:
+            problem = f"capability {capability!r} is empty, a wildcard or listed twice"
+            raise entry.refuse("capabilities", f"{problem}; name each operation once")
+    return found
+
+
+def _inputs(table: Table) -> tuple[InputSpec, ...]:
+    inputs: dict[str, InputSpec] = {}
+    for entry in table.tables("inputs"):
+        spec = _input(entry)
+        if spec.name in inputs:
+            raise entry.refuse("name", f"input {spec.name!r} is declared twice")
+        inputs[spec.name] = spec
+    return tuple(inputs.values())
+
+
+def _input(entry: Table) -> InputSpec:
+    multiline = entry.boolean("multiline", False)
+    kind = entry.string("type")
+    if kind not in _TYPES:
+        raise entry.refuse("type", f"type {kind!r} is not one of {', '.join(_TYPES)}")
+    if multiline and kind != "string":
+        raise entry.refuse("multiline", f'multiline is for type = "string", and this is {kind!r}')
+    return InputSpec(
+        name=_name(entry, "name", INPUT_NAME, "a lower-case letter, then letters, digits, '_'"),
+        type=msgspec.convert(kind, InputType),
+        description=_words(entry, "description"),
+        required=entry.boolean("required", True),
+        label=_words(entry, "label") if "label" in entry else None,
+        multiline=multiline,
+    )
+
+
+def _steps(table: Table, connectors: set[Fqn], inputs: tuple[InputSpec, ...]) -> tuple[StepSpec, ...]:
+    entries = table.tables("execute")
+    if not entries:
+        raise table.refuse("execute", "no [[execute]]: an action has at least one step")
+    steps: dict[str, StepSpec] = {}
+    for entry in entries:
+        step = _step(entry, connectors, {spec.name: spec for spec in inputs})
+        if step.id in steps:
+            raise entry.refuse("id", f"step {step.id!r} is written twice; each id is unique in its file")
+        steps[step.id] = step
+    return tuple(steps.values())
+
+
+def _step(entry: Table, connectors: set[Fqn], inputs: dict[str, InputSpec]) -> StepSpec:
+    step_id = _name(entry, "id", _STEP_ID, "lower-case letters, digits, '_', '-'")
+    connector = entry.parsed("connector", Fqn.parse)
+    if connector not in connectors:
+        listed = ", ".join(sorted(map(str, connectors)))
+        raise entry.refuse(
+            "connector", f"step {step_id!r}: {connector} is not in [[requires.connectors]]; listed: {listed}"
+        )
+    for key, value in entry.free("inputs").items():
+        if not _ARGUMENT.fullmatch(key):
+            raise entry.refuse("inputs", f"step {step_id!r}: {key!r} is not an argument name")
+        for problem in _reference_problems(value, inputs):
+            raise entry.refuse("inputs", f"step {step_id!r}, key {key!r}: {problem}")
+    return StepSpec(
+        id=step_id,
+        connector=connector,
+        op=_name(entry, "op", OP_NAME, "a lower-case letter, then letters, digits, '_'"),
+        idempotent=entry.boolean("idempotent", False),
+        inputs=entry.free("inputs"),
+    )
+
+
+def _reference_problems(value: Any, inputs: dict[str, InputSpec]) -> Iterator[str]:
+    """What is wrong with the references inside one value. Depth is bounded by the reader of the document."""
+    if isinstance(value, dict):
+        for key, member in value.items():
+            if "${" in key:
+                yield f"a reference in the name {key!r}; only values have them"
+            yield from _reference_problems(member, inputs)
+    elif isinstance(value, list):
+        for member in value:
+            yield from _reference_problems(member, inputs)
+    elif isinstance(value, str):
+        yield from _string_problems(value, inputs)
+
+
+def _string_problems(value: str, inputs: dict[str, InputSpec]) -> Iterator[str]:
+    if "${" in REFERENCE.sub("", value):
+        yield f"{value!r} has a '${{' that is not ${{args.NAME}}"
+    whole = REFERENCE.fullmatch(value) is not None
+    for name in REFERENCE.findall(value):
+        if name not in inputs:
+            yield f"${{args.{name}}} names no input; declared: {', '.join(inputs) or 'none'}"
+        elif not whole and not inputs[name].required:
+            yield (
+                f"input {name!r} is optional and stands inside a longer text; "
+                "make it required, or let it be the whole value"
+            )
+
+
+def _approval(table: Table) -> ApprovalRule:
+    defaults = ApprovalRule()
+    expires_in_s = defaults.expires_in_s
+    if "expires_in" in table:
+        expires_in_s = table.parsed("expires_in", _duration_s)
+    return ApprovalRule(
+        required=table.boolean("required", defaults.required),
+        expires_in_s=expires_in_s,
+        irreversible=table.boolean("irreversible", defaults.irreversible),
+    )
+
+
+def _duration_s(text: str) -> int:
+    match = _DURATION.fullmatch(text)
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
+    if seconds not in _EXPIRES_IN_S:
+        raise ValueError(f"{text!r} is not a time from 1s to 24h, such as 30s, 15m or 1h")
+    return seconds
+
+
+def _source(table: Table) -> str | None:
+    def check(text: str) -> str:
+        name, separator, version = text.rpartition("@")
+        if not separator:
+            raise ValueError(f"{text!r} has no version; expected NAME@VERSION")
+        return f"{Fqn.parse(name)}@{check_semver(version)}"
+
+    return table.parsed("source", check) if "source" in table else None
+
+
+def _name(table: Table, key: str, grammar: re.Pattern[str], words: str) -> str:
+    value = table.string(key)
+    if not grammar.fullmatch(value):
+        raise table.refuse(key, f"{key} {value!r} is not {words}, at most 64")
+    return value
+
+
+def _words(table: Table, key: str) -> str:
+    value = table.string(key).strip()
+    if not value:
+        raise table.refuse(key, f"{key} is empty")
+    return value
+
+
+def _only(pins: Sequence[str], connector: RequiredConnector, file: str) -> str:
+    name = f"{connector.name}@{connector.version}"
+    if len(pins) == 1:
+        return pins[0]
+    if not pins:
+        message = f"{file}: {name} is not installed: aileron connector install PATH"
+        raise AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.ACTION)
+    raise _refused(file, None, f"{name} is installed more than once; write the hash that is meant: {', '.join(pins)}")
+
+
+def _refused(file: str, line: int | None, problem: str) -> AileronError:
+    return refusal(file, line, problem, Boundary.ACTION)

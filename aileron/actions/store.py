@@ -1,0 +1,235 @@
+"""The directory of installed actions: one `NAME.md` each, owned by the user.
+
+Reads every file anew on every call, because anyone with an editor may change one between two calls; only the
+parsing of bytes already seen is remembered. Runs in the daemon. Trusts no file: links, special files, foreign
+names and files that others may write are refused, and a file that does not parse is listed with its problem
+rather than hidden.
+
+Rules
+- The file's name is the action's name and `.md`; anything else in the directory is a problem that is shown,
+  except hidden files and what is not `.md`.
+- Two actions with one tool name (`a-b`, `a_b`) are both refused, and the second is not added: an agent could
+  not tell which it calls.
+- An action is enabled unless the state file says otherwise; a state file that cannot be read disables
+  everything.
+
+Source: docs/reference/action-file.md. Not here: consent to what a file newly asks for, the text itself
+(manifest.py).
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from aileron import files
+from aileron.actions.manifest import parse_action
+from aileron.model.canonical import sha256_digest
+from aileron.model.document import MAX_DOCUMENT_BYTES
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile
+from aileron.model.names import ACTION_NAME, tool_name
+
+__all__ = ["ActionStore", "Listed"]
+
+_MAX_ACTIONS: Final = 1000
+"""Files looked at: an agent shown a thousand tools is past use, and each listing reads them all."""
+_MAX_STATE_BYTES: Final = 128 << 10
+"""A name of 64 characters for each of a thousand actions, and room."""
+_LOCK_DEADLINE_S: Final = 5.0
+"""Seconds to wait for another writer of the state, which needs milliseconds."""
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of the directory. Exactly one of `action` and `problem` is there."""
+
+    name: str
+    enabled: bool
+    action: ActionFile | None = None
+    problem: str | None = None
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`action-state.json`."""
+
+    version: int = 1
+    disabled: frozenset[str] = frozenset()
+
+
+class ActionStore:
+    """The actions under `directory`, and in the file `state` which of them are disabled."""
+
+    def __init__(self, directory: Path, state: Path) -> None:
+        self._directory: Final = directory
+        self._state: Final = state
+        # By file name: the digest of the bytes that were parsed, and what came of them. Bounded by
+        # _MAX_ACTIONS.
+        self._parsed: Final[dict[str, ActionFile]] = {}
+
+    def list_actions(self) -> tuple[Listed, ...]:
+        """Every `.md` file, sorted by name, the broken ones with their problem."""
+        disabled = self._disabled()
+        try:
+            with self._opened() as directory:
+                names = self._names(directory)
+                return tuple(self._listed(directory, name, names, disabled) for name in sorted(names))
+        except FileNotFoundError:
+            return ()
+
+    def load(self, name: str) -> ActionFile:
+        """The action as its file stands now, enabled or not. AileronError(not_found) or (invalid_request)."""
+        try:
+            with self._opened() as directory:
+                return self._load(directory, name, self._names(directory))
+        except FileNotFoundError:
+            raise self._unknown(name) from None
+
+    def load_enabled(self, name: str) -> ActionFile:
+        """The same for a run: AileronError(action_disabled) when the user switched it off."""
+        action = self.load(name)
+        if not self.is_enabled(name):
+            message = f"action {name!r} is disabled: aileron action enable {name}"
+            raise AileronError(FailureClass.ACTION_DISABLED, message, boundary=Boundary.USER)
+        return action
+
+    def add(self, text: str, *, replace: bool = False) -> ActionFile:
+        """Check and write an action under its own name, 0600; AileronError(invalid_request) when it may not be.
+
+        The same text again is no change; another under the same name needs `replace`.
+        """
+        action = parse_action(text, file="the new action")
+        path = self._path(action.name)
+        files.make_directory(self._directory)
+        with (
+            self._opened() as directory,
+            files.locked(directory, self._directory / ".actions", _LOCK_DEADLINE_S),
+        ):
+            self._check_tool_name(action.name, self._names(directory))
+            if not replace:
+                self._check_free(directory, path, text)
+            files.replace(directory, path, text.encode())
+        return action
+
+    def remove(self, name: str) -> None:
+        """Delete the file, whatever is in it. AileronError(not_found) when there is none."""
+        path = self._path(name)
+        try:
+            with (
+                self._opened() as directory,
+                files.translated(path, "cannot be removed"),
+            ):
+                os.unlink(path.name, dir_fd=directory)
+                os.fsync(directory)
+        except FileNotFoundError:
+            raise self._unknown(name) from None
+        self.set_enabled(name, True)  # a new action of that name starts with a clean slate
+
+    def is_enabled(self, name: str) -> bool:
+        """Whether the user left it on."""
+        return name not in self._disabled()
+
+    def set_enabled(self, name: str, enabled: bool) -> None:
+        """Switch an action on or off, durably. The name need not exist: a file may come back."""
+        self._path(name)  # refuses what is not a name
+        with (
+            files.open_directory(self._state.parent, files.OTHERS_MAY_WRITE) as directory,
+            files.locked(directory, self._state, _LOCK_DEADLINE_S),
+        ):
+            before = self._disabled()
+            after = before - {name} if enabled else before | {name}
+            if after != before:
+                files.replace(directory, self._state, msgspec.json.encode(_State(disabled=after), order="sorted"))
+
+    def _opened(self) -> AbstractContextManager[int]:
+        return files.open_directory(self._directory, files.OTHERS_MAY_WRITE)
+
+    def _names(self, directory: int) -> dict[str, str]:
+        """Every installed name with its tool name."""
+        entries = [entry for entry in os.listdir(directory) if entry.endswith(".md") and entry[0] != "."]
+        if len(entries) > _MAX_ACTIONS:
+            raise self._refused(f"{self._directory} holds {len(entries)} actions; at most {_MAX_ACTIONS}")
+        names = (entry.removesuffix(".md") for entry in entries)
+        return {name: tool_name(name) for name in names}
+
+    def _listed(self, directory: int, name: str, names: dict[str, str], disabled: frozenset[str]) -> Listed:
+        # A name that is not one may hold anything a file name can.
+        shown = name if ACTION_NAME.fullmatch(name) else ascii(name)
+        enabled = name not in disabled
+        try:
+            return Listed(name=shown, enabled=enabled, action=self._load(directory, name, names))
+        except AileronError as error:
+            return Listed(name=shown, enabled=enabled, problem=error.failure.message)
+        except FileNotFoundError:
+            return Listed(name=shown, enabled=enabled, problem="removed a moment ago")
+
+    def _load(self, directory: int, name: str, names: dict[str, str]) -> ActionFile:
+        path = self._path(name)
+        self._check_tool_name(name, names)
+        return self._parse(name, files.read(directory, path, MAX_DOCUMENT_BYTES), str(path))
+
+    def _parse(self, name: str, data: bytes, file: str) -> ActionFile:
+        known = self._parsed.get(name)
+        if known is not None and known.digest == sha256_digest(data):
+            return known
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise self._refused(f"{file}: not UTF-8 at byte {error.start}") from None
+        action = parse_action(text, file=file)
+        if action.name != name:
+            raise self._refused(f"{file}: the file of action {action.name!r} is named {action.name}.md; rename it")
+        if len(self._parsed) >= _MAX_ACTIONS:
+            self._parsed.clear()
+        self._parsed[name] = action
+        return action
+
+    def _path(self, name: str) -> Path:
+        if not ACTION_NAME.fullmatch(name):
+            raise AileronError(
+                FailureClass.NOT_FOUND,
+                f"{name!a} is not an action name (lower-case letters, digits, '.', '_', '-', at most 64)",
+                boundary=Boundary.ACTION,
+            )
+        return self._directory / f"{name}.md"
+
+    def _check_tool_name(self, name: str, names: dict[str, str]) -> None:
+        tool = tool_name(name)
+        for other, taken in names.items():
+            if taken == tool and other != name:
+                raise self._refused(f"actions {name!r} and {other!r} would both be the tool {tool!r}; rename one")
+
+    @staticmethod
+    def _check_free(directory: int, path: Path, text: str) -> None:
+        try:
+            installed = files.read(directory, path, MAX_DOCUMENT_BYTES)
+        except FileNotFoundError:
+            return
+        if installed != text.encode():
+            problem = f"action {path.stem!r} is installed with another text"
+            raise ActionStore._refused(f"{problem}; see what differs with `aileron action diff`, or use --force")
+
+    def _disabled(self) -> frozenset[str]:
+        try:
+            with files.open_directory(self._state.parent, files.OTHERS_MAY_WRITE) as directory:
+                data = files.read(directory, self._state, _MAX_STATE_BYTES)
+            state = msgspec.json.decode(data, type=_State)
+        except FileNotFoundError:
+            return frozenset()
+        except msgspec.DecodeError as error:
+            raise self._refused(f"{self._state} cannot be read: {error}; remove it to enable all") from None
+        if state.version != 1:
+            raise self._refused(f"{self._state} has version {state.version}; this aileron reads version 1")
+        return state.disabled
+
+    @staticmethod
+    def _unknown(name: str) -> AileronError:
+        message = f"no action {name!r} is installed; see `aileron action list`"
+        return AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.ACTION)
+
+    @staticmethod
+    def _refused(message: str) -> AileronError:
+        return AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.ACTION)

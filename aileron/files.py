@@ -1,0 +1,198 @@
+"""How files in the home are read and replaced: no symbolic links, no other owner, all of it or nothing.
+
+Actions, connectors and the vault are files that a run trusts, beside files that an agent with a shell may
+write. So every access goes through an open directory (never a path twice), refuses links and special files,
+and is bounded; every write is a new file, flushed, then renamed over the old one.
+
+Runs in the daemon and in commands. Rules
+- A missing file is FileNotFoundError, for the caller to explain. Everything else is an AileronError with its
+  cure.
+- After a crash at any point the old or the new content is there, whole; a leftover `NAME.….tmp` is never
+  read.
+
+Source: open(2), rename(2), fsync(2). Not here: where files live (config.py), what they mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from aileron.model.failure import AileronError, FailureClass
+
+__all__ = [
+    "OTHERS_MAY_USE",
+    "OTHERS_MAY_WRITE",
+    "create",
+    "locked",
+    "make_directory",
+    "open_directory",
+    "read",
+    "remove_leftovers",
+    "replace",
+    "translated",
+]
+
+OTHERS_MAY_USE: Final = 0o077
+"""Permission bits a file or directory with secrets must not have."""
+OTHERS_MAY_WRITE: Final = 0o022
+"""Permission bits a directory that is trusted but not secret must not have."""
+_POLL_S: Final = 0.01
+"""Between two tries for a lock: flock(2) has no deadline of its own."""
+
+
+def make_directory(path: Path) -> None:
+    """Create `path` and what is missing above it, each 0700. One that exists is left as it is."""
+    with translated(path, "cannot be created"):
+        for directory in (*reversed(path.parents), path):
+            with contextlib.suppress(FileExistsError):
+                directory.mkdir(mode=0o700)
+
+
+@contextlib.contextmanager
+def open_directory(path: Path, forbidden: int) -> Iterator[int]:
+    """A descriptor of the directory itself, checked: ours, no link, no permission bit of `forbidden`."""
+    with translated(path, "cannot be opened"):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _check_owned(os.fstat(descriptor), path, forbidden)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read(directory: int, path: Path, limit_bytes: int, forbidden: int = 0) -> bytes:
+    """All bytes of the regular file `path.name` in `directory`; `path` is for messages only.
+
+    O_NONBLOCK so that a FIFO in the file's place cannot hold us; it is refused with every other special file.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with translated(path, "cannot be read"):
+        descriptor = os.open(path.name, flags, dir_fd=directory)
+        with open(descriptor, "rb", buffering=0):
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise _refused(path, "is not a regular file; remove it")
+            if forbidden:
+                _check_owned(status, path, forbidden)
+            return _read_bounded(descriptor, path, status.st_size, limit_bytes)
+
+
+def replace(directory: int, path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Make `data` the content of `path.name` in `directory`, durably and at once."""
+    temporary = f"{path.name}.{secrets.token_hex(8)}.tmp"
+    with translated(path, "cannot be written"):
+        try:
+            create(directory, temporary, data, mode)
+            os.rename(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=directory)
+            raise
+        os.fsync(directory)  # the rename itself: without it a power cut may bring the old file back
+
+
+def create(directory: int, name: str, data: bytes, mode: int) -> None:
+    """A new file, flushed to disk, with exactly `mode` whatever the umask is. OSError when it exists or
+    fails.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(name, flags, 0o600, dir_fd=directory)
+    try:
+        os.fchmod(descriptor, mode)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(directory: int, path: Path) -> None:
+    """Remove temporary files a crash left beside `path`. Only for whoever holds its lock."""
+    with translated(path, "cannot be tidied"):
+        for name in os.listdir(directory):
+            if name.startswith(f"{path.name}.") and name.endswith(".tmp"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=directory)
+
+
+@contextlib.contextmanager
+def locked(directory: int, path: Path, deadline_s: float) -> Iterator[None]:
+    """Hold `NAME.lock` beside `path` against every other process; AileronError(busy) after `deadline_s`
+    seconds.
+
+    A file of its own, because `replace` gives `path` a new inode and a lock belongs to the inode.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with translated(path, "cannot be locked"):
+        descriptor = os.open(f"{path.name}.lock", flags, 0o600, dir_fd=directory)
+    try:
+        _wait_lock(descriptor, path, time.monotonic() + deadline_s)
+        yield
+    finally:
+        os.close(descriptor)  # which releases it
+
+
+@contextlib.contextmanager
+def translated(path: Path, problem: str) -> Iterator[None]:
+    """Turn an OSError into an AileronError that names `path`. FileNotFoundError passes."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _explained(path, problem, error) from error
+
+
+def _explained(path: Path, problem: str, error: OSError) -> AileronError:
+    if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+        return _refused(path, "is a symbolic link, or not what it should be; put the real thing in its place")
+    cure = "; free some space and try again" if error.errno in {errno.ENOSPC, errno.EDQUOT} else ""
+    message = f"{path} {problem}: {os.strerror(error.errno or 0)}{cure}"
+    return AileronError(FailureClass.INTERNAL_ERROR, message, details={"file": str(path)})
+
+
+def _check_owned(status: os.stat_result, path: Path, forbidden: int) -> None:
+    if status.st_uid != os.geteuid():
+        owner, own = status.st_uid, os.geteuid()
+        raise _refused(path, f"belongs to user {owner}, not to {own}: chown {own} {path}")
+    if stat.S_IMODE(status.st_mode) & forbidden:
+        kept = stat.S_IMODE(status.st_mode) & ~forbidden
+        may = "use" if forbidden == OTHERS_MAY_USE else "write"
+        raise _refused(path, f"is open for others to {may}: chmod {kept:o} {path}")
+
+
+def _read_bounded(descriptor: int, path: Path, size: int, limit_bytes: int) -> bytes:
+    pieces: list[bytes] = []
+    total = 0
+    # One byte more than fits, for the file that grew after fstat(2).
+    while total <= limit_bytes and (piece := os.read(descriptor, min(limit_bytes - total, size) + 1)):
+        pieces.append(piece)
+        total += len(piece)
+    if total > limit_bytes:
+        raise _refused(path, f"is larger than {limit_bytes} bytes")
+    return b"".join(pieces)
+
+
+def _wait_lock(descriptor: int, path: Path, until: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                message = f"{path} is being changed by another process; try again"
+                raise AileronError(FailureClass.BUSY, message, retriable=True) from None
+        time.sleep(_POLL_S)
+
+
+def _refused(path: Path, why: str) -> AileronError:
+    return AileronError(FailureClass.INVALID_REQUEST, f"{path} {why}", details={"file": str(path)})

@@ -1,0 +1,415 @@
+"""The store of installed connectors, by the hash of their bytes.
+
+    ROOT/sha256/<hex>/connector        the program
+                      manifest.toml    what it asks for
+                      meta.json        how many bytes of the pin belong to which
+    ROOT/tmp/<random>/                 an install under way
+
+Runs in the daemon. Trusts nothing it finds: whoever can write to the disk may have changed it, so the bytes
+that will run are read once, hashed as they are, and handed on in a sealed memory file that nobody can change
+any more.
+
+Rules
+- A pin is sha256 over the connector's bytes followed by the manifest's. The same pin with the bytes split at
+  another place is not the same connector: hash_mismatch.
+- An entry appears by one rename of a complete, flushed directory. A crash leaves it there or not; of two
+  installs of the same bytes one wins and both succeed. An entry whose bytes have changed is replaced by the
+  next install.
+- `manifest` remembers what it verified for as long as the files are untouched; `open` never does.
+
+Source: memfd_create(2), fcntl(2) F_ADD_SEALS, rename(2). Not here: archives (tarball.py), whether a person
+agreed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+import msgspec
+
+from aileron import files
+from aileron.model.canonical import sha256_digest
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ConnectorManifest
+from aileron.model.names import Fqn, check_pin
+from aileron.model.plan import ConnectorPin
+from aileron.registry.manifest import parse_connector_manifest
+from aileron.registry.program import ProgramKind, check_program, program_kind
+from aileron.registry.tarball import CONNECTOR, MANIFEST, MAX_BYTES
+
+__all__ = ["ContentStore", "Installed", "Opened", "content_hash"]
+
+_META: Final = "meta.json"
+_MAX_META_BYTES: Final = 1024
+_HEX: Final = re.compile(r"[0-9a-f]{64}")
+_STALE_S: Final = 3600.0
+"""Seconds after which an unfinished install was left by a crash: a real one takes well under a minute."""
+_MAX_REMEMBERED: Final = 512
+"""Manifests kept in memory, a few KiB each."""
+
+# linux/memfd.h; Python 3.11 does not name them. Since Linux 6.3, before which memfd_create answers EINVAL.
+_MFD_NOEXEC_SEAL: Final = 0x0008
+_MFD_EXEC: Final = 0x0010
+_SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+
+def content_hash(connector: bytes, manifest: bytes) -> str:
+    """The hash of a pin: `sha256:…` over the connector followed by its manifest."""
+    digest = hashlib.sha256(connector)
+    digest.update(manifest)
+    return f"sha256:{digest.hexdigest()}"
+
+
+class Opened:
+    """A verified connector, ready to run. Close it, or use it as a context manager.
+
+    `program_fd` is a sealed memory file with exactly the bytes that were hashed, at offset 0, close-on-exec.
+    """
+
+    def __init__(self, program_fd: int, kind: ProgramKind, manifest: ConnectorManifest, manifest_bytes: bytes) -> None:
+        self.program_fd: Final = program_fd
+        self.kind: Final = kind
+        self.manifest: Final = manifest
+        self.manifest_bytes: Final = manifest_bytes
+        self._is_open = True
+
+    def close(self) -> None:
+        """Close the descriptor, once."""
+        if self._is_open:
+            self._is_open = False
+            os.close(self.program_fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of the store. Either `pin` and `manifest`, or a `problem` that `aileron connector install`
+    mends.
+    """
+
+    hash: str
+    pin: ConnectorPin | None = None
+    manifest: ConnectorManifest | None = None
+    problem: str | None = None
+
+
+class _Meta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    connector_bytes: int
+    manifest_bytes: int
+
+
+class _Entry(NamedTuple):
+    """Bytes that hash to the name they were found under, and are what they seem."""
+
+    connector: bytes
+    manifest_bytes: bytes
+    manifest: ConnectorManifest
+    kind: ProgramKind
+
+
+_Stamp = tuple[tuple[int, int, int, int], ...]
+
+
+class ContentStore:
+    """The connectors under `root`, which need not exist yet."""
+
+    def __init__(self, root: Path) -> None:
+        self._entries: Final = root / "sha256"
+        self._staging: Final = root / "tmp"
+        self._verified: Final[dict[str, tuple[_Stamp, ConnectorManifest]]] = {}
+
+    def put(self, connector: bytes, manifest: bytes) -> ConnectorPin:
+        """Store a connector that was just checked by `parse_connector_manifest`; durable when it returns.
+
+        AileronError(invalid_request) when it is not one, (hash_mismatch) when its bytes are stored with
+        another split.
+        """
+        parsed = _checked(connector, manifest)
+        pin = ConnectorPin(str(parsed.name), parsed.version, content_hash(connector, manifest))
+        entry = self._path(pin.hash)
+        if not self._has(entry, manifest):
+            files.make_directory(self._entries)
+            files.make_directory(self._staging)
+            with files.translated(entry, "cannot be stored"):
+                self._sweep()
+                staged = self._staged(connector, manifest)
+                try:
+                    self._publish(staged, entry, manifest)
+                finally:
+                    shutil.rmtree(staged, ignore_errors=True)
+        return pin
+
+    def open(self, pin: ConnectorPin) -> Opened:
+        """Read, hash and seal what `pin` names: what was hashed is what runs.
+
+        AileronError(not_found) when it is not installed, (hash_mismatch) when its bytes are not those of the
+        pin.
+        """
+        found = self._pinned(pin)
+        descriptor = _sealed(found.connector, found.kind, str(pin))
+        return Opened(descriptor, found.kind, found.manifest, found.manifest_bytes)
+
+    def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
+        """The verified manifest of `pin`, for resolving. The same errors as `open`."""
+        path = self._path(pin.hash)
+        stamp = _stamp(path)
+        known = self._verified.get(pin.hash)
+        if stamp is not None and known is not None and known[0] == stamp:
+            return _named(known[1], pin)
+        manifest = self._pinned(pin).manifest
+        if stamp is not None:
+            self._remember(pin.hash, stamp, manifest)
+        return manifest
+
+    def list_connectors(self) -> tuple[Installed, ...]:
+        """Every entry, sorted by name, version and hash; broken ones last, with their problem."""
+        try:
+            names = sorted(name for name in os.listdir(self._entries) if _HEX.fullmatch(name))
+        except FileNotFoundError:
+            return ()
+        listed = [self._listed(f"sha256:{name}") for name in names]
+        return tuple(sorted(listed, key=lambda entry: (entry.pin is None, str(entry.pin), entry.hash)))
+
+    def find(self, name: Fqn, version: str) -> tuple[ConnectorPin, ...]:
+        """The intact entries of exactly this name and version: none, one, or several with different bytes."""
+        pins = (entry.pin for entry in self.list_connectors())
+        return tuple(pin for pin in pins if pin is not None and (pin.name, pin.version) == (str(name), version))
+
+    def remove(self, pin: ConnectorPin) -> None:
+        """Delete an entry. AileronError(not_found) when there is none."""
+        files.make_directory(self._staging)
+        aside = self._staging / secrets.token_hex(8)
+        try:
+            with files.translated(self._path(pin.hash), "cannot be removed"):
+                os.rename(self._path(pin.hash), aside)
+        except FileNotFoundError:
+            raise _not_installed(pin) from None
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _path(self, pin_hash: str) -> Path:
+        try:
+            return self._entries / check_pin(pin_hash).removeprefix("sha256:")
+        except ValueError as error:
+            raise _refused(f"{error}") from None
+
+    def _pinned(self, pin: ConnectorPin) -> _Entry:
+        try:
+            found = _read(self._path(pin.hash), str(pin))
+        except FileNotFoundError:
+            raise self._absent(pin) from None
+        _named(found.manifest, pin)
+        return found
+
+    def _absent(self, pin: ConnectorPin) -> AileronError:
+        """Not there at all, or there with other bytes: the second is what a moved tag or a tampered pin looks
+        like.
+        """
+        others = [found.hash for found in self.find(Fqn.parse(pin.name), pin.version)]
+        return _mismatch(str(pin), pin.hash, ", ".join(others)) if others else _not_installed(pin)
+
+    def _listed(self, pin_hash: str) -> Installed:
+        path = self._path(pin_hash)
+        stamp = _stamp(path)
+        known = self._verified.get(pin_hash)
+        try:
+            manifest = known[1] if known and known[0] == stamp else _read(path, path.name).manifest
+        except AileronError as error:
+            return Installed(hash=pin_hash, problem=error.failure.message)
+        except FileNotFoundError:
+            return Installed(hash=pin_hash, problem="incomplete")
+        if stamp is not None:
+            self._remember(pin_hash, stamp, manifest)
+        return Installed(
+            hash=pin_hash, pin=ConnectorPin(str(manifest.name), manifest.version, pin_hash), manifest=manifest
+        )
+
+    def _remember(self, pin_hash: str, stamp: _Stamp, manifest: ConnectorManifest) -> None:
+        if len(self._verified) >= _MAX_REMEMBERED:
+            self._verified.clear()
+        self._verified[pin_hash] = (stamp, manifest)
+
+    def _has(self, entry: Path, manifest: bytes) -> bool:
+        """Whether the same bytes are there, intact. hash_mismatch when they are there with another split."""
+        try:
+            found = _read(entry, entry.name)
+        except (AileronError, FileNotFoundError):
+            return False  # nothing, or something that is to be replaced
+        if found.manifest_bytes != manifest:
+            problem = f"the bytes of sha256:{entry.name} are stored with another split of program and manifest"
+            raise AileronError(FailureClass.HASH_MISMATCH, problem, boundary=Boundary.CONNECTOR_MANIFEST)
+        return True
+
+    def _staged(self, connector: bytes, manifest: bytes) -> Path:
+        staged = self._staging / secrets.token_hex(8)
+        staged.mkdir(mode=0o700)
+        meta = msgspec.json.encode(_Meta(connector_bytes=len(connector), manifest_bytes=len(manifest)))
+        with files.open_directory(staged, files.OTHERS_MAY_WRITE) as directory:
+            for name, data in ((CONNECTOR, connector), (MANIFEST, manifest), (_META, meta)):
+                files.create(directory, name, data, 0o400)
+            os.fsync(directory)
+        return staged
+
+    def _publish(self, staged: Path, entry: Path, manifest: bytes) -> None:
+        """One rename. It fails when the entry is there (rename(2): a full directory is not replaced), and
+        then
+
+        1. another install of the same bytes was faster: its entry is as good as ours; or
+        2. the entry was damaged: it is moved away, and ours takes its place. Between these two renames the
+           connector is missing, which is no worse than damaged.
+        """
+        if not _is_renamed(staged, entry) and not self._has(entry, manifest):
+            os.rename(entry, self._staging / secrets.token_hex(8))
+            _is_renamed(staged, entry)
+        with files.open_directory(self._entries, files.OTHERS_MAY_WRITE) as directory:
+            os.fsync(directory)
+
+    def _sweep(self) -> None:
+        """Remove what crashed installs left, so that they do not fill the disk."""
+        oldest = time.time() - _STALE_S
+        for left in self._staging.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if left.lstat().st_mtime < oldest:
+                    shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_renamed(staged: Path, entry: Path) -> bool:
+    """Move a directory to where nothing is; False when something is there."""
+    try:
+        os.rename(staged, entry)
+    except OSError as error:
+        if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
+            return False
+        raise
+    return True
+
+
+def _checked(connector: bytes, manifest: bytes) -> ConnectorManifest:
+    for name, data in ((CONNECTOR, connector), (MANIFEST, manifest)):
+        if len(data) > MAX_BYTES[name]:
+            raise _refused(f"{name} has {len(data)} bytes; at most {MAX_BYTES[name]}")
+    parsed = parse_connector_manifest(manifest, file=MANIFEST)
+    try:
+        check_program(connector)
+    except ValueError as error:
+        raise _refused(f"{parsed.name}@{parsed.version}: {error}") from None
+    _check_provenance(parsed, connector)
+    return parsed
+
+
+def _read(path: Path, subject: str) -> _Entry:
+    """An entry whose bytes hash to its own name. FileNotFoundError when it is not there or not whole."""
+    with files.open_directory(path, files.OTHERS_MAY_WRITE) as directory:
+        meta_bytes = files.read(directory, path / _META, _MAX_META_BYTES)
+        manifest_bytes = files.read(directory, path / MANIFEST, MAX_BYTES[MANIFEST])
+        connector = files.read(directory, path / CONNECTOR, MAX_BYTES[CONNECTOR])
+    expected, actual = f"sha256:{path.name}", content_hash(connector, manifest_bytes)
+    if actual != expected:
+        raise _mismatch(subject, expected, actual)
+    if _meta(meta_bytes) != _Meta(connector_bytes=len(connector), manifest_bytes=len(manifest_bytes)):
+        raise _mismatch(subject, expected, "the same bytes, split elsewhere")
+    try:
+        kind = program_kind(connector)
+    except ValueError as error:
+        raise _mismatch(subject, expected, str(error)) from None
+    manifest = parse_connector_manifest(manifest_bytes, file=str(path / MANIFEST))
+    _check_provenance(manifest, connector)
+    return _Entry(connector, manifest_bytes, manifest, kind)
+
+
+def _meta(data: bytes) -> _Meta | None:
+    try:
+        return msgspec.json.decode(data, type=_Meta)
+    except msgspec.DecodeError:
+        return None
+
+
+def _check_provenance(manifest: ConnectorManifest, connector: bytes) -> None:
+    """`provenance_hash`, when given, is the publisher's word about the program's bytes alone."""
+    if manifest.provenance_hash is not None and sha256_digest(connector) != manifest.provenance_hash:
+        subject = f"{manifest.name}@{manifest.version}, provenance_hash"
+        raise _mismatch(subject, manifest.provenance_hash, sha256_digest(connector))
+
+
+def _named(manifest: ConnectorManifest, pin: ConnectorPin) -> ConnectorManifest:
+    """The manifest, if it says of itself what the pin says: a hash alone does not tell what a person agreed
+    to.
+    """
+    if (str(manifest.name), manifest.version) != (pin.name, pin.version):
+        raise _mismatch(str(pin), pin.hash, f"the bytes of {manifest.name}@{manifest.version}")
+    return manifest
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    """What changes whenever a file is written to or replaced. The change time cannot be set by a user."""
+    try:
+        return tuple(
+            (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            for status in (os.lstat(path / name) for name in (CONNECTOR, MANIFEST, _META))
+        )
+    except OSError:
+        return None
+
+
+def _sealed(data: bytes, kind: ProgramKind, name: str) -> int:
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    # Where vm.memfd_noexec is set, only MFD_EXEC makes one that may be executed. A zip never needs it.
+    wish = _MFD_EXEC if kind == "elf" else _MFD_NOEXEC_SEAL
+    try:
+        descriptor = os.memfd_create(name[-200:], flags | wish)  # a name has at most 249 bytes
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise _no_memory_file(error) from error
+        descriptor = os.memfd_create(name[-200:], flags)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+    except OSError as error:
+        os.close(descriptor)
+        raise _no_memory_file(error) from error
+    return descriptor
+
+
+def _no_memory_file(error: OSError) -> AileronError:
+    message = f"no sealed memory file for the connector: {os.strerror(error.errno or 0)}"
+    return AileronError(FailureClass.SANDBOX_UNAVAILABLE, message, boundary=Boundary.SANDBOX)
+
+
+def _mismatch(subject: str, expected: str, actual: str) -> AileronError:
+    return AileronError(
+        FailureClass.HASH_MISMATCH,
+        f"{subject}: expected {expected}, found {actual}; install the pinned bytes again with "
+        "`aileron connector install`, or pin what is installed in the action",
+        boundary=Boundary.CONNECTOR_MANIFEST,
+        details={"expected": expected, "actual": actual},
+    )
+
+
+def _not_installed(pin: ConnectorPin) -> AileronError:
+    message = f"{pin} is not installed: aileron connector install PATH, or aileron sync"
+    return AileronError(
+        FailureClass.NOT_FOUND, message, boundary=Boundary.CONNECTOR_MANIFEST, details={"connector": str(pin)}
+    )
+
+
+def _refused(problem: str) -> AileronError:
+    return AileronError(FailureClass.INVALID_REQUEST, problem, boundary=Boundary.CONNECTOR_MANIFEST)

@@ -1,0 +1,135 @@
+"""From a directory or an archive on this machine into the store.
+
+    build a directory, or unpack an archive → check manifest and program → is the version taken? → store → pin
+
+Runs no code of the artifact. Used by the daemon, after a person agreed to what the manifest asks. Nothing
+reaches the store before every check has passed.
+
+Rules
+- A version that is installed with other bytes is not replaced in silence: the caller says which is meant.
+- A signed archive is refused while no publisher's key can be trusted here: an unverified signature is a false
+  promise.
+
+Source: docs/reference/connector-manifest.md. Not here: fetching, signatures, the question to the person.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ConnectorManifest
+from aileron.model.names import HostPort
+from aileron.model.plan import ConnectorPin
+from aileron.registry.build import build
+from aileron.registry.content import ContentStore, content_hash
+from aileron.registry.manifest import parse_connector_manifest
+from aileron.registry.tarball import CONNECTOR, MANIFEST, MAX_ARCHIVE_BYTES, SIGNATURE, unpack
+
+__all__ = ["Artifact", "InstallResult", "OnConflict", "install", "read_artifact"]
+
+OnConflict = Literal["refuse", "replace", "keep_both"]
+"""What to do when the version is installed with other bytes."""
+
+
+class Artifact(msgspec.Struct, frozen=True, kw_only=True):
+    """A checked connector, not installed yet: what a person is asked about."""
+
+    connector: bytes
+    manifest_bytes: bytes
+    manifest: ConnectorManifest
+    pin: ConnectorPin
+
+
+class InstallResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What `install` did. `new` is false when the same bytes were there; `replaced` are gone."""
+
+    pin: ConnectorPin
+    manifest: ConnectorManifest
+    new: bool
+    replaced: tuple[ConnectorPin, ...] = ()
+
+
+def read_artifact(source: Path, hosts: Sequence[HostPort] = ()) -> Artifact:
+    """Read the connector at `source`: a directory, which is built with `hosts`, or an archive.
+
+    AileronError(not_found) when nothing is there, (invalid_request) when it is not a connector,
+    (signature_failure) when it is signed.
+    """
+    if source.is_dir():
+        built = build(source, hosts)
+        connector, manifest_bytes = built.connector, built.manifest
+    elif hosts:
+        raise _refused(f"{source}: hosts are bound when a directory is built, and this is an archive")
+    else:
+        members = unpack(_archive_bytes(source))
+        if SIGNATURE in members:
+            raise _untrusted(source)
+        connector, manifest_bytes = members[CONNECTOR], members[MANIFEST]
+    manifest = parse_connector_manifest(manifest_bytes, file=f"{source.name}:{MANIFEST}")
+    pin = ConnectorPin(str(manifest.name), manifest.version, content_hash(connector, manifest_bytes))
+    return Artifact(connector=connector, manifest_bytes=manifest_bytes, manifest=manifest, pin=pin)
+
+
+def install(artifact: Artifact, store: ContentStore, *, on_conflict: OnConflict = "refuse") -> InstallResult:
+    """Put a checked connector into the store, durably.
+
+    AileronError(hash_mismatch) when the version is installed with other bytes and `on_conflict` is "refuse".
+    """
+    pin, manifest = artifact.pin, artifact.manifest
+    installed = store.find(manifest.name, manifest.version)
+    others = tuple(found for found in installed if found != pin)
+    if others and on_conflict == "refuse" and pin not in installed:
+        raise _taken(pin, others)
+    store.put(artifact.connector, artifact.manifest_bytes)
+    replaced = others if on_conflict == "replace" else ()
+    for other in replaced:
+        store.remove(other)
+    return InstallResult(pin=pin, manifest=manifest, new=pin not in installed, replaced=replaced)
+
+
+def _archive_bytes(source: Path) -> bytes:
+    """The file a person named: a link is theirs to use, but it is a regular file, and bounded."""
+    try:
+        descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        problem = f"{source} cannot be read: {os.strerror(error.errno or 0)}"
+        kind = FailureClass.NOT_FOUND if isinstance(error, FileNotFoundError) else FailureClass.INVALID_REQUEST
+        raise AileronError(kind, problem, boundary=Boundary.USER) from None
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _refused(f"{source} is neither a directory nor a regular file")
+        data = file.read(MAX_ARCHIVE_BYTES + 1)
+    if len(data) > MAX_ARCHIVE_BYTES:
+        raise _refused(f"{source} is larger than {MAX_ARCHIVE_BYTES} bytes")
+    return data
+
+
+def _taken(pin: ConnectorPin, others: tuple[ConnectorPin, ...]) -> AileronError:
+    stored = ", ".join(other.hash for other in others)
+    return AileronError(
+        FailureClass.HASH_MISMATCH,
+        f"{pin} is installed with other bytes: new {pin.hash}, installed {stored}; a version that changes its bytes "
+        "is not the version that was agreed to. To go on, use --replace or --keep-both",
+        boundary=Boundary.CONNECTOR_MANIFEST,
+        details={"expected": stored, "actual": pin.hash},
+    )
+
+
+def _untrusted(source: Path) -> AileronError:
+    return AileronError(
+        FailureClass.SIGNATURE_FAILURE,
+        f"{source} is signed, and no key of its publisher is trusted here; ask for the unsigned archive, or build the "
+        "connector from its sources",
+        boundary=Boundary.CONNECTOR_MANIFEST,
+    )
+
+
+def _refused(problem: str) -> AileronError:
+    return AileronError(FailureClass.INVALID_REQUEST, problem, boundary=Boundary.USER)
