@@ -11,3 +11,5 @@ audit/ ledger/   what happened, durable first       cli/        commands; they t
 
 This module stays empty of imports: the hot commands pay for every one of them.
 """
+
+__version__ = "0.1.0"

@@ -1,0 +1,46 @@
+# Everything happens in .venv; `make demo` and `make test` need nothing but Python 3.11 or newer and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+JAIL_TESTS := tests/sandbox tests/attacks tests/faults tests/e2e tests/runs tests/daemon tests/cli
+
+.PHONY: help demo test check fast-tests bench fuzz clean
+
+help:
+	@echo "make demo    set up, then show the main job on a real server (30 s after set-up)"
+	@echo "make test    set up, then every check and test"
+	@echo "make check   lint, types, imports, docs, and the tests that need no jail"
+	@echo "make bench   the measurements in benchmarks/"
+	@echo "make fuzz    the parsers, longer than in the tests"
+
+demo: $(VENV)/.demo
+	@$(BIN)/aileron demo
+
+test: check
+	AILERON_MUST_JAIL=$${CI:+1} $(BIN)/python -m pytest $(wildcard $(JAIL_TESTS))
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests $(foreach path,$(JAIL_TESTS),--ignore=$(path))
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/bench_jail.py
+
+fuzz: $(VENV)/.dev
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -o timeout=0 tests/frames tests/egress tests/actions tests/registry
+
+$(VENV)/.demo: pyproject.toml .ci/setup
+	PYTHON="$(PYTHON)" .ci/setup "$(VENV)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml .ci/setup
+	PYTHON="$(PYTHON)" .ci/setup "$(VENV)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

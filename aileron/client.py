@@ -1,0 +1,158 @@
+"""The only way a front door reaches the daemon: HTTP over the sockets in `run/`, and starting the daemon when there is none.
+
+Runs in short-lived commands, so it imports little: every millisecond here is in front of each `aileron run`. The daemon is
+trusted (same user, 0700 directory); its answers are JSON.
+
+Rules
+- Every wait has a deadline; a daemon that does not answer is `DaemonUnreachable`, exit 69.
+- A request is sent once. Nothing is retried here: the caller cannot know what had happened.
+
+Not here: what the answers mean (model/wire.py), exit codes (cli/).
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+__all__ = ["Answer", "Client", "DaemonUnreachable", "home_directory", "path_of"]
+
+START_DEADLINE_S: Final = 30.0
+"""From exec to ready takes 0.6 s; a machine under load takes ten times that."""
+ANSWER_MARGIN_S: Final = 15.0
+"""On top of the wait a request asks for: a daemon that is later than that is stuck."""
+_MAX_SOCKET_PATH: Final = 107  # sun_path, unix(7)
+
+
+class DaemonUnreachable(Exception):
+    """The daemon cannot be started or does not answer; the message says why."""
+
+
+class Answer:
+    """Status and decoded JSON body of one answer."""
+
+    __slots__ = ("body", "status")
+
+    def __init__(self, status: int, body: Any) -> None:
+        self.status = status
+        self.body = body
+
+    @property
+    def is_error(self) -> bool:
+        """The body is a failure (`{"error": …}`)."""
+        return self.status >= 400  # noqa: PLR2004 - RFC 9110 section 15.5
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(self.timeout)
+        try:
+            connection.connect(self._path)
+        except OSError:
+            connection.close()
+            raise
+        self.sock = connection
+
+
+class Client:
+    """Requests to one socket of one home. `operator` chooses the socket, and so what may be asked."""
+
+    def __init__(self, home: Path, *, operator: bool = True) -> None:
+        self._home = home
+        self._socket = str(home / "run" / ("operator.sock" if operator else "agent.sock"))
+
+    def request(
+        self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """One request to a daemon that is started if need be. DaemonUnreachable."""
+        try:
+            return self.ask(method, path, body, wait_s=wait_s, headers=headers)
+        except (FileNotFoundError, ConnectionRefusedError):
+            self.start()
+            try:
+                return self.ask(method, path, body, wait_s=wait_s, headers=headers)
+            except OSError as error:
+                raise DaemonUnreachable(f"the daemon was started and does not answer: {error}") from error
+
+    def ask(
+        self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """One request to a running daemon. FileNotFoundError or ConnectionRefusedError where none runs."""
+        payload = None if body is None else json.dumps(body).encode()
+        connection = _UnixConnection(self._socket, wait_s + ANSWER_MARGIN_S)
+        try:
+            sent = {"Content-Type": "application/json", **(headers or {})} if payload is not None else headers or {}
+            connection.request(method, path, payload, sent)
+            response = connection.getresponse()
+            data = response.read()
+        except (TimeoutError, http.client.HTTPException, ConnectionResetError) as error:
+            raise DaemonUnreachable(f"the daemon does not answer ({error or type(error).__name__})") from error
+        finally:
+            connection.close()
+        return Answer(response.status, json.loads(data) if data else None)
+
+    def start(self) -> None:
+        """Start the daemon and wait until it is ready. Harmless when one runs. DaemonUnreachable says why not."""
+        if len(os.fsencode(self._socket)) > _MAX_SOCKET_PATH:
+            raise DaemonUnreachable(
+                f"{self._socket} is longer than a socket's path may be ({_MAX_SOCKET_PATH} bytes): "
+                "set AILERON_HOME to a shorter path"
+            )
+        ready, told = os.pipe()
+        try:
+            # A session of its own: the daemon outlives this terminal. The pipe says "ready", or why not.
+            process = subprocess.Popen(
+                [sys.executable, "-m", "aileron.daemon", str(self._home), str(told)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[told],
+                start_new_session=True,
+                cwd="/",
+            )
+        finally:
+            os.close(told)
+        try:
+            word = _read_until_closed(ready, time.monotonic() + START_DEADLINE_S)
+        finally:
+            os.close(ready)
+        if word != "ready":
+            process.poll()
+            raise DaemonUnreachable(word or f"the daemon did not start; see {self._home / 'logs' / 'daemon.log'}")
+        process.returncode = 0  # it is not ours to wait for: it outlives us, and Popen would warn
+
+
+def home_directory() -> Path:
+    """`$AILERON_HOME`, else `~/.aileron`. The same rule as config.Home, without its imports."""
+    configured = os.environ.get("AILERON_HOME")
+    return Path(configured).absolute() if configured else Path.home() / ".aileron"
+
+
+def path_of(*segments: str) -> str:
+    """An absolute URL path; each segment is percent-encoded whole, so that a name cannot name another route."""
+    return "".join("/" + quote(segment, safe="") for segment in segments)
+
+
+def _read_until_closed(fd: int, until: float) -> str:
+    import select
+
+    said = bytearray()
+    while (left := until - time.monotonic()) > 0 and select.select([fd], [], [], left)[0]:
+        data = os.read(fd, 4096)
+        if not data:
+            break
+        said += data
+    return said.decode("utf-8", "replace").strip()

@@ -1,0 +1,36 @@
+"""What `client.start` executes: `python -m aileron.daemon HOME READY_FD`.
+
+Says `ready` on READY_FD and closes it, or says why there is no daemon and exits 1. Without READY_FD it stays in the
+foreground and says so on standard error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from aileron.config import Home
+from aileron.daemon.supervise import supervise
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> int:
+    """0 after a clean stop or when a daemon already runs, 1 when none could be started."""
+    home = Home(Path(arguments[0]).absolute())
+    ready_fd = int(arguments[1]) if len(arguments) > 1 else None
+
+    def tell(word: str) -> None:
+        line = word.encode()[: 3 << 10]  # one piece: PIPE_BUF is 4096
+        if ready_fd is None:
+            sys.stderr.write(word + "\n")
+        else:
+            os.write(ready_fd, line)
+            os.close(ready_fd)
+
+    return supervise(home, tell)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

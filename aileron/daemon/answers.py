@@ -1,0 +1,79 @@
+"""Values of ours as HTTP answers. Pure but for the clock nobody asks.
+
+One place turns a failure into a status and a body, for every route of every socket.
+Source: docs/reference/http-api.md, docs/reference/failures.md.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, Final, assert_never
+
+import msgspec
+from starlette.responses import Response
+
+from aileron.daemon.runner import StillRunning
+from aileron.model.failure import Failure, FailureClass
+from aileron.model.outcome import Failed, Outcome, Pending, Succeeded
+from aileron.model.wire import ErrorAnswer, ErrorBody, PendingAnswer, RunAnswer, RunningAnswer
+
+__all__ = ["as_json", "failure_answer", "run_answer", "utc"]
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def as_json(value: Any, status: int = 200) -> Response:
+    """`value` as a JSON answer."""
+    return Response(_ENCODER.encode(value), status, media_type="application/json")
+
+
+def failure_answer(failure: Failure, audit_id: str | None = None) -> Response:
+    """A failure with the status of its class. A denied capability also names connector, request and grant on top."""
+    details = dict(failure.details)
+    on_top: dict[str, Any] = {}
+    if failure.failure_class is FailureClass.CAPABILITY_DENIED:
+        on_top = {name: details.pop(name) for name in ("connector", "requested", "granted") if name in details}
+    body = ErrorBody(
+        failure_class=failure.failure_class,
+        message=failure.message,
+        retriable=failure.retriable,
+        boundary=failure.boundary,
+        audit_id=audit_id,
+        details=details,
+        **on_top,
+    )
+    return as_json(ErrorAnswer(error=body), failure.failure_class.http_status)
+
+
+def run_answer(answer: Outcome | Pending | StillRunning, review_base: str | None) -> Response:
+    """What `POST /v1/actions/{name}/run` says."""
+    match answer:
+        case Succeeded():
+            return as_json(RunAnswer(audit_id=answer.run_id, result=answer.result))
+        case Failed():
+            return failure_answer(answer.failure, answer.run_id)
+        case Pending():
+            return as_json(_pending(answer, review_base), 202)
+        case StillRunning():
+            return as_json(RunningAnswer(run_id=answer.run_id), 202)
+        case _:
+            assert_never(answer)
+
+
+def utc(seconds: float) -> str:
+    """Seconds since the epoch as RFC 3339 in UTC, to the millisecond."""
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _pending(pending: Pending, review_base: str | None) -> PendingAnswer:
+    return PendingAnswer(
+        approval_id=pending.approval_id,
+        audit_id=pending.run_id,
+        review_url=f"{review_base}/approvals/{pending.approval_id}" if review_base else None,
+        message=(
+            f"A person must decide this before it runs. Ask them to run: aileron approval show {pending.approval_id}. "
+            "Nothing has happened yet."
+        ),
+        expires_at=utc(pending.expires_at),
+    )

@@ -1,0 +1,362 @@
+"""The HTTP API: translate, ask, show. One app per socket; the scope of a caller is the socket's, never its own word.
+
+Runs in the daemon. Callers on the agent socket are untrusted; those on the operator socket are the same user. Routes decide
+nothing: runs go to the spine through the runner (the one door is `POST /v1/actions/{name}/run`), the rest to the manager.
+
+Rules
+- A body is read at most MAX_BODY_BYTES far, and decoded as what the route says; unknown keys are refused.
+- Every failure leaves as `{"error": …}` with the status of its class (answers.py); nothing foreign leaks.
+- An agent sees its own session's runs and no others: what is not its own does not exist.
+
+Source: docs/reference/http-api.md, compared with `ROUTES` by a test.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aileron.daemon.answers import as_json, failure_answer, run_answer
+from aileron.daemon.manage import Manager
+from aileron.daemon.runner import Runner
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.invocation import Invocation, Scope
+from aileron.model.secret import Secret
+from aileron.model.wire import RunRequest
+from aileron.runs.perform import Spine
+
+__all__ = ["MAX_BODY_BYTES", "ROUTES", "Api", "RouteSpec"]
+
+MAX_BODY_BYTES: Final = 1 << 20
+"""1 MiB: arguments of an action travel in one frame header of 64 KiB, a secret is at most that, an action file 256 KiB."""
+DEFAULT_WAIT_S: Final = 25.0
+MAX_WAIT_S: Final = 60.0
+LOCAL_SESSION: Final = "local"
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class RouteSpec(NamedTuple):
+    """One route: which scopes may ask, and the method of Api that answers."""
+
+    method: str
+    path: str
+    handler: str
+    scopes: frozenset[Scope]
+
+
+_ALL: Final = frozenset(Scope)
+_OPERATOR: Final = frozenset({Scope.OPERATOR})
+
+ROUTES: Final = (
+    RouteSpec("GET", "/healthz", "health", _ALL),
+    RouteSpec("GET", "/v1/actions", "list_actions", _ALL),
+    RouteSpec("POST", "/v1/actions", "add_action", _OPERATOR),
+    RouteSpec("GET", "/v1/actions/{name}", "show_action", _ALL),
+    RouteSpec("PATCH", "/v1/actions/{name}", "change_action", _OPERATOR),
+    RouteSpec("DELETE", "/v1/actions/{name}", "remove_action", _OPERATOR),
+    RouteSpec("POST", "/v1/actions/{name}/run", "run_action", _ALL),
+    RouteSpec("GET", "/v1/runs/{id}", "show_run", _ALL),
+    RouteSpec("GET", "/v1/action-approvals", "list_approvals", _OPERATOR),
+    RouteSpec("GET", "/v1/action-approvals/{id}", "show_approval", _OPERATOR),
+    RouteSpec("GET", "/v1/action-approvals/{id}/result", "approval_result", _ALL),
+    RouteSpec("GET", "/v1/connectors", "list_connectors", _OPERATOR),
+    RouteSpec("POST", "/v1/connectors", "install_connector", _OPERATOR),
+    RouteSpec("DELETE", "/v1/connectors/{hash}", "remove_connector", _OPERATOR),
+    RouteSpec("GET", "/v1/bindings", "list_bindings", _OPERATOR),
+    RouteSpec("POST", "/v1/bindings", "add_binding", _OPERATOR),
+    RouteSpec("DELETE", "/v1/bindings/{name:path}", "remove_binding", _OPERATOR),
+    RouteSpec("GET", "/v1/vault/status", "vault_status", _OPERATOR),
+    RouteSpec("POST", "/v1/vault/init", "vault_init", _OPERATOR),
+    RouteSpec("POST", "/v1/vault/unlock", "vault_unlock", _OPERATOR),
+    RouteSpec("POST", "/v1/vault/lock", "vault_lock", _OPERATOR),
+    RouteSpec("GET", "/v1/secrets", "list_secrets", _OPERATOR),
+    RouteSpec("PUT", "/v1/secrets/{name}", "set_secret", _OPERATOR),
+    RouteSpec("DELETE", "/v1/secrets/{name}", "remove_secret", _OPERATOR),
+    RouteSpec("GET", "/v1/audit", "list_audit", _OPERATOR),
+    RouteSpec("GET", "/v1/audit/verify", "verify_audit", _OPERATOR),
+    RouteSpec("GET", "/v1/audit/{id}", "show_audit", _OPERATOR),
+    RouteSpec("GET", "/v1/status", "status", _ALL),
+    RouteSpec("POST", "/v1/stop", "stop", _OPERATOR),
+)
+
+
+class _AddAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: str
+    file: str
+
+
+class _ChangeAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool
+
+
+class _Install(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: str
+
+
+class _AddBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    connector: str
+    name: str
+    secret: str
+    username: str | None = None
+
+
+class _Passphrase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    passphrase: str
+
+    def __repr__(self) -> str:
+        return "_Passphrase(<secret>)"
+
+
+class _SetSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    value_base64: str
+
+    def __repr__(self) -> str:
+        return "_SetSecret(<secret>)"
+
+
+class Api:
+    """The handlers of one socket."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        *,
+        spine: Spine,
+        runner: Runner,
+        manager: Manager,
+        stop: Callable[[], None],
+    ) -> None:
+        self._scope = scope
+        self._spine = spine
+        self._runner = runner
+        self._manager = manager
+        self._stop = stop
+
+    def app(self) -> Starlette:
+        """The ASGI application of this socket: every route exists on every socket, and says no where it must."""
+        return Starlette(routes=[self._route(spec) for spec in ROUTES])
+
+    def _route(self, spec: RouteSpec) -> Route:
+        handler: Callable[[Request], Awaitable[Response]] = getattr(self, spec.handler)
+
+        async def guarded(request: Request) -> Response:
+            if self._scope not in spec.scopes:
+                return failure_answer(_not_for_agents(spec).failure)
+            try:
+                return await handler(request)
+            except AileronError as error:
+                return failure_answer(error.failure)
+            except Exception:
+                _log.exception("%s %s failed in a way nobody foresaw", spec.method, spec.path)
+                return failure_answer(
+                    AileronError(FailureClass.INTERNAL_ERROR, "this is a bug in aileron; see `aileron daemon logs`").failure
+                )
+
+        return Route(spec.path, guarded, methods=[spec.method], name=f"{spec.method} {spec.path}")
+
+    # runs
+
+    async def run_action(self, request: Request) -> Response:
+        """The one door."""
+        asked = await _body(request, RunRequest)
+        invocation = Invocation(
+            action=request.path_params["name"],
+            args=asked.args,
+            scope=self._scope,
+            session=LOCAL_SESSION,
+            binding=asked.binding,
+            idempotency_key=request.headers.get("idempotency-key"),
+        )
+        if asked.dry_run:
+            return as_json({"plan": (await self._manager.dry_run(self._spine, invocation))})
+        return run_answer(await self._runner.submit(invocation, _wait_s(request, DEFAULT_WAIT_S)), None)
+
+    async def show_run(self, request: Request) -> Response:
+        """Where a run is, and its outcome."""
+        run_id = request.path_params["id"]
+        await self._runner.wait(run_id, _wait_s(request, 0.0))
+        return as_json(await self._manager.run(run_id, self._session()))
+
+    async def approval_result(self, request: Request) -> Response:
+        """Always 200 with `status`: what became of an ask."""
+        return as_json(await self._manager.approval_result(request.path_params["id"], self._session()))
+
+    # actions
+
+    async def list_actions(self, _request: Request) -> Response:
+        """Every action file, broken ones with their problem."""
+        return as_json({"actions": await self._manager.actions()})
+
+    async def show_action(self, request: Request) -> Response:
+        """One action, whole."""
+        return as_json(await self._manager.action(request.path_params["name"]))
+
+    async def add_action(self, request: Request) -> Response:
+        """Install an action file."""
+        asked = await _body(request, _AddAction)
+        return as_json(await self._manager.add_action(asked.text, asked.file))
+
+    async def change_action(self, request: Request) -> Response:
+        """Enable or disable."""
+        asked = await _body(request, _ChangeAction)
+        await self._manager.enable_action(request.path_params["name"], asked.enabled)
+        return as_json({"name": request.path_params["name"], "enabled": asked.enabled})
+
+    async def remove_action(self, request: Request) -> Response:
+        """Delete an action file."""
+        await self._manager.remove_action(request.path_params["name"])
+        return as_json({"removed": request.path_params["name"]})
+
+    # approvals
+
+    async def list_approvals(self, _request: Request) -> Response:
+        """What waits for a person."""
+        return as_json({"approvals": await self._manager.approvals()})
+
+    async def show_approval(self, request: Request) -> Response:
+        """One ask with its frozen plan."""
+        return as_json(await self._manager.approval(request.path_params["id"]))
+
+    # connectors, bindings, vault
+
+    async def list_connectors(self, _request: Request) -> Response:
+        """What is installed."""
+        return as_json({"connectors": await self._manager.connectors()})
+
+    async def install_connector(self, request: Request) -> Response:
+        """Install from a directory or a tarball on this machine."""
+        return as_json(await self._manager.install_connector((await _body(request, _Install)).path))
+
+    async def remove_connector(self, request: Request) -> Response:
+        """Remove one by its hash."""
+        await self._manager.remove_connector(request.path_params["hash"])
+        return as_json({"removed": request.path_params["hash"]})
+
+    async def list_bindings(self, _request: Request) -> Response:
+        """Which credential serves which connector."""
+        return as_json({"bindings": self._manager.bindings()})
+
+    async def add_binding(self, request: Request) -> Response:
+        """Bind a stored secret to a connector."""
+        asked = await _body(request, _AddBinding)
+        return as_json(await self._manager.bind(asked.connector, asked.name, asked.username, asked.secret))
+
+    async def remove_binding(self, request: Request) -> Response:
+        """Revoke a binding."""
+        await self._manager.unbind(request.path_params["name"])
+        return as_json({"removed": request.path_params["name"]})
+
+    async def vault_status(self, _request: Request) -> Response:
+        """Whether there is a vault and whether it is locked."""
+        return as_json(self._manager.vault_status())
+
+    async def vault_init(self, request: Request) -> Response:
+        """Create the vault and leave it unlocked."""
+        await self._manager.create_vault(Secret((await _body(request, _Passphrase)).passphrase.encode()))
+        return as_json(self._manager.vault_status())
+
+    async def vault_unlock(self, request: Request) -> Response:
+        """Unlock until the daemon ends or someone locks it."""
+        await self._manager.unlock_vault(Secret((await _body(request, _Passphrase)).passphrase.encode()))
+        return as_json(self._manager.vault_status())
+
+    async def vault_lock(self, _request: Request) -> Response:
+        """Forget the key."""
+        await self._manager.lock_vault()
+        return as_json(self._manager.vault_status())
+
+    async def list_secrets(self, _request: Request) -> Response:
+        """Names and dates, never values."""
+        return as_json({"secrets": self._manager.secrets()})
+
+    async def set_secret(self, request: Request) -> Response:
+        """Store a secret under a name."""
+        asked = await _body(request, _SetSecret)
+        try:
+            value = base64.b64decode(asked.value_base64, validate=True)
+        except (binascii.Error, ValueError):
+            raise AileronError(FailureClass.INVALID_REQUEST, "value_base64 is not base64") from None
+        await self._manager.set_secret(request.path_params["name"], Secret(value))
+        return as_json({"name": request.path_params["name"]})
+
+    async def remove_secret(self, request: Request) -> Response:
+        """Forget a secret."""
+        await self._manager.remove_secret(request.path_params["name"])
+        return as_json({"removed": request.path_params["name"]})
+
+    # audit and the daemon itself
+
+    async def list_audit(self, request: Request) -> Response:
+        """Events, newest first, filtered."""
+        return as_json({"events": await self._manager.events(dict(request.query_params))})
+
+    async def show_audit(self, request: Request) -> Response:
+        """One run with all its events."""
+        return as_json(await self._manager.audit_of(request.path_params["id"]))
+
+    async def verify_audit(self, _request: Request) -> Response:
+        """Check the chain, from the file."""
+        return as_json(await self._manager.verify())
+
+    async def status(self, _request: Request) -> Response:
+        """What runs, since when, and which layers are in force."""
+        return as_json(await self._manager.status())
+
+    async def health(self, _request: Request) -> Response:
+        """Alive."""
+        return as_json({"status": "ok"})
+
+    async def stop(self, _request: Request) -> Response:
+        """Stop the daemon after this answer."""
+        self._stop()
+        return as_json({"stopping": True})
+
+    def _session(self) -> str | None:
+        """The only session whose runs this caller sees; None for all."""
+        return LOCAL_SESSION if self._scope is Scope.AGENT else None
+
+
+async def _body(request: Request, shape: type[_T]) -> _T:
+    """The body as `shape`. AileronError invalid_request; its message never quotes the body, which may be a passphrase."""
+    data = bytearray()
+    async for piece in request.stream():
+        data += piece
+        if len(data) > MAX_BODY_BYTES:
+            raise AileronError(FailureClass.INVALID_REQUEST, f"the body is larger than {MAX_BODY_BYTES} bytes")
+    try:
+        return msgspec.json.decode(bytes(data) or b"{}", type=shape)
+    except msgspec.ValidationError as error:
+        raise AileronError(FailureClass.INVALID_REQUEST, f"the body is not as expected: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise AileronError(FailureClass.INVALID_REQUEST, "the body is not JSON") from None
+
+
+def _wait_s(request: Request, default: float) -> float:
+    text = request.query_params.get("wait")
+    if text is None:
+        return default
+    with contextlib.suppress(ValueError):
+        wait_s = float(text)
+        if 0 <= wait_s <= MAX_WAIT_S:
+            return wait_s
+    raise AileronError(FailureClass.INVALID_REQUEST, f"wait is {text[:20]!r}, expected seconds from 0 to {MAX_WAIT_S:.0f}")
+
+
+def _not_for_agents(spec: RouteSpec) -> AileronError:
+    return AileronError(
+        FailureClass.UNAUTHORIZED,
+        f"{spec.method} {spec.path} is not served on the agent socket: a person uses the operator socket",
+        boundary=Boundary.USER,
+    )
+

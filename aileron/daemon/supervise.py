@@ -1,0 +1,227 @@
+"""Builds everything, once, in the order of its dependencies, and serves until told to stop.
+
+The only module that knows every room of the house. It runs as one process per user and home, holds the vault's key while
+unlocked, and is not dumpable: another process of the user cannot attach and read it (prctl(2), PR_SET_DUMPABLE).
+
+Order: lock → log → ledger → recovery (what ran when the last daemon ended is `unknown`) → stores → template → sockets →
+`ready`. Stop: no new connections, five seconds for answers under way, runs cut short become `unknown`, jails killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import aileron_connector
+import aileron_sandbox
+import anyio
+import msgspec
+from aileron_sandbox import kernel
+from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.runtime import PythonRuntime
+from hypercorn.asyncio import serve
+from hypercorn.config import Config
+from starlette.applications import Starlette
+
+from aileron import __version__
+from aileron.actions.store import ActionStore
+from aileron.approvals.gate import Gate
+from aileron.audit.log import Audit
+from aileron.config import Home, Settings, load_settings
+from aileron.daemon.api import Api
+from aileron.daemon.manage import Manager
+from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
+from aileron.daemon.runner import Runner
+from aileron.egress.engine import Egress
+from aileron.executor.execute import Executor
+from aileron.executor.jails import Jails
+from aileron.ledger.sqlite import Ledger
+from aileron.model.failure import AileronError
+from aileron.model.invocation import Scope
+from aileron.registry.content import ContentStore
+from aileron.runs.perform import Spine
+from aileron.vault.lend import VaultLender
+from aileron.vault.vault import Vault
+
+__all__ = ["supervise"]
+
+_GRACE_S: Final = 5.0
+_LOG_BYTES, _LOG_FILES = 5 << 20, 3
+_PRELOAD: Final = (
+    "aileron_connector",
+    "msgspec",
+    "base64",
+    "collections",
+    "contextlib",
+    "dataclasses",
+    "datetime",
+    "enum",
+    "functools",
+    "html",
+    "inspect",
+    "io",
+    "itertools",
+    "json",
+    "re",
+    "string",
+    "textwrap",
+    "typing",
+    "urllib.parse",
+    "xml.etree.ElementTree",
+    "zipimport",
+)
+"""What connectors commonly import: done once in the template instead of in every jail. Never `random`: its state would be
+the same in all of them."""
+_log = logging.getLogger(__name__)
+
+
+def supervise(home: Home, tell: Callable[[str], None]) -> int:
+    """Be the daemon of `home` until stopped. `tell` is called once: `ready`, or why not. The exit status."""
+    told = False
+
+    def tell_once(word: str) -> None:
+        nonlocal told
+        if not told:
+            told = True
+            tell(word)
+
+    try:
+        with hold(home, {"version": __version__, "started_at": time.time()}):
+            _harden()
+            _log_to(home.logs / "daemon.log")
+            anyio.run(_Daemon(home, load_settings(home.config)).run, tell_once)
+    except AlreadyRunning:
+        tell_once("ready")  # somebody else was faster; whoever asked can go on
+    except (AileronError, JailUnavailable, OSError) as error:
+        _log.error("stopped: %s", error)
+        tell_once(str(error))
+        return 1
+    except BaseException:
+        _log.exception("stopped by a bug")
+        tell_once(f"the daemon failed to start; see {home.logs / 'daemon.log'}")
+        raise
+    return 0
+
+
+class _Daemon:
+    """Everything, built. One use."""
+
+    def __init__(self, home: Home, settings: Settings) -> None:
+        self._home = home
+        self._settings = settings
+        # Before the event loop and in the main thread: the template must not outlive or predecease it (jails.py).
+        self._jails = Jails(_runtime())
+        self._stopping: anyio.Event | None = None
+
+    async def run(self, tell: Callable[[str], None]) -> None:
+        self._stopping = anyio.Event()
+        try:
+            with Ledger.open(self._home.ledger, self._home.path, __version__) as ledger:
+                await self._serve(ledger, tell)
+        finally:
+            self._jails.close()
+
+    async def _serve(self, ledger: Ledger, tell: Callable[[str], None]) -> None:
+        audit = Audit(ledger)
+        await audit.recover()
+        await audit.daemon_started(__version__, self._jails.layers)
+        vault = Vault(self._home.vault)
+        connectors = ContentStore(self._home.connectors)
+        actions = ActionStore(self._home.actions)
+        egress = Egress(self._settings, VaultLender(vault))
+        spine = Spine(
+            actions=actions,
+            connectors=connectors,
+            bindings=vault,
+            settings=self._settings,
+            gate=Gate(audit),
+            audit=audit,
+            executor=Executor(self._jails, egress, connectors),
+        )
+        manager = Manager(
+            self._home, actions=actions, connectors=connectors, vault=vault, audit=audit, layers=self._jails.layers
+        )
+        async with anyio.create_task_group() as background:
+            background.start_soon(self._jails.serve)
+            background.start_soon(self._stop_on_signal)
+            async with anyio.create_task_group() as runs:
+                runner = Runner(spine, runs)
+                async with anyio.create_task_group() as servers:
+                    for scope, path in (
+                        (Scope.AGENT, self._home.agent_socket),
+                        (Scope.OPERATOR, self._home.operator_socket),
+                    ):
+                        api = Api(scope, spine=spine, runner=runner, manager=manager, stop=self._stop)
+                        servers.start_soon(_serve_socket, api.app(), path, self._wait_stop)
+                    _log.info("ready: version %s, pid %s, layers %s", __version__, os.getpid(), " ".join(self._jails.layers))
+                    tell("ready")
+                runs.cancel_scope.cancel()  # what still runs is recorded as unknown by the spine
+            background.cancel_scope.cancel()
+        await egress.aclose()
+        vault.lock()
+        await audit.daemon_stopped(__version__)
+        _log.info("stopped")
+
+    def _stop(self) -> None:
+        if self._stopping is not None:
+            self._stopping.set()
+
+    async def _wait_stop(self) -> None:
+        if self._stopping is not None:
+            await self._stopping.wait()
+
+    async def _stop_on_signal(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                _log.info("told to stop by %s", signal.Signals(number).name)
+                self._stop()
+
+
+async def _serve_socket(app: Starlette, path: Path, stopped: Callable[[], Awaitable[None]]) -> None:
+    with listen(path) as listener:
+        config = Config()
+        config.bind = [f"fd://{listener.detach()}"]
+        config.graceful_timeout = _GRACE_S
+        config.accesslog = None
+        config.errorlog = logging.getLogger("hypercorn.error")
+        config.include_server_header = False
+        await serve(app, config, shutdown_trigger=stopped)  # type: ignore[arg-type]
+
+
+def _runtime() -> PythonRuntime:
+    sandbox = Path(aileron_sandbox.__file__).resolve().parent
+    return PythonRuntime.of_this_interpreter(
+        packages={
+            "msgspec": Path(msgspec.__file__).resolve().parent,
+            "aileron_connector": Path(aileron_connector.__file__).resolve().parent,
+            "aileron_sandbox/__init__.py": sandbox / "__init__.py",
+            "aileron_sandbox/frames": sandbox / "frames",
+        },
+        preload=_PRELOAD,
+    )
+
+
+def _harden() -> None:
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.umask(0o077)
+
+
+def _log_to(path: Path) -> None:
+    """The daemon's log, and standard error with it: the template's last words come that way."""
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8")
+    formatter = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("httpcore2").setLevel(logging.WARNING)
+    if not sys.stderr.isatty():
+        os.dup2(handler.stream.fileno(), 2)

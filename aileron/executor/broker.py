@@ -1,0 +1,134 @@
+"""Each request of a connector, checked against its step and sent through egress; the answer back in frames.
+
+Runs in the daemon, one per try of a step. The connector is hostile: whatever it asks for is compared with the grant that
+was resolved before it was born, never with what it says about itself. A failure of the network it may handle (`refused`);
+any other, a denied capability above all, ends the invocation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+import anyio
+from aileron_sandbox.frames.codec import Frame
+from aileron_sandbox.frames.messages import Cancel, Chunk, FrameFailure, HttpHead, HttpRequest, Refused, ToJail
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from aileron.egress.engine import Egress, Journal
+from aileron.egress.meter import Meter
+from aileron.egress.rules import EgressRequest
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import HostFunction
+from aileron.model.plan import Step
+
+__all__ = ["Broker", "Send", "check_imported"]
+
+_UPLOAD_CHUNKS: Final = 1
+"""Chunks of a request body that wait for the upstream; the pipe behind them is the rest of the back-pressure."""
+
+Send = Callable[[ToJail, bytes], Awaitable[bool]]
+"""Send one frame to the connector; False when its request was cancelled meanwhile or it has gone."""
+
+
+def check_imported(function: HostFunction, step: Step) -> None:
+    """AileronError(capability_denied) for a host function the manifest does not import."""
+    if function not in step.grant.imports:
+        raise AileronError(
+            FailureClass.CAPABILITY_DENIED,
+            f"{step.connector} used the host function {function.value!r}, which its manifest does not import",
+            boundary=Boundary.CONNECTOR_MANIFEST,
+            details={
+                "connector": str(step.connector),
+                "requested": f"function:{function.value}",
+                "granted": sorted(f"function:{name.value}" for name in step.grant.imports),
+            },
+        )
+
+
+class _Open:
+    """One request under way: how to stop it, and where its body goes."""
+
+    def __init__(self) -> None:
+        self.scope: Final = anyio.CancelScope()
+        self.upload: MemoryObjectSendStream[bytes] | None = None
+        self.body: MemoryObjectReceiveStream[bytes] | None = None
+
+
+class Broker:
+    """The requests of one try of one step. `serve` runs as a task per request; `deliver` routes what belongs to one."""
+
+    def __init__(self, egress: Egress, step: Step, meter: Meter, journal: Journal, deadline: float, send: Send) -> None:
+        self._egress = egress
+        self._step = step
+        self._meter = meter
+        self._journal = journal
+        self._deadline = deadline
+        self._send = send
+        self._open: dict[int, _Open] = {}
+
+    def accept(self, request: HttpRequest) -> None:
+        """Note a new request, before its task runs, so that its chunks find it."""
+        entry = self._open[request.id] = _Open()
+        if request.body == "stream":
+            entry.upload, entry.body = anyio.create_memory_object_stream[bytes](_UPLOAD_CHUNKS)
+
+    async def deliver(self, frame: Frame) -> None:
+        """A chunk or a cancel of a request. Those of a request that is over are dropped: nobody reads them."""
+        message = frame.message
+        if isinstance(message, Cancel):
+            entry = self._open.get(message.id)
+            if entry is not None:
+                entry.scope.cancel()
+        elif isinstance(message, Chunk):
+            entry = self._open.get(message.id)
+            if entry is not None and entry.upload is not None:
+                with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    if frame.body:
+                        await entry.upload.send(frame.body)
+                    if message.end:
+                        entry.upload.close()
+
+    async def serve(self, request: HttpRequest, inline: bytes) -> None:
+        """Carry one request out. AileronError when it must end the invocation."""
+        entry = self._open[request.id]
+        try:
+            with entry.scope:
+                await self._exchange(request, self._body(request, inline, entry))
+                return
+            await self._refuse(request.id, FailureClass.CANCELLED, "cancelled by the connector", {})
+        except AileronError as error:
+            failure = error.failure
+            if failure.failure_class is not FailureClass.NETWORK_ERROR:
+                raise
+            await self._refuse(request.id, failure.failure_class, failure.message, failure.details)
+        finally:
+            del self._open[request.id]
+            for stream in (entry.upload, entry.body):
+                if stream is not None:
+                    stream.close()
+
+    async def _exchange(self, request: HttpRequest, body: bytes | AsyncIterator[bytes] | None) -> None:
+        asked = EgressRequest(
+            method=request.method,
+            url=request.url,
+            headers=tuple((name, value) for name, value in request.headers),
+            credential=request.credential,
+            body=body,
+        )
+        async with self._egress.open(asked, self._step.grant, self._meter, self._journal, self._deadline) as response:
+            await self._send(HttpHead(id=request.id, status=response.status, headers=list(response.headers)), b"")
+            async for piece in response:
+                await self._send(Chunk(id=request.id), piece)
+            await self._send(Chunk(id=request.id, end=True), b"")
+
+    @staticmethod
+    def _body(request: HttpRequest, inline: bytes, entry: _Open) -> bytes | AsyncIterator[bytes] | None:
+        if request.body == "inline":
+            return inline
+        return entry.body
+
+    async def _refuse(self, request_id: int, failure_class: FailureClass, message: str, details: dict[str, object]) -> None:
+        error = FrameFailure(failure_class=failure_class.value, message=message, details=details)
+        await self._send(Refused(id=request_id, error=error), b"")

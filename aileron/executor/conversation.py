@@ -1,0 +1,242 @@
+"""One try of one step: what is said between the supervisor and one jailed connector, to its end.
+
+Runs in the daemon; the other side is hostile. Out of this comes the step's output or one AileronError; whatever happens, the
+caller's jail is killed and reaped when its block is left.
+
+Rules
+- Every frame passes the session (which may follow which) before anything acts on it.
+- The first verdict wins: a denied capability, a broken protocol, the deadline, or the connector's own last word.
+- After the last word the connector has a moment to leave; a further frame in it is a broken protocol.
+- The log pipe is read to its end and kept within _LOG_BYTES, with a mark where it was cut; control characters are made
+  visible, since people read it in terminals.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any, Final, Protocol
+
+import anyio
+from aileron_sandbox.frames.codec import Frame, FrameError
+from aileron_sandbox.frames.messages import (
+    PROTOCOL_VERSION,
+    AuditEvent,
+    Cancel,
+    Chunk,
+    Failed,
+    GrantedHost,
+    HttpRequest,
+    Invoke,
+    Log,
+    Progress,
+    Result,
+    ToJail,
+)
+from aileron_sandbox.frames.session import HostSession
+from anyio.abc import TaskGroup
+
+from aileron.egress.engine import Egress
+from aileron.egress.engine import Journal as EgressJournal
+from aileron.egress.meter import Meter
+from aileron.executor import endings
+from aileron.executor.broker import Broker, check_imported
+from aileron.executor.channel import FrameChannel
+from aileron.executor.jails import Jailed
+from aileron.model.failure import AileronError
+from aileron.model.manifest import HostFunction
+from aileron.model.plan import Step
+
+__all__ = ["Conversation", "Journal"]
+
+_LEAVE_S: Final = 1.0
+"""From its last word until the connector must be gone; the interpreter needs a millisecond."""
+_LOG_BYTES: Final = 64 << 10
+"""Kept of one try's log: some hundred lines, enough for a traceback, and 64 jails hold 4 MiB."""
+_LOG_TAIL: Final = 2000
+"""Characters of the log that go into a failure nobody could name."""
+_READ_BYTES: Final = 64 << 10
+_log = logging.getLogger("aileron.connector")
+
+
+class Journal(EgressJournal, Protocol):
+    """The ledger, as one step sees it."""
+
+    async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
+        """A fact in the connector's own words."""
+        ...
+
+
+class Conversation:
+    """One try. `run` once."""
+
+    def __init__(self, jailed: Jailed, egress: Egress, step: Step, meter: Meter, journal: Journal, run_id: str) -> None:
+        child = jailed.child
+        self._jailed = jailed
+        self._egress = egress
+        self._step = step
+        self._meter = meter
+        self._journal = journal
+        self._run_id = run_id
+        self._channel = FrameChannel(child.frames_in, child.frames_out)
+        self._session = HostSession()
+        self._verdict: AileronError | None = None
+        self._output: Any = None
+        self._has_output = False
+        self._log = bytearray()
+        self._log_cut = False
+
+    async def run(self, deadline: float) -> Any:
+        """The step's output. AileronError otherwise; `deadline` as in `anyio.current_time()`."""
+        with anyio.move_on_at(deadline) as scope:
+            await self._talk(deadline)
+        if scope.cancelled_caught:
+            self._decide(endings.over_limit("wall", f"{self._name} was still running after {self._step.limits.timeout_s} s"))
+        if self._verdict is not None:
+            raise self._verdict
+        return self._output
+
+    @property
+    def _name(self) -> str:
+        return str(self._step.connector)
+
+    def _decide(self, verdict: AileronError) -> None:
+        if self._verdict is None and not self._has_output:
+            self._verdict = verdict
+
+    async def _talk(self, deadline: float) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._drain_log)
+            broker = Broker(self._egress, self._step, self._meter, self._journal, deadline, self._send)
+            try:
+                await self._send(self._invoke(deadline), b"")
+                await self._listen(broker, tasks)
+            except AileronError as error:
+                self._decide(error)
+            except FrameError as error:
+                self._decide(endings.broke_the_protocol(self._name, str(error)))
+            tasks.cancel_scope.cancel()
+        self._write_log()
+
+    def _invoke(self, deadline: float) -> Invoke:
+        grant = self._step.grant
+        return Invoke(
+            protocol=PROTOCOL_VERSION,
+            op=self._step.op,
+            args=self._step.args,
+            hosts=[GrantedHost(host.host, host.port, host in grant.plain) for host in grant.hosts],
+            invocation=self._run_id,
+            deadline_ms=max(0, int((deadline - anyio.current_time()) * 1000)),
+        )
+
+    async def _listen(self, broker: Broker, tasks: TaskGroup) -> None:
+        while self._verdict is None:
+            frame = await self._channel.receive()
+            if frame is None:
+                await self._ended_early()
+                return
+            self._session.received(frame)
+            if await self._act(frame, broker, tasks):
+                await self._leave()
+                return
+
+    async def _act(self, frame: Frame, broker: Broker, tasks: TaskGroup) -> bool:
+        """Do what a frame asks for; True for the last word."""
+        match frame.message:
+            case Result(output=output):
+                self._output, self._has_output = output, True
+                return True
+            case Failed() as failed:
+                self._decide(endings.claimed(failed.failure_class, failed.message, failed.details))
+                return True
+            case HttpRequest() as request:
+                check_imported(HostFunction.HTTP, self._step)
+                broker.accept(request)
+                tasks.start_soon(self._serve, broker, request, frame.body or b"", tasks)
+            case Chunk() | Cancel():
+                await broker.deliver(frame)
+            case Log() as line:
+                check_imported(HostFunction.LOG, self._step)
+                self._keep_log(f"{line.level}: {line.message} {line.fields or ''}".rstrip().encode() + b"\n")
+            case Progress():
+                check_imported(HostFunction.PROGRESS, self._step)
+            case AuditEvent() as fact:
+                check_imported(HostFunction.AUDIT, self._step)
+                await self._journal.connector_event(fact.event, fact.fields)
+            case _:
+                raise FrameError(f"{type(frame.message).__name__} does not come from a jail")
+        return False
+
+    async def _serve(self, broker: Broker, request: HttpRequest, inline: bytes, tasks: TaskGroup) -> None:
+        try:
+            await broker.serve(request, inline)
+        except AileronError as error:
+            self._decide(error)
+            tasks.cancel_scope.cancel()
+        except FrameError as error:  # an answer that cannot be framed is our bug, but must not take the daemon along
+            self._decide(endings.broke_the_protocol(self._name, str(error)))
+            tasks.cancel_scope.cancel()
+
+    async def _send(self, message: ToJail, body: bytes) -> bool:
+        self._session.sending(message)
+        try:
+            await self._channel.send(message, body)
+        except BrokenPipeError:
+            return False  # the other pipe ends too, and _listen says what that means
+        return True
+
+    async def _leave(self) -> None:
+        """The last word is out: nothing may follow, and the connector must go."""
+        with anyio.move_on_after(_LEAVE_S):
+            frame = await self._channel.receive()
+            if frame is not None:
+                self._has_output = False
+                self._verdict = None
+                self._session.received(frame)  # raises: nothing may follow
+            await self._jailed.wait_ended()
+
+    async def _ended_early(self) -> None:
+        """The stream ended without a last word: either the connector is gone, or it closed its end and hides."""
+        with anyio.move_on_after(_LEAVE_S) as scope:
+            ending = await self._jailed.wait_ended()
+        if scope.cancelled_caught:
+            self._decide(endings.broke_the_protocol(self._name, "it closed its frames and kept running"))
+            return
+        with anyio.move_on_after(_LEAVE_S):
+            await self._drain_rest_of_log()
+        self._decide(endings.ended_without_result(ending, self._name, self._visible_log()[-_LOG_TAIL:]))
+
+    async def _drain_log(self) -> None:
+        log = self._jailed.child.log
+        while True:
+            await anyio.wait_readable(log)
+            if not self._read_log(log):
+                return
+
+    async def _drain_rest_of_log(self) -> None:
+        """The writer is gone, so what is left is in the pipe: read it without waiting."""
+        while self._read_log(self._jailed.child.log):
+            await anyio.lowlevel.checkpoint()
+
+    def _read_log(self, log: int) -> bool:
+        try:
+            data = os.read(log, _READ_BYTES)
+        except BlockingIOError:
+            return True
+        self._keep_log(data)
+        return bool(data)
+
+    def _keep_log(self, data: bytes) -> None:
+        room = _LOG_BYTES - len(self._log)
+        self._log += data[:room]
+        self._log_cut = self._log_cut or len(data) > room
+
+    def _visible_log(self) -> str:
+        text = self._log.decode("utf-8", "backslashreplace")
+        return "".join(character if character.isprintable() or character == "\n" else repr(character)[1:-1] for character in text)
+
+    def _write_log(self) -> None:
+        for line in self._visible_log().splitlines():
+            _log.info("%s %s: %s", self._run_id, self._name, line)
+        if self._log_cut:
+            _log.info("%s %s: … cut at %s bytes", self._run_id, self._name, _LOG_BYTES)

@@ -1,0 +1,88 @@
+"""What a connector's end or its own words mean, as a failure of ours. Pure.
+
+The sandbox cannot know our failures, so its errors are translated here, once. A connector may claim only the classes an
+honest one needs; any other class it makes up arrives as `connector_runtime_error`.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Any, Final, assert_never
+
+from aileron_sandbox.ending import Ending, Exited, OverLimit, RefusedToStart, Signalled
+
+from aileron.model.failure import AileronError, Boundary, FailureClass
+
+__all__ = ["broke_the_protocol", "claimed", "ended_without_result", "over_limit"]
+
+_CLAIMABLE: Final = {
+    FailureClass.BAD_INPUT: Boundary.ACTION,
+    FailureClass.UNKNOWN_OP: Boundary.ACTION,
+    FailureClass.NETWORK_ERROR: Boundary.EXTERNAL,
+    FailureClass.EXTERNAL_API_ERROR: Boundary.EXTERNAL,
+    FailureClass.RESOURCE_LIMIT_EXCEEDED: Boundary.SANDBOX,
+    FailureClass.CONNECTOR_RUNTIME_ERROR: Boundary.SANDBOX,
+}
+_TRANSIENT_STATUS: Final = frozenset({429, *range(500, 600)})
+_MAX_MESSAGE: Final = 2000
+"""Characters of a connector's own message that are kept: a person reads it, and the frame allows 64 KiB."""
+
+
+def claimed(name: str, message: str, details: dict[str, Any]) -> AileronError:
+    """The failure a connector reported in its own words."""
+    message = message[:_MAX_MESSAGE]
+    try:
+        failure_class = FailureClass(name)
+        boundary = _CLAIMABLE[failure_class]
+    except (ValueError, KeyError):
+        details = {**details, "connector_class": name[:100]}
+        return AileronError(
+            FailureClass.CONNECTOR_RUNTIME_ERROR, message, boundary=Boundary.SANDBOX, details=details
+        )
+    retriable = failure_class is FailureClass.NETWORK_ERROR or (
+        failure_class is FailureClass.EXTERNAL_API_ERROR and details.get("status") in _TRANSIENT_STATUS
+    )
+    return AileronError(failure_class, message, boundary=boundary, retriable=retriable, details=details)
+
+
+def ended_without_result(ending: Ending, connector: str, log_tail: str) -> AileronError:
+    """The connector is gone and has said neither result nor failure."""
+    details = {"log": log_tail} if log_tail else {}
+    match ending:
+        case RefusedToStart():
+            return AileronError(
+                FailureClass.SANDBOX_UNAVAILABLE,
+                f"no jail for {connector}: {ending}; run `aileron doctor`",
+                boundary=Boundary.SANDBOX,
+            )
+        case OverLimit():
+            return over_limit(ending.limit, f"{connector} used up its processor time")
+        case Signalled(signal=signal.SIGSYS):
+            return AileronError(
+                FailureClass.CAPABILITY_DENIED,
+                f"{connector} made a system call that no honest connector makes, and was ended",
+                boundary=Boundary.SANDBOX,
+                details={"connector": connector, "requested": "syscall:forbidden", "granted": []},
+            )
+        case Signalled():
+            return _runtime_error(f"{connector} was ended by {ending.signal.name}", details)
+        case Exited():
+            return _runtime_error(f"{connector} exited with status {ending.code} and no result", details)
+        case _:
+            assert_never(ending)
+
+
+def over_limit(limit: str, message: str) -> AileronError:
+    """A limit ended the run, by its name."""
+    return AileronError(
+        FailureClass.RESOURCE_LIMIT_EXCEEDED, message, boundary=Boundary.SANDBOX, details={"limit": limit}
+    )
+
+
+def broke_the_protocol(connector: str, why: str) -> AileronError:
+    """The connector said something that may not be said, or not then."""
+    return _runtime_error(f"{connector} broke the frame protocol: {why}"[:_MAX_MESSAGE], {"protocol": True})
+
+
+def _runtime_error(message: str, details: dict[str, Any]) -> AileronError:
+    return AileronError(FailureClass.CONNECTOR_RUNTIME_ERROR, message, boundary=Boundary.SANDBOX, details=details)

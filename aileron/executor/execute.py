@@ -1,0 +1,138 @@
+"""One approved plan, step by step: open the verified bytes, write down the start, jail, converse, reap, perhaps again.
+
+Runs in the daemon. `Executor.execute` takes an ApprovedPlan and nothing else, so nothing can be executed that did not pass
+the gate; its only caller is the spine (runs/perform.py). Steps run in order, the first failure ends the plan, the output of
+the last step is the result.
+
+The step's deadline (`limits.timeout_s`, one for all its tries) begins when its first jail is asked for.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
+
+import anyio
+import anyio.to_thread
+from aileron_sandbox.policy import Policy
+
+from aileron.egress.engine import Egress
+from aileron.egress.meter import Meter
+from aileron.executor import retry
+from aileron.executor.conversation import Conversation, Journal
+from aileron.executor.jails import Jails
+from aileron.model.failure import AileronError, Failure
+from aileron.model.plan import ApprovedPlan, ConnectorPin, Step
+
+__all__ = ["ConnectorStore", "Executor", "Program", "RunJournal"]
+
+_JITTER_STEPS: Final = 1 << 16
+
+
+class Program(Protocol):
+    """One connector's bytes, verified."""
+
+    @property
+    def program_fd(self) -> int:
+        """A sealed descriptor of exactly the bytes that were hashed."""
+        ...
+
+
+class ConnectorStore(Protocol):
+    """Where verified connector bytes come from."""
+
+    def open(self, pin: ConnectorPin) -> AbstractContextManager[Program]:
+        """Read once, hash those bytes, seal them. AileronError hash_mismatch or not_found."""
+        ...
+
+
+class RunJournal(Protocol):
+    """The ledger, as one run sees it. Each call is durable when it returns."""
+
+    async def started(self, step: Step, attempt: int, layers: tuple[str, ...]) -> None:
+        """A jail is about to exist."""
+        ...
+
+    async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
+        """A try failed in a way that may pass, and another follows after `delay_s`."""
+        ...
+
+    def of_step(self, step: Step) -> Journal:
+        """What the step itself writes."""
+        ...
+
+
+class Executor:
+    """Carries approved plans out. One for each daemon."""
+
+    def __init__(self, jails: Jails, egress: Egress, store: ConnectorStore) -> None:
+        self._jails = jails
+        self._egress = egress
+        self._store = store
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers of the jail in force, as the record of a start lists them."""
+        return self._jails.layers
+
+    async def execute(self, approved: ApprovedPlan, run_id: str, journal: RunJournal) -> Any:
+        """The output of the last step. AileronError: the first failure."""
+        output: Any = None
+        for step in approved.plan.steps:
+            output = await self._step(step, run_id, journal)
+        return output
+
+    async def _step(self, step: Step, run_id: str, journal: RunJournal) -> Any:
+        deadline = anyio.current_time() + step.limits.timeout_s
+        meter = Meter(step.grant.budget)
+        attempt = 0
+        while True:
+            try:
+                return await self._try(step, run_id, journal, meter, deadline, attempt)
+            except AileronError as error:
+                delay_s = _delay(step, error.failure, attempt, deadline - anyio.current_time())
+                if delay_s is None:
+                    raise _final(error, step, attempt) from error
+                await journal.retried(step, attempt, error.failure, delay_s)
+                await anyio.sleep(delay_s)
+                attempt += 1
+
+    async def _try(
+        self, step: Step, run_id: str, journal: RunJournal, meter: Meter, deadline: float, attempt: int
+    ) -> Any:
+        # In a thread: a connector may be 64 MiB, and hashing it must not hold up every other run.
+        opened = await anyio.to_thread.run_sync(self._store.open, step.connector)
+        with opened as program:
+            await journal.started(step, attempt, self._jails.layers)
+            async with self._jails.open(program.program_fd, _policy(step)) as jailed:
+                conversation = Conversation(jailed, self._egress, step, meter, journal.of_step(step), run_id)
+                return await conversation.run(deadline)
+
+
+def _policy(step: Step) -> Policy:
+    return Policy(memory_bytes=step.limits.memory_mb << 20, cpu_s=step.limits.timeout_s)
+
+
+def _delay(step: Step, failure: Failure, retries: int, left_s: float) -> float | None:
+    """Seconds until the next try, or None for none."""
+    if not step.idempotent or retries >= retry.MAX_RETRIES or not retry.is_transient(failure):
+        return None
+    jitter = secrets.randbelow(_JITTER_STEPS) / _JITTER_STEPS
+    delay_s = retry.delay_s(retries, retry_after_s=retry.retry_after_s(failure), jitter=jitter)
+    return delay_s if delay_s < left_s else None
+
+
+def _final(error: AileronError, step: Step, retries: int) -> AileronError:
+    """The failure the caller sees: what must not be repeated is not called retriable, and tries are counted."""
+    failure = error.failure
+    details = {**failure.details, "step": step.id}
+    if retries:
+        details["retried"] = retries
+    return AileronError(
+        failure.failure_class,
+        failure.message,
+        boundary=failure.boundary,
+        retriable=failure.retriable and step.idempotent,
+        details=details,
+    )

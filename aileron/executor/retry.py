@@ -1,0 +1,45 @@
+"""When a failed step is tried again, and after how long. Pure.
+
+At most 3 more tries, after 1, 2 and 4 s with jitter, and only if the step says it is idempotent, the failure is transient
+(`network_error`, or `external_api_error` with 5xx or 429), and the wait ends before the step's deadline. A `Retry-After`
+in whole seconds is honoured where it is longer.
+
+>>> delay_s(0, retry_after_s=None, jitter=0.0)
+1.0
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aileron.model.failure import Failure, FailureClass
+
+__all__ = ["MAX_RETRIES", "delay_s", "is_transient", "retry_after_s"]
+
+MAX_RETRIES: Final = 3
+_JITTER_SHARE: Final = 0.25  # spreads callers that failed together; small enough to keep 1/2/4 recognisable
+_TOO_MANY_REQUESTS: Final = 429
+
+
+def is_transient(failure: Failure) -> bool:
+    """Whether the same request may succeed later."""
+    if failure.failure_class is FailureClass.NETWORK_ERROR:
+        return failure.retriable
+    status = failure.details.get("status")
+    return (
+        failure.failure_class is FailureClass.EXTERNAL_API_ERROR
+        and isinstance(status, int)
+        and (status == _TOO_MANY_REQUESTS or 500 <= status <= 599)
+    )
+
+
+def retry_after_s(failure: Failure) -> int | None:
+    """The upstream's own wish, if the connector passed it on as `details.retry_after` in whole seconds."""
+    value = failure.details.get("retry_after")
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def delay_s(retries_so_far: int, *, retry_after_s: int | None, jitter: float) -> float:
+    """Seconds to wait before the next try; `jitter` is from [0, 1)."""
+    scheduled = float(2**retries_so_far) * (1 + _JITTER_SHARE * jitter)
+    return max(scheduled, float(retry_after_s or 0))

@@ -1,0 +1,160 @@
+"""The spine: the one road of every invocation, and the only caller of the executor.
+
+    request(invocation) -> Outcome | Pending          resume(approval id) -> Outcome
+      1 resolve   pure: the file as it is now → Plan    1 the frozen plan, from the ledger
+      2 record    durable, before anything else         2 redeem the decision, once → ApprovedPlan
+      3 admit     the gate: ApprovedPlan or Pending     3 carry out
+      4 carry out
+
+Runs in the daemon. Nothing here waits for a person.
+
+Rules
+- What is not written down does not happen: an invocation that does not resolve is one `refused` record and nothing else; one
+  that is admitted at once is recorded as requested and started in one commit, before its jail exists.
+- `_carry_out` turns errors into values in one place and writes the outcome, shielded from cancellation, before it answers.
+- A run that is cut short (the daemon stops) is `unknown`: nobody can say whether its effect happened, and nothing is guessed.
+
+Source: docs/explanation/architecture.md. Not here: who may call (daemon/api.py), runs that outlive callers (daemon/runner.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import anyio
+import anyio.to_thread
+
+from aileron.actions.resolve import resolve
+from aileron.approvals.gate import Gate, NeedsPerson
+from aileron.audit.log import Audit
+from aileron.config import Settings
+from aileron.executor.execute import Executor
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.invocation import Invocation
+from aileron.model.manifest import ActionFile, ConnectorManifest
+from aileron.model.names import BindingName
+from aileron.model.outcome import Failed, Outcome, Pending, Succeeded
+from aileron.model.plan import ApprovedPlan, ConnectorPin, Plan
+from aileron.runs.journal import LedgerJournal
+
+__all__ = ["Actions", "Bindings", "Connectors", "Spine"]
+
+_RECORD_S: Final = 30.0
+"""To write down an outcome while being cancelled: a full queue of a slow disk, and no more."""
+_log = logging.getLogger(__name__)
+
+
+class Actions(Protocol):
+    """The installed actions."""
+
+    def load(self, name: str) -> ActionFile:
+        """The file as it is now. AileronError not_found, action_disabled, invalid_request."""
+        ...
+
+
+class Connectors(Protocol):
+    """The installed connectors."""
+
+    def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
+        """The verified manifest of exactly these bytes."""
+        ...
+
+
+class Bindings(Protocol):
+    """The bound credentials, by name; and whether one could be lent now."""
+
+    def candidates(self, connector: str, kind: str) -> list[BindingName]:
+        """Every binding of `kind` made for this connector."""
+        ...
+
+    def check_unlocked(self) -> None:
+        """AileronError vault_locked, with the command that unlocks it."""
+        ...
+
+
+class Spine:
+    """One for each daemon."""
+
+    def __init__(
+        self,
+        *,
+        actions: Actions,
+        connectors: Connectors,
+        bindings: Bindings,
+        settings: Settings,
+        gate: Gate,
+        audit: Audit,
+        executor: Executor,
+    ) -> None:
+        self._actions = actions
+        self._connectors = connectors
+        self._bindings = bindings
+        self._settings = settings
+        self._gate = gate
+        self._audit = audit
+        self._executor = executor
+
+    def resolve(self, invocation: Invocation) -> Plan:
+        """What would be done, from the files as they are now. Reads; writes nothing. AileronError says why not."""
+        action = self._actions.load(invocation.action)
+        plan = resolve(
+            invocation, action, connectors=self._connectors, bindings=self._bindings, settings=self._settings
+        )
+        if any(step.grant.credential is not None for step in plan.steps):
+            self._bindings.check_unlocked()
+        return plan
+
+    async def request(self, invocation: Invocation, announce: Callable[[str], None]) -> Outcome | Pending:
+        """Take one invocation as far as it goes without a person; `announce` is told the run id once it is recorded."""
+        try:
+            plan = await anyio.to_thread.run_sync(self.resolve, invocation)
+        except AileronError as error:
+            return Failed(run_id=await self._audit.refused(invocation, error.failure), failure=error.failure)
+        match self._gate.admit(plan):
+            case NeedsPerson() as needed:
+                pending = await self._audit.pending(plan, invocation, needed.expires_at)
+                announce(pending.run_id)
+                return pending
+            case ApprovedPlan() as approved:
+                run_id = await self._audit.requested(plan, invocation, layers=self._executor.layers)
+                announce(run_id)
+                return await self._carry_out(run_id, approved)
+
+    async def resume(self, approval_id: str) -> Outcome:
+        """Carry out what a person approved: the frozen bytes, once. AileronError when there is no decision to use."""
+        run_id, plan = await self._audit.frozen(approval_id)
+        self._actions.load(plan.action)  # disabled or removed since: the user's word, and it is later
+        approved = await self._gate.redeem(approval_id, plan)
+        return await self._carry_out(run_id, approved)
+
+    async def _carry_out(self, run_id: str, approved: ApprovedPlan) -> Outcome:
+        started = time.monotonic()
+        journal = LedgerJournal(self._audit, run_id)
+        try:
+            outcome: Outcome = Succeeded(run_id=run_id, result=await self._executor.execute(approved, run_id, journal))
+        except AileronError as error:
+            outcome = Failed(run_id=run_id, failure=error.failure)
+        except Exception:
+            # The end of a run, and the only place that may: a bug of ours must still be an outcome on record.
+            _log.exception("%s failed in a way nobody foresaw", run_id)
+            outcome = Failed(run_id=run_id, failure=_bug())
+        except BaseException:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(_RECORD_S):
+                await self._audit.interrupted(run_id)
+            raise
+        with anyio.CancelScope(shield=True):
+            await self._audit.finished(run_id, outcome, int((time.monotonic() - started) * 1000))
+        return outcome
+
+
+def _bug() -> Failure:
+    details: dict[str, Any] = {}
+    return Failure(
+        failure_class=FailureClass.INTERNAL_ERROR,
+        message="this is a bug in aileron; `aileron daemon logs` has the details, please report them",
+        boundary=Boundary.RUNTIME,
+        details=details,
+    )

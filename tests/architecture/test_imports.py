@@ -1,0 +1,161 @@
+"""Who may import whom: the rules that keep the spine the only road, checked on every module."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = {
+    "aileron": ROOT / "aileron",
+    "aileron_sandbox": ROOT / "sandbox" / "aileron_sandbox",
+    "aileron_connector": ROOT / "connectors" / "sdk" / "aileron_connector",
+}
+OURS = tuple(SOURCES)
+BASE = ("aileron.model", "aileron.config", "aileron.files")
+
+# Package or module → what of ours it may import besides itself. The longest matching prefix rules.
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "aileron": (),
+    "aileron.model": (),
+    "aileron.config": ("aileron.model",),
+    "aileron.files": ("aileron.model",),
+    "aileron.actions": BASE,
+    "aileron.approvals": BASE,
+    "aileron.egress": BASE,
+    "aileron.vault": BASE,
+    "aileron.registry": BASE,
+    "aileron.ledger": BASE,
+    "aileron.audit": (*BASE, "aileron.ledger"),
+    "aileron.executor": (
+        *BASE,
+        "aileron.egress",
+        "aileron_sandbox.jail",
+        "aileron_sandbox.frames",
+        # the types that go in and out of that door
+        "aileron_sandbox.policy",
+        "aileron_sandbox.ending",
+        "aileron_sandbox.runtime",
+    ),
+    "aileron.runs": (
+        *BASE,
+        "aileron.actions",
+        "aileron.approvals",
+        "aileron.registry",
+        "aileron.executor",
+        "aileron.audit",
+        "aileron.ledger",
+        "aileron.egress",
+    ),
+    "aileron.daemon": (
+        *BASE,
+        "aileron.__version__",
+        "aileron.actions",
+        "aileron.approvals",
+        "aileron.audit",
+        "aileron.egress",
+        "aileron.executor",
+        "aileron.ledger",
+        "aileron.registry",
+        "aileron.runs",
+        "aileron.vault",
+        "aileron_sandbox",
+        "aileron_connector",
+    ),
+    "aileron.client": ("aileron.model", "aileron.config"),
+    # The author's offline tools (building, validating), a verifier that trusts no daemon, and doctor: docs/adr/0010.
+    "aileron.cli": (
+        *BASE,
+        "aileron.__version__",
+        "aileron.client",
+        "aileron.registry",
+        "aileron.actions.manifest",
+        "aileron.audit.verify",
+        "aileron_sandbox.support",
+    ),
+    "aileron.__main__": ("aileron.__version__", "aileron.cli", "aileron.client"),
+    "aileron_sandbox": ("aileron_sandbox",),
+    "aileron_sandbox.frames": (),
+    "aileron_connector": ("aileron_sandbox.frames",),
+}
+
+
+def _modules() -> list[tuple[str, Path]]:
+    found = []
+    for package, folder in SOURCES.items():
+        for path in sorted(folder.rglob("*.py")):
+            if "demo_parts" in path.parts:
+                continue
+            parts = path.relative_to(folder).with_suffix("").parts
+            name = ".".join((package, *parts)).removesuffix(".__init__")
+            found.append((name, path))
+    return found
+
+
+def _imports(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return {name for name in names if name.split(".")[0] in OURS}
+
+
+def _is_below(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(prefix + ".")
+
+
+def _rule(module: str) -> str:
+    return max((prefix for prefix in ALLOWED if _is_below(module, prefix)), key=len)
+
+
+@pytest.mark.parametrize(("module", "path"), _modules(), ids=lambda value: value if isinstance(value, str) else "")
+def test_a_module_imports_only_what_its_room_may(module: str, path: Path) -> None:
+    """Data flows one way: the table above is the map of the house."""
+    rule = _rule(module)
+    own = rule if rule.count(".") else module
+    allowed = (own, *ALLOWED[rule])
+    wrong = sorted(name for name in _imports(path) if not any(_is_below(name, prefix) for prefix in allowed))
+
+    assert wrong == [], f"{module} may import {ALLOWED[rule]}"
+
+
+def test_the_table_names_every_package() -> None:
+    """A new package must say what it may import."""
+    unnamed = [module for module, _ in _modules() if module.count(".") >= 1 and _rule(module) in OURS[:1]]
+
+    assert unnamed == []
+
+
+def test_only_the_gate_makes_an_approved_plan() -> None:
+    """One grep finds every maker of an ApprovedPlan, and there is one."""
+    makers = [
+        module for module, path in _modules() if "ApprovedPlan._create" in path.read_text(encoding="utf-8")
+    ]
+
+    assert makers == ["aileron.approvals.gate"]
+
+
+def test_only_the_spine_calls_the_executor() -> None:
+    """`Executor.execute` is called in runs/perform.py and nowhere else."""
+    callers = [
+        module
+        for module, path in _modules()
+        if "_executor.execute(" in path.read_text(encoding="utf-8") or "executor.execute(" in path.read_text(encoding="utf-8")
+    ]
+
+    assert callers == ["aileron.runs.perform"]
+
+
+def test_only_the_ledger_speaks_sql() -> None:
+    """sqlite3 is imported in aileron/ledger and nowhere else."""
+    wrong = [
+        module
+        for module, path in _modules()
+        if "import sqlite3" in path.read_text(encoding="utf-8") and not _is_below(module, "aileron.ledger")
+    ]
+
+    assert wrong == []
