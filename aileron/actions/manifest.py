@@ -274,9 +274,9 @@ def _step(entry: Table, connectors: set[Fqn], inputs: dict[str, InputSpec]) -> S
         )
     for key, value in entry.free("inputs").items():
         if not _ARGUMENT.fullmatch(key):
-            raise entry.refuse("inputs", f"step {step_id!r}: {key!r} is not an argument name")
+            raise entry.refuse("inputs", f"step {step_id!r}: {key!r} is not an argument name", key)
         for problem in _reference_problems(value, inputs):
-            raise entry.refuse("inputs", f"step {step_id!r}, key {key!r}: {problem}")
+            raise entry.refuse("inputs", f"step {step_id!r}, key {key!r}: {problem}", key)
     return StepSpec(
         id=step_id,
         connector=connector,

@@ -155,9 +155,9 @@ class Table:
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
-    def refuse(self, key: str | None, problem: str) -> AileronError:
-        """The error that names this table's key (None: the table itself), its file and its line."""
-        return self._source.refuse(self._path if key is None else (*self._path, key), problem)
+    def refuse(self, key: str | None, problem: str, *inner: str) -> AileronError:
+        """The error for this table's `key` (None: the table itself), or a key `inner` to it, with file and line."""
+        return self._source.refuse(self._path if key is None else (*self._path, key, *inner), problem)
 
     def parsed(self, key: str, parse: Callable[[str], _T]) -> _T:
         """A required string, given to `parse`, whose ValueError becomes an error with file and line."""
@@ -234,32 +234,29 @@ class Table:
             for table in self.tables(key):
                 table.check_shape()
         elif field.kind is Kind.FREE:
-            self._check_free(key, value)
+            self._check_free((key,), value)
         else:
             for text in value if isinstance(value, list) else [value]:
-                self._check_visible(key, text, prose=False)
+                self._check_visible((key,), text, prose=False)
 
-    def _check_free(self, key: str, value: object) -> None:
+    def _check_free(self, path: tuple[str, ...], value: object) -> None:
         # Recursion is bounded: `check_nesting` counted the brackets and the dots.
         if isinstance(value, dict):
             for inner, member in value.items():
-                self._check_visible(key, inner, prose=False)
-                self._check_free(key, member)
+                self._check_visible((*path, inner), inner, prose=False)
+                self._check_free((*path, inner), member)
         elif isinstance(value, list):
             for member in value:
-                self._check_free(key, member)
+                self._check_free(path, member)
         elif isinstance(value, str):
-            self._check_visible(key, value, prose=True)
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise self.refuse(key, f"{key!r} holds {value}, which JSON cannot say")
-        elif isinstance(value, int) and abs(value) > MAX_INTEGER:
-            raise self.refuse(key, f"{key!r} holds an integer beyond 2**53, which JSON cannot say exactly")
-        elif not isinstance(value, bool | int | float):
-            raise self.refuse(key, f"{key!r} holds {_kind_of(value)}, which JSON cannot say; write it as a string")
+            self._check_visible(path, value, prose=True)
+        elif problem := _unsayable(value):
+            raise self.refuse(path[0], f"{path[-1]!r} holds {problem}", *path[1:])
 
-    def _check_visible(self, key: str, text: object, *, prose: bool) -> None:
+    def _check_visible(self, path: tuple[str, ...], text: object, *, prose: bool) -> None:
         if isinstance(text, str) and (found := hidden_at(text, prose=prose)) is not None:
-            raise self.refuse(key, f"{key!r} holds a hidden character: {spelled(text[found])}; remove it")
+            problem = f"{path[-1]!r} holds a hidden character: {spelled(text[found])}; remove it"
+            raise self.refuse(path[0], problem, *path[1:])
 
     def _place(self) -> str:
         names = [part for part in self._path if isinstance(part, str)]
@@ -415,6 +412,15 @@ _IS_OF_KIND: Final[dict[Kind, Callable[[object], bool]]] = {
     Kind.TABLE: lambda value: isinstance(value, dict),
     Kind.TABLES: lambda value: isinstance(value, list) and all(isinstance(item, dict) for item in value),
 }
+
+
+def _unsayable(value: object) -> str | None:
+    """Why a TOML value that is neither text nor a container has no exact JSON form; None when it has."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"{value}, which JSON cannot say"
+    if isinstance(value, int):
+        return None if abs(value) <= MAX_INTEGER else "an integer beyond 2**53, which JSON cannot say exactly"
+    return f"{_kind_of(value)}, which JSON cannot say; write it as a string"
 
 
 def _kind_of(value: object) -> str:

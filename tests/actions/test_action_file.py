@@ -1,0 +1,238 @@
+"""The text of an action file: what is read, and what is refused with a line."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.actions.manifest import bind_placeholders, input_schema, parse_action
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile
+
+Text = Callable[..., str]
+PIN = "sha256:" + "ab" * 32
+OTHER_PIN = "sha256:" + "cd" * 32
+UNBOUND = ("hash = " + f'"{PIN}"', 'hash = "sha256:bound-at-release"')
+
+
+def parse(text: str) -> ActionFile:
+    """The file as installed."""
+    return parse_action(text, file="send-email.md")
+
+
+def refusal(text: str) -> str:
+    """The message with which the file is refused."""
+    with pytest.raises(AileronError) as caught:
+        parse(text)
+    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
+    assert caught.value.failure.boundary is Boundary.ACTION
+    return caught.value.failure.message
+
+
+def test_a_whole_file_is_read(action_text: Text):
+    """Every field arrives, the body is everything after the fence, unchanged."""
+    action = parse(action_text())
+
+    assert (action.name, action.version, action.intent) == ("send-email", "1.2.0", "send an email")
+    assert action.source == "github://acme/mail/actions/send-email@1.2.0"
+    assert [(str(c.name), c.version, c.hash, c.capabilities) for c in action.connectors] == [
+        ("github://acme/mail", "1.2.0", PIN, ("send_email",))
+    ]
+    assert [(s.id, s.op, s.idempotent, s.inputs["count"]) for s in action.steps] == [
+        ("send", "send_email", False, "${args.count}")
+    ]
+    assert [(i.name, i.type, i.required) for i in action.inputs] == [
+        ("to", "string", True),
+        ("count", "integer", False),
+    ]
+    assert (action.approval.required, action.approval.expires_in_s, action.approval.irreversible) == (True, 600, True)
+    assert action.body == "\n# Send an email\n\nSends it.\n"
+    assert action.text == action_text()
+
+
+def test_the_least_file_is_enough():
+    """No source, no inputs, no approval: the defaults are a retry never and an approval never."""
+    action = parse(
+        '+++\nname = "a"\nversion = "0.0.0-dev"\n[match]\nintent = "x"\n[[requires.connectors]]\n'
+        f'name = "hub://a/b"\nversion = "1.0.0"\nhash = "{PIN}"\ncapabilities = ["go"]\n'
+        '[[execute]]\nid = "s"\nconnector = "hub://a/b"\nop = "go"\n+++'
+    )
+
+    assert (action.source, action.inputs, action.body) == (None, (), "")
+    assert (action.steps[0].idempotent, action.approval.required, action.approval.expires_in_s) == (False, False, 900)
+
+
+def test_the_digest_covers_every_byte(action_text: Text):
+    """A change in the prose, a comment or a line end is another file."""
+    texts = [
+        action_text(),
+        action_text(("Sends it.", "Sends it!")),
+        action_text(('op = "send_email"', 'op = "send_email" # really')),
+        action_text().replace("\n", "\r\n"),
+    ]
+
+    assert len({parse(text).digest for text in texts}) == len(texts)
+    assert parse(texts[3]).steps == parse(texts[0]).steps
+
+
+WRONG = [
+    ("+++\nname", "---\nname", ":1: the first line is not +++"),
+    ("+++\n\n# Send", "\n# Send", "no second +++ line"),
+    ('name = "send-email"', 'nmae = "send-email"', ":2: unknown key 'nmae'; did you mean 'name'?"),
+    ('name = "send-email"', 'name = "Send Email"', ":2: name 'Send Email' is not lower-case letters"),
+    ('name = "send-email"', 'name = "../evil"', ":2: name '../evil' is not"),
+    ('name = "send-email"', 'name = "a\\u200bb"', ":2: 'name' holds a hidden character: U+200B ZERO WIDTH SPACE"),
+    ('version = "1.2.0"\nsource', 'version = "v1.2.0"\nsource', ":3: version: 'v1.2.0' is not a SemVer version"),
+    ('version = "1.2.0"\nhash', 'version = "^1.2"\nhash', ":8: version: '^1.2' is not a SemVer version"),
+    ("send-email@1.2.0", "send-email", ":4: source: 'github://acme/mail/actions/send-email' has no version"),
+    ('source = "github:', 'source = "ftp:', ":4: source: 'ftp://acme/mail/actions/send-email' has no known scheme"),
+    ('name = "github://acme/mail"', 'name = "acme/mail"', ":7: name: 'acme/mail' has no known scheme"),
+    (f'hash = "{PIN}"', "", ":6: missing key 'hash' (string) in [[requires.connectors]]"),
+    (f'"{PIN}"', '"sha256:abc123..."', ":9: hash: 'sha256:abc123...' is not sha256: and 64"),
+    (f'"{PIN}"', '"sha256:bound-at-release"', ":9: hash is the placeholder 'sha256:bound-at-release': install"),
+    ('["send_email"]', "[]", ":10: capabilities is empty"),
+    ('["send_email"]', '["*"]', ":10: capability '*' is empty, a wildcard"),
+    (
+        '["send_email"]',
+        '["send_email", "send_email"]',
+        ":10: capability 'send_email' is empty, a wildcard or listed twice",
+    ),
+    ('["send_email"]', '"send_email"', ":10: 'capabilities' is a string; expected an array of strings"),
+    ("[match]\nintent", "[match]\nintend", ":13: unknown key 'intend' in [match]; did you mean 'intent'?"),
+    ('intent = "send an email"', 'intent = " "', ":13: intent is empty"),
+    ('id = "send"', 'id = "Send it"', ":16: id 'Send it' is not lower-case"),
+    (
+        'connector = "github://acme/mail"',
+        'connector = "github://acme/post"',
+        ":17: step 'send': github://acme/post is not in",
+    ),
+    ('op = "send_email"', 'op = "send-email"', ":18: op 'send-email' is not a lower-case letter"),
+    ("idempotent = false", 'idempotent = "no"', ":19: 'idempotent' is a string; expected a boolean"),
+    ('"${args.to}"', '"${args.too}"', ":22: step 'send', key 'to': ${args.too} names no input; declared: to, count"),
+    (
+        '"${args.count}"',
+        '"${list.id}"',
+        ":23: step 'send', key 'count': '${list.id}' has a '${' that is not ${args.NAME}",
+    ),
+    ('"${args.count}"', '"$${args.to} ${"', ":23: step 'send', key 'count': '$${args.to} ${' has a '${'"),
+    ('"${args.count}"', '["x", {a = "${args.zzz}"}]', "step 'send', key 'count': ${args.zzz} names no input"),
+    ('"${args.count}"', '{"${args.to}" = 1}', "a reference in the name '${args.to}'"),
+    ("From ${args.to}: hello", "${args.count} times", ":24: step 'send', key 'subject': input 'count' is optional"),
+    ('to = "${args.to}"', '"a b" = 1', "step 'send': 'a b' is not an argument name"),
+    ('type = "string"', 'type = "object"', ":28: type 'object' is not one of string, integer, number, boolean"),
+    ('name = "count"', 'name = "to"', "input 'to' is declared twice"),
+    ('name = "count"', 'name = "Count"', ":32: name 'Count' is not a lower-case letter"),
+    ('description = "How many."', 'description = "How\\nmany."', ":34: 'description' holds a hidden character: U+000A"),
+    ('description = "How many."', 'description = ""', ":34: description is empty"),
+    ("required = false", "multiline = true", ":35: multiline is for type = \"string\", and this is 'integer'"),
+    ("required = true\nexpires", "expires", ":37: missing key 'required' (boolean) in [approval]"),
+    ('"10m"', '"10"', ":39: expires_in: '10' is not a time from 1s to 24h"),
+    ('"10m"', '"25h"', ":39: expires_in: '25h' is not a time from 1s to 24h"),
+    ('"10m"', '"0s"', ":39: expires_in: '0s' is not a time"),
+    ("required = true", "required = true\nundo_window_s = 3", ":39: unknown key 'undo_window_s' in [approval]"),
+    ("Sends it.", "Sends \u202eit.", ":44: a hidden character: U+202E RIGHT-TO-LEFT OVERRIDE"),
+    ("Sends it.", "x" * 300_000, "at most 262144"),
+    ("name = ", "name = [[[[[[[[[[[[[[[[[[", ":2: nested deeper than 16"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), WRONG, ids=[f"{n}-{row[2][:40]}" for n, row in enumerate(WRONG)])
+def test_a_mistake_is_told_with_its_line(action_text: Text, old: str, new: str, message: str):
+    """Each mistake in an otherwise good file is refused by name, with the line it stands on."""
+    assert message in refusal(action_text((old, new)))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("[[requires.connectors]]", "connector github://acme/mail is listed twice"),
+        ("[[execute]]", "step 'send' is written twice"),
+    ],
+)
+def test_a_table_written_twice_is_refused(action_text: Text, table: str, message: str):
+    """One connector has one pin in a file, and one id names one step."""
+    text = action_text()
+    start = text.index(table)
+    block = text[start : text.index("\n\n", start)] + "\n\n"
+
+    assert message in refusal(text.replace(block, block + block))
+
+
+def test_a_duplicate_key_is_refused(action_text: Text):
+    """The second spelling of a key does not win in silence."""
+    assert ":3: not TOML" in refusal(action_text(('name = "send-email"\n', 'name = "send-email"\nname = "b"\n')))
+
+
+def test_the_first_line_of_three_pluses_ends_the_frontmatter(action_text: Text):
+    """Even inside a multi-line string: where the frontmatter ends does not depend on parsing it."""
+    assert "not TOML" in refusal(action_text(('intent = "send an email"', 'intent = """\n+++\n"""')))
+
+
+def test_a_placeholder_is_bound_to_the_one_installed_pin(action_text: Text):
+    """Only the hash changes; the rest of the file stays byte for byte."""
+    bound = bind_placeholders(action_text(UNBOUND), file="a.md", pins=lambda name, version: [OTHER_PIN])
+
+    assert bound == action_text((PIN, OTHER_PIN))
+    assert parse(bound).connectors[0].hash == OTHER_PIN
+
+
+def test_a_bound_file_is_left_alone(action_text: Text):
+    """Without a placeholder no pin is looked for."""
+    assert bind_placeholders(action_text(), file="a.md", pins=lambda name, version: []) == action_text()
+
+
+def test_a_placeholder_with_no_or_several_pins_is_not_guessed(action_text: Text):
+    """Not installed is not found; installed twice is for a person to decide."""
+    with pytest.raises(AileronError, match="is not installed: aileron connector install") as missing:
+        bind_placeholders(action_text(UNBOUND), file="a.md", pins=lambda name, version: [])
+    with pytest.raises(AileronError, match=f"more than once; write the hash that is meant: {PIN}, {OTHER_PIN}"):
+        bind_placeholders(action_text(UNBOUND), file="a.md", pins=lambda name, version: [PIN, OTHER_PIN])
+
+    assert missing.value.failure.failure_class is FailureClass.NOT_FOUND
+
+
+def test_a_placeholder_written_elsewhere_is_not_bound(action_text: Text):
+    """A text that quotes the placeholder is not a hash, and which place is meant is not guessed."""
+    text = action_text(UNBOUND, ("Sends it.", 'Source has "sha256:bound-at-release".'))
+
+    with pytest.raises(AileronError, match="also written outside a connector's hash"):
+        bind_placeholders(text, file="a.md", pins=lambda name, version: [PIN])
+
+
+def test_the_schema_for_a_model_has_names_types_and_descriptions(action_text: Text):
+    """JSON Schema of the inputs: what is required, and nothing else allowed."""
+    assert input_schema(parse(action_text())) == {
+        "type": "object",
+        "properties": {
+            "to": {"type": "string", "description": "Who gets it."},
+            "count": {"type": "integer", "description": "How many."},
+        },
+        "required": ["to"],
+        "additionalProperties": False,
+    }
+
+
+@given(st.text(max_size=400))
+def test_any_frontmatter_is_read_or_refused(text: str):
+    """No text between the fences escapes as another exception."""
+    for frame in ("{}", "+++\n{}\n+++\nbody"):
+        try:
+            parse(frame.format(text))
+        except AileronError:
+            continue
+
+
+_pieces = st.sampled_from(["+++\n", '"', "[", "]", "\n", "=", "${args.to}", "${", "{", "#", "\u202e", "\x00", "'''"])
+
+
+@given(cut=st.tuples(st.integers(0, 900), st.integers(0, 30)), piece=_pieces)
+def test_a_mutated_file_is_read_or_refused(action_text: Text, cut: tuple[int, int], piece: str):
+    """A valid file with a piece cut out and another put in never escapes as another exception."""
+    text = action_text()
+    start, length = cut
+    with contextlib.suppress(AileronError):
+        parse(text[:start] + piece + text[start + length :])
