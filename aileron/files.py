@@ -77,13 +77,15 @@ def read(directory: int, path: Path, limit_bytes: int, forbidden: int = 0) -> by
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with translated(path, "cannot be read"):
         descriptor = os.open(path.name, flags, dir_fd=directory)
-        with open(descriptor, "rb", buffering=0):
+        try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise _refused(path, "is not a regular file; remove it")
             if forbidden:
                 _check_owned(status, path, forbidden)
             return _read_bounded(descriptor, path, status.st_size, limit_bytes)
+        finally:
+            os.close(descriptor)
 
 
 def replace(directory: int, path: Path, data: bytes, mode: int = 0o600) -> None:

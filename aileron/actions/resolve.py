@@ -18,14 +18,13 @@ Source: docs/reference/action-file.md. Not here: who must be asked (approvals/),
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from aileron.actions.manifest import REFERENCE
 from aileron.config import Settings
 from aileron.model.canonical import canonical_json
-from aileron.model.document import MAX_INTEGER
+from aileron.model.document import MAX_NUMBER
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation
 from aileron.model.manifest import ActionFile, ConnectorManifest, InputSpec, RequiredConnector, StepSpec
@@ -120,8 +119,8 @@ def _bad_input(subject: str, problems: dict[str, str]) -> AileronError:
 
 _EXPECTED: Final = {
     "string": "a string",
-    "integer": "an integer from -2**53 to 2**53",
-    "number": "a finite number",
+    "integer": "an integer below 2**53",
+    "number": "a number below 2**53",
     "boolean": "true or false",
 }
 
@@ -145,9 +144,9 @@ def _found(value: object) -> str:
         case str():
             return "a string that is not valid Unicode" if not _is_unicode(value) else "a string"
         case int():
-            return "an integer" if abs(value) <= MAX_INTEGER else "an integer beyond 2**53"
+            return "an integer" if abs(value) <= MAX_NUMBER else "an integer of 2**53 or more"
         case float():
-            return "a number with a fraction or exponent" if math.isfinite(value) else "not a finite number"
+            return "a number with a fraction or exponent" if _is_number(value) else "not finite, or 2**53 or more"
         case list():
             return "an array"
         case _:
@@ -162,14 +161,20 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= MAX_NUMBER  # false for NaN
+
+
 def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_INTEGER
+    return isinstance(value, int) and _is_number(value)
 
 
 _IS_OF_TYPE: Final[dict[str, Callable[[object], bool]]] = {
     "string": lambda value: isinstance(value, str) and _is_unicode(value),
     "integer": _is_integer,
-    "number": lambda value: _is_integer(value) or (isinstance(value, float) and math.isfinite(value)),
+    "number": _is_number,
     "boolean": lambda value: isinstance(value, bool),
 }
 

@@ -36,7 +36,7 @@ from aileron.model.text import hidden_at, spelled
 
 __all__ = [
     "MAX_DOCUMENT_BYTES",
-    "MAX_INTEGER",
+    "MAX_NUMBER",
     "Field",
     "Kind",
     "Row",
@@ -49,8 +49,8 @@ __all__ = [
 
 MAX_DOCUMENT_BYTES: Final = 256 << 10
 """256 KiB: the largest published action or manifest known is under 8 KiB; this parses in about 0.1 s."""
-MAX_INTEGER: Final = 2**53
-"""Integers beyond have no canonical JSON form (RFC 8785), and no JavaScript client can say them."""
+MAX_NUMBER: Final = 2**53 - 1
+"""Numbers beyond have no exact canonical JSON form (RFC 8785), and no JavaScript client can say them."""
 _MAX_NESTING: Final = 16
 """Brackets within brackets, parts of a dotted key. The schemas need 4; tomllib is quadratic in key parts."""
 
@@ -416,10 +416,10 @@ _IS_OF_KIND: Final[dict[Kind, Callable[[object], bool]]] = {
 
 def _unsayable(value: object) -> str | None:
     """Why a TOML value that is neither text nor a container has no exact JSON form; None when it has."""
-    if isinstance(value, float):
-        return None if math.isfinite(value) else f"{value}, which JSON cannot say"
-    if isinstance(value, int):
-        return None if abs(value) <= MAX_INTEGER else "an integer beyond 2**53, which JSON cannot say exactly"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value}, which JSON cannot say"
+    if isinstance(value, int | float):
+        return None if abs(value) <= MAX_NUMBER else "a number of 2**53 or more, which JSON cannot say exactly"
     return f"{_kind_of(value)}, which JSON cannot say; write it as a string"
 
 

@@ -1,0 +1,238 @@
+"""The directory of actions: what is listed, what is refused, and that nothing half-written is ever there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aileron.actions.store import ActionStore
+from aileron.model.failure import AileronError, FailureClass
+
+Text = Callable[..., str]
+
+
+def drop(tmp_path: Path, name: str, text: str) -> Path:
+    """A file put into the directory by hand, as an editor would."""
+    (tmp_path / "actions").mkdir(mode=0o700, exist_ok=True)
+    path = tmp_path / "actions" / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def named(action_text: Text, name: str) -> str:
+    """The valid file under another name."""
+    return action_text(('name = "send-email"', f'name = "{name}"'))
+
+
+def test_an_added_action_is_listed_loaded_and_private(store: ActionStore, tmp_path: Path, action_text: Text):
+    """It is the user's own file, 0600 in a 0700 directory, whatever the umask."""
+    before = os.umask(0)
+    try:
+        added = store.add(action_text())
+    finally:
+        os.umask(before)
+    path = tmp_path / "actions" / "send-email.md"
+
+    assert [(found.name, found.action, found.problem, found.enabled) for found in store.list_actions()] == [
+        ("send-email", added, None, True)
+    ]
+    assert store.load("send-email") == added
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert path.read_text(encoding="utf-8") == action_text()
+    assert sorted(os.listdir(path.parent)) == [".actions.lock", "send-email.md"]
+
+
+def test_an_empty_home_lists_nothing(store: ActionStore):
+    """No directory is no actions, not an error."""
+    assert store.list_actions() == ()
+
+
+def test_a_hand_written_file_is_as_good_and_read_anew_each_time(store: ActionStore, tmp_path: Path, action_text: Text):
+    """An edit counts at the next call, with another digest."""
+    path = drop(tmp_path, "send-email.md", action_text())
+    first = store.load("send-email")
+    path.write_text(action_text(("Sends it.", "Sends it now.")), encoding="utf-8")
+
+    assert store.load("send-email").digest != first.digest
+    path.unlink()
+    with pytest.raises(AileronError, match="no action 'send-email' is installed") as caught:
+        store.load("send-email")
+    assert caught.value.failure.failure_class is FailureClass.NOT_FOUND
+
+
+def test_a_broken_file_is_listed_with_its_problem_and_not_loaded(store: ActionStore, tmp_path: Path, action_text: Text):
+    """The good one beside it works on."""
+    drop(tmp_path, "send-email.md", action_text())
+    path = drop(tmp_path, "broken.md", "+++\nnmae = 1\n+++\n")
+    found = {listed.name: listed for listed in store.list_actions()}
+
+    assert found["send-email"].action is not None
+    assert found["broken"].action is None
+    assert f"{path}:2: unknown key 'nmae'; did you mean 'name'?" in (found["broken"].problem or "")
+    with pytest.raises(AileronError, match="unknown key"):
+        store.load("broken")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("other.md", None, "the file of action 'send-email' is named send-email.md; rename it"),
+        ("Send.md", None, "is not an action name"),
+        ("a\u202eb.md", None, "is not an action name"),
+        ("bytes.md", b"+++\n\xff", "not UTF-8 at byte 4"),
+        ("bom.md", b"\xef\xbb\xbf+++\n", "a hidden character: U+FEFF"),
+        ("large.md", b"x" * 300_000, "is larger than 262144 bytes"),
+    ],
+)
+def test_a_foreign_file_is_shown_as_a_problem(
+    store: ActionStore, tmp_path: Path, action_text: Text, name: str, content: bytes | None, problem: str
+):
+    """Nothing in the directory is silently passed over, and a listing never prints what it cannot show."""
+    drop(tmp_path, name, "").write_bytes(action_text().encode() if content is None else content)
+    (listed,) = store.list_actions()
+
+    assert problem in (listed.problem or "")
+    assert listed.name.isascii()
+
+
+def test_links_and_special_files_are_refused(store: ActionStore, tmp_path: Path, action_text: Text):
+    """A link would let another file decide, a FIFO would hold the daemon."""
+    outside = tmp_path / "outside.md"
+    outside.write_text(action_text(), encoding="utf-8")
+    (tmp_path / "actions").mkdir(mode=0o700)
+    (tmp_path / "actions" / "send-email.md").symlink_to(outside)
+    os.mkfifo(tmp_path / "actions" / "fifo.md")
+    (tmp_path / "actions" / "folder.md").mkdir()
+
+    problems = {listed.name: listed.problem or "" for listed in store.list_actions()}
+    assert "symbolic link" in problems["send-email"]
+    assert "not a regular file" in problems["fifo"]
+    assert "not a regular file" in problems["folder"]
+
+
+def test_a_linked_or_shared_directory_is_refused(store: ActionStore, tmp_path: Path, action_text: Text):
+    """Whoever may write to the directory decides what runs."""
+    real = tmp_path / "real"
+    real.mkdir(mode=0o700)
+    (tmp_path / "actions").symlink_to(real)
+    with pytest.raises(AileronError, match="symbolic link"):
+        store.list_actions()
+
+    (tmp_path / "actions").unlink()
+    store.add(action_text())
+    (tmp_path / "actions").chmod(0o770)
+    with pytest.raises(AileronError, match=r"is open for others to write: chmod 750 "):
+        store.load("send-email")
+
+
+@pytest.mark.parametrize("name", ["../send-email", "/etc/passwd", "", ".", "a/b", "a\0b", "A", "x" * 65, "a\n"])
+def test_a_name_cannot_leave_the_directory(store: ActionStore, tmp_path: Path, action_text: Text, name: str):
+    """What is not an action name is not found, for every operation."""
+    (tmp_path / "send-email.md").write_text(action_text(), encoding="utf-8")
+    store.add(action_text())
+
+    for operation in (store.load, store.load_enabled, store.remove, lambda n: store.set_enabled(n, False)):
+        with pytest.raises(AileronError, match="is not an action name") as caught:
+            operation(name)
+        assert caught.value.failure.failure_class is FailureClass.NOT_FOUND
+    assert (tmp_path / "send-email.md").exists()
+
+
+def test_two_actions_with_one_tool_name_are_refused_naming_both(store: ActionStore, tmp_path: Path, action_text: Text):
+    """The second is not added; put there by hand, neither is used."""
+    store.add(named(action_text, "send-email"))
+    with pytest.raises(AileronError, match=r"'send\.email' and 'send-email' would both be the tool 'send_email'"):
+        store.add(named(action_text, "send.email"))
+    assert [listed.name for listed in store.list_actions()] == ["send-email"]
+
+    drop(tmp_path, "send_email.md", named(action_text, "send_email"))
+    assert ["both be the tool" in (listed.problem or "") for listed in store.list_actions()] == [True, True]
+
+
+def test_another_text_needs_replace_and_the_same_does_not(store: ActionStore, action_text: Text):
+    """What the user has is not overwritten by accident."""
+    store.add(action_text())
+    store.add(action_text())
+    changed = action_text(("Sends it.", "Sends two."))
+
+    with pytest.raises(AileronError, match="installed with another text; see what differs"):
+        store.add(changed)
+    assert store.add(changed, replace=True) == store.load("send-email")
+
+
+def test_a_broken_text_is_not_added(store: ActionStore, tmp_path: Path):
+    """Nothing reaches the directory before it has been checked."""
+    with pytest.raises(AileronError, match="the first line is not"):
+        store.add("hello")
+    assert not (tmp_path / "actions").exists()
+
+
+def test_a_disabled_action_loads_but_does_not_run_until_enabled(store: ActionStore, tmp_path: Path, action_text: Text):
+    """Off is remembered across processes, and a removed action forgets it."""
+    store.add(action_text())
+    store.set_enabled("send-email", False)
+    again = ActionStore(tmp_path / "actions", tmp_path / "action-state.json")
+
+    assert [listed.enabled for listed in again.list_actions()] == [False]
+    assert again.load("send-email")
+    with pytest.raises(AileronError, match="is disabled: aileron action enable send-email") as caught:
+        again.load_enabled("send-email")
+    assert caught.value.failure.failure_class is FailureClass.ACTION_DISABLED
+
+    again.set_enabled("send-email", True)
+    assert again.load_enabled("send-email")
+    again.set_enabled("send-email", False)
+    again.remove("send-email")
+    again.add(action_text())
+    assert again.load_enabled("send-email")
+
+
+@pytest.mark.parametrize("content", ["{", '{"version": 2}', '{"disabld": []}', '{"disabled": "x"}'])
+def test_a_state_that_cannot_be_read_stops_every_run(
+    store: ActionStore, tmp_path: Path, action_text: Text, content: str
+):
+    """What the user switched off must not come back because a file is broken."""
+    store.add(action_text())
+    (tmp_path / "action-state.json").write_text(content, encoding="utf-8")
+
+    with pytest.raises(AileronError, match=r"action-state\.json"):
+        store.load_enabled("send-email")
+    with pytest.raises(AileronError, match=r"action-state\.json"):
+        store.list_actions()
+
+
+def test_an_action_that_is_not_there_cannot_be_removed(store: ActionStore):
+    """Not found, with where to look."""
+    with pytest.raises(AileronError, match="no action 'gone' is installed"):
+        store.remove("gone")
+
+
+def test_too_many_files_are_refused(store: ActionStore, tmp_path: Path):
+    """A directory filled to slow every listing down is an error that names the bound."""
+    (tmp_path / "actions").mkdir(mode=0o700)
+    for number in range(1001):
+        (tmp_path / "actions" / f"a{number}.md").touch()
+
+    with pytest.raises(AileronError, match="holds 1001 actions; at most 1000"):
+        store.list_actions()
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    store: ActionStore, tmp_path: Path, action_text: Text, monkeypatch: pytest.MonkeyPatch
+):
+    """A full disk keeps what was there."""
+    store.add(action_text())
+
+    def full(descriptor: int, data: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(AileronError, match="No space left on device; free some space and try again"):
+        store.add(action_text(("Sends it.", "Sends two.")), replace=True)
+    monkeypatch.undo()
+
+    assert store.load("send-email").text == action_text()
+    assert sorted(os.listdir(tmp_path / "actions")) == [".actions.lock", "send-email.md"]
