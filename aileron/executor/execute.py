@@ -22,7 +22,7 @@ from aileron.egress.meter import Meter
 from aileron.executor import retry
 from aileron.executor.conversation import Conversation, Journal
 from aileron.executor.jails import Jails
-from aileron.model.failure import AileronError, Failure
+from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.plan import ApprovedPlan, ConnectorPin, Step
 
 __all__ = ["ConnectorStore", "Executor", "Program", "RunJournal"]
@@ -127,6 +127,8 @@ def _final(error: AileronError, step: Step, retries: int) -> AileronError:
     """The failure the caller sees: what must not be repeated is not called retriable, and tries are counted."""
     failure = error.failure
     details = {**failure.details, "step": step.id}
+    if failure.failure_class is FailureClass.CAPABILITY_DENIED:
+        details.setdefault("connector", str(step.connector))
     if retries:
         details["retried"] = retries
     return AileronError(

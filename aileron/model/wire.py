@@ -36,7 +36,8 @@ class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: RunStatus = RunStatus.PENDING_APPROVAL
     approval_id: str
     audit_id: str
-    review_url: str
+    review_url: str | None
+    """None while no page is served."""
     message: str
     expires_at: str
     poll_after_ms: int = 2000

@@ -132,10 +132,8 @@ class Template:
                 changed.append(child)
 
     def close(self) -> None:
-        """End the template and every child. Idempotent."""
+        """End the template and every child. Their descriptors stay their owners' to close. Idempotent."""
         self._control.close()
-        for child in list(self._children.values()):
-            child.close()
         try:
             self._process.wait(_STOP_DEADLINE_S)
         except subprocess.TimeoutExpired:

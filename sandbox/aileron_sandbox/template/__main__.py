@@ -152,6 +152,10 @@ def _preload(preparation: Preparation) -> None:
     """Import what every child would, from inside the root, without letting at-fork handlers in."""
     sys.path[:] = [mounts.SDK, preparation.stdlib, f"{preparation.stdlib}/lib-dynload"]
     sys.path_importer_cache.clear()
+    # A program that imports the frames gets them from the jail's root; our own modules, which came from a host path that
+    # is gone, stay alive in what refers to them.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "aileron_sandbox"]:
+        del sys.modules[name]
     os.environ.clear()  # PEP 538 put LC_CTYPE there
     register = os.register_at_fork
     os.register_at_fork = _no_hooks
