@@ -1,0 +1,387 @@
+"""`aileron demo`: the main job on a real server, and a hostile connector stopped, each claim observed.
+
+In a home of its own that is removed at the end. Everything goes through the same commands a person types; what the demo says
+happened is checked from the outside as well (the server's log, a listener, a process, a file), and a claim that was not
+observed makes the exit status 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from aileron.cli.demo_servers import CalDav, EchoServer, SilentListener
+
+__all__ = ["Claim", "demo"]
+
+_COMMAND_S: Final = 60.0
+_CALDAV: Final = "github://aileron/connector-caldav"
+_HOSTILE: Final = "github://aileron/connector-hostile"
+_EVENTS: Final = (
+    ("planning", "Planning with Mira", 1, 10),
+    ("dentist", "Dentist", 2, 8),
+    ("train", "Train to Hamburg", 4, 16),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """One thing the demo says, and whether it was seen."""
+
+    name: str
+    text: str
+    observed: bool
+    evidence: str
+
+
+class Said:
+    """What a command answered."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status = status
+        self.out = out
+        self.err = err
+
+    @property
+    def json(self) -> Any:
+        """Standard output as JSON; None where it is not."""
+        with contextlib.suppress(ValueError):
+            return json.loads(self.out)
+        return None
+
+
+class _Demo:
+    def __init__(self, folder: Path, show: Show) -> None:
+        self._folder = folder
+        self._show = show
+        self._home = folder / "home"
+        self._password = f"demo-{secrets.token_hex(16)}"
+        self._passphrase = secrets.token_urlsafe(16)
+        self.claims: list[Claim] = []
+
+    def run(self) -> None:
+        caldav = CalDav(self._folder / "caldav", "mira", self._password)
+        echo, listener = EchoServer(), SilentListener()
+        try:
+            with caldav.running(), echo.running():
+                self._set_up(caldav, echo)
+                self._main_job(caldav)
+                self._hostile(echo, listener)
+                self._audit()
+        finally:
+            listener.close()
+            self._aileron("daemon", "stop", quiet=True)
+
+    # set-up
+
+    def _set_up(self, caldav: CalDav, echo: EchoServer) -> None:
+        self._show.chapter("A calendar server, and somebody else's events on it")
+        caldav.put_events({name: _icalendar(name, title, days, hour) for name, title, days, hour in _EVENTS})
+        self._show.note(f"Radicale on https://localhost:{caldav.port}, user mira, {len(_EVENTS)} events put there by another client")
+        self._home.mkdir(mode=0o700)
+        (self._home / "config.toml").write_text(
+            "[egress]\n"
+            f'private = ["localhost:{caldav.port}"]\n'
+            f'private_plain = ["localhost:{echo.port}"]\n'
+            f'ca_file = "{caldav.ca_file}"\n',
+            encoding="utf-8",
+        )
+        self._show.chapter("Install a connector and its actions; give the password to the vault, not to the connector")
+        self._must("vault", "init")
+        self._must("secret", "set", "caldav-mira", given=self._password)
+        self._install("caldav", _caldav_source(), caldav.port)
+        self._install("hostile", Path(__file__).parent / "demo_parts" / "hostile", echo.port)
+        for connector, name in ((_CALDAV, "basic/caldav/mira"), (_HOSTILE, "basic/echo/mira")):
+            self._must("binding", "setup", connector, "--name", name, "--username", "mira", "--secret", "caldav-mira")
+
+    def _install(self, name: str, source: Path, port: int) -> None:
+        artifact = self._folder / f"{name}.tar.gz"
+        self._must("connector", "build", str(source), "--host", f"localhost:{port}", "-o", str(artifact))
+        self._must("connector", "install", str(artifact))
+        for action in sorted(source.glob("actions/*/action.md")):
+            self._must("action", "add", str(action), quiet=action.parent.name.startswith("hostile-"))
+
+    # the main job
+
+    def _main_job(self, caldav: CalDav) -> None:
+        self._show.chapter("The main job: an action reads the calendar")
+        before = caldav.accepted_logins()
+        said = self._aileron("run", "list-upcoming-events", "days=7", "--json")
+        titles = [event.get("title") for event in _items(said)]
+        self._show.table(_items(said))
+        self._claim(
+            "events-listed",
+            "the events that another client put there came back",
+            said.status == 0 and sorted(titles, key=str) == sorted(title for _, title, _, _ in _EVENTS),
+            f"exit {said.status}, {len(titles)} events",
+        )
+        logins = caldav.accepted_logins() - before
+        self._claim(
+            "server-saw-password",
+            "the server was given the right password (and says 401 without one)",
+            logins > 0 and caldav.refuses_without_password(),
+            f"Radicale's log has {logins} more successful logins",
+        )
+        said = self._aileron("run", "create-calendar-event", "title=Demo", "start_time=2030-01-01T10:00:00Z",
+                             "end_time=2030-01-01T11:00:00Z", "--json")  # fmt: skip
+        self._claim(
+            "gated-waits",
+            "an action that is gated does nothing until a person decides",
+            said.status == os.EX_TEMPFAIL and "pending_approval" in said.out,
+            f"exit {said.status}, status {(said.json or {}).get('status')}",
+        )
+
+    # the hostile connector
+
+    def _hostile(self, echo: EchoServer, listener: SilentListener) -> None:
+        self._show.chapter("A hostile connector tries what it may not")
+        said = self._aileron("run", "hostile-search-everywhere", "--json")
+        result = _result(said)
+        self._claim(
+            "password-nowhere-inside",
+            "it looked for the password in every file, its environment, arguments and memory",
+            result.get("found") == [] and result.get("looked", 0) > 100,  # noqa: PLR2004 - the standard library alone
+            f"{result.get('looked')} places, found in {result.get('found')}",
+        )
+        self._undeclared_host(listener)
+        self._raw_socket(listener)
+        self._file_of_the_user()
+        self._other_process()
+        self._echo(echo)
+
+    def _undeclared_host(self, listener: SilentListener) -> None:
+        said = self._aileron("run", "hostile-undeclared-host", f"url=https://127.0.0.1:{listener.port}/", "--json")
+        error = (said.json or {}).get("error", {})
+        self._claim(
+            "undeclared-host-denied",
+            "a host that is not in its manifest: the supervisor ended it",
+            error.get("class") == "capability_denied" and error.get("requested") == f"network:127.0.0.1:{listener.port}",
+            f"{error.get('class')}, requested {error.get('requested')}, granted {error.get('granted')}",
+        )
+
+    def _raw_socket(self, listener: SilentListener) -> None:
+        said = self._aileron("run", "hostile-raw-socket", "host=127.0.0.1", f"port={listener.port}", "--json")
+        heard = listener.connections()
+        self._claim(
+            "raw-socket-refused",
+            "a socket of its own: the kernel refused",
+            _result(said).get("refused") == "EACCES",
+            f"socket(2): {_result(said).get('refused')}",
+        )
+        self._claim(
+            "nothing-arrived",
+            "the listener both tried to reach heard nothing (and hears a client from outside)",
+            heard == 0 and listener.hears(),
+            f"{heard} connections",
+        )
+
+    def _file_of_the_user(self) -> None:
+        planted = self._folder / "diary.txt"
+        words = f"private: {secrets.token_hex(8)}"
+        planted.write_text(words, encoding="utf-8")
+        said = self._aileron("run", "hostile-read-file", f"path={planted}", "--json")
+        self._claim(
+            "file-hidden",
+            "a file of the user: not there, in the jail",
+            _result(said).get("refused") == "ENOENT" and words not in said.out and planted.read_text(encoding="utf-8") == words,
+            f"open(2): {_result(said).get('refused')}",
+        )
+
+    def _other_process(self) -> None:
+        with _victim() as victim:
+            said = self._aileron("run", "hostile-kill-process", f"pid={victim.pid}", "--json")
+            alive = victim.poll() is None
+        self._claim(
+            "process-out-of-reach",
+            "another process of the user: out of reach, and still alive",
+            _result(said).get("refused") in {"EPERM", "ESRCH"} and alive,
+            f"kill(2): {_result(said).get('refused')}, the process is {'alive' if alive else 'dead'}",
+        )
+
+    def _echo(self, echo: EchoServer) -> None:
+        said = self._aileron("run", "hostile-echoed-password", "--json")
+        answer = said.json or {}
+        shown = self._aileron("audit", "show", str(answer.get("audit_id")), "--json", quiet=True).json or {}
+        scrubbed = sum(int(event.get("scrubbed") or 0) for event in shown.get("events", []))
+        self._claim(
+            "echo-scrubbed",
+            "the password through a server that echoes it: masked on the way back",
+            said.status == 0 and bool(echo.seen) and bool(echo.seen[-1]) and self._password not in said.out and scrubbed > 0,
+            f"the server saw it {len(echo.seen)} time(s), {scrubbed} occurrences masked, none came back",
+        )
+
+    # the record
+
+    def _audit(self) -> None:
+        self._show.chapter("What is on record")
+        self._must("audit", "list", "--limit", "8")
+        said = self._aileron("audit", "verify", "--json")
+        self._claim(
+            "audit-verified",
+            "every step is in the audit trail, and its chain holds",
+            said.status == 0 and (said.json or {}).get("ok") is True,
+            f"{(said.json or {}).get('rows')} rows",
+        )
+        leaks = [path for path in self._home.rglob("*") if path.is_file() and self._password.encode() in path.read_bytes()]
+        self._claim(
+            "password-nowhere-at-rest",
+            "the password stands in no file of the home: not in the vault, the ledger or a log",
+            not leaks,
+            f"{len(leaks)} files",
+        )
+
+    # commands
+
+    def _must(self, *arguments: str, given: str | None = None, quiet: bool = False) -> Said:
+        said = self._aileron(*arguments, given=given, quiet=quiet)
+        if said.status != 0:
+            raise RuntimeError(f"`aileron {' '.join(arguments)}` ended with {said.status}: {said.err.strip() or said.out.strip()}")
+        return said
+
+    def _aileron(self, *arguments: str, given: str | None = None, quiet: bool = False) -> Said:
+        if not quiet:
+            self._show.command(arguments)
+        done = subprocess.run(
+            [sys.executable, "-m", "aileron", *arguments],
+            env={
+                **{name: value for name, value in os.environ.items() if not name.startswith("AILERON_")},
+                "AILERON_HOME": str(self._home),
+                "AILERON_VAULT_PASSPHRASE": self._passphrase,
+                "NO_COLOR": "1",
+            },
+            input=given,
+            stdin=None if given is not None else subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_S,
+        )
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    def _claim(self, name: str, text: str, observed: bool, evidence: str) -> None:
+        claim = Claim(name, text, observed, evidence)
+        self.claims.append(claim)
+        self._show.claim(claim)
+
+
+class Show:
+    """What a person reads while it happens."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        from rich.console import Console
+
+        self._console = Console(stderr=quiet, quiet=quiet, highlight=False, soft_wrap=False)
+        self._chapter = 0
+
+    def chapter(self, title: str) -> None:
+        """A new part begins."""
+        self._chapter += 1
+        self._console.print(f"\n[bold cyan]{self._chapter}[/] [bold]{title}[/]")
+
+    def command(self, arguments: tuple[str, ...]) -> None:
+        """A command that is about to run, as a person would type it."""
+        from rich.markup import escape
+
+        words = [f"'{word}'" if " " in word else word for word in arguments]
+        self._console.print(f"  [dim]$[/] aileron {escape(' '.join(words))}", overflow="ellipsis", no_wrap=True)
+
+    def note(self, text: str) -> None:
+        """An aside."""
+        self._console.print(f"  [dim]{text}[/]")
+
+    def table(self, events: list[dict[str, Any]]) -> None:
+        """Calendar events."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, padding=(0, 2), show_header=False)
+        for event in events:
+            table.add_row("   ", Text(str(event.get("start"))), Text(str(event.get("title"))))
+        self._console.print(table)
+
+    def claim(self, claim: Claim) -> None:
+        """A claim, with its evidence below."""
+        from rich.markup import escape
+
+        sign = "[green]✓[/]" if claim.observed else "[bold red]✗ NOT OBSERVED[/]"
+        self._console.print(f"  {sign} {escape(claim.text)}")
+        self._console.print(f"    [dim]{escape(claim.evidence)}[/]")
+
+    def end(self, claims: list[Claim], seconds: float) -> None:
+        """The sum."""
+        seen = sum(claim.observed for claim in claims)
+        colour = "green" if claims and seen == len(claims) else "bold red"
+        self._console.print(f"\n[{colour}]{seen} of {len(claims)} claims observed[/] in {seconds:.1f} s\n")
+
+
+def demo(*, as_json: bool = False, keep: bool = False) -> int:
+    """Run it. 0 only if every claim was observed; with `as_json` the claims go to standard output."""
+    started = time.monotonic()
+    show = Show(quiet=as_json)
+    folder = Path(tempfile.mkdtemp(prefix="aileron-demo-"))
+    scene = _Demo(folder, show)
+    problem = None
+    try:
+        scene.run()
+    except (RuntimeError, OSError, AssertionError, subprocess.SubprocessError, ImportError) as error:
+        problem = str(error) or type(error).__name__
+        print(f"error: the demo stopped: {problem}", file=sys.stderr)
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    show.end(scene.claims, time.monotonic() - started)
+    complete = problem is None and bool(scene.claims) and all(claim.observed for claim in scene.claims)
+    if as_json:
+        print(json.dumps({"complete": complete, "claims": [dataclasses.asdict(claim) for claim in scene.claims]}))
+    return 0 if complete else 1
+
+
+def _caldav_source() -> Path:
+    """The copy in an installed wheel, else the connector in the source tree."""
+    installed = Path(__file__).parent / "demo_parts" / "caldav"
+    return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / "connectors" / "caldav"
+
+
+def _icalendar(name: str, title: str, days: int, hour: int) -> str:
+    start = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)).replace(hour=hour, minute=0, second=0)
+    end = start + datetime.timedelta(hours=1)
+    return (
+        "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//aileron//demo//EN\r\nBEGIN:VEVENT\r\n"
+        f"UID:{name}@demo\r\nDTSTAMP:{start:%Y%m%dT%H%M%SZ}\r\nDTSTART:{start:%Y%m%dT%H%M%SZ}\r\nDTEND:{end:%Y%m%dT%H%M%SZ}\r\n"
+        f"SUMMARY:{title}\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+    )
+
+
+def _result(said: Said) -> dict[str, Any]:
+    answer = said.json
+    result = answer.get("result") if isinstance(answer, dict) else None
+    return result if isinstance(result, dict) else {}
+
+
+def _items(said: Said) -> list[dict[str, Any]]:
+    answer = said.json
+    result = answer.get("result") if isinstance(answer, dict) else None
+    if isinstance(result, dict):
+        result = result.get("events")
+    return [item for item in result if isinstance(item, dict)] if isinstance(result, list) else []
+
+
+@contextlib.contextmanager
+def _victim() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdin=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(5)
