@@ -397,6 +397,33 @@ def test_what_a_decoder_would_refuse_is_not_encoded(value: Any) -> None:
         encode(Result(output=value))
 
 
+def test_a_list_that_holds_itself_is_refused() -> None:
+    """Once or twice: neither hangs nor fills the memory."""
+    once: list[Any] = []
+    once.append(once)
+    twice: list[Any] = []
+    twice += [twice, twice]
+    for endless in (once, twice):
+        with pytest.raises(FrameError):
+            encode(Result(output=endless))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Log(level="loud", message="m"),  # type: ignore[arg-type]
+        Log(level="info", message=b"m"),  # type: ignore[arg-type]
+        HttpRequest(id=0, method="GET", url="u", headers=[]),
+        HttpRequest(id=1, method="GET", url="u", headers=[("a", 1)]),  # type: ignore[list-item]
+        Progress(done=math.nan),
+    ],
+)
+def test_a_message_with_wrong_fields_is_not_encoded(message: Message) -> None:
+    """A struct can be made with anything in it; it cannot be sent."""
+    with pytest.raises(FrameError):
+        encode(message)
+
+
 def test_the_deepest_value_passes_and_one_more_level_does_not() -> None:
     """The bound is the same for encoder and decoder, in a header and in a body, lists and maps, empty or not."""
     innermosts: list[Any] = [7, [], {}]

@@ -13,9 +13,7 @@ DEAR = ("asyncio", "logging", "random", "threading", "socket", "ssl", "subproces
 
 @pytest.mark.parametrize("module", ["aileron_sandbox.frames", "aileron_connector"])
 def test_importing_brings_in_nothing_that_makes_a_fork_dear(module: str) -> None:
-    """msgspec and small modules only."""
+    """Only msgspec and small modules."""
     program = f"import sys, {module}; print(*[name for name in {DEAR!r} if name in sys.modules])"
-    finished = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
-    )
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert finished.stdout.split() == []

@@ -63,6 +63,7 @@ _TOO_DEEP: Final = f"values are nested deeper than {MAX_DEPTH} levels"
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _VALUE_DECODER: Final = msgspec.msgpack.Decoder()
+_OWN_DECODER: Final = msgspec.msgpack.Decoder(Message)
 _DECODER_ERRORS: Final = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 _SCALARS: Final = frozenset({str, int, bool, type(None)})
 
@@ -96,6 +97,7 @@ def encode(message: Message, body: bytes | memoryview = b"") -> tuple[bytes, byt
             raise FrameTooLargeError(f"output of more than {MAX_OUTPUT_VALUES} values")
     elif body and not _has_body(message):
         raise FrameError(f"a {_tag(message)} frame has no body")
+    _check_types(header)
     if len(header) > MAX_HEADER_BYTES:
         raise FrameTooLargeError(f"header of {len(header)} bytes; at most {MAX_HEADER_BYTES}")
     body_bytes = body.nbytes if isinstance(body, memoryview) else len(body)
@@ -220,6 +222,8 @@ def _count_values(value: Any) -> int:
     count = depth = 0
     while level:
         count += len(level)
+        if count > MAX_BODY_BYTES:  # a value takes a byte at least; and a list that holds itself must have an end
+            raise FrameTooLargeError(f"more than {MAX_BODY_BYTES} values")
         below: list[Any] = []
         for kind in set(map(type, level)) - _SCALARS:
             members: list[Any] = [member for member in level if type(member) is kind]
@@ -296,6 +300,14 @@ def _pack(value: Any) -> bytes:
         return _ENCODER.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:  # a lone surrogate is a ValueError
         raise FrameError(f"no MessagePack form: {_words(error)}") from error
+
+
+def _check_types(header: bytes) -> None:
+    # msgspec checks types when it decodes, not when a struct is made: the maker of a wrong message should hear of it.
+    try:
+        _OWN_DECODER.decode(header)
+    except _DECODER_ERRORS as error:
+        raise FrameError(f"not a message: {_words(error)}") from error
 
 
 def _tag(message: Message) -> str:

@@ -1,0 +1,40 @@
+"""Write a connector: the operations of one service, run in a jail that holds no key.
+
+operation.py declare one · http.py ask the host to send a request · reports.py tell what happens · failures.py fail so that
+the caller knows why · loop.py the connector's end of the frames
+
+    from aileron_connector import ExternalApiError, http, log, op, run
+
+    @op
+    def list_calendars(limit: int = 10) -> list[dict]:
+        ...
+
+    if __name__ == "__main__":
+        run()
+
+Runs inside the jail, one process for one invocation. It trusts nobody with a key because it has none. Guide:
+docs/how-to/write-a-connector.md.
+"""
+
+from aileron_connector import http
+from aileron_connector.failures import BadInput, ConnectorError, ExternalApiError, NetworkError, Refused
+from aileron_connector.http import hosts
+from aileron_connector.loop import run, serve
+from aileron_connector.operation import op
+from aileron_connector.reports import audit, log, progress
+
+__all__ = [
+    "BadInput",
+    "ConnectorError",
+    "ExternalApiError",
+    "NetworkError",
+    "Refused",
+    "audit",
+    "hosts",
+    "http",
+    "log",
+    "op",
+    "progress",
+    "run",
+    "serve",
+]

@@ -1,0 +1,199 @@
+"""HTTP by asking the host: it checks, adds the credential, sends, and streams the answer back.
+
+    with http.request("GET", "https://api.example.com/items", credential="api_key") as answer:
+        items = answer.raise_for_status().json()
+
+`credential` is the kind your manifest declares; the key itself never comes here. Redirects are answers like any other:
+follow them, if you must, by a request of your own. An answer that is not read to its end must be closed (`with` does it).
+
+Runs inside the jail; what may be reached and sent is decided by the host. Not here: retries, which the action declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from aileron_connector import loop
+from aileron_connector.failures import ExternalApiError, NetworkError, Refused
+from aileron_sandbox import frames
+
+__all__ = ["DEFAULT_READ_LIMIT_BYTES", "Headers", "Response", "hosts", "request"]
+
+DEFAULT_READ_LIMIT_BYTES: Final = 8 << 20
+"""8 MiB: an answer of an API, read whole and parsed, within the 64 MiB a connector has unless it asks for more."""
+
+Body = bytes | bytearray | memoryview | Iterable[bytes] | None
+
+
+def hosts() -> list[frames.GrantedHost]:
+    """The destinations this invocation may reach, each with `.host`, `.port`, `.plain` and `.url` (its origin)."""
+    return list(loop.current().hosts)
+
+
+def request(
+    method: str,
+    url: str,
+    headers: Mapping[str, str] | Iterable[tuple[str, str]] | None = None,
+    body: Body = None,
+    credential: str | None = None,
+) -> Response:
+    """Send a request and wait for the head of its answer.
+
+    `body` is bytes, or an iterable of bytes that is sent piece by piece. NetworkError if the service cannot be reached,
+    Refused (with the host's failure class) if the host will not send it.
+    """
+    conversation = loop.current()
+    if isinstance(body, str):
+        raise TypeError("a body is bytes; encode the text first")
+    pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
+    what = f"{method} {url.partition('?')[0]}"
+    if isinstance(body, bytes | bytearray | memoryview):
+        body = bytes(body)
+        if len(body) > frames.MAX_BODY_BYTES:
+            body = [body]
+    if body is None or isinstance(body, bytes):
+        request_id = conversation.open(method, url, pairs, credential, body, is_streamed=False)
+    else:
+        request_id = conversation.open(method, url, pairs, credential, None, is_streamed=True)
+        _upload(conversation, request_id, body)
+    return _answer(conversation, request_id, what)
+
+
+class Headers:
+    """Headers of an answer, looked up without regard to case."""
+
+    def __init__(self, pairs: list[tuple[str, str]]) -> None:
+        self._pairs: Final = pairs
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """The first value of `name`."""
+        return next(iter(self.get_all(name)), default)
+
+    def get_all(self, name: str) -> list[str]:
+        """Every value of `name`, in order."""
+        return [value for known, value in self._pairs if known.lower() == name.lower()]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._pairs)
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self.get_all(name))
+
+    def __repr__(self) -> str:
+        return f"<Headers {[name for name, _ in self._pairs]}>"
+
+
+class Response:
+    """The answer to one request: status and headers now, the body as it comes."""
+
+    def __init__(self, conversation: loop.Conversation, request_id: int, head: frames.HttpHead, what: str) -> None:
+        self.status: Final = head.status
+        self.headers: Final = Headers(head.headers)
+        self._conversation: Final = conversation
+        self._id: Final = request_id
+        self._what: Final = what
+        self._is_done = False
+        self._whole: bytes | None = None
+
+    def iter_bytes(self) -> Iterator[bytes]:
+        """The body in pieces, as the host sends them. Refused or NetworkError if it breaks off."""
+        while not self._is_done:
+            message, piece = self._conversation.next_answer(self._id)
+            if isinstance(message, frames.Refused):
+                self.close()
+                raise _refusal(message.error)
+            if isinstance(message, frames.Chunk) and message.end:
+                self.close()
+            if piece:
+                yield piece
+
+    def read(self, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> bytes:
+        """The whole body, kept for the next call. ExternalApiError if it is larger than `limit_bytes`."""
+        if self._whole is None:
+            pieces, size = [], 0
+            for piece in self.iter_bytes():
+                size += len(piece)
+                if size > limit_bytes:
+                    self.close()
+                    raise ExternalApiError(f"the answer to {self._what} is larger than {limit_bytes} bytes")
+                pieces.append(piece)
+            self._whole = b"".join(pieces)
+        return self._whole
+
+    def text(self, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> str:
+        """The body as text, in the charset its header names, else UTF-8; what does not decode becomes U+FFFD."""
+        content_type = self.headers.get("content-type", "") or ""
+        charset = content_type.lower().partition("charset=")[2].partition(";")[0].strip(' "') or "utf-8"
+        try:
+            return self.read(limit_bytes).decode(charset, "replace")
+        except LookupError:
+            return self.read(limit_bytes).decode("utf-8", "replace")
+
+    def json(self, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> Any:
+        """The body as JSON. ExternalApiError if it is not."""
+        try:
+            return msgspec.json.decode(self.read(limit_bytes))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ExternalApiError(f"the answer to {self._what} is not JSON", status=self.status) from error
+
+    def raise_for_status(self) -> Self:
+        """Itself if the status is below 400, else ExternalApiError with status and Retry-After; the body is dropped."""
+        if self.status < 400:
+            return self
+        self.close()
+        retry_after = self.headers.get("retry-after", "") or ""
+        raise ExternalApiError(
+            f"{self._what} was answered with status {self.status}",
+            status=self.status,
+            retry_after_s=int(retry_after) if retry_after.isdecimal() and len(retry_after) < 7 else None,
+        )
+
+    def close(self) -> None:
+        """Be done with it: what has not been read is dropped, and the host told to stop."""
+        if not self._is_done:
+            self._is_done = True
+            self._conversation.forget(self._id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Response {self.status} to {self._what}>"
+
+
+def _answer(conversation: loop.Conversation, request_id: int, what: str) -> Response:
+    message, _ = conversation.next_answer(request_id)
+    if isinstance(message, frames.Refused):
+        conversation.forget(request_id)
+        raise _refusal(message.error)
+    assert isinstance(message, frames.HttpHead)  # the session lets nothing else come first
+    return Response(conversation, request_id, message, what)
+
+
+def _upload(conversation: loop.Conversation, request_id: int, body: Iterable[bytes]) -> None:
+    """Send all of `body`. If the service answers before, the rest is not sent; if `body` raises, the request is cancelled."""
+    try:
+        for piece in body:
+            view = memoryview(piece).cast("B")
+            for at in range(0, len(view), frames.MAX_BODY_BYTES):
+                if not conversation.upload(request_id, view[at : at + frames.MAX_BODY_BYTES]):
+                    return
+        conversation.upload(request_id, b"", end=True)
+    except BaseException:
+        conversation.forget(request_id)
+        raise
+
+
+def _refusal(error: frames.FrameFailure) -> Refused:
+    if error.failure_class == "network_error":
+        return NetworkError(error.message, details=error.details)
+    return Refused(error.failure_class, error.message, details=error.details)

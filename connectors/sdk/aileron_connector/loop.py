@@ -1,0 +1,339 @@
+"""The connector's end of the frames: read one invocation, run its operation, answer.
+
+Runs inside the jail: one process, one thread, one invocation. Frames come in on descriptor 3 and go out on descriptor 4;
+what is printed goes to 1 and 2, the log. A thread of your own may compute but not talk: everything here is for the thread
+that called `run`.
+
+Rules
+- A read waits as long as the host lets it: the deadline of the invocation is the host's, and ends the process.
+- A write never waits alone. While the pipe to the host is full, frames from the host are taken in and kept, so that two
+  full pipes cannot stand facing each other.
+- What is kept of answers that are not being read is bounded by MAX_KEPT_BYTES (and one read).
+- When the host is gone, so are we: HostGoneError passes through `except Exception`.
+
+    serve(fd_in, fd_out)       # the same over any pair of pipes, for tests
+
+Source: docs/reference/frames.md. Not here: what an operation is (operation.py), requests (http.py).
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import errno
+import os
+import select
+import sys
+from collections import deque
+from typing import Any, Final
+
+from aileron_connector import operation
+from aileron_connector.failures import ConnectorError
+from aileron_sandbox.frames import (
+    PROTOCOL_VERSION,
+    Cancel,
+    Chunk,
+    Decoder,
+    Failed,
+    Frame,
+    FrameError,
+    FrameTooLargeError,
+    GrantedHost,
+    HttpRequest,
+    Invoke,
+    JailSession,
+    Message,
+    Result,
+    ToJail,
+    encode,
+)
+
+__all__ = ["Conversation", "HostGoneError", "current", "run", "serve"]
+
+FRAMES_IN: Final = 3
+FRAMES_OUT: Final = 4
+MAX_KEPT_BYTES: Final = 8 << 20
+"""8 MiB of answers not yet read: an eighth of the memory a connector has unless it asks for more."""
+
+_SMALL_READ_BYTES: Final = 4096
+_LARGE_READ_BYTES: Final = 1 << 20
+_MAX_MESSAGE_CHARACTERS: Final = 2000
+"""Of a failure's words; enough for any sentence, and four bytes a character still leave room in a header."""
+
+
+class HostGoneError(BaseException):
+    """The host has closed its end, or what it says is not this protocol. An operation must not catch this."""
+
+
+class Conversation:
+    """One invocation's frames, both ways."""
+
+    def __init__(self, fd_in: int, fd_out: int) -> None:
+        os.set_blocking(fd_out, False)  # our end of the pipe alone: the host's end is another file description
+        self._in: Final = fd_in
+        self._out: Final = fd_out
+        self._decoder: Final = Decoder(ToJail)
+        self._session: Final = JailSession()
+        self._thread: Final = _thread.get_ident()
+        self._kept: Final[dict[int, deque[Frame]]] = {}
+        self._kept_bytes = 0
+        self._last_id = 0
+        self._is_torn = False
+        self.invoke: Final = self._first_frame()
+
+    @property
+    def hosts(self) -> list[GrantedHost]:
+        """What this invocation may reach."""
+        return self.invoke.hosts
+
+    def send(self, message: Message, body: bytes | memoryview = b"") -> None:
+        """Send one frame. FrameError if it cannot be one, or may not go now; then nothing is sent."""
+        if _thread.get_ident() != self._thread:
+            raise RuntimeError("only the thread that called run() may talk to the host")
+        if self._is_torn:
+            raise HostGoneError("a frame could not be written to its end")
+        head, body = encode(message, body)
+        self._session.sending(message)
+        self._is_torn = True
+        self._write([memoryview(head), memoryview(body).cast("B")])
+        self._is_torn = False
+
+    def open(
+        self,
+        method: str,
+        url: str,
+        headers: list[tuple[str, str]],
+        credential: str | None,
+        body: bytes | None,
+        *,
+        is_streamed: bool,
+    ) -> int:
+        """Send a request with `body` inline, none, or to be streamed; returns its id."""
+        kind: Any = "stream" if is_streamed else "none" if body is None else "inline"
+        request_id = self._last_id + 1
+        message = HttpRequest(id=request_id, method=method, url=url, headers=headers, credential=credential, body=kind)
+        self._kept[request_id] = deque()
+        try:
+            self.send(message, b"" if body is None else body)
+        except FrameError:
+            del self._kept[request_id]
+            raise
+        self._last_id = request_id
+        return request_id
+
+    def upload(self, request_id: int, data: bytes | memoryview, *, end: bool = False) -> bool:
+        """Send a piece of a streamed body. False if the host has already answered in full: stop, nobody reads it."""
+        self._take_in_what_is_there()
+        if self._session.is_answered(request_id):
+            self.cancel(request_id)
+            return False
+        self.send(Chunk(id=request_id, end=end), data)
+        return True
+
+    def next_answer(self, request_id: int) -> Frame:
+        """The next frame that answers this request; waits for it."""
+        kept = self._kept[request_id]
+        while not kept:
+            if self._is_full:
+                raise ConnectorError(
+                    "connector_runtime_error",
+                    f"more than {MAX_KEPT_BYTES} bytes of other answers have come and are not read: "
+                    "read or close one before waiting for another",
+                )
+            self._take_in(self._read())
+        frame = kept.popleft()
+        self._kept_bytes -= len(frame.body or b"")
+        return frame
+
+    def cancel(self, request_id: int) -> None:
+        """End a request's upload and, if its answer is not complete, the answer. No harm if it is over."""
+        if request_id in self._session.open_ids and not self._session.is_cancelled(request_id):
+            self.send(Cancel(id=request_id))
+
+    def forget(self, request_id: int) -> None:
+        """Cancel a request and drop what has come and will come of its answer."""
+        kept = self._kept.pop(request_id, None)
+        if kept is not None:
+            self._kept_bytes -= sum(len(frame.body or b"") for frame in kept)
+            self.cancel(request_id)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._kept_bytes > MAX_KEPT_BYTES
+
+    def _first_frame(self) -> Invoke:
+        frames: list[Frame] = []
+        while not frames:
+            frames = self._frames(self._read())
+        assert isinstance(frames[0].message, Invoke)  # the session lets nothing else come first
+        return frames[0].message
+
+    def _take_in(self, data: bytes) -> None:
+        for frame in self._frames(data):
+            kept = self._kept.get(getattr(frame.message, "id", 0))
+            if kept is not None:
+                kept.append(frame)
+                self._kept_bytes += len(frame.body or b"")
+
+    def _frames(self, data: bytes) -> list[Frame]:
+        frames = []
+        try:
+            self._decoder.feed(data)
+            while (frame := self._decoder.next_frame()) is not None:
+                self._session.received(frame)
+                frames.append(frame)
+        except FrameError as error:
+            raise HostGoneError(f"the host does not speak this protocol: {error}") from error
+        return frames
+
+    def _take_in_what_is_there(self) -> None:
+        poll = select.poll()
+        poll.register(self._in, select.POLLIN)
+        while not self._is_full and poll.poll(0):
+            self._take_in(self._read())
+
+    def _read(self) -> bytes:
+        wanted = min(max(self._decoder.missing_bytes, _SMALL_READ_BYTES), _LARGE_READ_BYTES)
+        data = os.read(self._in, wanted)
+        if not data:
+            raise HostGoneError("end of frames")
+        return data
+
+    def _write(self, parts: list[memoryview]) -> None:
+        while parts:
+            try:
+                written = os.writev(self._out, parts)
+            except BlockingIOError:
+                self._wait_writable()
+                continue
+            except BrokenPipeError as error:
+                raise HostGoneError("nobody reads our frames") from error
+            while parts and written >= len(parts[0]):
+                written -= len(parts.pop(0))
+            if parts:
+                parts[0] = parts[0][written:]
+
+    def _wait_writable(self) -> None:
+        poll = select.poll()
+        poll.register(self._out, select.POLLOUT)
+        if not self._is_full:  # else the host waits for us, and its own writing must not keep it from reading
+            poll.register(self._in, select.POLLIN)
+        ready = dict(poll.poll())  # no timeout: the host's deadline ends the process
+        if self._in in ready:
+            self._take_in(self._read())
+
+
+_current: Conversation | None = None
+
+
+def current() -> Conversation:
+    """The conversation of the invocation that is running. RuntimeError outside an operation."""
+    if _current is None:
+        raise RuntimeError("no invocation is running: call this inside an operation, not when the module is loaded")
+    return _current
+
+
+def run() -> None:
+    """Serve the one invocation this process was started for, over descriptors 3 and 4. Call it last."""
+    serve(FRAMES_IN, FRAMES_OUT)
+
+
+def serve(fd_in: int, fd_out: int) -> None:
+    """Serve one invocation over any pair of pipes: read `invoke`, run, answer. SystemExit(1) if the host is gone."""
+    global _current  # one process, one invocation: the author's functions need no handle to pass around
+    try:
+        conversation = Conversation(fd_in, fd_out)
+        _current = conversation
+        try:
+            answer = _answer(conversation.invoke)
+        finally:
+            _current = None
+        _flush()  # before the answer: with it the host may end this process
+        conversation.send(answer)
+    except HostGoneError as error:
+        with contextlib.suppress(OSError):
+            os.write(2, f"aileron_connector: {error}\n".encode())
+        raise SystemExit(1) from error
+
+
+def _answer(invoke: Invoke) -> Result | Failed:
+    """The operation's output or why there is none; always something that fits into a frame."""
+    if invoke.protocol != PROTOCOL_VERSION:
+        return _failed(
+            "connector_runtime_error",
+            f"the host speaks frames version {invoke.protocol}, this connector version {PROTOCOL_VERSION}: "
+            "build it with a matching aileron_connector",
+        )
+    try:
+        return _checked(Result(output=operation.call(invoke.op, invoke.args)), invoke.op)
+    except ConnectorError as error:
+        return _failed(error.failure_class, error.message, error.details)
+    except MemoryError:
+        return _OUT_OF_MEMORY
+    except HostGoneError:
+        raise
+    except BaseException as error:  # noqa: BLE001  (the end of the task: whatever it was, the host hears of it)
+        _print_traceback(error)
+        return _from_exception(error)
+
+
+def _checked(result: Result, op: str) -> Result:
+    try:
+        encode(result)
+    except FrameTooLargeError as error:
+        raise ConnectorError(
+            "resource_limit_exceeded",
+            f"the output of {op} does not fit into one frame ({error}): return less, or in pages",
+            details={"limit": "output"},
+        ) from error
+    except FrameError as error:
+        raise TypeError(f"operation {op!r} returned what is not JSON: {error}") from error
+    return result
+
+
+def _from_exception(error: BaseException) -> Failed:
+    limit = _limit_of(error)
+    words = f"{type(error).__name__}: {error}"
+    if limit is not None:
+        return _failed("resource_limit_exceeded", words, {"limit": limit})
+    return _failed("connector_runtime_error", words)
+
+
+def _limit_of(error: BaseException) -> str | None:
+    """Which limit of the jail an exception comes from, by the word used in `details.limit`."""
+    if isinstance(error, OSError):
+        return {errno.ENOSPC: "scratch", errno.EMFILE: "files", errno.EFBIG: "file_size"}.get(error.errno or 0)
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return "processes"
+    return None
+
+
+def _failed(failure_class: str, message: str, details: dict[str, Any] | None = None) -> Failed:
+    words = message.encode("utf-8", "replace").decode()[:_MAX_MESSAGE_CHARACTERS]
+    failed = Failed(failure_class=failure_class[:64], message=words, details=details or {})
+    try:
+        encode(failed)
+    except FrameError as error:
+        why = f"left out, they cannot be sent: {error}"
+        return Failed(failure_class="connector_runtime_error", message=words, details={"details": why})
+    return failed
+
+
+_OUT_OF_MEMORY: Final = _failed(
+    "resource_limit_exceeded", "the connector has used all the memory it may have", {"limit": "memory"}
+)
+"""Made ahead of time: when it is needed there is no memory to make it."""
+
+
+def _print_traceback(error: BaseException) -> None:
+    # The log is a courtesy. Whatever hinders it (a full pipe's end, no memory, no descriptors) must not cost the answer.
+    with contextlib.suppress(Exception):
+        import traceback  # dear, and only needed here
+
+        traceback.print_exception(error)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed or replaced by the connector
+            stream.flush()

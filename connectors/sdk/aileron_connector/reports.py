@@ -1,0 +1,76 @@
+"""What a connector tells the host besides its result: log lines, progress, audit facts.
+
+    log.info("page fetched", page=3, items=50)
+    progress(3, total=10)
+    audit("message_sent", recipients=2)
+
+Each needs its name (`log`, `progress`, `audit`) in the manifest's `[capabilities.runtime] imports`. A log line never makes
+an operation fail: what does not fit is cut. Runs inside the jail; the host marks all of it as the connector's own words.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from aileron_connector import loop
+from aileron_sandbox.frames import AuditEvent, FrameError, Log, LogLevel, Progress, check_json
+
+__all__ = ["audit", "log", "progress"]
+
+_MAX_LOG_CHARACTERS: Final = 8192
+"""Of one line: longer ones are dumps, which belong into no log."""
+
+
+class _Logger:
+    """`log.debug`, `log.info`, `log.warning`, `log.error`: a message and named JSON values."""
+
+    def debug(self, message: str, **fields: Any) -> None:
+        """For the author."""
+        self._log("debug", message, fields)
+
+    def info(self, message: str, **fields: Any) -> None:
+        """For whoever asks what happened."""
+        self._log("info", message, fields)
+
+    def warning(self, message: str, **fields: Any) -> None:
+        """Something is not as it should be, and the operation goes on."""
+        self._log("warning", message, fields)
+
+    def error(self, message: str, **fields: Any) -> None:
+        """Something has failed."""
+        self._log("error", message, fields)
+
+    def _log(self, level: LogLevel, message: str, fields: dict[str, Any]) -> None:
+        words = str(message).encode("utf-8", "replace").decode()[:_MAX_LOG_CHARACTERS]
+        conversation = loop.current()
+        try:
+            conversation.send(Log(level=level, message=words, fields=_loggable(fields)))
+        except FrameError as error:
+            conversation.send(Log(level=level, message=words, fields={"fields_left_out": str(error)}))
+
+
+log: Final = _Logger()
+
+
+def progress(done: float, total: float | None = None, message: str | None = None) -> None:
+    """How far the operation is, in a unit of your own."""
+    loop.current().send(Progress(done=done, total=total, message=message))
+
+
+def audit(event: str, **fields: Any) -> None:
+    """A fact for the audit record, beside what the host records anyway. FrameError if `fields` are not JSON values."""
+    loop.current().send(AuditEvent(event=event, fields=fields))
+
+
+def _loggable(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields as JSON values; what has no JSON form as its repr."""
+    loggable = {}
+    for name, value in fields.items():
+        try:
+            loggable[name] = msgspec.to_builtins(value, builtin_types=(bytes, bytearray), str_keys=True)
+            check_json(loggable[name])
+        except (TypeError, ValueError, RecursionError, FrameError):
+            loggable[name] = repr(value)[:200]
+    return loggable
