@@ -53,14 +53,15 @@ class Decoder:
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Decoded pieces of at most PIECE_BYTES, none empty."""
-        self._bytes_in += len(data)
         while data:
             stream = self._stream_for(data)
             piece = self._inflate(stream, data)
+            rest = stream.unused_data if stream.eof else stream.unconsumed_tail
+            self._bytes_in += len(data) - len(rest)
+            data = rest
             if piece:
                 self._count(piece)
                 yield piece
-            data = stream.unused_data if stream.eof else stream.unconsumed_tail
             # zlib may hold output it had no room for with no input left; an empty call gives it out.
             while not data and not stream.eof and len(piece) == PIECE_BYTES:
                 piece = self._inflate(stream, b"")

@@ -213,9 +213,13 @@ class Wire(httpcore2.AsyncNetworkStream):
             return False
         return False  # an end of stream, or bytes that nobody asked for
 
+    def is_open(self) -> bool:
+        """Not closed from this side."""
+        return self._sock.fileno() != -1
+
     def close(self) -> None:
         """Close now, without waiting. Calling it again does nothing."""
-        if self._sock.fileno() != -1:
+        if self.is_open():
             anyio.notify_closing(self._sock)
             self._sock.close()
 

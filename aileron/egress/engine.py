@@ -291,6 +291,8 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
             if self._answer is not None:
                 await self._answer.aclose()
         if self._connection is not None:
+            if self._body is not None and self._body.failure is not None:
+                self._connection.wire.close()  # framed well or not: who sent a bad body is not asked again on it
             self._egress.pool.put(self._connection)
         self._stack.close()
         if self._started_at is not None:

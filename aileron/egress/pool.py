@@ -63,7 +63,7 @@ class Connection:
 
     def is_reusable(self) -> bool:
         """The last request and response are both complete, and nothing followed them."""
-        return self.http.is_idle() and not _left_over(self.http)
+        return self.wire.is_open() and self.http.is_idle() and not _left_over(self.http)
 
 
 class Pool:

@@ -34,7 +34,7 @@ HOST = "api.example.test"
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """asyncio is what the daemon runs on."""
+    """The daemon runs on asyncio."""
     return "asyncio"
 
 
@@ -139,7 +139,11 @@ class World:
         self.timeout_s = 20.0
 
     def grant(
-        self, *hosts: HostPort, credential: CredentialUse | None = None, plain: bool = False, budget: Budget | None = None
+        self,
+        *hosts: HostPort,
+        credential: CredentialUse | None = None,
+        plain: bool = False,
+        budget: Budget | None = None,
     ) -> Grant:
         """A grant for these hosts, all of which may be private (every upstream of a test is on loopback)."""
         return Grant(
@@ -153,6 +157,10 @@ class World:
     def grant_for(self, upstream: Upstream, **options: object) -> Grant:
         """A grant for an upstream under the name that the resolver knows."""
         return self.grant(HostPort(HOST, upstream.port), **options)  # type: ignore[arg-type]
+
+    def plain_grant(self, upstream: Upstream) -> Grant:
+        """A grant for an upstream without TLS."""
+        return self.grant_for(upstream, plain=True)
 
     async def ask(
         self,
@@ -200,6 +208,11 @@ def tls_upstream(authority: Authority) -> Callable[..., Upstream]:
     """Make an upstream with a good certificate for HOST."""
     context = authority.server_context(HOST)
     return lambda script: Upstream(script, context)
+
+
+def plain_url(upstream: Upstream, path: str = "/") -> str:
+    """Its URL without TLS."""
+    return f"http://{HOST}:{upstream.port}{path}"
 
 
 def reason_of(error: AileronError) -> str:

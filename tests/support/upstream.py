@@ -1,4 +1,4 @@
-"""A scripted HTTP upstream on raw sockets: it says exactly the bytes a test gives it, and remembers what it was sent.
+r"""A scripted HTTP upstream on raw sockets: it says exactly the bytes a test gives it, and remembers what it was sent.
 
 It runs in threads of the test process, one for each connection, on 127.0.0.1 and a port of the kernel's choice, with or
 without TLS. It knows just enough HTTP to find the end of a request (Content-Length or chunked); everything it answers is
@@ -6,7 +6,7 @@ the script's, so that it can also lie, stop in the middle, or answer twice.
 
 >>> with Upstream(lambda request: answer(b"hello")) as upstream:
 ...     with socket.create_connection(("127.0.0.1", upstream.port)) as client:
-...         client.sendall(b"GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+...         client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 ...         client.recv(1024).startswith(b"HTTP/1.1 200 OK")
 True
 
@@ -28,7 +28,7 @@ from typing import Self
 
 import trustme
 
-__all__ = ["CLOSE", "Authority", "Seen", "Upstream", "answer", "chunked_answer"]
+__all__ = ["CLOSE", "Authority", "Script", "Seen", "Upstream", "answer", "chunked_answer"]
 
 CLOSE = b"\0close\0"
 """Among the pieces of a script: close the connection here."""
@@ -63,6 +63,7 @@ class Seen:
 
 
 Script = Callable[[Seen], bytes | Iterable[bytes]]
+"""What to say to a request."""
 
 
 def answer(body: bytes = b"", *fields: str, status: str = "200 OK") -> bytes:
@@ -155,7 +156,7 @@ class Upstream:
                 sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
                 with self._lock:
                     self._open.add(sock)
-                sock.do_handshake()  # type: ignore[attr-defined]
+                sock.do_handshake()
             self._converse(sock)
         except ssl.SSLError as error:
             self.handshake_errors.append(error.reason or "closed")

@@ -1,0 +1,109 @@
+"""Content codings: whole bodies at any cut, and every way a body can be wrong."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.egress.decode import PIECE_BYTES, RATIO_FREE_BYTES, Decoder, decoder_for
+from aileron.egress.refusal import BadAnswerError
+
+
+def raw_deflate(data: bytes) -> bytes:
+    """What some servers mean by deflate."""
+    stream = zlib.compressobj(wbits=-15)
+    return stream.compress(data) + stream.flush()
+
+
+ENCODERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "gzip": ("gzip", gzip.compress),
+    "x-gzip": ("x-gzip", gzip.compress),
+    "gzip of two members": ("gzip", lambda data: gzip.compress(data[:3]) + gzip.compress(data[3:])),
+    "zlib": ("deflate", zlib.compress),
+    "raw deflate": ("deflate", raw_deflate),
+}
+
+
+def decode(coding: str, parts: list[bytes]) -> bytes:
+    """All of a body, given in parts."""
+    decoder = Decoder(coding)
+    out = b"".join(piece for part in parts for piece in decoder.feed(part))
+    decoder.finish()
+    return out
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+@given(st.binary(max_size=300), st.integers(1, 40))
+def test_a_body_decodes_to_itself_at_any_cut(name: str, data: bytes, size: int) -> None:
+    """Each coding, in parts of any size."""
+    coding, encode = ENCODERS[name]
+    body = encode(data)
+
+    assert decode(coding, [body[i : i + size] for i in range(0, len(body), size)]) == data
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_decode_or_are_a_bad_answer(data: bytes) -> None:
+    """No other exception comes out of zlib."""
+    for coding in ("gzip", "deflate"):
+        caught = None
+        try:
+            decode(coding, [data[:7], data[7:]])
+        except BadAnswerError as error:
+            caught = error
+        assert caught is None or (caught.__cause__, caught.__context__) == (None, None)
+
+
+def test_a_large_body_comes_in_small_pieces() -> None:
+    """However much goes in at once."""
+    data = bytes(range(256)) * 2048
+    pieces = list(Decoder("gzip").feed(gzip.compress(data)))
+
+    assert b"".join(pieces) == data
+    assert 0 < max(map(len, pieces)) <= PIECE_BYTES
+
+
+def test_a_bomb_stops_at_the_ratio() -> None:
+    """A gigabyte of zeros costs about a megabyte before it is refused; a megabyte of zeros passes."""
+    assert len(decode("gzip", [gzip.compress(bytes(RATIO_FREE_BYTES))])) == RATIO_FREE_BYTES
+    stream = zlib.compressobj(wbits=31)
+    bomb = b"".join(stream.compress(bytes(1 << 20)) for _ in range(64))
+    pieces: list[bytes] = []
+    with pytest.raises(BadAnswerError, match="grows"):
+        pieces.extend(Decoder("gzip").feed(bomb))
+    assert sum(map(len, pieces)) <= RATIO_FREE_BYTES + PIECE_BYTES
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        gzip.compress(b"hello")[:-1],
+        gzip.compress(b"hello")[:5],
+        gzip.compress(b"hello") + b"tail",
+        gzip.compress(b"hello") + gzip.compress(b"more")[:-3],
+        gzip.compress(b"hello")[:-8] + bytes(8),
+        b"plain text",
+    ],
+)
+def test_a_damaged_or_cut_body_is_a_bad_answer(body: bytes) -> None:
+    """Cut short, continued with something else, with a wrong checksum, or not encoded at all."""
+    with pytest.raises(BadAnswerError):
+        decode("gzip", [body])
+
+
+@pytest.mark.parametrize("codings", [("br",), ("zstd",), ("compress",), ("gzip", "gzip"), ("gzip", "br"), ("x",)])
+def test_what_cannot_be_read_is_a_bad_answer(codings: tuple[str, ...]) -> None:
+    """It could not be scanned either."""
+    with pytest.raises(BadAnswerError, match="cannot be scanned"):
+        decoder_for(codings)
+
+
+def test_a_body_that_is_not_encoded_needs_no_decoder() -> None:
+    """And an encoded body of no bytes is an empty one."""
+    assert decoder_for(()) is None
+    assert decode("gzip", []) == b""

@@ -1,0 +1,364 @@
+"""Denials, each with its positive control and by its reason: no look-up, no connection, no loan, no row."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import ssl
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from aileron.config import Settings
+from aileron.egress import Egress, EgressRequest, Meter
+from aileron.egress.dial import client_context, is_own_address, system_resolver
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.names import HostPort
+from aileron.model.plan import Budget, Grant
+from tests.egress.conftest import HOST, World, plain_url, reason_of, use
+from tests.support.upstream import Authority, Script, Upstream, answer
+
+pytestmark = pytest.mark.anyio
+MakeUpstream = Callable[[Script], Upstream]
+
+
+def assert_nothing_happened(world: World, upstream: Upstream) -> None:
+    """No name was looked up, no secret lent, no row written, no connection made."""
+    assert world.resolver.asked == []
+    assert world.vault.lent == 0
+    assert world.journal.rows == []
+    assert upstream.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("https://other.example.test:{port}/", "host_not_granted"),
+        ("https://api.example.test:1{port}/", "url_port"),
+        ("https://api.example.test/", "host_not_granted"),
+        ("https://localhost:{port}/", "host_not_granted"),
+        ("https://127.0.0.1:{port}/", "host_not_granted"),
+        ("https://sub.api.example.test:{port}/", "host_not_granted"),
+        ("https://api.example.test.evil.io:{port}/", "host_not_granted"),
+        ("https://api.example.test.:{port}/", "url_host"),
+        ("https://api.example.test:{port}@evil.io/", "url_userinfo"),
+        ("https://api.example.test:{port}/a/../b", "url_path"),
+        ("https://0x7f.1:{port}/", "url_host"),
+        ("http://api.example.test:{port}/", "plain_http"),
+        ("gopher://api.example.test:{port}/", "url_scheme"),
+    ],
+)
+async def test_a_destination_that_is_not_granted_is_never_looked_up(
+    world: World, tls_upstream: MakeUpstream, url: str, reason: str
+) -> None:
+    """Every way to name another place than the granted one; the granted one works."""
+    with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
+        grant = world.grant_for(upstream, credential=use())
+        error = await world.refusal(upstream, url=url.format(port=upstream.port), credential="api_key", grant=grant)
+        assert reason_of(error) == reason
+        assert_nothing_happened(world, upstream)
+
+        assert (await world.ask(upstream, grant=grant, credential="api_key")).body == b"ok"
+
+
+async def test_a_denial_names_what_was_asked_and_what_is_granted(world: World, tls_upstream: MakeUpstream) -> None:
+    """For the envelope and for people; the query is in neither."""
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        error = await world.refusal(upstream, url="https://evil.io/steal?data=sesame")
+
+    failure = error.failure
+    assert failure.failure_class is FailureClass.CAPABILITY_DENIED
+    assert (failure.boundary, failure.retriable) == (Boundary.CONNECTOR_MANIFEST, False)
+    assert failure.details == {
+        "requested": "network:evil.io:443",
+        "granted": [f"{HOST}:{upstream.port}"],
+        "reason": "host_not_granted",
+    }
+    assert "[capabilities.network]" in failure.message
+    assert "sesame" not in repr(failure)
+
+
+async def test_a_url_without_a_nameable_host_is_an_unknown_destination(world: World) -> None:
+    """The envelope says so rather than quoting it."""
+    error = await world.refusal(None, url="https://a@b@c/", grant=Grant())
+
+    assert error.failure.details == {"requested": "network:unknown", "granted": [], "reason": "url_userinfo"}
+    assert error.failure.boundary is Boundary.RUNTIME
+
+
+@pytest.mark.parametrize(
+    ("asked", "granted", "requested"),
+    [
+        ("basic", "api_key", "credential:basic"),
+        ("api_key", None, "credential:api_key"),
+        ("API_KEY", "api_key", "credential:unknown"),
+        ("x\r\ny", "api_key", "credential:unknown"),
+    ],
+)
+async def test_another_credential_than_the_granted_one_is_refused(
+    world: World, tls_upstream: MakeUpstream, asked: str, granted: str | None, requested: str
+) -> None:
+    """Before anything is looked up or lent; a request that names none gets none."""
+    with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
+        grant = world.grant_for(upstream, credential=use(granted) if granted else None)
+        error = await world.refusal(upstream, credential=asked, grant=grant)
+        assert reason_of(error) == "credential_not_granted"
+        assert error.failure.details["requested"] == requested
+        assert error.failure.details["granted"] == ([granted] if granted else [])
+        assert_nothing_happened(world, upstream)
+
+        assert (await world.ask(upstream, grant=grant)).body == b"ok"
+    assert world.vault.lent == 0
+    assert upstream.requests[0].values("authorization") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"method": "CONNECT"}, "method"),
+        ({"method": "TRACE"}, "method"),
+        ({"method": "GET /x HTTP/1.1\r\nX:"}, "method"),
+        ({"headers": (("X", "a\r\nX-Injected: 1"),)}, "header_value"),
+        ({"headers": (("X\r\nY", "a"),)}, "header_name"),
+        ({"headers": (("Authorization", "Bearer mine"),)}, "header_credential"),
+        ({"headers": (("authorization", "Bearer mine"), ("Connection", "authorization"))}, "header_credential"),
+        ({"headers": (("Authorization ", "Bearer mine"),)}, "header_name"),
+        ({"headers": (("X", "y"),) * 101}, "header_limit"),
+        ({"headers": (("Content-Length", "5"), ("Transfer-Encoding", "chunked"))}, "body_length"),
+        ({"headers": (("Transfer-Encoding", "xchunked"),), "body": b"x"}, "body_length"),
+    ],
+)
+async def test_a_request_that_is_not_clean_is_never_looked_up(
+    world: World, tls_upstream: MakeUpstream, options: dict[str, Any], reason: str
+) -> None:
+    """Method, fields and framing are checked before the name is resolved; a clean request passes."""
+    with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
+        grant = world.grant_for(upstream, credential=use())
+        error = await world.refusal(upstream, credential="api_key", grant=grant, **options)
+        assert reason_of(error) == reason
+        assert error.failure.details["requested"] == f"network:{HOST}:{upstream.port}"
+        assert_nothing_happened(world, upstream)
+
+        assert (await world.ask(upstream, credential="api_key", grant=grant)).body == b"ok"
+
+
+async def test_an_own_authorization_is_fine_without_a_credential(world: World, tls_upstream: MakeUpstream) -> None:
+    """A connector may know tokens that are not ours to keep."""
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        await world.ask(upstream, headers=(("Authorization", "Bearer mine"),))
+
+    assert upstream.requests[0].values("authorization") == ["Bearer mine"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        (["127.0.0.1"], "address_not_public"),
+        (["10.1.2.3"], "address_not_public"),
+        (["1.1.1.1", "127.0.0.1"], "address_not_public"),
+        (["::1"], "address_not_public"),
+        (["169.254.169.254"], "address_forbidden"),
+        (["1.1.1.1", "::ffff:127.0.0.1"], "address_forbidden"),
+        (["64:ff9b::7f00:1"], "address_forbidden"),
+        (["fe80::1%lo"], "address_forbidden"),
+    ],
+)
+async def test_a_name_that_leads_inside_is_refused(
+    world: World, tls_upstream: MakeUpstream, answers: list[str], reason: str
+) -> None:
+    """Whatever the public answers beside it; with the user's exception the same upstream answers."""
+    world.resolver.table[HOST] = answers
+    with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
+        where = HostPort(HOST, upstream.port)
+        error = await world.refusal(upstream, grant=Grant(hosts=(where,)))
+        assert reason_of(error) == reason
+        assert error.failure.boundary is Boundary.RUNTIME
+        assert (upstream.connections, world.vault.lent, world.journal.rows) == (0, 0, [])
+
+        world.resolver.table[HOST] = ["127.0.0.1"]
+        allowed = Grant(hosts=(where,), private=frozenset({where}))
+        assert (await world.ask(upstream, grant=allowed)).body == b"ok"
+
+
+async def test_an_exception_is_for_one_port_of_one_name(world: World, tls_upstream: MakeUpstream) -> None:
+    """The same host at another port is not excepted."""
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        where = HostPort(HOST, upstream.port)
+        for other in (HostPort(HOST, 1), HostPort("other.test", upstream.port)):
+            error = await world.refusal(upstream, grant=Grant(hosts=(where,), private=frozenset({other})))
+            assert reason_of(error) == "address_not_public"
+    assert upstream.connections == 0
+
+
+async def test_without_tls_only_a_named_host_on_loopback_is_reached(world: World) -> None:
+    """`egress.private_plain` for that host:port, and then only a loopback address."""
+    with Upstream(lambda _seen: answer(b"ok")) as upstream:
+        url = plain_url(upstream)
+        assert reason_of(await world.refusal(upstream, url=url)) == "plain_http"
+        assert_nothing_happened(world, upstream)
+
+        assert (await world.ask(upstream, url=url, grant=world.plain_grant(upstream))).body == b"ok"
+
+        await world.egress.aclose()
+        world.resolver.table[HOST] = ["192.168.7.7"]
+        error = await world.refusal(upstream, url=url, grant=world.plain_grant(upstream))
+        assert reason_of(error) == "address_not_loopback"
+
+
+async def test_a_plain_exception_needs_the_grant_too(world: World) -> None:
+    """The user's setting opens nothing that the manifest does not name."""
+    with Upstream(lambda _seen: answer()) as upstream:
+        where = HostPort(HOST, upstream.port)
+        grant = Grant(plain=frozenset({where}), private=frozenset({where}))
+        assert reason_of(await world.refusal(upstream, url=plain_url(upstream), grant=grant)) == "host_not_granted"
+        assert_nothing_happened(world, upstream)
+
+
+async def test_a_public_address_of_this_machine_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would reach our own services; any other public address gets as far as the ledger."""
+    world.resolver.table[HOST] = ["1.1.1.1"]
+    grant = Grant(hosts=(HostPort(HOST, 443),))
+    assert is_own_address("127.0.0.1")
+    assert not is_own_address("192.0.2.1")
+
+    class ReachedTheLedger(Exception):
+        pass
+
+    def stop() -> None:
+        raise ReachedTheLedger
+
+    world.journal.on_sending = stop
+    with pytest.raises(ReachedTheLedger):
+        await world.ask(None, grant=grant)
+
+    monkeypatch.setattr("aileron.egress.engine.is_own_address", lambda address: address == "1.1.1.1")
+    assert reason_of(await world.refusal(None, grant=grant)) == "address_own"
+
+
+# --- TLS ------------------------------------------------------------------------------------------------------------
+
+LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+
+
+def old_tls(authority: Authority) -> ssl.SSLContext:
+    """A server with a good certificate that speaks TLS 1.1 at most."""
+    context = authority.server_context(HOST)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    return context
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda ours, _other: ours.server_context("other.test"), "certificate was not accepted"),
+        (lambda ours, _other: ours.server_context("*.test"), "certificate was not accepted"),
+        (lambda ours, _other: ours.server_context("other.test", common_name=HOST), "certificate was not accepted"),
+        (lambda ours, _other: ours.server_context(HOST, not_after=LONG_AGO), "certificate was not accepted"),
+        (lambda _ours, other: other.server_context(HOST), "certificate was not accepted"),
+        (lambda ours, _other: old_tls(ours), "TLS failed"),
+    ],
+    ids=["wrong name", "wildcard too wide", "name in CN only", "expired", "unknown authority", "TLS 1.1"],
+)
+async def test_no_byte_of_a_request_goes_to_a_host_that_cannot_prove_its_name(
+    world: World,
+    authority: Authority,
+    tmp_path_factory: pytest.TempPathFactory,
+    make: Callable[[Authority, Authority], ssl.SSLContext],
+    words: str,
+) -> None:
+    """Not even the request line; a good certificate on the same name passes."""
+    other = Authority(tmp_path_factory.mktemp("other"))
+    with Upstream(lambda _seen: answer(), make(authority, other)) as upstream:
+        error = await world.refusal(upstream, credential="api_key", grant=world.grant_for(upstream, credential=use()))
+
+        assert error.failure.failure_class is FailureClass.NETWORK_ERROR
+        assert error.failure.boundary is Boundary.EXTERNAL
+        assert error.failure.details == {"phase": "connect"}
+        assert words in error.failure.message
+        assert error.failure.retriable is ("certificate" not in words)
+    assert (upstream.connections, bytes(upstream.received)) == (1, b"")
+
+    with Upstream(lambda _seen: answer(b"ok"), authority.server_context(HOST)) as good:
+        assert (await world.ask(good)).body == b"ok"
+
+
+async def test_without_the_users_authority_its_certificates_are_not_accepted(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
+    """`egress.ca_file` adds one; it is not there by default, and the system's stay in use."""
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        assert (await world.ask(upstream)).status == 200
+
+        without = World(None)
+        error = await without.refusal(upstream)
+        assert "egress.ca_file" in error.failure.message
+
+
+async def test_host_sni_and_certificate_are_of_one_name(world: World, authority: Authority) -> None:
+    """All three from the same parse, lower-cased."""
+    names: list[str | None] = []
+    context = authority.server_context(HOST)
+    context.sni_callback = lambda _socket, name, _context: names.append(name)
+    with Upstream(lambda _seen: answer(), context) as upstream:
+        await world.ask(upstream, url=f"https://API.Example.TEST:{upstream.port}/")
+
+    assert names == [HOST]
+    assert upstream.requests[0].values("host") == [f"{HOST}:{upstream.port}"]
+    assert world.resolver.asked == [HOST]
+
+
+async def test_the_environment_routes_and_trusts_nothing(
+    authority: Authority,
+    tls_upstream: MakeUpstream,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Neither a proxy, nor another authority, nor a file for session keys can be set from outside the configuration."""
+    keys = tmp_path_factory.mktemp("keys") / "keys"
+    with Upstream(lambda _seen: answer()) as proxy, tls_upstream(lambda _seen: answer(b"ok")) as upstream:
+        for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        monkeypatch.setenv("SSLKEYLOGFILE", str(keys))
+        trusting = World(authority.ca_file)
+        assert (await trusting.ask(upstream)).body == b"ok"
+        await trusting.egress.aclose()
+
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca_file))
+        monkeypatch.setenv("SSL_CERT_DIR", os.path.dirname(authority.ca_file))
+        error = await World(None).refusal(upstream)
+        assert "certificate was not accepted" in error.failure.message
+        assert (proxy.connections, keys.exists()) == (0, False)
+
+
+@pytest.mark.parametrize("content", [None, "", "not a certificate"])
+def test_an_authority_file_that_cannot_be_used_stops_the_daemon(
+    tmp_path_factory: pytest.TempPathFactory, content: str | None
+) -> None:
+    """At its start, with the name of the setting and of the file."""
+    path = tmp_path_factory.mktemp("ca") / "ca.pem"
+    if content is not None:
+        path.write_text(content)
+
+    with pytest.raises(AileronError, match=r"egress\.ca_file .*ca\.pem"):
+        client_context(path)
+
+
+async def test_the_systems_resolver_serves_by_default(authority: Authority) -> None:
+    """`localhost` comes from /etc/hosts; an unknown name is an OSError, and so a network error."""
+    assert "127.0.0.1" in await system_resolver("localhost", 443)
+    with Upstream(lambda _seen: answer(b"ok"), authority.server_context("localhost")) as upstream:
+        world = World(authority.ca_file)
+        egress = Egress(Settings(egress_ca_file=authority.ca_file), world.vault)
+        request = EgressRequest("GET", f"https://localhost:{upstream.port}/")
+        grant = world.grant(HostPort("localhost", upstream.port))
+        deadline = anyio.current_time() + 10
+        async with egress.open(request, grant, Meter(Budget()), world.journal, deadline) as response:
+            assert b"".join([piece async for piece in response]) == b"ok"
+        await egress.aclose()

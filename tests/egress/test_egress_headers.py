@@ -1,0 +1,225 @@
+"""Header fields and framing: what a connector may say, what it may not, and what an upstream may."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.egress.headers import (
+    MAX_HEADER_BYTES,
+    MAX_HEADER_FIELDS,
+    MAX_RESPONSE_HEADER_BYTES,
+    Field,
+    check_method,
+    frame_body,
+    is_field_value,
+    keep_request_fields,
+    read_response_head,
+)
+from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
+
+NONE: frozenset[str] = frozenset()
+CREDENTIAL = frozenset({"authorization", "x-api-key"})
+
+
+def refused(fields: list[Field], reserved: frozenset[str] = NONE) -> Reason | None:
+    """The reason these fields are refused, None if they are not."""
+    try:
+        keep_request_fields(fields, reserved)
+    except RefusedError as error:
+        return error.reason
+    return None
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PROPFIND", "M-SEARCH", "VERSION-CONTROL", "get"])
+def test_a_method_goes_out_as_spelled(method: str) -> None:
+    """Extension methods included: WebDAV needs them."""
+    assert check_method(method) == method
+
+
+@pytest.mark.parametrize(
+    "method", ["", "CONNECT", "connect", "TRACE", "Track", "GET ", " GET", "GET\r\nX: y", "GÉT", "G/T", "1", "A" * 33]
+)
+def test_a_tunnel_an_echo_or_no_method_at_all_is_refused(method: str) -> None:
+    """And so is anything that could write a second line."""
+    with pytest.raises(RefusedError) as caught:
+        check_method(method)
+    assert caught.value.reason is Reason.METHOD
+
+
+def test_ordinary_fields_go_out_in_order_and_as_spelled() -> None:
+    """Duplicates and case are the connector's; white space around a value is not."""
+    fields = [("X-b", "1"), ("accept", "*/*"), ("X-B", "2"), ("Cookie", "a=b"), ("X-E", ""), ("X-T", " \ta b\t")]
+
+    assert keep_request_fields(fields, NONE) == (*fields[:5], ("X-T", "a b"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Host", "HOST", "Connection", "Keep-Alive", "Proxy-Authorization", "proxy-connection", "TE", "Trailer", "Upgrade",
+     "Transfer-Encoding", "Content-Length", "Expect", "Accept-Encoding", "Forwarded", "X-Forwarded-Host", "Via",
+     "x-forwarded-for", "X-Real-IP", "HTTP2-Settings"],
+)  # fmt: skip
+def test_fields_of_the_connection_and_of_a_proxy_are_dropped(name: str) -> None:
+    """They are not the connector's to set; what is beside them stays."""
+    assert keep_request_fields([(name, "x"), ("X-Other", "y")], NONE) == (("X-Other", "y"),)
+
+
+def test_fields_that_connection_names_are_dropped_too() -> None:
+    """Whatever their case, and from every Connection field."""
+    fields = [("connection", "close, X-One"), ("X-ONE", "1"), ("X-Two", "2"), ("Connection", "x-two"), ("X-Three", "3")]
+
+    assert keep_request_fields(fields, NONE) == (("X-Three", "3"),)
+
+
+@pytest.mark.parametrize("value", ["a\r\nX: y", "a\nb", "a\rb", "a\0b", "\x1b[0m", "\x7f", "é", "\u0100", "a\x0bb"])
+def test_a_value_that_could_end_a_field_is_refused(value: str) -> None:
+    """Even in a field that would be dropped anyway."""
+    assert refused([("X-A", value)]) is Reason.HEADER_VALUE
+    assert refused([("Host", value)]) is Reason.HEADER_VALUE
+    assert refused([("X-A", "harmless")]) is None
+
+
+@pytest.mark.parametrize("name", ["", "X A", "X:", "X-A ", " X", "X\r\nY", "é", "X\0", "(x)", "X" * 257])
+def test_a_name_that_is_no_token_is_refused(name: str) -> None:
+    """A space before the colon has hidden fields from checks before."""
+    assert refused([(name, "x")]) is Reason.HEADER_NAME
+
+
+@pytest.mark.parametrize(
+    "name", ["Authorization", "authorization", "AUTHORIZATION", "X-Api-Key", "X_API_KEY", "x-api_key"]
+)
+def test_a_field_of_the_credential_is_refused_beside_it(name: str) -> None:
+    """In any case, and with an underscore that a CGI server would read as a hyphen; without a credential it may stay."""
+    assert refused([(name, "mine")], CREDENTIAL) is Reason.HEADER_CREDENTIAL
+    assert refused([(name, "mine")]) is None
+
+
+def test_connection_cannot_smuggle_a_reserved_field_past_the_check() -> None:
+    """Naming Authorization in Connection does not make it a hop-by-hop field first."""
+    assert refused([("Connection", "Authorization"), ("Authorization", "mine")], CREDENTIAL) is Reason.HEADER_CREDENTIAL
+
+
+def test_too_many_or_too_large_fields_are_refused() -> None:
+    """Exactly at the limits they pass."""
+    assert refused([("A", "b")] * MAX_HEADER_FIELDS) is None
+    assert refused([("A", "b")] * (MAX_HEADER_FIELDS + 1)) is Reason.HEADER_LIMIT
+    assert refused([("A", "b" * (MAX_HEADER_BYTES - 1))]) is None
+    assert refused([("A", "b" * MAX_HEADER_BYTES)]) is Reason.HEADER_LIMIT
+
+
+@given(st.lists(st.tuples(st.text(max_size=8), st.text(max_size=8)), max_size=6))
+def test_any_fields_are_refused_or_cannot_break_a_line(fields: list[Field]) -> None:
+    """What passes is one line for each field and nothing of the connection's."""
+    try:
+        kept = keep_request_fields(fields, CREDENTIAL)
+    except RefusedError:
+        return
+    for name, value in kept:
+        line = f"{name}: {value}"
+        assert line.isascii()
+        assert not set(line) & set("\r\n\0")
+        assert name.lower() not in {"host", "connection", "authorization"}
+        assert is_field_value(value)
+
+
+async def _stream() -> AsyncIterator[bytes]:
+    yield b""  # never run: framing does not read the body
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "body", "expected"),
+    [
+        ("GET", [], None, (None, 0)),
+        ("GET", [("content-length", "0")], None, (None, 0)),
+        ("DELETE", [], b"", (None, 0)),
+        ("POST", [], None, (("Content-Length", "0"), 0)),
+        ("POST", [], b"abc", (("Content-Length", "3"), 3)),
+        ("POST", [("Content-Length", "3")], b"abc", (("Content-Length", "3"), 3)),
+        ("POST", [("Transfer-Encoding", "Chunked")], b"abc", (("Content-Length", "3"), 3)),
+        ("GET", [], b"abc", (("Content-Length", "3"), 3)),
+    ],
+)
+def test_a_body_in_hand_is_framed_by_its_length(
+    method: str, fields: list[Field], body: bytes | None, expected: tuple[Field | None, int]
+) -> None:
+    """Whatever the connector said about it, as long as that is true."""
+    assert frame_body(method, fields, body) == expected
+
+
+def test_a_streamed_body_is_chunked_or_held_to_its_length() -> None:
+    """One plain Content-Length is kept; without one the body is chunked."""
+    assert frame_body("PUT", [], _stream()) == (("Transfer-Encoding", "chunked"), None)
+    assert frame_body("PUT", [("content-length", " 12 ")], _stream()) == (("Content-Length", "12"), 12)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *[[("Content-Length", value)] for value in ("+5", "5, 5", "0x5", "-1", "1" * 20, "", "5 5", "٥")],
+        [("Content-Length", "5"), ("Content-Length", "5")],
+        [("Content-Length", "5"), ("content_length", "6")],
+        [("Content-Length", "5"), ("Transfer-Encoding", "chunked")],
+        *[[("Transfer-Encoding", value)] for value in ("chunked,", "xchunked", "gzip, chunked", "identity", "")],
+        [("Transfer-Encoding", "chunked"), ("transfer-encoding", "chunked")],
+    ],
+)
+def test_a_doubtful_length_is_refused(fields: list[Field]) -> None:
+    """The spellings by which requests were smuggled past proxies."""
+    for body in (_stream(), b"12345"):
+        with pytest.raises(RefusedError) as caught:
+            frame_body("POST", fields, body)
+        assert caught.value.reason is Reason.BODY_LENGTH
+
+
+def test_a_length_that_is_not_the_bodys_is_refused() -> None:
+    """Also for a body that is not there."""
+    for body in (b"1234", None):
+        with pytest.raises(RefusedError) as caught:
+            frame_body("POST", [("Content-Length", "5")], body)
+        assert caught.value.reason is Reason.BODY_LENGTH
+
+
+def test_a_response_head_loses_the_fields_of_the_connection_only() -> None:
+    """Those that Connection names included; everything else stays, bytes as they are."""
+    fields = [(b"Connection", b"keep-alive, X-Hop"), (b"X-Hop", b"1"), (b"Keep-Alive", b"5"), (b"Location", b"/x"),
+              (b"Set-Cookie", b"a=\xe9"), (b"Transfer-Encoding", b"chunked")]  # fmt: skip
+
+    head = read_response_head("GET", 302, fields)
+
+    assert (head.status, head.codings) == (302, ())
+    assert head.fields == ((b"Location", b"/x"), (b"Set-Cookie", b"a=\xe9"))
+
+
+def test_an_encoded_response_loses_what_describes_the_encoded_form() -> None:
+    """Only where there is a body to decode: for HEAD and 304 the fields describe what a GET would bring."""
+    fields = [(b"Content-Encoding", b"GZIP, identity"), (b"Content-Length", b"9"), (b"ETag", b"x")]
+
+    head = read_response_head("GET", 200, fields)
+
+    assert head.codings == ("gzip",)
+    assert head.fields == ((b"ETag", b"x"),)
+    assert read_response_head("HEAD", 200, fields).fields == tuple(fields)
+    assert read_response_head("GET", 304, fields).codings == ()
+
+
+@pytest.mark.parametrize("status", [100, 101, 199, 600, 999, 0])
+def test_a_status_that_is_no_final_one_is_a_bad_answer(status: int) -> None:
+    """An unsolicited switch of protocols among them."""
+    with pytest.raises(BadAnswerError):
+        read_response_head("GET", status, [])
+
+
+def test_two_framings_or_too_large_a_head_are_a_bad_answer() -> None:
+    """A response that two readers could cut in two places, or that no frame could hold."""
+    with pytest.raises(BadAnswerError):
+        read_response_head("GET", 200, [(b"content-length", b"1"), (b"Transfer-Encoding", b"chunked")])
+    with pytest.raises(BadAnswerError):
+        read_response_head("GET", 200, [(b"a", b"b")] * (2 * MAX_HEADER_FIELDS + 1))
+    with pytest.raises(BadAnswerError):
+        read_response_head("GET", 200, [(b"a", b"b" * MAX_RESPONSE_HEADER_BYTES)])
+    with pytest.raises(BadAnswerError):  # two bytes each in a frame
+        read_response_head("GET", 200, [(b"a", b"\xff" * (MAX_RESPONSE_HEADER_BYTES // 2))])

@@ -1,0 +1,123 @@
+"""Upstreams that lie: every broken answer is a network error, costs bounded memory, and its connection is not kept."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from aileron.egress import EgressRequest, Meter
+from aileron.egress.engine import HEAD_BYTES
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.plan import Budget
+from tests.egress.conftest import World, plain_url
+from tests.support.upstream import CLOSE, Script, Seen, Upstream, answer
+
+pytestmark = pytest.mark.anyio
+
+OK = b"HTTP/1.1 200 OK\r\n"
+INTERIM = b"HTTP/1.1 102 Wait\r\nX: " + b"x" * 1000 + b"\r\n\r\n"
+
+
+def flood_of_interim_answers(_seen: Seen) -> Iterator[bytes]:
+    """More than the head may cost, and then a good answer."""
+    for _each in range(2 * HEAD_BYTES // len(INTERIM)):
+        yield INTERIM
+    yield answer(b"ok")
+
+
+LIES: dict[str, Script] = {
+    "no answer": lambda _: [CLOSE],
+    "half a head": lambda _: [OK + b"X-Half", CLOSE],
+    "not HTTP": lambda _: [b"SSH-2.0-OpenSSH_9.9\r\n", CLOSE],
+    "HTTP/2": lambda _: [b"\0\0\x12\4\0\0\0\0\0", CLOSE],
+    "status of no kind": lambda _: b"HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n",
+    "switch of protocols": lambda _: b"HTTP/1.1 101 Up\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",
+    "two lengths": lambda _: OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+    "a length of no kind": lambda _: OK + b"Content-Length: +2\r\n\r\nab",
+    "a negative length": lambda _: OK + b"Content-Length: -2\r\n\r\nab",
+    "length and chunks": lambda _: OK + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "two transfer encodings": lambda _: OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n\r\n0\r\n\r\n",
+    "an unknown transfer encoding": lambda _: OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "a space before the colon": lambda _: OK + b"Content-Length : 2\r\n\r\nab",
+    "a name of no kind": lambda _: OK + b"(x): y\r\nContent-Length: 0\r\n\r\n",
+    "NUL in a value": lambda _: OK + b"X: a\0b\r\nContent-Length: 0\r\n\r\n",
+    "a head without end": lambda _: [OK, *[b"X: " + b"y" * 1000 + b"\r\n"] * 300],
+    "one field too large": lambda _: answer(b"", "X: " + "y" * 60_000),
+    "too many fields": lambda _: answer(b"", *["X: y"] * 300),
+    "a flood of interim answers": flood_of_interim_answers,
+    "a body cut short": lambda _: [OK + b"Content-Length: 5\r\n\r\nab", CLOSE],
+    "a chunk cut short": lambda _: [OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nab", CLOSE],
+    "no last chunk": lambda _: [OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", CLOSE],
+    "a chunk of no size": lambda _: OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nab\r\n0\r\n\r\n",
+    "a chunk longer than said": lambda _: OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nabcd\r\n0\r\n\r\n",
+    "an unreadable coding": lambda _: answer(b"x" * 9, "Content-Encoding: br"),
+    "two codings": lambda _: answer(gzip.compress(gzip.compress(b"x")), "Content-Encoding: gzip, gzip"),
+    "a damaged coding": lambda _: answer(b"x" * 9, "Content-Encoding: gzip"),
+    "a coding cut short": lambda _: answer(gzip.compress(b"x" * 99)[:-4], "Content-Encoding: gzip"),
+    "a bomb": lambda _: answer(gzip.compress(bytes(64 << 20)), "Content-Encoding: gzip"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_a_broken_answer_is_a_network_error_and_its_connection_is_not_kept(world: World, lie: str) -> None:
+    """The failure names the host and quotes nothing; the next request gets a new connection and a good answer."""
+    honest: list[bool] = []
+    with Upstream(lambda seen: answer(b"ok") if honest else LIES[lie](seen)) as upstream:
+        grant = world.plain_grant(upstream)
+        with pytest.raises(AileronError) as caught:
+            await world.ask(upstream, url=plain_url(upstream), grant=grant)
+
+        failure = caught.value.failure
+        assert failure.failure_class is FailureClass.NETWORK_ERROR
+        assert (failure.boundary, failure.retriable) == (Boundary.EXTERNAL, True)
+        assert failure.details == {"phase": "exchange"}
+        assert failure.message.startswith(f"api.example.test:{upstream.port}: ")
+        assert world.journal.last.failure is FailureClass.NETWORK_ERROR
+
+        honest.append(True)
+        assert (await world.ask(upstream, url=plain_url(upstream), grant=grant)).body == b"ok"
+        assert upstream.connections == 2
+
+
+async def test_a_failed_body_stays_failed(world: World) -> None:
+    """A reader that tries again gets the same failure, not an end that looks like success."""
+    with Upstream(LIES["a body cut short"]) as upstream:
+        request = EgressRequest("GET", plain_url(upstream))
+        grant = world.plain_grant(upstream)
+        async with world.egress.open(request, grant, Meter(Budget()), world.journal, 1e12) as response:
+            assert await anext(aiter(response)) == b"ab"
+            for _again in range(2):
+                with pytest.raises(AileronError, match="broke the rules"):
+                    await anext(aiter(response))
+    assert world.journal.last.failure is FailureClass.NETWORK_ERROR
+
+
+async def test_an_answer_before_the_body_is_sent_is_an_answer(world: World) -> None:
+    """A server that refuses an upload early is heard, and the connection is closed."""
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 65536
+
+    refusal = answer(b"too large", "Connection: close", status="413 Large")
+    with EarlyUpstream(refusal) as upstream:
+        grant = world.plain_grant(upstream)
+        got = await world.ask(upstream, url=plain_url(upstream), method="PUT", body=endless(), grant=grant)
+
+    assert (got.status, got.body) == (413, b"too large")
+
+
+class EarlyUpstream(Upstream):
+    """Answers as soon as it has seen a head, and closes for reading."""
+
+    def __init__(self, said: bytes) -> None:
+        super().__init__(lambda _seen: said)
+        self._said = said
+
+    def _converse(self, sock: socket.socket) -> None:
+        sock.recv(1000)
+        sock.sendall(self._said)
+        sock.shutdown(socket.SHUT_WR)

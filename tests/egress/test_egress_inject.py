@@ -1,0 +1,131 @@
+"""Injection: each kind's wire form, and the secrets that cannot travel."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from aileron.egress.inject import Injection, LentCredential, check_query, inject, reserved_fields
+from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.url import parse_url
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.plan import CredentialUse
+from aileron.model.secret import Secret
+from tests.egress.conftest import need, use
+
+URL = parse_url("https://api.example.com/v1")
+
+
+def injected(credential: CredentialUse, secret: bytes, username: str | None = None) -> Injection:
+    """What a secret becomes."""
+    return inject(credential, LentCredential(credential.need.kind, Secret(secret), username))
+
+
+@pytest.mark.parametrize(
+    ("credential", "expected"),
+    [
+        (use("oauth2"), ("Authorization", "Bearer sesame-12345")),
+        (use("oauth2", header="X-Other", format="{key}"), ("Authorization", "Bearer sesame-12345")),
+        (use("api_key"), ("Authorization", "Bearer sesame-12345")),
+        (use("api_key", header="X-Api-Key", format="{key}"), ("X-Api-Key", "sesame-12345")),
+        (use("api_key", format="Token token={key}, {x}"), ("Authorization", "Token token=sesame-12345, {x}")),
+    ],
+)
+def test_a_key_becomes_the_declared_field(credential: CredentialUse, expected: tuple[str, str]) -> None:
+    """Bearer where nothing else is declared; oauth2 is always Bearer."""
+    made = injected(credential, b"sesame-12345")
+
+    assert made.fields == (expected,)
+    assert made.target(URL) == "/v1"
+    assert made.roots == {b"sesame-12345"}
+
+
+def test_a_password_becomes_basic_in_utf_8() -> None:
+    """RFC 7617; the pair and its base64 are scrubbed like the password itself."""
+    made = injected(use("basic"), "pässword".encode(), "ann")
+
+    wire = base64.b64encode("ann:pässword".encode())
+    assert made.fields == (("Authorization", f"Basic {wire.decode()}"),)
+    assert made.roots == {"pässword".encode(), "ann:pässword".encode(), wire}
+
+
+def test_a_key_in_the_query_is_encoded_and_comes_last() -> None:
+    """After the connector's own parameters, or alone."""
+    made = injected(use("api_key", query="api key"), b"sesame&=1#")
+
+    assert made.fields == ()
+    assert made.target(URL) == "/v1?api%20key=sesame%26%3D1%23"
+    assert made.target(parse_url("https://h/v1?x=1")) == "/v1?x=1&api%20key=sesame%26%3D1%23"
+
+
+@pytest.mark.parametrize("query", ["key=1", "x=1&key=2", "%6bey=1", "k%65y", "x=1;key=2"])
+def test_the_credentials_parameter_is_the_credentials_alone(query: str) -> None:
+    """Two of one name would leave it to the server which counts."""
+    with pytest.raises(RefusedError) as caught:
+        check_query(need(query="key"), parse_url(f"https://h/?{query}"))
+
+    assert caught.value.reason is Reason.HEADER_CREDENTIAL
+    check_query(need(query="key"), parse_url("https://h/?keys=1&x=key"))
+    check_query(need(), parse_url(f"https://h/?{query}"))
+
+
+@pytest.mark.parametrize("kind", ["api_key", "oauth2", "basic"])
+@pytest.mark.parametrize(
+    "secret", [b"sesame\r\nX: y", b"sesame-\n1", b"sesame-\0-", b"short12", b"x" * 8193, b"sesame-\x7f"]
+)
+def test_a_secret_that_could_end_a_field_is_refused(kind: str, secret: bytes) -> None:
+    """Whatever the kind, and without a word of it in the message."""
+    with pytest.raises(AileronError) as caught:
+        injected(use(kind), secret, "ann")
+
+    assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
+    assert secret.decode("latin-1") not in repr(caught.value)
+    assert "sesame" not in str(caught.value.failure)
+
+
+@pytest.mark.parametrize("secret", [b"sesame-\xe9\xe9", "sesame-ü".encode(), b" sesame-123", b"sesame-123 "])
+def test_a_secret_no_header_can_carry_is_refused_there_only(secret: bytes) -> None:
+    """Basic and the query encode it; a field would change it."""
+    with pytest.raises(AileronError, match="cannot carry"):
+        injected(use("api_key"), secret)
+
+    assert injected(use("basic"), secret, "ann").fields
+    assert injected(use("api_key", query="k"), secret).parameter
+
+
+@pytest.mark.parametrize("username", [None, "", "a:b", "a\r\nb", "a\0"])
+def test_a_user_name_that_would_change_the_pair_is_refused(username: str | None) -> None:
+    """RFC 7617 section 2: the first colon ends it."""
+    with pytest.raises(AileronError, match="user name"):
+        injected(use("basic"), b"sesame-123", username)
+
+
+@pytest.mark.parametrize(
+    "credential",
+    [use(header="Host"), use(header="a b"), use(header="X\r\nY"), use(format="Bearer"), use(format="{key}{key}"),
+     use(format="{key}\r\nX: y"), use(header="Transfer_Encoding")],
+)  # fmt: skip
+def test_a_form_that_cannot_carry_a_secret_is_refused(credential: CredentialUse) -> None:
+    """The manifest's parser refuses these too; a check that is skipped there must not matter here."""
+    with pytest.raises(AileronError) as caught:
+        injected(credential, b"sesame-123")
+    assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
+
+
+def test_a_loan_of_another_kind_is_refused() -> None:
+    """The vault and the grant must mean the same thing."""
+    with pytest.raises(AileronError, match="kind basic"):
+        inject(use("api_key"), LentCredential("basic", Secret(b"sesame-123"), "ann"))
+
+
+def test_what_carries_a_secret_prints_nothing() -> None:
+    """Neither the loan nor the injection."""
+    assert "sesame" not in repr(injected(use("api_key"), b"sesame-123"))
+    assert "sesame" not in repr(LentCredential("api_key", Secret(b"sesame-123")))
+
+
+def test_authorization_is_reserved_beside_every_credential() -> None:
+    """And the declared field with it."""
+    assert reserved_fields(need()) == {"authorization"}
+    assert reserved_fields(need(header="X-Api-Key")) == {"authorization", "x-api-key"}

@@ -1,0 +1,189 @@
+"""A canary secret, reflected by upstreams in every way they have, and looked for in everything that comes out."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import logging
+import traceback
+import urllib.parse
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from aileron.egress import EgressRequest, Meter
+from aileron.egress.scrub import ENCODINGS
+from aileron.model.failure import AileronError
+from aileron.model.plan import Budget
+from tests.egress.conftest import CANARY, World, plain_url, use
+from tests.support.upstream import CLOSE, Seen, Upstream, answer, chunked_answer
+
+pytestmark = pytest.mark.anyio
+
+Echo = Callable[[bytes], bytes | Iterable[bytes]]
+
+KEY = b"canary-/7Gq+Zw9tK0=~"
+"""As above, with characters that a header can carry."""
+
+
+def forms(secret: bytes) -> set[bytes]:
+    """Every published form of a secret."""
+    return {form for _name, encode in ENCODINGS for form in encode(secret)}
+
+
+def assert_clean(seen: object, *secrets: bytes) -> None:
+    """No form of a secret in the representation of anything."""
+    text = seen if isinstance(seen, bytes) else repr(seen).encode()
+    for secret in secrets:
+        assert not [form for form in forms(secret) if form in text]
+
+
+def credential_of(seen: Seen) -> bytes:
+    """What the upstream was sent."""
+    return seen.values("authorization")[0].encode("latin-1")
+
+
+ECHOES: dict[str, Echo] = {
+    "in the body": lambda sent: answer(b"you sent " + sent),
+    "in chunks of three": lambda sent: chunked_answer([sent[i : i + 3] for i in range(0, len(sent), 3)]),
+    "byte by byte": lambda sent: chunked_answer([sent[i : i + 1] for i in range(len(sent))]),
+    "in a field": lambda sent: answer(b"", f"X-Echo: {sent.decode()}", f"Set-Cookie: a={sent.decode()}; Path=/"),
+    "in the name of a field": lambda _sent: answer(b"", f"X-{KEY.hex()}: 1"),
+    "in the redirect": lambda sent: answer(b"", f"Location: /?k={urllib.parse.quote(sent)}", status="302 Found"),
+    "in the status line": lambda sent: answer(b"", status=f"200 {sent.decode()}"),
+    "in a trailer": lambda sent: [*list(chunked_answer([b"x"]))[:-1], b"0\r\nX-Echo: " + sent + b"\r\n\r\n"],
+    "as JSON of PHP": lambda sent: answer(json.dumps({"h": sent.decode()}).replace("/", "\\/").encode()),
+    "as base64": lambda sent: answer(base64.b64encode(b"xx" + sent + b"yy")),
+    "as UTF-16": lambda sent: answer(sent.decode().encode("utf-16")),
+    "compressed": lambda sent: answer(gzip.compress(sent), "Content-Encoding: gzip"),
+    "in an error": lambda sent: answer(b"bad credential: " + sent, status="401 Who"),
+}
+
+
+@pytest.mark.parametrize("echo", ECHOES)
+@pytest.mark.parametrize("kind", ["api_key", "oauth2", "basic"])
+async def test_an_upstream_that_reflects_the_credential_reflects_stars(world: World, kind: str, echo: str) -> None:
+    """In body, fields, chunks, encodings and compression; the length is kept, and the ledger counts it."""
+    world.vault.secret, world.vault.username = KEY, "ann" if kind == "basic" else None
+    with Upstream(lambda seen: ECHOES[echo](credential_of(seen))) as upstream:
+        grant = world.grant_for(upstream, credential=use(kind), plain=True)
+        got = await world.ask(upstream, url=plain_url(upstream), credential=kind, grant=grant)
+
+    sent = credential_of(upstream.requests[0])
+    pair = b"ann:" + KEY
+    assert (KEY if kind != "basic" else base64.b64encode(pair)) in sent
+    for part in (got.body, *[text.encode("latin-1") for field in got.headers for text in field]):
+        assert_clean(part, KEY, pair, base64.b64encode(pair))
+    relayed = echo not in {"in the status line", "in a trailer"}
+    assert (got.scrubbed > 0) is relayed
+    assert world.journal.last.scrubbed == got.scrubbed
+    if echo == "in the body":
+        assert got.body == b"you sent " + sent.split(b" ")[0] + b" " + b"*" * (len(sent) - sent.index(b" ") - 1)
+
+
+async def test_a_key_in_the_query_does_not_come_back_in_links(world: World) -> None:
+    """Pagination links repeat the URL, however the server encodes it; the ledger has no query at all."""
+    world.vault.secret = CANARY
+
+    def script(seen: Seen) -> bytes:
+        link = f'Link: <https://api.example.test{seen.target}&page=2>; rel="next"'
+        return answer(json.dumps({"next": urllib.parse.unquote(seen.target)}).encode(), link)
+
+    with Upstream(script) as upstream:
+        grant = world.grant_for(upstream, credential=use("api_key", query="key"), plain=True)
+        got = await world.ask(upstream, url=plain_url(upstream, "/v1?x=1"), credential="api_key", grant=grant)
+
+    assert upstream.requests[0].target == f"/v1?x=1&key={urllib.parse.quote(CANARY, safe='')}"
+    assert got.scrubbed == 2
+    assert_clean(got, CANARY)
+    assert_clean(world.journal.rows, CANARY)
+    assert world.journal.rows[0].path == "/v1"  # type: ignore[union-attr]
+
+
+async def test_a_secret_left_at_the_upstream_is_scrubbed_from_later_answers_too(world: World) -> None:
+    """A request without the credential fetches what one with it left behind; within a step both are scrubbed."""
+    world.vault.secret = KEY
+    left: list[bytes] = []
+
+    def script(seen: Seen) -> bytes:
+        if seen.target == "/leave":
+            left.append(credential_of(seen))
+        return answer(b"log: " + b"".join(left))
+
+    with Upstream(script) as upstream:
+        grant = world.grant_for(upstream, credential=use(), plain=True)
+        meter = Meter(Budget())
+        await world.ask(upstream, url=plain_url(upstream, "/leave"), credential="api_key", grant=grant, meter=meter)
+        got = await world.ask(upstream, url=plain_url(upstream, "/fetch"), grant=grant, meter=meter)
+
+    assert upstream.requests[1].values("authorization") == []
+    assert_clean(got.body, KEY)
+    assert got.scrubbed == 1
+
+
+BREAKS: dict[str, Echo] = {
+    "a status line": lambda sent: [b"HTTP/1.1 " + sent + b"\r\n\r\n", CLOSE],
+    "a field line": lambda sent: [b"HTTP/1.1 200 OK\r\n" + sent + b"\r\n\r\n", CLOSE],
+    "a length": lambda sent: [b"HTTP/1.1 200 OK\r\nContent-Length: " + sent + b"\r\n\r\n", CLOSE],
+    "a transfer encoding": lambda sent: [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: " + sent + b"\r\n\r\n", CLOSE],
+    "a chunk size": lambda sent: [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + sent + b"\r\n", CLOSE],
+    "a coding": lambda sent: answer(sent, f"Content-Encoding: {sent.decode()}"),
+    "a damaged coding": lambda sent: answer(sent, "Content-Encoding: gzip"),
+    "a body cut short": lambda sent: [b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n" + sent, CLOSE],
+}
+
+
+@pytest.mark.parametrize("where", BREAKS)
+async def test_an_error_that_an_upstream_made_of_the_credential_does_not_quote_it(
+    world: World, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    """Not in the failure, not in a traceback with causes and contexts, not in the ledger, not in a log at DEBUG."""
+    world.vault.secret = KEY
+    with Upstream(lambda seen: BREAKS[where](credential_of(seen))) as upstream, caplog.at_level(logging.DEBUG):
+        grant = world.grant_for(upstream, credential=use(), plain=True)
+        with pytest.raises(AileronError) as caught:
+            await world.ask(upstream, url=plain_url(upstream), credential="api_key", grant=grant)
+
+    assert KEY in upstream.received
+    chain: list[BaseException] = [caught.value]
+    for error in chain:
+        chain.extend(linked for linked in (error.__cause__, error.__context__) if linked is not None)
+    assert chain == [caught.value]
+    assert_clean("".join(traceback.format_exception(caught.value)).encode(), KEY)
+    assert_clean(caught.value.failure, KEY)
+    assert_clean(world.journal.rows, KEY)
+    assert_clean("\n".join(record.getMessage() for record in caplog.records).encode(), KEY)
+
+
+async def test_a_good_exchange_leaves_no_secret_in_a_debug_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """httpcore2 would log response heads as they came; nothing of the kind is on, whatever the configuration."""
+    world.vault.secret = KEY
+    echo = ECHOES["in a field"]
+    with Upstream(lambda seen: echo(credential_of(seen))) as upstream, caplog.at_level(logging.DEBUG):
+        caplog.set_level(logging.DEBUG, "httpcore2.http11")
+        grant = world.grant_for(upstream, credential=use(), plain=True)
+        await world.ask(upstream, url=plain_url(upstream), credential="api_key", grant=grant)
+
+    assert_clean("\n".join(record.getMessage() for record in caplog.records).encode(), KEY)
+
+
+@pytest.mark.parametrize("secret", [b"sesame\r\nX-Injected: 1", b"sesame-\0-", b"short", b"sesame-\xff\xfe-"])
+async def test_a_secret_that_cannot_travel_stops_the_request_before_the_wire(world: World, secret: bytes) -> None:
+    """No row, no connection, and not a word of it in the failure."""
+    world.vault.secret = secret
+    with Upstream(lambda _seen: answer()) as upstream:
+        grant = world.grant_for(upstream, credential=use(), plain=True)
+        error = await world.refusal(upstream, url=plain_url(upstream), credential="api_key", grant=grant)
+
+    assert error.failure.failure_class.value == "binding_failed"
+    assert (upstream.connections, world.journal.rows) == (0, [])
+    assert "sesame" not in repr(error.failure)
+    assert world.vault.lent == 1
+
+
+async def test_requests_and_credentials_have_no_telling_representation(world: World) -> None:
+    """What a traceback with local variables would print."""
+    request = EgressRequest("POST", "https://h/?token=sesame", (("X", "sesame"),), "api_key", b"sesame")
+    assert "sesame" not in repr(request)
+    assert "sesame" not in repr(world.egress)
