@@ -1,0 +1,299 @@
+"""A connector in an ordinary process, and a small synchronous host for it. No jail, no policy.
+
+For tests of the SDK and of connectors: the frames are the real ones, the program is started as the template starts it
+(`runpy.run_path` with frames on descriptors 3 and 4), and requests go out for real through http.client. What the real
+host adds (namespaces, egress rules, scrubbing) is tested elsewhere.
+
+    with ConnectorProcess(program, invoke("list_events", days=7)) as connector:     # frame by frame
+        frame = connector.receive()
+
+    report = PlainHost(program, hosts=[GrantedHost("127.0.0.1", 5232, True)], basic=("ada", "secret")).call("list_events")
+
+Every wait ends after `timeout_s`, by TimeoutError, and the process is killed on the way out.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import http.client
+import os
+import select
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from aileron_sandbox.frames import (
+    PROTOCOL_VERSION,
+    AuditEvent,
+    Cancel,
+    Chunk,
+    Decoder,
+    Failed,
+    Frame,
+    FrameFailure,
+    FromJail,
+    GrantedHost,
+    HostSession,
+    HttpHead,
+    HttpRequest,
+    Invoke,
+    Log,
+    Message,
+    Progress,
+    Refused,
+    Result,
+    encode,
+)
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+IMPORTABLE: Final = [str(ROOT / "sandbox"), str(ROOT / "connectors" / "sdk")]
+
+_BOOTSTRAP: Final = """
+import fcntl, os, runpy, sys
+fd_in, fd_out, program, *importable = sys.argv[1:]
+high_in, high_out = (fcntl.fcntl(int(fd), fcntl.F_DUPFD, 20) for fd in (fd_in, fd_out))
+os.closerange(3, 20)
+os.dup2(high_in, 3), os.dup2(high_out, 4), os.close(high_in), os.close(high_out)
+sys.argv = [program]
+sys.path[:0] = [program, *importable]
+runpy.run_path(program, run_name="__main__")
+"""
+
+
+def invoke(op: str, *, hosts: list[GrantedHost] | None = None, protocol: int = PROTOCOL_VERSION, **args: Any) -> Invoke:
+    """The first frame of an invocation."""
+    return Invoke(protocol=protocol, op=op, args=args, hosts=hosts or [], invocation="run_test", deadline_ms=30_000)
+
+
+class ConnectorProcess:
+    """One connector process and the host's end of its frames, both ends watched by a HostSession."""
+
+    def __init__(self, program: Path, first: Invoke, *, timeout_s: float = 20.0) -> None:
+        self.sent = bytearray()
+        """Every byte that came out of the connector as frames."""
+        self.given = bytearray()
+        """Every byte that went in."""
+        self._deadline: Final = time.monotonic() + timeout_s
+        self._decoder: Final = Decoder(FromJail)
+        self._session: Final = HostSession()
+        self._printed: Final = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
+        child_in, self._to = os.pipe()
+        self._from, child_out = os.pipe()
+        os.set_blocking(self._to, False)
+        self._process: Final = subprocess.Popen(
+            [sys.executable, "-I", "-c", _BOOTSTRAP, str(child_in), str(child_out), str(program), *IMPORTABLE],
+            pass_fds=(child_in, child_out),
+            stdin=subprocess.DEVNULL,
+            stdout=self._printed,
+            stderr=self._printed,
+            env={},
+        )
+        os.close(child_in)
+        os.close(child_out)
+        self.send(first)
+
+    def send(self, message: Message, body: bytes = b"") -> None:
+        """Send one frame. ProtocolError if a host may not."""
+        self._session.sending(message)
+        self.send_raw(b"".join(bytes(part) for part in encode(message, body)))
+
+    def send_raw(self, data: bytes) -> None:
+        """Send bytes that need not be a frame."""
+        self.given += data
+        while data:
+            self._wait([], [self._to])
+            data = data[os.write(self._to, data) :]
+
+    def receive(self) -> Frame:
+        """The next frame; EOFError if the process ends instead."""
+        while (frame := self._decoder.next_frame()) is None:
+            data = self._read()
+            if not data:
+                raise EOFError("the connector has closed its frames")
+            self._decoder.feed(data)
+        self._session.received(frame)
+        return frame
+
+    def receive_until_over(self, told: list[Message] | None = None) -> Result | Failed:
+        """The answer; what is told on the way goes to `told`. Fails if anything else comes."""
+        while True:
+            message = self.receive().message
+            match message:
+                case Result() | Failed():
+                    return message
+                case Log() | Progress() | AuditEvent():
+                    if told is not None:
+                        told.append(message)
+                case _:
+                    raise AssertionError(f"{message} instead of an answer")
+
+    def close_input(self) -> None:
+        """Be a host that goes away."""
+        if self._to >= 0:
+            os.close(self._to)
+            self._to = -1
+
+    def wait(self) -> int:
+        """The exit code, once it has ended by itself."""
+        return self._process.wait(max(0.1, self._deadline - time.monotonic()))
+
+    def printed(self) -> str:
+        """What it has written to stdout and stderr so far."""
+        size = os.fstat(self._printed.fileno()).st_size
+        return os.pread(self._printed.fileno(), size, 0).decode("utf-8", "replace")  # no seek: the child shares it
+
+    def close(self) -> None:
+        """Kill and reap it if it has not ended."""
+        self.close_input()
+        if self._from >= 0:
+            os.close(self._from)
+            self._from = -1
+        self._process.kill()
+        self._process.wait()
+        self._printed.close()
+
+    def _read(self) -> bytes:
+        self._wait([self._from], [])
+        data = os.read(self._from, 1 << 20)
+        self.sent += data
+        return data
+
+    def _wait(self, reading: list[int], writing: list[int]) -> None:
+        left = self._deadline - time.monotonic()
+        if left <= 0 or select.select(reading, writing, [], left) == ([], [], []):
+            raise TimeoutError(f"the connector neither spoke nor listened; it printed: {self.printed()[-2000:]}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What one invocation came to."""
+
+    answer: Result | Failed
+    told: list[Message]
+    requests: list[HttpRequest]
+    sent: bytes
+    given: bytes
+    printed: str
+
+    @property
+    def output(self) -> Any:
+        """The result's output; AssertionError with the failure if there is none."""
+        assert isinstance(self.answer, Result), (self.answer, self.printed)
+        return self.answer.output
+
+    @property
+    def failure(self) -> Failed:
+        """The failure; AssertionError with the output if it succeeded."""
+        assert isinstance(self.answer, Failed), self.answer
+        return self.answer
+
+
+class PlainHost:
+    """Runs operations and does their requests, one after the other, with `basic` added where a credential is asked for.
+
+    A host:port that is not granted is refused. `on_request` sees each request before it is sent, and may raise.
+    """
+
+    def __init__(
+        self,
+        program: Path,
+        *,
+        hosts: list[GrantedHost],
+        basic: tuple[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+        timeout_s: float = 20.0,
+        on_request: Callable[[HttpRequest], None] = lambda request: None,
+    ) -> None:
+        self._program: Final = program
+        self._hosts: Final = hosts
+        self._basic: Final = basic
+        self._tls: Final = tls
+        self._timeout_s: Final = timeout_s
+        self._on_request: Final = on_request
+
+    def call(self, op: str, **args: Any) -> Report:
+        """One invocation in a process of its own."""
+        told: list[Message] = []
+        requests: list[HttpRequest] = []
+        uploads: dict[int, tuple[HttpRequest, bytearray]] = {}
+        first = invoke(op, hosts=self._hosts, **args)
+        with ConnectorProcess(self._program, first, timeout_s=self._timeout_s) as connector:
+            while True:
+                message, body = connector.receive()
+                match message:
+                    case Result() | Failed():
+                        connector.wait()
+                        return Report(
+                            message, told, requests, bytes(connector.sent), bytes(connector.given), connector.printed()
+                        )
+                    case HttpRequest():
+                        requests.append(message)
+                        if message.body == "stream":
+                            uploads[message.id] = (message, bytearray())
+                        else:
+                            self._answer(connector, message, body)
+                    case Chunk():
+                        uploads[message.id][1].extend(body or b"")
+                        if message.end:
+                            request, data = uploads.pop(message.id)
+                            self._answer(connector, request, bytes(data))
+                    case Cancel():
+                        pass  # answers are sent whole, so the final frame has already gone
+                    case _:
+                        told.append(message)
+
+    def _answer(self, connector: ConnectorProcess, request: HttpRequest, body: bytes | None) -> None:
+        self._on_request(request)
+        url = urllib.parse.urlsplit(request.url)
+        granted = [host for host in self._hosts if host.url == f"{url.scheme}://{url.netloc}"]
+        if not granted:
+            words = f"{url.netloc} is not granted"
+            error = FrameFailure(failure_class="capability_denied", message=words)
+            connector.send(Refused(id=request.id, error=error))
+            return
+        try:
+            status, headers, answer = self._send(request, url, granted[0], body)
+        except OSError as error:
+            failure = FrameFailure(failure_class="network_error", message=f"{url.netloc}: {error}")
+            connector.send(Refused(id=request.id, error=failure))
+            return
+        connector.send(HttpHead(id=request.id, status=status, headers=headers))
+        for at in range(0, len(answer), 1 << 18):
+            connector.send(Chunk(id=request.id), answer[at : at + (1 << 18)])
+        connector.send(Chunk(id=request.id, end=True))
+
+    def _send(
+        self, request: HttpRequest, url: urllib.parse.SplitResult, host: GrantedHost, body: bytes | None
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
+        connection = (
+            http.client.HTTPConnection(host.host, host.port, timeout=self._timeout_s)
+            if host.plain
+            else http.client.HTTPSConnection(host.host, host.port, timeout=self._timeout_s, context=self._tls)
+        )
+        headers = dict(request.headers)
+        if request.credential is not None and self._basic is not None:
+            token = base64.b64encode(":".join(self._basic).encode()).decode()
+            headers["Authorization"] = f"Basic {token}"
+        target = url.path + (f"?{url.query}" if url.query else "")
+        try:
+            connection.request(request.method, target or "/", body=body, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+        finally:
+            connection.close()
