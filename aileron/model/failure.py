@@ -142,3 +142,14 @@ class AileronError(Exception):
             retriable=retriable,
             details=details or {},
         )
+
+    @classmethod
+    def of(cls, failure: Failure) -> AileronError:
+        """The exception for a failure that was recorded or sent as a value."""
+        return cls(
+            failure.failure_class,
+            failure.message,
+            boundary=failure.boundary,
+            retriable=failure.retriable,
+            details=failure.details,
+        )
