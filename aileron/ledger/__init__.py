@@ -1,0 +1,37 @@
+"""The ledger: what happened and what is so now, on disk before anyone acts on it. The only package that speaks SQL.
+
+sqlite.py the database: Ledger, Transaction, Snapshot · writer.py the one writing thread and its groups · chain.py what a row
+is and how rows are tied together (pure) · rows.py runs, approvals, filters as values (pure)
+
+>>> import tempfile
+>>> from pathlib import Path
+>>> with tempfile.TemporaryDirectory() as home, Ledger.open(Path(home) / "ledger.db", Path(home), "0.1.0") as ledger:
+...     ledger.commit_now(lambda transaction: transaction.append({"type": "daemon.started"}))
+2
+"""
+
+from __future__ import annotations
+
+from aileron.ledger.chain import FILTERED, NO_HASH, Head, StoredRow, columns_of, link
+from aileron.ledger.rows import ApprovalRow, ApprovalState, EventFilter, EventRow, RunRow
+from aileron.ledger.sqlite import MAX_ROWS, Ledger, Snapshot, StoredLedger, Transaction, open_stored
+
+__all__ = [
+    "FILTERED",
+    "MAX_ROWS",
+    "NO_HASH",
+    "ApprovalRow",
+    "ApprovalState",
+    "EventFilter",
+    "EventRow",
+    "Head",
+    "Ledger",
+    "RunRow",
+    "Snapshot",
+    "StoredLedger",
+    "StoredRow",
+    "Transaction",
+    "columns_of",
+    "link",
+    "open_stored",
+]

@@ -1,0 +1,82 @@
+"""The hash chain: what one row of the ledger is, and how it is tied to the row before it.
+
+A row's *record* is the canonical JSON (RFC 8785) of everything the row says, its number and time included. Its hash is
+sha256(previous hash ‖ record), so that no row can be altered, taken out, put in or moved without every later hash changing.
+The first row is the genesis row; its previous hash is 32 zero bytes.
+
+Pure; knows neither files nor SQL. Used by the writer (sqlite.py), which makes rows, and by audit/verify.py, which trusts
+none of them.
+
+Rules
+- `seq` counts from 1 without gaps. `at_us` is the wall clock when the row was made: order is `seq`, never `at_us`.
+- The columns that queries filter on repeat facts of the record and nothing else (`columns_of`), so a verifier can compare
+  them; what is not in the record is not evidence.
+
+Source: docs/reference/audit-events.md. Not here: which types of row exist (audit/events.py).
+
+>>> record = make_record(1, 0, {"type": "genesis"})
+>>> record
+b'{"at_us":0,"seq":1,"type":"genesis"}'
+>>> link(NO_HASH, record).hex()[:16]
+'81ecb1416f6e93a1'
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+import msgspec
+
+from aileron.model.canonical import canonical_json
+
+__all__ = ["FILTERED", "NO_HASH", "Head", "StoredRow", "columns_of", "link", "make_record"]
+
+NO_HASH: Final = bytes(32)
+"""The genesis row's previous hash."""
+FILTERED: Final = ("type", "run", "session", "action", "connector", "class")
+"""Facts that have a column of their own, in column order."""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The newest row. Kept outside of the ledger, it proves that nothing up to it was cut or rewritten."""
+
+    seq: int
+    hash: bytes
+
+    def __str__(self) -> str:
+        return f"{self.seq}:{self.hash.hex()}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """The inverse of `str`. ValueError otherwise."""
+        seq, _, digest = text.partition(":")
+        if not seq.isascii() or not seq.isdigit() or len(digest) != 64:
+            raise ValueError(f"{text!r} is not SEQ:HASH, a row number and 64 hex digits")
+        return cls(int(seq), bytes.fromhex(digest))
+
+
+class StoredRow(msgspec.Struct, frozen=True):
+    """A row as it lies in the file, unverified: any field may be anything."""
+
+    seq: int
+    at_us: Any
+    columns: tuple[Any, ...]
+    record: bytes
+    previous: bytes
+    hash: bytes
+
+
+def make_record(seq: int, at_us: int, facts: dict[str, Any]) -> bytes:
+    """The bytes that are hashed. ValueError if a fact has no canonical JSON form."""
+    return canonical_json({**facts, "seq": seq, "at_us": at_us})
+
+
+def link(previous: bytes, record: bytes) -> bytes:
+    """The hash of a row, 32 bytes."""
+    return hashlib.sha256(previous + record).digest()
+
+
+def columns_of(facts: dict[str, Any]) -> tuple[Any, ...]:
+    """The facts that queries filter on, in the order of `FILTERED`; absent is None."""
+    return tuple(map(facts.get, FILTERED))

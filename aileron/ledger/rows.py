@@ -1,0 +1,95 @@
+"""What the ledger keeps, as frozen values: runs, approvals, and what to look for among the events.
+
+Shared by every backend and its callers. Pure.
+
+Rules
+- Times are microseconds since the epoch, UTC, as integers: exact in JSON and in SQL.
+- A run's status and an approval's state are current facts; the history of both is in the events.
+
+Not here: SQL (sqlite.py), the events themselves (audit/events.py).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import msgspec
+
+from aileron.model.invocation import Scope
+from aileron.model.outcome import RunStatus
+
+__all__ = ["ApprovalRow", "ApprovalState", "EventFilter", "EventRow", "RunRow"]
+
+
+class ApprovalState(enum.StrEnum):
+    """Where a question to a person is. All but the first two are final; `redeemed` means its one use is spent."""
+
+    PENDING = "pending_approval"
+    APPROVED = "approved"
+    REDEEMED = "redeemed"
+    DENIED = "denied"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One run. `connector` is that of the step begun last; `outcome` is JSON of model/outcome.py, None until final."""
+
+    id: str
+    action: str
+    session: str
+    scope: Scope
+    status: RunStatus
+    plan_digest: str
+    approval: str | None = None
+    connector: str | None = None
+    created_us: int = 0
+    changed_us: int = 0
+    outcome: bytes | None = None
+
+
+class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One question to a person, bound to `digest`; `run` is the run that waits for it, if any.
+
+    What is asked about (for an action, the frozen plan) is read separately: it can be large.
+    """
+
+    id: str
+    kind: str
+    run: str | None
+    digest: str
+    state: ApprovalState
+    created_us: int
+    expires_us: int
+    decided_us: int | None = None
+    reason: str | None = None
+    surface: str | None = None
+
+
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events, all conditions together; newest first unless `oldest_first`.
+
+    `since_us` is inclusive, `until_us` exclusive; `after` and `before` are exclusive row numbers, for paging and tailing.
+    """
+
+    run: str | None = None
+    session: str | None = None
+    type: str | None = None
+    action: str | None = None
+    connector: str | None = None
+    failure_class: str | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+    after: int | None = None
+    before: int | None = None
+    oldest_first: bool = False
+    limit: int = 100
+
+
+class EventRow(msgspec.Struct, frozen=True):
+    """One event: the facts of its record (`seq`, `at_us` and `type` among them), and its hash."""
+
+    seq: int
+    facts: dict[str, Any]
+    hash: bytes

@@ -1,0 +1,862 @@
+"""The ledger in SQLite: events, runs, approvals, idempotency keys. The only module that speaks SQL.
+
+Runs in the daemon; `open_stored` also in a verifier of its own, without a daemon. Trusts the disk to keep what it said it
+flushed, and nothing about a file it finds: owner, mode, application, schema version, triggers and the newest row are checked
+before it is used. One file, mode 0600, write-ahead log, synchronous=FULL: a commit is on disk when it returns.
+
+Rules
+- Events are only ever added. The hash chain is computed in the writer's thread, where the order is made, from the newest
+  row as the file has it, so that a second writer could not fork it.
+- A state changes by compare-and-set inside one transaction: of two racers one wins, the other is told what is now so.
+- Nothing is half written: a function whose part fails is undone alone, a group that fails is undone as a whole, and the
+  next group starts from what the file says. A full disk therefore ends by itself when there is room again. After a failed
+  flush or a damaged page nothing can be known, and every later call is refused until the daemon is started again
+  (PostgreSQL came to the same rule: what a failed fsync left in the page cache cannot be trusted).
+- No sqlite3 exception leaves: callers see AileronError, or GroupFailed inside the writer.
+
+Source: https://www.sqlite.org/wal.html, /lang_savepoint.html, /rescode.html. Not here: what the events mean (audit/), which
+transitions are legal (runs/states.py), how groups are formed (writer.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+import stat
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron.ledger.chain import NO_HASH, Head, StoredRow, columns_of, link, make_record
+from aileron.ledger.rows import ApprovalRow, ApprovalState, EventFilter, EventRow, RunRow
+from aileron.ledger.writer import GroupFailed, GroupWriter
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.invocation import Scope
+from aileron.model.outcome import RunStatus
+
+__all__ = ["Ledger", "Snapshot", "StoredLedger", "Transaction", "events_query", "open_stored"]
+
+SCHEMA_VERSION: Final = 1
+APPLICATION_ID: Final = 0x41494C52  # "AILR": what `file` and SQLite's header say the file is
+MAX_RECORD_BYTES: Final = 4 << 20
+"""One record, 4 MiB: the arguments of a run come in a request of at most 1 MiB, and JSON escapes can multiply it."""
+MAX_ROWS: Final = 1000
+"""Events in one answer; who needs more pages by row number."""
+IDEMPOTENCY_KEPT_US: Final = 24 * 3600 * 1_000_000
+"""24 hours: longer than any agent retries, shorter than anyone reuses a key by accident."""
+READERS: Final = 4
+"""Connections for reading, hence threads at once: a slow search must not hold up a status poll, and two cores serve four."""
+READ_DEADLINE_S: Final = 10.0
+"""A search through a million events takes well under one second."""
+BUSY_TIMEOUT_S: Final = 5.0
+"""For another process that holds the file (a backup, a person with the sqlite3 shell); ours never do."""
+WAL_PAGES: Final = 1000
+"""Pages (4 KiB) in the write-ahead log before they are copied into the file: SQLite's default, 4 MiB."""
+
+_SCHEMA: Final = """
+CREATE TABLE events (
+  seq INTEGER PRIMARY KEY, at_us INTEGER NOT NULL,
+  type TEXT NOT NULL, run TEXT, session TEXT, action TEXT, connector TEXT, class TEXT,
+  record TEXT NOT NULL, previous BLOB NOT NULL, hash BLOB NOT NULL
+) STRICT;
+CREATE INDEX events_at ON events (at_us);
+CREATE INDEX events_type ON events (type);
+CREATE INDEX events_run ON events (run) WHERE run IS NOT NULL;
+CREATE INDEX events_session ON events (session) WHERE session IS NOT NULL;
+CREATE INDEX events_action ON events (action) WHERE action IS NOT NULL;
+CREATE INDEX events_connector ON events (connector) WHERE connector IS NOT NULL;
+CREATE INDEX events_class ON events (class) WHERE class IS NOT NULL;
+
+CREATE TABLE runs (
+  id TEXT PRIMARY KEY, action TEXT NOT NULL, session TEXT NOT NULL, scope TEXT NOT NULL, status TEXT NOT NULL,
+  plan_digest TEXT NOT NULL, approval TEXT, connector TEXT,
+  created_us INTEGER NOT NULL, changed_us INTEGER NOT NULL, outcome BLOB
+) STRICT;
+CREATE INDEX runs_open ON runs (status) WHERE status IN ('pending_approval', 'approved', 'running');
+
+CREATE TABLE approvals (
+  id TEXT PRIMARY KEY, kind TEXT NOT NULL, run TEXT, digest TEXT NOT NULL, state TEXT NOT NULL,
+  created_us INTEGER NOT NULL, expires_us INTEGER NOT NULL, decided_us INTEGER, reason TEXT, surface TEXT,
+  subject BLOB NOT NULL
+) STRICT;
+CREATE INDEX approvals_open ON approvals (expires_us) WHERE state IN ('pending_approval', 'approved');
+
+CREATE TABLE idempotency (
+  session TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, run TEXT NOT NULL, claimed_us INTEGER NOT NULL,
+  PRIMARY KEY (session, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX idempotency_claimed ON idempotency (claimed_us);
+"""
+_HEAD: Final = "SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1"
+_RUN: Final = "id, action, session, scope, status, plan_digest, approval, connector, created_us, changed_us, outcome"
+_APPROVAL: Final = "id, kind, run, digest, state, created_us, expires_us, decided_us, reason, surface"
+_OPEN: Final = "('pending_approval', 'approved')"  # spelled as in the partial index, or SQLite would not use it
+
+_FATAL: Final = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
+_FATAL_PRIMARY: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+"""Answers after which nothing the file says can be relied on."""
+_ALONE: Final = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError)
+"""Errors of one statement. Any other may have rolled back the whole transaction (lang_transaction.html, section 3)."""
+
+T = TypeVar("T")
+
+
+class _States:
+    """Reads of what is so now: runs, approvals, idempotency keys."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+
+    def run(self, run_id: str) -> RunRow | None:
+        """One run, its outcome with it."""
+        row = self._db.execute(f"SELECT {_RUN} FROM runs WHERE id = ?", (run_id,)).fetchone()  # noqa: S608 - constants
+        return _run_row(row) if row else None
+
+    def runs_in(self, status: RunStatus) -> list[RunRow]:
+        """The runs of a status that is not final."""
+        if status.is_final:
+            raise ValueError(f"runs are not listed by the final status {status}")
+        rows = self._db.execute(
+            f"SELECT {_RUN} FROM runs WHERE status = ?"  # noqa: S608 - constants
+            " AND status IN ('pending_approval', 'approved', 'running') ORDER BY id",
+            (status.value,),
+        )
+        return [_run_row(row) for row in rows]
+
+    def approval(self, approval_id: str) -> ApprovalRow | None:
+        """One approval, without what it is about."""
+        row = self._db.execute(
+            f"SELECT {_APPROVAL} FROM approvals WHERE id = ?",  # noqa: S608 - constants
+            (approval_id,),
+        ).fetchone()
+        return _approval_row(row) if row else None
+
+    def subject(self, approval_id: str) -> bytes | None:
+        """What an approval is about, as it was stored."""
+        row = self._db.execute("SELECT subject FROM approvals WHERE id = ?", (approval_id,)).fetchone()
+        return row[0] if row else None
+
+    def open_approvals(self, *, due_us: int | None = None) -> list[ApprovalRow]:
+        """Pending and approved ones, the first to expire first; with `due_us`, only those whose time is over by then."""
+        rows = self._db.execute(
+            f"SELECT {_APPROVAL} FROM approvals WHERE state IN {_OPEN} AND expires_us <= ? ORDER BY expires_us, id",  # noqa: S608 - constants
+            (2**62 if due_us is None else due_us,),
+        )
+        return [_approval_row(row) for row in rows]
+
+    def count_open_approvals(self) -> int:
+        """How many questions wait or are answered and not yet used."""
+        count: int = self._db.execute(f"SELECT count(*) FROM approvals WHERE state IN {_OPEN}").fetchone()[0]  # noqa: S608
+        return count
+
+    def claimed(self, session: str, key: str, digest: str, now_us: int) -> str | None:
+        """The run that holds this key. AileronError(idempotency_conflict) if it was asked with something else."""
+        row = self._db.execute(
+            "SELECT digest, run FROM idempotency WHERE session = ? AND key = ? AND claimed_us > ?",
+            (session, key, now_us - IDEMPOTENCY_KEPT_US),
+        ).fetchone()
+        if row is None:
+            return None
+        if row[0] != digest:
+            raise AileronError(
+                FailureClass.IDEMPOTENCY_CONFLICT,
+                "this idempotency key was used for another action or other arguments: use a new key",
+                details={"run_id": row[1]},
+            )
+        run_id: str = row[1]
+        return run_id
+
+
+class Snapshot(_States):
+    """Reads. Everything one function reads is of one moment. Made by the ledger only."""
+
+    def head(self) -> Head:
+        """The newest event. Every ledger has one, the genesis row."""
+        return Head(*self._db.execute(_HEAD).fetchone())
+
+    def events(self, wanted: EventFilter) -> list[EventRow]:
+        """The events that match, at most MAX_ROWS."""
+        sql, values = events_query(wanted)
+        return [
+            EventRow(seq, msgspec.json.decode(record), digest) for seq, record, digest in self._db.execute(sql, values)
+        ]
+
+
+class Transaction(_States):
+    """Writes, and reads of states, of one function inside a group. Made by the ledger only.
+
+    Events are chained at once and written when the group ends, all in one statement; the savepoint that undoes a function
+    is set before its first write of another kind. A function that only appends costs no savepoint, and undoing it is
+    forgetting its rows.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, head: Head, clock: Callable[[], int]) -> None:
+        super().__init__(connection)
+        self._head = head
+        self._clock = clock
+        self._rows: list[tuple[Any, ...]] = []
+        self._has_savepoint = False
+        self.now_us = clock()
+        """The moment of this function, the same throughout: microseconds since the epoch."""
+
+    def head(self) -> Head:
+        """The newest event, those of this group included."""
+        return self._head
+
+    def append(self, facts: dict[str, Any]) -> int:
+        """Add one event to the chain; returns its number. `facts` are JSON values with `type` among them.
+
+        AileronError(invalid_request) if they have no canonical form or make more than MAX_RECORD_BYTES.
+        """
+        seq = self._head.seq + 1
+        try:
+            record = make_record(seq, self.now_us, facts)
+        except ValueError as error:
+            raise AileronError(FailureClass.INVALID_REQUEST, f"cannot be recorded: {error}") from error
+        if len(record) > MAX_RECORD_BYTES:
+            raise AileronError(
+                FailureClass.INVALID_REQUEST,
+                f"cannot be recorded: {len(record)} bytes, at most {MAX_RECORD_BYTES} fit one record",
+            )
+        digest = link(self._head.hash, record)
+        self._rows.append((seq, self.now_us, *columns_of(facts), record.decode(), self._head.hash, digest))
+        self._head = Head(seq, digest)
+        return seq
+
+    def insert_run(self, row: RunRow) -> None:
+        """Add a run; its times are now."""
+        self._write(
+            "INSERT INTO runs VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+            (
+                *(row.id, row.action, row.session, row.scope.value, row.status.value, row.plan_digest),
+                *(row.approval, row.connector, self.now_us, self.now_us, row.outcome),
+            ),
+        )
+
+    def move_run(
+        self,
+        run_id: str,
+        expected: Collection[RunStatus],
+        new: RunStatus,
+        *,
+        connector: str | None = None,
+        outcome: bytes | None = None,
+    ) -> RunRow:
+        """Compare and set a run's status; `connector` and `outcome` are set where given. Returns the run as it now is.
+
+        AileronError(not_found), or (already_decided) with `details.status` when it is none of `expected`.
+        """
+        row = self._write(
+            f"UPDATE runs SET status = ?, changed_us = ?, connector = coalesce(?, connector),"  # noqa: S608 - constants
+            f" outcome = coalesce(?, outcome) WHERE id = ? AND status IN ({_marks(expected)}) RETURNING {_RUN}",
+            (new.value, self.now_us, connector, outcome, run_id, *expected),
+        ).fetchone()
+        if row is not None:
+            return _run_row(row)
+        found = self._db.execute("SELECT status FROM runs WHERE id = ?", (run_id,)).fetchone()
+        raise _lost("run", run_id, found[0] if found else None)
+
+    def insert_approval(self, row: ApprovalRow, subject: bytes) -> None:
+        """Add a question to a person; created now. `subject` is exactly what is asked about."""
+        self._write(
+            "INSERT INTO approvals VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+            (
+                *(row.id, row.kind, row.run, row.digest, row.state.value, self.now_us, row.expires_us),
+                *(row.decided_us, row.reason, row.surface, subject),
+            ),
+        )
+
+    def move_approval(
+        self,
+        approval_id: str,
+        expected: Collection[ApprovalState],
+        new: ApprovalState,
+        *,
+        reason: str | None = None,
+        surface: str | None = None,
+    ) -> ApprovalRow:
+        """Compare and set an approval's state; `decided_us` is the first time it moved. Returns it as it now is.
+
+        AileronError(not_found), or (already_decided) with `details.status` when it is none of `expected`.
+        """
+        row = self._write(
+            f"UPDATE approvals SET state = ?, decided_us = coalesce(decided_us, ?), reason = coalesce(?, reason),"  # noqa: S608
+            f" surface = coalesce(?, surface) WHERE id = ? AND state IN ({_marks(expected)}) RETURNING {_APPROVAL}",
+            (new.value, self.now_us, reason, surface, approval_id, *expected),
+        ).fetchone()
+        if row is not None:
+            return _approval_row(row)
+        found = self.approval(approval_id)
+        raise _lost("approval", approval_id, self._status_of(found) if found else None)
+
+    def claim(self, session: str, key: str, digest: str, run_id: str) -> str | None:
+        """Take an idempotency key for `run_id`, or return the run that has it. Forgets keys older than they are kept.
+
+        AileronError(idempotency_conflict) if the key was used with another `digest`.
+        """
+        self._write("DELETE FROM idempotency WHERE claimed_us <= ?", (self.now_us - IDEMPOTENCY_KEPT_US,))
+        holder = self.claimed(session, key, digest, self.now_us)
+        if holder is None:
+            self._write("INSERT INTO idempotency VALUES (?,?,?,?,?)", (session, key, digest, run_id, self.now_us))
+        return holder
+
+    def _write(self, sql: str, values: tuple[Any, ...]) -> sqlite3.Cursor:
+        if not self._has_savepoint:
+            self._db.execute("SAVEPOINT work")
+            self._has_savepoint = True
+        return self._db.execute(sql, values)
+
+    def _status_of(self, approval: ApprovalRow) -> str:
+        """The status word a caller knows: the run's, where there is one, since `redeemed` is ours alone."""
+        run = self.run(approval.run) if approval.run is not None else None
+        return (run.status if run is not None else approval.state).value
+
+    # For _Store, which runs one function after another in the same transaction.
+
+    def _begin_work(self) -> tuple[Head, int]:
+        self.now_us = self._clock()
+        return self._head, len(self._rows)
+
+    def _keep_work(self) -> None:
+        if self._has_savepoint:
+            self._db.execute("RELEASE work")
+            self._has_savepoint = False
+
+    def _undo_work(self, mark: tuple[Head, int]) -> None:
+        self._head = mark[0]
+        del self._rows[mark[1] :]
+        if self._has_savepoint:
+            self._db.execute("ROLLBACK TO work")
+            self._keep_work()
+
+    def _write_events(self) -> None:
+        self._db.executemany("INSERT INTO events VALUES (?,?,?,?,?,?,?,?,?,?,?)", self._rows)
+        self._rows.clear()
+
+
+class Ledger:
+    """An open ledger. One per daemon. `close` it, or use it in a `with`."""
+
+    def __init__(self, path: Path, store: _Store, clock: Callable[[], int]) -> None:
+        self.path: Final = path
+        self.now_us: Final = clock
+        """The clock of this ledger, as a function: microseconds since the epoch, UTC."""
+        self._store = store
+        self._writer: GroupWriter[Transaction] = GroupWriter(store)
+        self._readers = _Readers(path)
+
+    @classmethod
+    def open(cls, path: Path, home: Path, version: str, *, clock: Callable[[], int] | None = None) -> Self:
+        """Open the ledger at `path`, making it if there is none; the genesis row then names `home` and `version`.
+
+        `clock` gives microseconds since the epoch. AileronError says what is wrong with a file that is refused.
+        """
+        _check_file(path)
+        clock = clock or _wall_clock_us
+        connection = _connect(path)
+        try:
+            with _translated(path):
+                _prepare(connection, path, home, version, clock)
+            return cls(path, _Store(connection, path, clock), clock)
+        except BaseException:
+            connection.close()
+            raise
+
+    async def commit(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` in the writer's thread, apart from what others do; returns its result when it is on disk.
+
+        Raises what `work` raised (nothing of it is then written); AileronError(busy) when too many wait;
+        AileronError(internal_error) when the disk is full or fails: nothing is written, and the caller must not go on.
+        A cancelled caller's work is committed all the same.
+        """
+        return await self._writer.commit(work)
+
+    def commit_now(self, work: Callable[[Transaction], T]) -> T:
+        """The same for a caller without an event loop. Blocks."""
+        return self._writer.commit_now(work)
+
+    async def read(self, look: Callable[[Snapshot], T]) -> T:
+        """Run `look` on a thread of its own with one consistent view. AileronError(busy) after READ_DEADLINE_S."""
+        return await self._readers.read(look)
+
+    def read_now(self, look: Callable[[Snapshot], T]) -> T:
+        """The same for a caller without an event loop. Blocks."""
+        return self._readers.read_now(look)
+
+    def close(self) -> None:
+        """Finish what waits, then close. Later calls are refused. Blocks for the last flush. Idempotent."""
+        self._readers.close()  # first: the last connection to close empties the write-ahead log, and must be able to write
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Store:
+    """The writer's side of the database. Used by the writer's thread only."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Callable[[], int]) -> None:
+        self._db = connection
+        self._path = path
+        self._clock = clock
+        self._broken: Failure | None = None
+
+    def begin(self) -> Transaction:
+        if self._broken is not None:
+            raise GroupFailed(self._broken)
+        with self._group_fails():
+            self._db.execute("BEGIN IMMEDIATE")
+            newest = self._db.execute(_HEAD).fetchone()
+        if newest is None:
+            raise GroupFailed(_damaged(self._path, "every row is gone").failure)
+        return Transaction(self._db, Head(*newest), self._clock)
+
+    def attempt(self, transaction: Transaction, work: Callable[[Transaction], T]) -> T:
+        mark = transaction._begin_work()
+        try:
+            value = work(transaction)
+            transaction._keep_work()
+        except Exception as error:
+            alone = isinstance(error, _ALONE) or not isinstance(error, sqlite3.Error)
+            if not alone or not self._db.in_transaction:
+                raise GroupFailed(self._failure(error)) from error
+            with self._group_fails():
+                transaction._undo_work(mark)
+            if isinstance(error, sqlite3.Error):
+                raise AileronError(FailureClass.INTERNAL_ERROR, f"the ledger refused a row: {error}") from error
+            raise
+        return value
+
+    def commit(self, transaction: Transaction) -> None:
+        with self._group_fails():
+            transaction._write_events()
+            self._db.execute("COMMIT")
+
+    def rollback(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextlib.contextmanager
+    def _group_fails(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise GroupFailed(self._failure(error)) from error
+
+    def _failure(self, error: Exception) -> Failure:
+        failure = _failure_of(error, self._path)
+        if failure.details.get("cause") == "damaged":
+            self._broken = failure
+        return failure
+
+
+class _Readers:
+    """Read-only connections, made when first needed, at most READERS at work. Threads borrow one each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()  # guards _idle and _closed, so that no connection is left behind by `close`
+        self._idle: list[_Reader] = []
+        self._closed = False
+        self._threads = anyio.CapacityLimiter(READERS)
+
+    async def read(self, look: Callable[[Snapshot], T]) -> T:
+        return await anyio.to_thread.run_sync(self.read_now, look, limiter=self._threads)
+
+    def read_now(self, look: Callable[[Snapshot], T]) -> T:
+        reader = self._borrow()
+        try:
+            with _translated(self._path):
+                return reader.read(look)
+        finally:
+            self._give_back(reader)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for reader in idle:
+            reader.close()
+
+    def _borrow(self) -> _Reader:
+        with self._lock:
+            if self._closed:
+                raise AileronError(FailureClass.INTERNAL_ERROR, "the ledger is closed: the daemon is stopping")
+            if self._idle:
+                return self._idle.pop()
+        with _translated(self._path):
+            return _Reader(self._path)
+
+    def _give_back(self, reader: _Reader) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(reader)
+                return
+        reader.close()
+
+
+class _Reader:
+    """One read-only connection with a deadline."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = _connect(path, query="mode=ro")
+        self._db.execute("PRAGMA query_only = ON")
+        self._deadline = 0.0
+        # Every 20,000 steps of SQLite's machine, some hundred microseconds: a non-zero answer interrupts the statement.
+        self._db.set_progress_handler(lambda: time.monotonic() > self._deadline, 20_000)
+
+    def read(self, look: Callable[[Snapshot], T]) -> T:
+        self._deadline = time.monotonic() + READ_DEADLINE_S
+        self._db.execute("BEGIN")
+        try:
+            return look(Snapshot(self._db))
+        finally:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class StoredLedger:
+    """A ledger file as it lies there, nothing verified, for a verifier. Made by `open_stored`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, is_immutable: bool) -> None:
+        self._db = connection
+        self._path = path
+        self._is_immutable = is_immutable
+
+    def is_stale(self) -> bool:
+        """Somebody began to write after this was opened as a file that nobody writes: what was read may be torn."""
+        return self._is_immutable and _has_log(self._path)
+
+    def rows(self) -> Iterator[StoredRow]:
+        """Every event in order of its number, whatever its fields hold."""
+        with _translated(self._path):
+            for seq, at_us, *columns, record, previous, digest in self._db.execute(
+                "SELECT seq, at_us, type, run, session, action, connector, class, record, previous, hash"
+                " FROM events ORDER BY seq"
+            ):
+                yield StoredRow(
+                    seq, at_us, tuple(map(_readable, columns)), _bytes(record), _bytes(previous), _bytes(digest)
+                )
+
+    def outcome(self, run_id: str) -> bytes | None:
+        """The stored outcome of a run."""
+        return self._one("SELECT outcome FROM runs WHERE id = ?", run_id)
+
+    def subject(self, approval_id: str) -> bytes | None:
+        """What an approval is about, as stored."""
+        return self._one("SELECT subject FROM approvals WHERE id = ?", approval_id)
+
+    def damage(self) -> str | None:
+        """What is wrong with the file as a database: pages, indexes against their tables, objects that are not ours."""
+        with _translated(self._path):
+            if (found := _unexpected_objects(self._db)) is not None:
+                return found
+            first = _readable(self._db.execute("PRAGMA integrity_check(1)").fetchone()[0])
+            return None if first == "ok" else str(first)
+
+    def _one(self, sql: str, value: str) -> bytes | None:
+        with _translated(self._path):
+            row = self._db.execute(sql, (value,)).fetchone()
+        return None if row is None or row[0] is None else _bytes(row[0])
+
+
+@contextlib.contextmanager
+def open_stored(path: Path) -> Iterator[StoredLedger]:
+    """Open a ledger file for verification: reads only, one consistent view, no daemon needed, beside one if it runs.
+
+    AileronError(not_found) without a file, AileronError(internal_error, cause damaged) if it is not a readable ledger.
+    """
+    if not path.is_file():
+        raise AileronError(FailureClass.NOT_FOUND, f"{path}: no such file")
+    # Without a write-ahead log nobody writes, and `immutable` then reads a file on any medium, leaving nothing beside it.
+    is_immutable = not _has_log(path)
+    with _translated(path):
+        connection = _connect(path, query="immutable=1" if is_immutable else "mode=ro")
+    try:
+        connection.text_factory = bytes
+        with _translated(path):
+            connection.execute("BEGIN")
+            _check_format(connection, path)
+        yield StoredLedger(connection, path, is_immutable)
+    finally:
+        connection.close()
+
+
+def events_query(wanted: EventFilter) -> tuple[str, list[Any]]:
+    """The statement and values for a filter.
+
+    The most selective condition given is the one whose index is used; the unary `+` keeps the others from being chosen, so
+    that a plan never depends on statistics. Bounds in time become bounds in row numbers, by way of the index on time: rows
+    are in the order of their numbers, and a clock may have been set back.
+    """
+    equal = {
+        "run": wanted.run,
+        "class": wanted.failure_class,
+        "connector": wanted.connector,
+        "action": wanted.action,
+        "session": wanted.session,
+        "type": wanted.type,
+    }
+    conditions: list[str] = []
+    values: list[Any] = []
+    for column, value in equal.items():
+        if value is not None:
+            conditions.append(f"{'+' if conditions else ''}{column} = ?")
+            values.append(value)
+    if wanted.since_us is not None:
+        conditions += ["seq >= (SELECT min(seq) FROM events INDEXED BY events_at WHERE at_us >= ?)", "+at_us >= ?"]
+        values += [wanted.since_us] * 2
+    if wanted.until_us is not None:
+        conditions += ["seq <= (SELECT max(seq) FROM events INDEXED BY events_at WHERE at_us < ?)", "+at_us < ?"]
+        values += [wanted.until_us] * 2
+    if wanted.after is not None:
+        conditions.append("seq > ?")
+        values.append(wanted.after)
+    if wanted.before is not None:
+        conditions.append("seq < ?")
+        values.append(wanted.before)
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    order = "ASC" if wanted.oldest_first else "DESC"
+    values.append(max(0, min(wanted.limit, MAX_ROWS)))
+    return f"SELECT seq, record, hash FROM events{where} ORDER BY seq {order} LIMIT ?", values  # noqa: S608 - constants
+
+
+def _connect(path: Path, *, query: str = "mode=rw") -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{urllib.parse.quote(str(path))}?{query}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,  # transactions are ours to begin
+        check_same_thread=False,  # made by the caller of `open`, used by one thread at a time
+    )
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    connection.execute("PRAGMA temp_store = MEMORY")  # nothing of the ledger in a temporary file
+    return connection
+
+
+def _check_file(path: Path) -> None:
+    """Ours, regular, private; made if it is missing. An existing file is only looked at.
+
+    It is never opened here: closing any descriptor of a file drops all POSIX locks this process holds on it, those of SQLite
+    with them (https://www.sqlite.org/howtocorrupt.html, section 2.2).
+    """
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            _sync_directory(path.parent)
+        found = path.lstat()
+    except OSError as error:
+        raise _refused(path, f"cannot be made or opened: {error.strerror}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise _refused(path, "is not a regular file")
+    if found.st_uid != os.geteuid():
+        raise _refused(path, f"belongs to user {found.st_uid}, not to {os.geteuid()}")
+    if found.st_mode & 0o077:
+        raise _refused(path, f"others can open it (mode {stat.S_IMODE(found.st_mode):04o}): chmod 600 {path}")
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _prepare(db: sqlite3.Connection, path: Path, home: Path, version: str, clock: Callable[[], int]) -> None:
+    """Make the schema and the genesis row, or check those that are there."""
+    if not _is_empty(db):
+        _check_format(db, path)  # before anything is written, the journal mode included
+    if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+        raise _refused(path, "its file system cannot hold a write-ahead log: put the home on a local disk")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if _is_empty(db):  # asked again: another process may have been first
+            _make(db, home, version, clock)
+        _check_format(db, path)
+        _check_head(db, path)
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _is_empty(db: sqlite3.Connection) -> bool:
+    return bool(db.execute("SELECT count(*) = 0 FROM sqlite_master").fetchone()[0])
+
+
+def _make(db: sqlite3.Connection, home: Path, version: str, clock: Callable[[], int]) -> None:
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    for statement in _SCHEMA.split(";"):
+        db.execute(statement)
+    genesis = {"type": "genesis", "home": os.fsencode(home).decode("utf-8", "replace"), "version": version}
+    # The random name tells this ledger from one that was started in its place.
+    transaction = Transaction(db, Head(0, NO_HASH), clock)
+    transaction.append({**genesis, "ledger": secrets.token_hex(16)})
+    transaction._write_events()
+
+
+def _check_format(db: sqlite3.Connection, path: Path) -> None:
+    application = db.execute("PRAGMA application_id").fetchone()[0]
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if application != APPLICATION_ID:
+        raise _refused(path, "is not a ledger of aileron")
+    if version != SCHEMA_VERSION:
+        raise _refused(
+            path,
+            f"has schema {version}, this aileron knows {SCHEMA_VERSION}: use the version that wrote it, or a newer one",
+        )
+    if (found := _unexpected_objects(db)) is not None:
+        raise _damaged(path, found)
+
+
+def _unexpected_objects(db: sqlite3.Connection) -> str | None:
+    """A trigger could drop rows as they are written, a view could show others."""
+    row = db.execute("SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index') LIMIT 1").fetchone()
+    return None if row is None else f"it holds a {_readable(row[0])} {_readable(row[1])!r} that aileron never made"
+
+
+def _check_head(db: sqlite3.Connection, path: Path) -> None:
+    """The newest row follows from the one before it: the chain is not continued from a row that was altered."""
+    rows = db.execute("SELECT seq, at_us, record, previous, hash FROM events ORDER BY seq DESC LIMIT 2").fetchall()
+    if not rows:
+        raise _damaged(path, "the genesis row is missing")
+    seq, _at_us, record, previous, digest = rows[0]
+    before = NO_HASH if len(rows) == 1 else rows[1][4]
+    if previous != before or link(previous, record.encode()) != digest:
+        raise _damaged(path, f"row {seq}, the newest, is not what was written")
+
+
+@contextlib.contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise AileronError.of(_failure_of(error, path)) from error
+
+
+def _failure_of(error: Exception, path: Path) -> Failure:
+    """What a caller is told, and in `details.cause` what a program may act on: the machine's state, never ours."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    primary = code & 0xFF
+    if code in _FATAL or primary in _FATAL_PRIMARY:
+        return _damaged(path, str(error)).failure
+    if primary == sqlite3.SQLITE_FULL:
+        return _failure(
+            "disk_full",
+            f"{path} cannot grow, its disk is full: nothing was recorded, so nothing is done; free some space and try again",
+        )
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return _failure("locked", f"another program holds {path}: close it and try again", FailureClass.BUSY)
+    if primary == sqlite3.SQLITE_INTERRUPT:
+        return _failure("too_slow", "the search took too long: narrow it", FailureClass.BUSY)
+    return _failure("unwritable", f"{path} cannot be used ({error}): nothing was recorded, so nothing is done")
+
+
+def _failure(cause: str, message: str, failure_class: FailureClass = FailureClass.INTERNAL_ERROR) -> Failure:
+    return Failure(
+        failure_class=failure_class,
+        message=message,
+        boundary=Boundary.RUNTIME,
+        retriable=True,
+        details={"cause": cause},
+    )
+
+
+def _damaged(path: Path, what: str) -> AileronError:
+    return AileronError(
+        FailureClass.INTERNAL_ERROR,
+        f"{path} is damaged: {what}; see what is left with `aileron audit verify`, then move it and {path}-wal away",
+        details={"cause": "damaged"},
+    )
+
+
+def _refused(path: Path, why: str) -> AileronError:
+    return AileronError(FailureClass.INTERNAL_ERROR, f"{path} {why}", details={"cause": "refused"})
+
+
+def _lost(what: str, name: str, status: str | None) -> AileronError:
+    if status is None:
+        return AileronError(FailureClass.NOT_FOUND, f"no {what} {name}")
+    return AileronError(FailureClass.ALREADY_DECIDED, f"{what} {name} is already {status}", details={"status": status})
+
+
+def _run_row(row: tuple[Any, ...]) -> RunRow:
+    (run_id, action, session, scope, status, plan_digest, approval, connector, created_us, changed_us, outcome) = row
+    return RunRow(
+        id=run_id,
+        action=action,
+        session=session,
+        scope=Scope(scope),
+        status=RunStatus(status),
+        plan_digest=plan_digest,
+        approval=approval,
+        connector=connector,
+        created_us=created_us,
+        changed_us=changed_us,
+        outcome=outcome,
+    )
+
+
+def _approval_row(row: tuple[Any, ...]) -> ApprovalRow:
+    (approval_id, kind, run, digest, state, created_us, expires_us, decided_us, reason, surface) = row
+    return ApprovalRow(
+        id=approval_id,
+        kind=kind,
+        run=run,
+        digest=digest,
+        state=ApprovalState(state),
+        created_us=created_us,
+        expires_us=expires_us,
+        decided_us=decided_us,
+        reason=reason,
+        surface=surface,
+    )
+
+
+def _marks(values: Collection[Any]) -> str:
+    return ",".join("?" * len(values))
+
+
+def _has_log(path: Path) -> bool:
+    try:
+        return path.with_name(path.name + "-wal").stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def _bytes(value: object) -> bytes:
+    """A field of a file nobody vouches for: anything but bytes is no bytes."""
+    return value if isinstance(value, bytes) else b""
+
+
+def _readable(value: object) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _wall_clock_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,248 @@
+"""The one writer: a thread that takes what waits, writes it as one group, and answers when it is on disk.
+
+A disk flush costs about as much for one change as for a hundred, so whatever arrives while one group is being flushed
+becomes the next group. Nobody waits for company: a lone caller's group is of one. Runs in the daemon (and in tests);
+trusts its callers, not the disk.
+
+How a commit goes, as numbered events
+1  the caller queues a function and waits (a future for a coroutine, a threading event otherwise);
+2  the thread begins a group and runs each function apart from the others: one that raises is undone alone;
+3  the thread commits: from here every function that returned is durable;
+4  the thread answers all of the group with one wake-up per event loop.
+A caller cancelled between 1 and 4 changes nothing for the others, and its function is committed all the same: whoever
+cancels cannot know whether it was, and must read it back. If 3 fails, all of the group failed and nothing of it is written.
+
+Rules
+- A function runs in the writer's thread, must not wait for anything, and is the only thing that may touch its transaction.
+- At most MAX_WAITING functions wait; one more is refused as busy.
+- asyncio appears here and nowhere else in the ledger: anyio has no way for a thread to complete many futures of a loop
+  without blocking on each, and one blocking hop costs more than the disk flush.
+
+Not here: what a group is in SQL (sqlite.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from aileron.model.failure import AileronError, Failure, FailureClass
+
+__all__ = ["GroupFailed", "GroupStore", "GroupWriter"]
+
+MAX_GROUP: Final = 256
+"""Functions in one group. Beyond about a hundred the flush no longer dominates, and the first in line should not wait."""
+MAX_WAITING: Final = 4096
+"""Functions in line: 16 groups, about 0.1 s of work; a longer line means that the disk has stopped."""
+COMMIT_DEADLINE_S: Final = 30.0
+"""A flush takes milliseconds; a disk that needs longer than this is not answering."""
+
+_log = logging.getLogger(__name__)
+
+Tx = TypeVar("Tx")
+T = TypeVar("T")
+
+
+class GroupFailed(Exception):
+    """The whole group is lost: nothing of it was written. `failure` is what each of its callers is told."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure: Final = failure
+
+
+class GroupStore(Protocol[Tx]):
+    """What the writer needs of a database. Called from the writer's thread only."""
+
+    def begin(self) -> Tx:
+        """Begin a group. GroupFailed if that cannot be."""
+
+    def attempt(self, transaction: Tx, work: Callable[[Tx], T]) -> T:
+        """Run `work` inside the group; what it raises is raised again after its part is undone. GroupFailed if all is lost."""
+
+    def commit(self, transaction: Tx) -> None:
+        """Make the group durable. GroupFailed if it is not."""
+
+    def rollback(self) -> None:
+        """Undo the group, as far as one is open. Never raises."""
+
+    def close(self) -> None:
+        """Give up the database."""
+
+
+class _Job:
+    """One function in line, and where its answer goes."""
+
+    __slots__ = ("done", "error", "future", "loop", "value", "work")
+
+    def __init__(self, work: Callable[[Any], Any]) -> None:
+        self.work = work
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.future: asyncio.Future[None] | None = None
+        self.done: threading.Event | None = None
+
+    def result(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class GroupWriter(Generic[Tx]):
+    """Owns the thread and, through it, the store. `close` it."""
+
+    def __init__(self, store: GroupStore[Tx]) -> None:
+        self._store = store
+        self._line: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # guards _waiting and _closed, so that nothing is queued behind the end mark
+        self._waiting = 0
+        self._closed = False
+        # A daemon thread, so that a program that forgot `close` still ends; a half-written group is undone at the next open.
+        self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
+        self._thread.start()
+
+    async def commit(self, work: Callable[[Tx], T]) -> T:
+        """Run `work` in the writer's thread and return its result once it is durable; raises what `work` raised.
+
+        AileronError(busy) when the line is full, AileronError(internal_error) when it could not be written.
+        """
+        job = _Job(work)
+        job.loop = asyncio.get_running_loop()
+        job.future = job.loop.create_future()
+        self._enqueue(job)
+        # A timer, since a cancel scope costs three times as much, a fifth of all a commit costs the loop.
+        deadline = job.loop.call_later(COMMIT_DEADLINE_S, _give_up, job.future)
+        try:
+            await job.future
+        finally:
+            deadline.cancel()
+        result: T = job.result()
+        return result
+
+    def commit_now(self, work: Callable[[Tx], T]) -> T:
+        """The same for a caller without an event loop. Blocks."""
+        job = _Job(work)
+        job.done = threading.Event()
+        self._enqueue(job)
+        if not job.done.wait(COMMIT_DEADLINE_S):
+            raise _no_answer()
+        result: T = job.result()
+        return result
+
+    def close(self) -> None:
+        """Finish the line, close the store. Blocks for as long as that takes, at most COMMIT_DEADLINE_S. Idempotent."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._line.put(None)
+        self._thread.join(COMMIT_DEADLINE_S)
+        if self._thread.is_alive():
+            raise _no_answer()
+
+    def _enqueue(self, job: _Job) -> None:
+        with self._lock:
+            if self._closed:
+                raise AileronError(FailureClass.INTERNAL_ERROR, "the ledger is closed: the daemon is stopping")
+            if self._waiting >= MAX_WAITING:
+                raise AileronError(
+                    FailureClass.BUSY, f"{MAX_WAITING} records wait for the disk: try again", retriable=True
+                )
+            self._waiting += 1
+            self._line.put(job)
+
+    def _run(self) -> None:
+        group: list[_Job] = []
+        try:
+            while group := self._take():
+                self._write(group)
+                self._answer(group)
+        except BaseException as error:  # noqa: BLE001 - the end of the thread: whoever waits must hear of it
+            _log.exception("the ledger's writer ended")
+            with self._lock:
+                self._closed = True
+            self._abandon(group, error)
+        finally:
+            self._store.close()
+
+    def _take(self) -> list[_Job]:
+        """What waits, at most MAX_GROUP; blocks for the first. Empty means the end."""
+        first = self._line.get()
+        if first is None:
+            return []
+        group = [first]
+        with contextlib.suppress(queue.Empty):
+            while len(group) < MAX_GROUP:
+                job = self._line.get_nowait()
+                if job is None:
+                    self._line.put(None)  # the end mark is last, so it is first again
+                    break
+                group.append(job)
+        with self._lock:
+            self._waiting -= len(group)
+        return group
+
+    def _write(self, group: list[_Job]) -> None:
+        try:
+            transaction = self._store.begin()
+            for job in group:
+                try:
+                    job.value = self._store.attempt(transaction, job.work)
+                except GroupFailed:
+                    raise
+                except Exception as error:  # noqa: BLE001 - belongs to the caller, who gets it
+                    job.error = error
+            self._store.commit(transaction)
+        except GroupFailed as failed:
+            self._store.rollback()
+            for job in group:
+                job.error = AileronError.of(
+                    failed.failure
+                )  # one each: a shared exception would gather every caller's traceback
+
+    def _abandon(self, group: list[_Job], error: BaseException) -> None:
+        self._store.rollback()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                group.append(self._line.get_nowait() or _Job(lambda _: None))
+        for job in group:
+            job.error = AileronError(FailureClass.INTERNAL_ERROR, f"the ledger's writer ended: {type(error).__name__}")
+        self._answer(group)
+
+    @staticmethod
+    def _answer(group: list[_Job]) -> None:
+        loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = collections.defaultdict(list)
+        for job in group:
+            if job.done is not None:
+                job.done.set()
+            if job.loop is not None and job.future is not None:
+                loops[job.loop].append(job.future)
+        for loop, futures in loops.items():
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+                loop.call_soon_threadsafe(_settle, futures)
+
+
+def _settle(futures: list[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():  # its waiter was cancelled
+            future.set_result(None)
+
+
+def _give_up(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_exception(_no_answer())
+
+
+def _no_answer() -> AileronError:
+    return AileronError(
+        FailureClass.INTERNAL_ERROR,
+        f"the disk that holds the ledger has not answered for {COMMIT_DEADLINE_S:.0f} s;"
+        " whether this was recorded will be known when it does",
+        details={"cause": "disk_not_answering"},
+    )
