@@ -1,0 +1,460 @@
+"""The closed set of records: one frozen type for each kind of thing that happens, with flat facts.
+
+Pure values. What is recorded is what these types can say and nothing else: there is no field for a credential, a header, a
+body or a query string, so none can be recorded by mistake. What a connector or an upstream says (`connector.audit`, failure
+messages) is hostile text: stored bounded and as it came, shown only through a surface that makes hidden characters visible.
+
+Rules
+- The name of an event is `subject.what-happened`; a fact has the same name in every event that has it. `run`, `session`,
+  `action`, `connector` and `class` can be searched for.
+- Facts absent are left out, so that a fact added later does not change the records made before.
+- An event that is here stays here, and keeps its meaning: old ledgers are read for ever.
+
+Source: docs/reference/audit-events.md, which a test compares with this module. Not here: when they are written (log.py), how
+they are chained (ledger/chain.py; a row adds `seq` and `at_us`).
+
+>>> facts_of(VaultLocked(reason="asked"))
+{'type': 'vault.locked', 'reason': 'asked'}
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from aileron.model.failure import Boundary, FailureClass
+from aileron.model.invocation import Scope
+from aileron.model.outcome import RunStatus
+
+__all__ = [
+    "EVENT_TYPES",
+    "ActionAdded",
+    "ActionDisabled",
+    "ActionEnabled",
+    "ActionRemoved",
+    "ApprovalCancelled",
+    "ApprovalDecided",
+    "ApprovalExpired",
+    "ApprovalRedeemed",
+    "ApprovalRequested",
+    "BindingCreated",
+    "BindingRevoked",
+    "ConnectorAudit",
+    "ConnectorInstalled",
+    "ConnectorRemoved",
+    "DaemonStarted",
+    "DaemonStopped",
+    "EgressFinished",
+    "EgressSending",
+    "Event",
+    "Genesis",
+    "Notice",
+    "PlannedStep",
+    "RunFinished",
+    "RunRefused",
+    "RunRequested",
+    "RunRetried",
+    "RunStarted",
+    "RunUnknown",
+    "SecretRemoved",
+    "SecretSet",
+    "VaultCreated",
+    "VaultLocked",
+    "VaultUnlockFailed",
+    "VaultUnlocked",
+    "facts_of",
+]
+
+
+class _Event(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
+    """What all events have in common: nothing but the way they are written."""
+
+
+# The ledger itself
+
+
+class Genesis(_Event, frozen=True, kw_only=True, tag="genesis"):
+    """The first row. Written by the ledger when it is made (ledger/sqlite.py)."""
+
+    home: str
+    """The directory everything of this user lives in, when the ledger was made."""
+    version: str
+    """The version of aileron that made it."""
+    ledger: str
+    """A random name, 128 bits: tells this ledger from another one of the same home."""
+
+
+# Runs
+
+
+class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a plan, as `run.requested` has it: what may run, and what it may reach."""
+
+    id: str
+    connector: str
+    version: str
+    hash: str
+    op: str
+    hosts: list[str]
+    credential: str | None
+    idempotent: bool
+
+
+class RunRequested(_Event, frozen=True, kw_only=True, tag="run.requested"):
+    """Somebody asked for an action and it resolved to a plan. On disk before anything else happens."""
+
+    run: str
+    """The run's id, which is also the audit id."""
+    session: str
+    scope: Scope
+    action: str
+    action_version: str
+    action_digest: str
+    """`sha256:…` of the action file's bytes."""
+    plan_digest: str
+    """`sha256:…` of the whole plan; what a person approves."""
+    args: dict[str, Any]
+    """The arguments, in full."""
+    steps: list[PlannedStep]
+
+
+class RunRefused(_Event, frozen=True, kw_only=True, tag="run.refused"):
+    """Somebody asked for an action that did not resolve. Nothing else is recorded of it, and nothing was done."""
+
+    run: str
+    """An id of its own, the audit id of the answer."""
+    session: str
+    scope: Scope
+    action: str
+    """The name that was asked for, at most 200 characters of it; perhaps no action's."""
+    failure_class: FailureClass = msgspec.field(name="class")
+    message: str
+
+
+class RunStarted(_Event, frozen=True, kw_only=True, tag="run.started"):
+    """A step is about to run. On disk before its jail exists."""
+
+    run: str
+    step: str
+    connector: str
+    op: str
+    attempt: int
+    """From 1."""
+    layers: list[str]
+    """The isolation in force."""
+
+
+class RunRetried(_Event, frozen=True, kw_only=True, tag="run.retried"):
+    """A step failed in a way that may pass and is tried again after `wait_ms`."""
+
+    run: str
+    step: str
+    connector: str
+    attempt: int
+    """The attempt that failed, from 1."""
+    failure_class: FailureClass = msgspec.field(name="class")
+    message: str
+    wait_ms: int
+
+
+class RunFinished(_Event, frozen=True, kw_only=True, tag="run.finished"):
+    """A run is over and its outcome known. On disk before anybody is told."""
+
+    run: str
+    session: str
+    action: str
+    status: RunStatus
+    connector: str | None = None
+    """The connector of the step begun last."""
+    failure_class: FailureClass | None = msgspec.field(default=None, name="class")
+    message: str | None = None
+    boundary: Boundary | None = None
+    details: dict[str, Any] | None = None
+    """The failure's details; `{"omitted": reason}` where they could not be recorded."""
+    ms: int | None = None
+    """From start to outcome; absent where nothing ran."""
+    outcome_digest: str
+    """`sha256:…` of the stored outcome, which holds the result."""
+
+
+class RunUnknown(_Event, frozen=True, kw_only=True, tag="run.unknown"):
+    """A run was cut short after it began: its effect may or may not have happened. It is not run again on its own."""
+
+    run: str
+    session: str
+    action: str
+    connector: str | None = None
+    message: str
+    ms: int | None = None
+    outcome_digest: str
+
+
+# What leaves
+
+
+class EgressSending(_Event, frozen=True, kw_only=True, tag="egress.sending"):
+    """A request passed every check. On disk before its first byte leaves; without its `egress.finished`, nobody knows."""
+
+    run: str
+    step: str
+    connector: str
+    request: int
+    """Counts the requests of a step from 1."""
+    method: str
+    host: str
+    port: int
+    path: str
+    """Without the query."""
+    credential: str | None = None
+    """The name of the binding whose secret is added, KIND/SERVICE/IDENTITY."""
+
+
+class EgressFinished(_Event, frozen=True, kw_only=True, tag="egress.finished"):
+    """How the request of that number ended."""
+
+    run: str
+    step: str
+    connector: str
+    request: int
+    status: int | None = None
+    """The HTTP status; absent: no answer came."""
+    bytes_up: int
+    """Of the request's body."""
+    bytes_down: int
+    """Of the response's body."""
+    ms: int
+    address: str | None = None
+    """The address that was connected to."""
+    scrubbed: int = 0
+    """How often the response repeated the secret, and it was blotted out."""
+    failure_class: FailureClass | None = msgspec.field(default=None, name="class")
+
+
+class ConnectorAudit(_Event, frozen=True, kw_only=True, tag="connector.audit"):
+    """The connector says something for the record. Hostile text: a claim, not a fact."""
+
+    run: str
+    step: str
+    connector: str
+    event: str
+    fields: dict[str, Any]
+
+
+# Questions to a person
+
+
+class ApprovalRequested(_Event, frozen=True, kw_only=True, tag="approval.requested"):
+    """A person must decide. What is asked about is kept with the approval, bound to `digest`."""
+
+    approval: str
+    kind: str
+    """What is asked about: `action` for a run."""
+    digest: str
+    expires_at_us: int
+    run: str | None = None
+
+
+class ApprovalDecided(_Event, frozen=True, kw_only=True, tag="approval.decided"):
+    """A person decided."""
+
+    approval: str
+    kind: str
+    digest: str
+    """What the person was shown."""
+    decision: Literal["approve", "deny"]
+    surface: str
+    """Where: `cli`, `console`, `page`."""
+    reason: str | None = None
+    run: str | None = None
+
+
+class ApprovalRedeemed(_Event, frozen=True, kw_only=True, tag="approval.redeemed"):
+    """The decision was used, which can happen once."""
+
+    approval: str
+    digest: str
+    run: str | None = None
+
+
+class ApprovalExpired(_Event, frozen=True, kw_only=True, tag="approval.expired"):
+    """Its time was over before it was decided, or before its decision was used."""
+
+    approval: str
+    was: Literal["pending_approval", "approved"]
+    run: str | None = None
+
+
+class ApprovalCancelled(_Event, frozen=True, kw_only=True, tag="approval.cancelled"):
+    """Whoever asked took the question back."""
+
+    approval: str
+    surface: str
+    run: str | None = None
+
+
+# What is installed
+
+
+class ConnectorInstalled(_Event, frozen=True, kw_only=True, tag="connector.installed"):
+    """A connector is in the store: exactly these bytes."""
+
+    connector: str
+    version: str
+    hash: str
+    source: str
+    """Where the bytes came from."""
+    signature: str
+    """What was found: `unsigned`, or what vouches for it."""
+
+
+class ConnectorRemoved(_Event, frozen=True, kw_only=True, tag="connector.removed"):
+    """A connector was taken out of the store."""
+
+    connector: str
+    version: str
+    hash: str
+
+
+class ActionAdded(_Event, frozen=True, kw_only=True, tag="action.added"):
+    """An action is there, or another version of it."""
+
+    action: str
+    version: str
+    digest: str
+    """`sha256:…` of the file as it was installed."""
+    source: str | None = None
+
+
+class ActionEnabled(_Event, frozen=True, kw_only=True, tag="action.enabled"):
+    """An action may be run again."""
+
+    action: str
+
+
+class ActionDisabled(_Event, frozen=True, kw_only=True, tag="action.disabled"):
+    """An action may not be run."""
+
+    action: str
+
+
+class ActionRemoved(_Event, frozen=True, kw_only=True, tag="action.removed"):
+    """An action is gone."""
+
+    action: str
+
+
+# Credentials: names, never values
+
+
+class BindingCreated(_Event, frozen=True, kw_only=True, tag="binding.created"):
+    """A connector may have this credential added to its requests."""
+
+    binding: str
+    connector: str
+    secret: str
+    """The secret's name."""
+
+
+class BindingRevoked(_Event, frozen=True, kw_only=True, tag="binding.revoked"):
+    """It may no longer."""
+
+    binding: str
+
+
+class SecretSet(_Event, frozen=True, kw_only=True, tag="secret.set"):
+    """A secret was stored under this name, in place of what was there."""
+
+    name: str
+
+
+class SecretRemoved(_Event, frozen=True, kw_only=True, tag="secret.removed"):
+    """The secret of this name is gone."""
+
+    name: str
+
+
+class VaultCreated(_Event, frozen=True, kw_only=True, tag="vault.created"):
+    """The vault was made."""
+
+
+class VaultUnlocked(_Event, frozen=True, kw_only=True, tag="vault.unlocked"):
+    """The right passphrase was given."""
+
+
+class VaultUnlockFailed(_Event, frozen=True, kw_only=True, tag="vault.unlock_failed"):
+    """A wrong passphrase was given, or the vault could not be read."""
+
+    failure_class: FailureClass = msgspec.field(name="class")
+
+
+class VaultLocked(_Event, frozen=True, kw_only=True, tag="vault.locked"):
+    """The key is out of memory."""
+
+    reason: str
+    """`asked`, `stopping`, `idle`."""
+
+
+# The daemon
+
+
+class DaemonStarted(_Event, frozen=True, kw_only=True, tag="daemon.started"):
+    """A daemon serves this home."""
+
+    version: str
+    home: str
+    layers: list[str]
+    """The isolation that every run will have."""
+
+
+class DaemonStopped(_Event, frozen=True, kw_only=True, tag="daemon.stopped"):
+    """It stopped as it should. Without this before the next `daemon.started`, it was killed."""
+
+    version: str
+
+
+Notice = (
+    ConnectorInstalled
+    | ConnectorRemoved
+    | ActionAdded
+    | ActionEnabled
+    | ActionDisabled
+    | ActionRemoved
+    | BindingCreated
+    | BindingRevoked
+    | SecretSet
+    | SecretRemoved
+    | VaultCreated
+    | VaultUnlocked
+    | VaultUnlockFailed
+    | VaultLocked
+    | DaemonStarted
+    | DaemonStopped
+)
+"""Events that stand alone: no run's or approval's state changes with them."""
+Event = (
+    Genesis
+    | RunRequested
+    | RunRefused
+    | RunStarted
+    | RunRetried
+    | RunFinished
+    | RunUnknown
+    | EgressSending
+    | EgressFinished
+    | ConnectorAudit
+    | ApprovalRequested
+    | ApprovalDecided
+    | ApprovalRedeemed
+    | ApprovalExpired
+    | ApprovalCancelled
+    | Notice
+)
+EVENT_TYPES: Final[dict[str, type[_Event]]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Event)}
+"""Every event by its name."""
+
+
+def facts_of(event: Event) -> dict[str, Any]:
+    """The event as JSON values, its name under `type`: what the ledger chains."""
+    facts: dict[str, Any] = msgspec.to_builtins(event)
+    return facts

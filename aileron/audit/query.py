@@ -1,0 +1,198 @@
+"""Reading the record: events by filter, and everything about one run, as JSON-ready values for any surface.
+
+Runs in the daemon. Reads only, from a view of one moment. What it returns holds hostile text as it came: each surface makes
+hidden characters visible itself.
+
+Rules
+- Times are RFC 3339 in UTC, to the microsecond; `at_us` and `expires_at_us` of a record appear as `at` and `expires_at`.
+- A filter that is not understood is an error with the known ones named, never an answer without it.
+
+>>> wanted = event_filter({"class": "network_error", "since": "2h"}, now_us=7_200_000_001)
+>>> wanted.failure_class, wanted.since_us, wanted.limit
+('network_error', 1, 100)
+
+Source: docs/reference/audit-events.md. Not here: writing (log.py), checking (verify.py).
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from aileron.audit.events import EVENT_TYPES
+from aileron.ledger import MAX_ROWS, ApprovalRow, EventFilter, EventRow, Ledger, RunRow, Snapshot
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.outcome import Outcome
+
+__all__ = [
+    "event_filter",
+    "find_approval",
+    "find_run",
+    "list_events",
+    "open_approvals",
+    "outcome_of",
+    "show",
+    "utc",
+]
+
+MAX_PAGES: Final = 16
+"""Pages of MAX_ROWS that `show` reads of one run: a connector that writes more events is cut off there, and it says so."""
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_DURATION: Final = re.compile(r"(?a:(\d{1,6})([smhdw]))")
+_NAMES: Final = (
+    *("run", "session", "type", "action", "connector", "class"),
+    *("since", "until", "after", "before", "limit", "order"),
+)
+
+
+async def list_events(ledger: Ledger, wanted: EventFilter) -> list[dict[str, Any]]:
+    """The events that match, newest first unless asked otherwise, at most MAX_ROWS."""
+    return [_readable(row) for row in await ledger.read(lambda snapshot: snapshot.events(wanted))]
+
+
+async def show(ledger: Ledger, audit_id: str) -> dict[str, Any]:
+    """One run or refused request: `{"audit_id", "status"?, "events", "truncated"?}`, oldest event first.
+
+    AileronError(not_found) for an id that nothing was recorded under.
+    """
+    run, rows = await ledger.read(lambda snapshot: (snapshot.run(audit_id), _all_of(snapshot, audit_id)))
+    if not rows:
+        raise _not_found("record", audit_id)
+    shown: dict[str, Any] = {"audit_id": audit_id, "events": [_readable(row) for row in rows]}
+    if run is not None:
+        shown["status"] = run.status.value
+    if len(rows) == MAX_PAGES * MAX_ROWS:
+        shown["truncated"] = True
+    return shown
+
+
+async def find_run(ledger: Ledger, run_id: str) -> RunRow:
+    """One run as it now is. AileronError(not_found)."""
+    row = await ledger.read(lambda snapshot: snapshot.run(run_id))
+    if row is None:
+        raise _not_found("run", run_id)
+    return row
+
+
+async def find_approval(ledger: Ledger, approval_id: str) -> ApprovalRow:
+    """One approval as it now is. AileronError(not_found)."""
+    row = await ledger.read(lambda snapshot: snapshot.approval(approval_id))
+    if row is None:
+        raise _not_found("approval", approval_id)
+    return row
+
+
+async def open_approvals(ledger: Ledger) -> list[ApprovalRow]:
+    """The questions that wait for a person or for their decision to be used, the first to expire first."""
+    return await ledger.read(lambda snapshot: snapshot.open_approvals())
+
+
+def outcome_of(row: RunRow) -> Outcome | None:
+    """What came of a run; None while it is not over."""
+    return None if row.outcome is None else msgspec.json.decode(row.outcome, type=Outcome)
+
+
+def event_filter(parameters: Mapping[str, str], now_us: int) -> EventFilter:
+    """A filter from text, as it comes in a query string or from options.
+
+    Names: run, session, type, action, connector, class; since, until (RFC 3339, or how long before `now_us`: 90s, 15m, 2h,
+    7d, 1w); after, before (row numbers); limit (1 to MAX_ROWS); order (newest, oldest). AileronError(invalid_request).
+    """
+    for name in parameters:
+        if name not in _NAMES:
+            raise _invalid(f"unknown filter {name!r}{_nearest(name, _NAMES)}")
+    kind = parameters.get("type")
+    if kind is not None and kind not in EVENT_TYPES:
+        raise _invalid(f"unknown event type {kind!r}{_nearest(kind, EVENT_TYPES)}")
+    failure_class = parameters.get("class")
+    if failure_class is not None and failure_class not in FailureClass.__members__.values():
+        raise _invalid(f"unknown failure class {failure_class!r}{_nearest(failure_class, FailureClass)}")
+    order = parameters.get("order", "newest")
+    if order not in ("newest", "oldest"):
+        raise _invalid(f"order {order!r} is not newest or oldest")
+    return EventFilter(
+        run=parameters.get("run"),
+        session=parameters.get("session"),
+        type=kind,
+        action=parameters.get("action"),
+        connector=parameters.get("connector"),
+        failure_class=failure_class,
+        since_us=_moment(parameters, "since", now_us),
+        until_us=_moment(parameters, "until", now_us),
+        after=_number(parameters, "after", 0, 2**53),
+        before=_number(parameters, "before", 0, 2**53),
+        limit=_number(parameters, "limit", 1, MAX_ROWS) or EventFilter().limit,
+        oldest_first=order == "oldest",
+    )
+
+
+def utc(moment_us: int) -> str:
+    """Microseconds since the epoch as RFC 3339: `2026-11-21T03:58:00.123456Z`."""
+    seconds, micros = divmod(moment_us, 1_000_000)
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
+
+
+def _all_of(snapshot: Snapshot, run_id: str) -> list[EventRow]:
+    rows: list[EventRow] = []
+    for _ in range(MAX_PAGES):
+        after = rows[-1].seq if rows else 0
+        page = snapshot.events(EventFilter(run=run_id, after=after, oldest_first=True, limit=MAX_ROWS))
+        rows += page
+        if len(page) < MAX_ROWS:
+            break
+    return rows
+
+
+def _readable(row: EventRow) -> dict[str, Any]:
+    """The record for people and programs: number, time and type first, then its facts, then the hash."""
+    facts = dict(row.facts)
+    shown = {"seq": row.seq, "at": utc(facts.pop("at_us")), "type": facts.pop("type")}
+    facts.pop("seq")
+    if "expires_at_us" in facts:
+        facts["expires_at"] = utc(facts.pop("expires_at_us"))
+    return {**shown, **facts, "hash": row.hash.hex()}
+
+
+def _moment(parameters: Mapping[str, str], name: str, now_us: int) -> int | None:
+    text = parameters.get(name)
+    if text is None:
+        return None
+    if match := _DURATION.fullmatch(text):
+        return now_us - int(match[1]) * _UNITS_S[match[2]] * 1_000_000
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise _invalid(f"{name} {text!r} is not a duration (90s, 15m, 2h, 7d, 1w) or a time with its zone (RFC 3339)")
+    since_epoch = moment - datetime.datetime.fromtimestamp(0, datetime.UTC)
+    return since_epoch // datetime.timedelta(microseconds=1)
+
+
+def _number(parameters: Mapping[str, str], name: str, least: int, most: int) -> int | None:
+    text = parameters.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 16 and least <= int(text) <= most):
+        raise _invalid(f"{name} {text!r} is not a number from {least} to {most}")
+    return int(text)
+
+
+def _nearest(word: str, known: Any) -> str:
+    names = [str(name) for name in known]
+    near = difflib.get_close_matches(word[:100], names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(sorted(names))}"
+
+
+def _invalid(message: str) -> AileronError:
+    return AileronError(FailureClass.INVALID_REQUEST, message)
+
+
+def _not_found(what: str, name: str) -> AileronError:
+    return AileronError(FailureClass.NOT_FOUND, f"no {what} {name[:200]!r}: `aileron audit list` shows those there are")

@@ -1,0 +1,236 @@
+"""Checking a ledger file alone: no daemon, no trust in what wrote it, reads only.
+
+Runs in the daemon or in a command of its own, on any copy of the file. Trusts nothing in it. Stops at the first thing that is
+wrong, because after it every later hash is suspect.
+
+What is checked, in this order
+1  the file is a ledger of this schema, its pages are whole, its indexes match its tables, and nothing in it (a trigger, a
+   view) could change what is read or written
+2  the first row is the genesis row, and names the expected home where one is given
+3  each row: its number follows the one before (nothing taken out), the previous hash it names is that row's (nothing put
+   in or swapped), its hash is that of its record (nothing altered), and the columns searches use repeat the record
+4  each outcome and each frozen plan, which lie beside the chain, is the one its row's digest names
+5  a head kept outside is in the chain
+
+What the caller still owes: `cannot_prove` is part of the answer. Whoever can write the file can compute a whole new chain, or
+cut off its end; only a head kept elsewhere shows that.
+
+Source: docs/reference/audit-events.md, docs/adr (audit chain).
+Not here: the format (ledger/chain.py), the file (ledger/sqlite.py).
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from aileron.ledger import NO_HASH, Head, StoredLedger, StoredRow, columns_of, link, open_stored
+from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.failure import AileronError
+
+__all__ = ["Finding", "Reason", "Report", "verify_ledger"]
+
+
+class Reason(enum.StrEnum):
+    """What is wrong, from a closed list."""
+
+    FILE = "file"
+    """The file is not a whole ledger: pages, indexes, or something that aileron never made."""
+    GENESIS = "genesis"
+    """The first row is not the genesis row of this home."""
+    GAP = "gap"
+    """A row's number does not follow: rows were taken out, or one was put in."""
+    PREVIOUS = "previous"
+    """The hash that a row names as the one before is not that row's: rows were swapped, replaced or put in."""
+    HASH = "hash"
+    """A row's hash is not that of its record: the row was altered."""
+    COLUMNS = "columns"
+    """What searches see of a row is not what its record says."""
+    OUTCOME = "outcome"
+    """The stored outcome of a run is not the one recorded, or is gone."""
+    PLAN = "plan"
+    """The stored plan of an approval is not the one that was asked about, or is gone."""
+    HEAD = "head"
+    """The head kept outside is not in the chain: it was cut, rolled back or rewritten."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """The first thing that is wrong; `seq` is the row, where it is one."""
+
+    reason: Reason
+    seq: int | None
+    message: str
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found. `rows` were checked and are good; `head` is the last of them, worth keeping outside."""
+
+    path: str
+    rows: int
+    head: str | None
+    finding: Finding | None
+    cannot_prove: tuple[str, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing was found. What that does not prove is in `cannot_prove`."""
+        return self.finding is None
+
+
+_BESIDE: Final = (
+    "that the current status of runs and approvals, kept beside the chain, agrees with it: the rows are the record",
+    "that the times are right: they are this machine's clock",
+)
+_WITHOUT_HEAD: Final = (
+    "that no rows were cut off the end: compare with a head (SEQ:HASH) that was kept elsewhere",
+    "that the chain was not computed anew as a whole by someone who can write the file: a head kept elsewhere shows that too",
+)
+
+
+def verify_ledger(path: Path, *, known_head: Head | None = None, expected_home: Path | None = None) -> Report:
+    """Check the ledger at `path`; with `known_head`, that it is in the chain; with `expected_home`, that genesis names it.
+
+    A running daemon may go on writing: what is checked is one moment. AileronError if there is no file, or it cannot be read
+    at all; everything that is wrong in it is a finding.
+    """
+    report, is_stale = _verify_once(path, known_head, expected_home)
+    if report.finding is not None and is_stale:
+        report, _ = _verify_once(path, known_head, expected_home)
+    return report
+
+
+def _verify_once(path: Path, known_head: Head | None, expected_home: Path | None) -> tuple[Report, bool]:
+    """The report; and whether a daemon began to write meanwhile in a file that was read as if nobody did."""
+    check = _Check(path, known_head, expected_home)
+    finding: Finding | None = None
+    is_stale = False
+    try:
+        with open_stored(path) as stored:
+            try:
+                check.run(stored)
+            finally:
+                is_stale = stored.is_stale()
+    except _FoundError as found:
+        finding = found.finding
+    except AileronError as error:
+        if error.failure.details.get("cause") not in ("damaged", "refused"):
+            raise
+        finding = Finding(Reason.FILE, None, error.failure.message)
+    return check.report(finding), is_stale
+
+
+class _FoundError(Exception):
+    """Ends a check at its first finding."""
+
+    def __init__(self, reason: Reason, seq: int | None, message: str) -> None:
+        super().__init__(message)
+        self.finding = Finding(reason, seq, message)
+
+
+class _Check:
+    def __init__(self, path: Path, known_head: Head | None, expected_home: Path | None) -> None:
+        self._path = path
+        self._known = known_head
+        self._home = expected_home
+        self._last = Head(0, NO_HASH)
+
+    def run(self, stored: StoredLedger) -> None:
+        if (damage := stored.damage()) is not None:  # 1
+            raise _FoundError(Reason.FILE, None, damage)
+        for row in stored.rows():
+            facts = self._check_row(row)  # 3
+            if row.seq == 1:
+                self._check_genesis(facts)  # 2
+            _check_beside(stored, row.seq, facts)  # 4
+            self._last = Head(row.seq, row.hash)
+            self._check_known()  # 5
+        if self._last.seq == 0:
+            raise _FoundError(Reason.GENESIS, None, "there is no row at all, not even the genesis row")
+        if self._known is not None and self._known.seq > self._last.seq:
+            raise _FoundError(
+                Reason.HEAD,
+                self._last.seq,
+                f"the chain ends at row {self._last.seq}, the head kept outside is row {self._known.seq}: it was cut or"
+                " an older copy put in its place",
+            )
+
+    def report(self, finding: Finding | None) -> Report:
+        return Report(
+            path=str(self._path),
+            rows=self._last.seq,
+            head=str(self._last) if self._last.seq else None,
+            finding=finding,
+            cannot_prove=_BESIDE + (_WITHOUT_HEAD if self._known is None else self._after_known()),
+        )
+
+    def _after_known(self) -> tuple[str, ...]:
+        known = "" if self._known is None else f", after row {self._known.seq}"
+        return tuple(f"{words.split(':')[0]}{known}" for words in _WITHOUT_HEAD)
+
+    def _check_row(self, row: StoredRow) -> dict[str, Any]:
+        expected = self._last.seq + 1
+        if row.seq != expected:
+            raise _FoundError(Reason.GAP, row.seq, f"row {expected} is missing: after {self._last.seq} comes {row.seq}")
+        if row.previous != self._last.hash:
+            raise _FoundError(
+                Reason.PREVIOUS, row.seq, f"row {row.seq} does not follow row {self._last.seq}: it names another hash"
+            )
+        if link(row.previous, row.record) != row.hash:
+            raise _FoundError(Reason.HASH, row.seq, f"row {row.seq} was altered: its hash is not that of its record")
+        return _facts_of(row)
+
+    def _check_genesis(self, facts: dict[str, Any]) -> None:
+        if facts["type"] != "genesis":
+            raise _FoundError(Reason.GENESIS, 1, f"the first row is {facts['type']!r}, not the genesis row")
+        if self._home is not None and facts.get("home") != str(self._home):
+            raise _FoundError(
+                Reason.GENESIS, 1, f"it was made for the home {facts.get('home')!r}, not for {str(self._home)!r}"
+            )
+
+    def _check_known(self) -> None:
+        if self._known is not None and self._known.seq == self._last.seq and self._known != self._last:
+            raise _FoundError(
+                Reason.HEAD,
+                self._last.seq,
+                f"row {self._last.seq} is not the one whose hash was kept outside: the chain was computed anew",
+            )
+
+
+def _facts_of(row: StoredRow) -> dict[str, Any]:
+    """The record as values. Its hash is good, so it is what was chained; whether it is a row of ours is checked here."""
+    try:
+        facts = msgspec.json.decode(row.record, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise _FoundError(Reason.HASH, row.seq, f"row {row.seq} is not a record: {error}") from error
+    said = (facts.get("seq"), facts.get("at_us"), *columns_of(facts))
+    if said != (row.seq, row.at_us, *row.columns) or not isinstance(facts.get("type"), str):
+        raise _FoundError(
+            Reason.COLUMNS, row.seq, f"row {row.seq}: the columns that searches use are not what its record says"
+        )
+    return facts
+
+
+def _check_beside(stored: StoredLedger, seq: int, facts: dict[str, Any]) -> None:
+    if "outcome_digest" in facts:
+        outcome = stored.outcome(str(facts.get("run")))
+        if outcome is None or sha256_digest(outcome) != facts["outcome_digest"]:
+            raise _FoundError(
+                Reason.OUTCOME, seq, f"the stored outcome of {facts.get('run')} is not the one recorded in row {seq}"
+            )
+    if facts["type"] == "approval.requested" and facts.get("kind") == "action":
+        subject = stored.subject(str(facts.get("approval")))
+        if subject is None or _digest(subject) != facts.get("digest"):
+            raise _FoundError(
+                Reason.PLAN, seq, f"the stored plan of {facts.get('approval')} is not the one recorded in row {seq}"
+            )
+
+
+def _digest(subject: bytes) -> str | None:
+    try:
+        return sha256_digest(canonical_json(json.loads(subject)))
+    except (ValueError, RecursionError):
+        return None
