@@ -26,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import os
 import re
@@ -149,8 +150,9 @@ class ContentStore:
             files.make_directory(self._staging)
             with files.translated(entry, "cannot be stored"):
                 self._sweep()
-                staged = self._staged(connector, manifest)
+                staged = self._staging / secrets.token_hex(8)
                 try:
+                    _stage(staged, connector, manifest)
                     self._publish(staged, entry, manifest)
                 finally:
                     shutil.rmtree(staged, ignore_errors=True)
@@ -256,16 +258,6 @@ class ContentStore:
             raise AileronError(FailureClass.HASH_MISMATCH, problem, boundary=Boundary.CONNECTOR_MANIFEST)
         return True
 
-    def _staged(self, connector: bytes, manifest: bytes) -> Path:
-        staged = self._staging / secrets.token_hex(8)
-        staged.mkdir(mode=0o700)
-        meta = msgspec.json.encode(_Meta(connector_bytes=len(connector), manifest_bytes=len(manifest)))
-        with files.open_directory(staged, files.OTHERS_MAY_WRITE) as directory:
-            for name, data in ((CONNECTOR, connector), (MANIFEST, manifest), (_META, meta)):
-                files.create(directory, name, data, 0o400)
-            os.fsync(directory)
-        return staged
-
     def _publish(self, staged: Path, entry: Path, manifest: bytes) -> None:
         """One rename. It fails when the entry is there (rename(2): a full directory is not replaced), and
         then
@@ -289,6 +281,16 @@ class ContentStore:
                     shutil.rmtree(left, ignore_errors=True)
 
 
+def _stage(staged: Path, connector: bytes, manifest: bytes) -> None:
+    """A complete entry, flushed, where nobody looks for one."""
+    staged.mkdir(mode=0o700)
+    meta = msgspec.json.encode(_Meta(connector_bytes=len(connector), manifest_bytes=len(manifest)))
+    with files.open_directory(staged, files.OTHERS_MAY_WRITE) as directory:
+        for name, data in ((CONNECTOR, connector), (MANIFEST, manifest), (_META, meta)):
+            files.create(directory, name, data, 0o400)
+        os.fsync(directory)
+
+
 def _is_renamed(staged: Path, entry: Path) -> bool:
     """Move a directory to where nothing is; False when something is there."""
     try:
@@ -304,7 +306,7 @@ def _checked(connector: bytes, manifest: bytes) -> ConnectorManifest:
     for name, data in ((CONNECTOR, connector), (MANIFEST, manifest)):
         if len(data) > MAX_BYTES[name]:
             raise _refused(f"{name} has {len(data)} bytes; at most {MAX_BYTES[name]}")
-    parsed = parse_connector_manifest(manifest, file=MANIFEST)
+    parsed = _parsed(manifest)
     try:
         check_program(connector)
     except ValueError as error:
@@ -328,9 +330,14 @@ def _read(path: Path, subject: str) -> _Entry:
         kind = program_kind(connector)
     except ValueError as error:
         raise _mismatch(subject, expected, str(error)) from None
-    manifest = parse_connector_manifest(manifest_bytes, file=str(path / MANIFEST))
+    manifest = _parsed(manifest_bytes)
     _check_provenance(manifest, connector)
     return _Entry(connector, manifest_bytes, manifest, kind)
+
+
+@functools.lru_cache(maxsize=64)  # of bytes that were just hashed; at most 64 times 256 KiB
+def _parsed(manifest: bytes) -> ConnectorManifest:
+    return parse_connector_manifest(manifest, file=MANIFEST)
 
 
 def _meta(data: bytes) -> _Meta | None:

@@ -1,0 +1,200 @@
+"""From sources to an artifact: what goes in, and that the same sources always give the same bytes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
+from aileron.registry.build import build
+from aileron.registry.program import check_program, program_kind
+from aileron.registry.tarball import unpack
+
+CAL, MAIL = HostPort("cal.example.com", 443), HostPort("mail.example.com", 8443)
+
+
+def refusal(directory: Path, *hosts: HostPort) -> str:
+    """The message with which the directory is refused."""
+    with pytest.raises(AileronError) as caught:
+        build(directory, hosts)
+    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
+    return caught.value.failure.message
+
+
+def names(directory: Path) -> list[str]:
+    """What is in the built zip."""
+    (directory.parent / "built.zip").write_bytes(build(directory).connector)
+    with zipfile.ZipFile(directory.parent / "built.zip") as archive:
+        return archive.namelist()
+
+
+def test_a_python_directory_becomes_a_zip_that_runs(source: Path, tmp_path: Path):
+    """connector.py is the program, and the modules beside it are found."""
+    built = build(source)
+    program = tmp_path / "program"
+    program.write_bytes(built.connector)
+    ran = subprocess.run([sys.executable, "-I", program], check=True, capture_output=True, text=True)
+
+    assert ran.stdout == "hello from the zip\n"
+    assert unpack(built.archive) == {"connector": built.connector, "manifest.toml": built.manifest}
+    assert built.manifest == (source / "manifest.toml").read_bytes()
+    assert program_kind(built.connector) == "python"
+
+
+def test_only_python_files_of_the_connector_itself_go_in(source: Path):
+    """Tests, actions, caches, notes and hidden files stay out; so a secret in a dot file is not published."""
+    for name in ("actions/a/x.py", "tests/test_x.py", "__pycache__/x.py", ".venv/x.py", "parts/__pycache__/y.py"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text("")
+    for name in ("README.md", ".env", ".hidden.py", "notes.txt", "parts/data.json"):
+        (source / name).write_text("secret")
+
+    assert names(source) == ["__main__.py", "parts/__init__.py", "parts/greeting.py"]
+
+
+def test_a_main_file_leaves_connector_py_a_module(source: Path):
+    """With a `__main__.py`, nothing is renamed."""
+    (source / "__main__.py").write_text("import connector\n")
+
+    assert names(source) == ["__main__.py", "connector.py", "parts/__init__.py", "parts/greeting.py"]
+
+
+def test_the_same_sources_give_the_same_bytes(source: Path, tmp_path: Path):
+    """Whatever the clock, the umask, the permissions, the order of creation and the folder's name are."""
+    first = build(source)
+    copy = tmp_path / "elsewhere" / "named-otherwise"
+    copy.mkdir(parents=True)
+    before = os.umask(0o077)
+    try:
+        for path in sorted(source.rglob("*"), reverse=True):
+            if path.is_file():
+                target = copy / path.relative_to(source)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(path.read_bytes())
+                target.chmod(0o700)
+                os.utime(target, (1, 1))
+        second = build(copy)
+    finally:
+        os.umask(before)
+
+    assert (second.connector, second.manifest, second.archive) == (first.connector, first.manifest, first.archive)
+    (copy / "connector.py").write_text("print(1)\n")
+    assert build(copy).connector != first.connector
+
+
+def test_the_bytes_do_not_depend_on_the_process(source: Path):
+    """Another process, with another hash seed and time zone, builds the same archive."""
+    script = f"import hashlib, pathlib; from aileron.registry.build import build; print(hashlib.sha256(build(pathlib.Path({str(source)!r})).archive).hexdigest())"  # noqa: E501
+    results = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": seed, "TZ": zone},
+        ).stdout
+        for seed, zone in (("1", "UTC"), ("2", "Asia/Kolkata"))
+    }
+
+    assert len(results) == 1
+
+
+def test_hosts_are_bound_where_the_manifest_says_so(source: Path, manifest_text: Callable[..., str]):
+    """Only the placeholder changes, and other hosts give other bytes."""
+    unbound = manifest_text(('"mail.example.com:443"', '"bound-at-build"'))
+    (source / "manifest.toml").write_text(unbound + "# a comment stays\n")
+
+    assert build(source, [CAL]).manifest.decode() == (
+        manifest_text(("mail.example.com:443", "cal.example.com:443")) + "# a comment stays\n"
+    )
+    assert b'hosts = ["cal.example.com:443", "mail.example.com:8443"]' in build(source, [CAL, MAIL]).manifest
+    assert "build it with `aileron connector build DIR --host NAME:PORT`" in refusal(source)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", '0 places say "bound-at-build"; --host binds exactly one'),
+        ('# "bound-at-build"\n', "is not what [capabilities.network] hosts is"),
+    ],
+)
+def test_hosts_without_a_place_for_them_are_refused(source: Path, text: str, message: str):
+    """A host that was asked for and not bound would surprise later."""
+    (source / "manifest.toml").write_text((source / "manifest.toml").read_text() + text)
+
+    assert message in refusal(source, CAL)
+
+
+def test_a_placeholder_that_is_written_twice_is_not_guessed(source: Path, manifest_text: Callable[..., str]):
+    """Which place is meant, only the author knows."""
+    unbound = manifest_text(('"mail.example.com:443"', '"bound-at-build"'))
+    (source / "manifest.toml").write_text(unbound + '# not "bound-at-build" any more\n')
+
+    assert '2 places say "bound-at-build"' in refusal(source, CAL)
+
+
+def test_a_compiled_program_is_taken_as_it_is(source: Path):
+    """An ELF file named connector, with no Python beside it."""
+    (source / "connector.py").unlink()
+    (source / "connector").write_bytes(Path("/bin/true").read_bytes())
+
+    assert build(source).connector == Path("/bin/true").read_bytes()
+    assert program_kind(build(source).connector) == "elf"
+
+
+def test_a_directory_that_is_no_connector_is_refused(source: Path, tmp_path: Path):
+    """With what is missing, or what is there twice."""
+    assert "not a directory" in refusal(tmp_path / "nothing")
+    (source / "connector").write_bytes(b"\x7fELF\x02")
+    assert "connector and connector.py: which is the program?" in refusal(source)
+    (source / "connector.py").unlink()
+    (source / "connector").write_bytes(b"#!/bin/sh\n")
+    assert "neither a zip nor a 64-bit ELF program" in refusal(source)
+    (source / "connector").unlink()
+    assert "there is no __main__.py, connector.py or compiled connector" in refusal(source)
+    (source / "manifest.toml").unlink()
+    assert "there is no manifest.toml" in refusal(source)
+
+
+def test_links_are_refused(source: Path, tmp_path: Path):
+    """Neither a file nor a folder from outside the directory is taken in."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "x.py").write_text("SECRET = 1\n")
+    (source / "vendored").symlink_to(tmp_path / "outside")
+    assert "vendored: a symbolic link" in refusal(source)
+    (source / "vendored").unlink()
+    (source / "x.py").symlink_to(tmp_path / "outside" / "x.py")
+    assert "x.py is a symbolic link" in refusal(source)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "neither a zip nor a 64-bit ELF"),
+        (b"\x7fELF\x01" + bytes(60), "neither a zip nor a 64-bit ELF"),
+        (b"PK\x03\x04" + bytes(40), "does not end with its directory"),
+        (b"PK\x03\x04" + b"PK\x05\x06" + bytes(18), "has no __main__.py"),
+        (b"PK\x03\x04PK\x05\x06" + b"\xff" * 16 + b"\0\0", "cannot be read"),
+    ],
+)
+def test_a_program_is_known_by_its_first_and_last_bytes(data: bytes, message: str):
+    """Anything else is refused before it is stored."""
+    with pytest.raises(ValueError, match=message):
+        check_program(data)
+
+
+def test_a_zip_with_something_behind_it_is_refused(source: Path):
+    """So no byte of a manifest can be counted to the program."""
+    connector = build(source).connector
+
+    assert check_program(connector) == "python"
+    for tail in (b"\n", b"# x\n", b"\0" * 22):
+        with pytest.raises(ValueError, match="does not end with its directory"):
+            check_program(connector + tail)

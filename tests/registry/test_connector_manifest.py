@@ -1,0 +1,212 @@
+"""The text of a connector's manifest: what is read, and what is refused with a line."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ConnectorManifest, HostFunction, LimitsSpec
+from aileron.model.names import HostPort
+from aileron.registry.manifest import WASI_NAMES, parse_connector_manifest
+
+Text = Callable[..., str]
+PIN = "sha256:" + "ab" * 32
+VERSION_MARK = chr(64)  # an interface of the component model may carry its version behind it
+OAUTH2 = """
+[capabilities.credential.oauth2]
+authorize_url = "https://accounts.example.com/authorize"
+token_url = "https://accounts.example.com/token"
+client_id = "123.apps.example.com"
+client_secret = "not-really-secret"
+scopes = ["https://example.com/mail.send", "openid"]
+"""
+
+
+def parse(text: str) -> ConnectorManifest:
+    """The manifest as installed."""
+    return parse_connector_manifest(text.encode(), file="manifest.toml")
+
+
+def refusal(text: str) -> str:
+    """The message with which the manifest is refused."""
+    with pytest.raises(AileronError) as caught:
+        parse(text)
+    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
+    assert caught.value.failure.boundary is Boundary.CONNECTOR_MANIFEST
+    return caught.value.failure.message
+
+
+def test_a_whole_manifest_is_read(manifest_text: Text):
+    """Every field arrives as a value."""
+    found = parse(
+        manifest_text(
+            ('version = "1.2.0"', f'version = "1.2.0-rc.1+sha.abc"\npublisher = "Acme"\nprovenance_hash = "{PIN}"'),
+            ("[capabilities.network]", '[connector.idempotency]\ndefault = "not_idempotent"\n\n[capabilities.network]'),
+            ('scope = "Send mail"', 'scope = "Send mail"\nheader = "X-API-Key"\nformat = "Token {key}"'),
+        )
+        + "[limits]\nmemory_mb = 128\ntimeout_s = 60\nsubprocess = true\n"
+        + '[provides]\nintents = ["send_email"]\n'
+    )
+
+    assert (str(found.name), found.version, found.publisher) == ("github://acme/mail", "1.2.0-rc.1+sha.abc", "Acme")
+    assert (found.provenance_hash, found.idempotent_by_default) == (PIN, False)
+    assert found.hosts == (HostPort("mail.example.com", 443),)
+    assert found.imports == {HostFunction.HTTP, HostFunction.LOG}
+    assert found.credential is not None
+    assert (found.credential.kind, found.credential.scope) == ("api_key", "Send mail")
+    assert (found.credential.header, found.credential.format, found.credential.query) == (
+        "X-API-Key",
+        "Token {key}",
+        None,
+    )
+    assert found.limits == LimitsSpec(memory_mb=128, timeout_s=60, subprocess=True)
+    assert found.intents == ("send_email",)
+
+
+def test_the_least_manifest_asks_for_nothing():
+    """A name and a version: no network, no credential, no host function, default limits."""
+    found = parse('[connector]\nname = "hub://a/b"\nversion = "1.0.0"\n')
+
+    assert (found.hosts, found.credential, found.oauth2, found.imports) == ((), None, None, frozenset())
+    assert (found.limits, found.idempotent_by_default) == (LimitsSpec(), True)
+
+
+def test_an_oauth2_manifest_is_read_with_its_provider(manifest_text: Text):
+    """The publisher's application, as the seeds of this format show it."""
+    found = parse(manifest_text(('"api_key"', '"oauth2"')) + OAUTH2)
+
+    assert found.oauth2 is not None
+    assert found.oauth2.client_id == "123.apps.example.com"
+    assert found.oauth2.client_secret == "not-really-secret"
+    assert found.oauth2.scopes == ("https://example.com/mail.send", "openid")
+
+
+@pytest.mark.parametrize(("name", "function"), WASI_NAMES.items())
+def test_names_of_the_component_model_are_understood(manifest_text: Text, name: str, function: HostFunction | None):
+    """With or without a version behind; time and randomness ask for nothing."""
+    for spelled in (name, f"{name}{VERSION_MARK}0.2.0"):
+        found = parse(manifest_text(('"log"', f'"{spelled}"')))
+        assert found.imports == {HostFunction.HTTP, *([function] if function else [])}
+
+
+WRONG = [
+    ("[connector]", "[conector]", ":1: unknown key 'conector'; did you mean 'connector'?"),
+    ('version = "1.2.0"', "", ":1: missing key 'version' (string) in [connector]"),
+    ('version = "1.2.0"', 'version = "01.2.0"', ":3: version: '01.2.0' is not a SemVer version"),
+    ('version = "1.2.0"', 'version = "latest"', ":3: version: 'latest' is not a SemVer version"),
+    ("github://acme/mail", "github://acme", ":2: name: 'github://acme' names no repository"),
+    ("github://acme/mail", "github://acme/../mail", ":2: name: 'github://acme/../mail': path segment '..'"),
+    ("github://acme/mail", "github://аcme/mail", ":2: name: 'github://аcme/mail': path segment"),  # Cyrillic a
+    (
+        'version = "1.2.0"',
+        'version = "1.2.0"\nprovenance_hash = "sha256:abc123..."',
+        ":4: provenance_hash: 'sha256:abc",
+    ),
+    ('version = "1.2.0"', 'version = "1.2.0"\nidempotency = {default = "no"}', ":4: default 'no' is not one of idem"),
+    ("mail.example.com:443", "mail.example.com", ":6: hosts: 'mail.example.com' has no port"),
+    ("mail.example.com:443", "*.example.com:443", ":6: hosts: '*.example.com:443': wildcards are not allowed"),
+    ("mail.example.com:443", "*", ":6: hosts: '*' has no port"),
+    ("mail.example.com:443", "mail.example.com:0", ":6: hosts: 'mail.example.com:0': port '0'"),
+    ("mail.example.com:443", "Mail.example.com:443", ":6: hosts: 'Mail.example.com' is not a lower-case host name"),
+    ("mail.example.com:443", "0x7f.1:443", "looks like an IP address but is not four decimal octets"),
+    ("mail.example.com:443", "bound-at-build", ":6: hosts is the placeholder 'bound-at-build': build it with"),
+    ('["mail.example.com:443"]', "[]", ":6: hosts is empty; leave [capabilities.network] out"),
+    ('["mail.example.com:443"]', '["a.b:1", "a.b:1"]', ":6: 2 hosts; at most 32, each once"),
+    ('["mail.example.com:443"]', str([f"h{n}.x:1" for n in range(33)]), ":6: 33 hosts; at most 32"),
+    ("hosts", "host", ":6: unknown key 'host' in [capabilities.network]; did you mean 'hosts'?"),
+    ('"api_key"', '"token"', ":9: kind 'token' is not one of api_key, basic, oauth2"),
+    ('scope = "Send mail"', "", ":8: missing key 'scope' (string) in [capabilities.credential]"),
+    ('"Send mail"', '" "', ":10: scope is empty"),
+    (
+        'scope = "Send mail"',
+        'scope = "x"\npath = "vault://mail"',
+        ":11: unknown key 'path' in [capabilities.credential]",
+    ),
+    ('scope = "Send mail"', 'scope = "x"\nheader = "Host"', ":11: header 'Host' is not a field name, or"),
+    ('scope = "Send mail"', 'scope = "x"\nheader = "Proxy-Authorization"', ":11: header 'Proxy-Authorization' is not"),
+    ('scope = "Send mail"', 'scope = "x"\nheader = "A: b"', ":11: header 'A: b' is not a field name"),
+    ('scope = "Send mail"', 'scope = "x"\nheader = "A\\r\\nB"', ":11: 'header' holds a hidden character: U+000D"),
+    ('scope = "Send mail"', 'scope = "x"\nformat = "Bearer"', ":11: format 'Bearer' is not printable ASCII with {key}"),
+    ('scope = "Send mail"', 'scope = "x"\nformat = "{key}{key}"', ":11: format '{key}{key}' is not"),
+    ('scope = "Send mail"', 'scope = "x"\nformat = "{key.real}"', ":11: format '{key.real}' is not"),
+    ('scope = "Send mail"', 'scope = "x"\nformat = "Bärer {key}"', "is not printable ASCII"),
+    ('scope = "Send mail"', 'scope = "x"\nquery = "a&b"', ":11: query 'a&b' is not a parameter name"),
+    (
+        'scope = "Send mail"',
+        'scope = "x"\nquery = "key"\nheader = "X-Key"',
+        "query and header or format: a key travels in",
+    ),
+    ('"api_key"\n', '"basic"\nheader = "X-Key"\n', ":10: header is for kind = \"api_key\", and this is 'basic'"),
+    ('"api_key"', '"oauth2"', ':9: kind = "oauth2" and [capabilities.credential.oauth2] go together'),
+    ('"http", ', "", ':5: [capabilities.network] without "http" or "tcp" in [capabilities.runtime] imports'),
+    ('"log"', '"lag"', ":13: unknown host function 'lag'; did you mean 'log'?"),
+    ('"log"', '"wasi:filesystem/types"', ":13: unknown host function 'wasi:filesystem/types'"),
+    ('"log"]', '"log"]\n[limits]\nmemory_mb = 1025', ":15: memory_mb = 1025 is not from 1 to 1024"),
+    ('"log"]', '"log"]\n[limits]\ntimeout_s = 0', ":15: timeout_s = 0 is not from 1 to 300"),
+    ('"log"]', '"log"]\n[limits]\ntimeout_s = 30.0', ":15: 'timeout_s' is a float; expected an integer"),
+    ('"log"]', '"log"]\n[limits]\nmemory_mb = true', ":15: 'memory_mb' is a boolean; expected an integer"),
+    ('"log"]', '"log"]\n[provides]\nintents = [""]', ":15: intents is not a list of at most 64 names"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), WRONG, ids=[f"{n}" for n in range(len(WRONG))])
+def test_a_mistake_is_told_with_its_line(manifest_text: Text, old: str, new: str, message: str):
+    """Each mistake in an otherwise good manifest is refused by name, with the line it stands on."""
+    assert message in refusal(manifest_text((old, new)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"https://accounts.example.com/token"', '"http://accounts.example.com/token"', "token_url: 'http://accounts"),
+        ('"https://accounts.example.com/token"', '"https://u@accounts.example.com/"', "is not an https address"),
+        ('"123.apps.example.com"', '"bound-at-release"', "client_id is 'bound-at-release'; a released manifest"),
+        ('"not-really-secret"', '"bound-at-release"', "client_secret is 'bound-at-release'"),
+        ('["https://example.com/mail.send", "openid"]', "[]", "scopes is not a list of the provider's scopes"),
+    ],
+)
+def test_a_wrong_provider_is_refused(manifest_text: Text, old: str, new: str, message: str):
+    """A placeholder fails closed, and an authorization never travels in the clear."""
+    whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2
+    assert old in whole
+
+    assert message in refusal(whole.replace(old, new))
+
+
+def test_a_provider_without_the_kind_is_refused(manifest_text: Text):
+    """The table says nothing for a key that is not OAuth's."""
+    assert "go together" in refusal(manifest_text() + OAUTH2)
+
+
+def test_a_provider_on_loopback_may_be_plain_http(manifest_text: Text):
+    """So that a test can run one."""
+    local = OAUTH2.replace("https://accounts.example.com", "http://localhost:8080")
+
+    assert parse(manifest_text(('"api_key"', '"oauth2"')) + local).oauth2 is not None
+
+
+def test_a_credential_without_a_network_is_refused(manifest_text: Text):
+    """It could go nowhere; with a host to send it to, it is fine."""
+    alone = manifest_text(('[capabilities.network]\nhosts = ["mail.example.com:443"]\n', ""))
+
+    assert "[capabilities.credential] without [capabilities.network]" in refusal(alone)
+    assert parse(manifest_text()).credential is not None
+
+
+def test_bytes_that_are_not_utf_8_are_refused():
+    """A manifest is text, and says where it stops being one."""
+    with pytest.raises(AileronError, match=r"manifest\.toml: not UTF-8 at byte 2"):
+        parse_connector_manifest(b"# \xff", file="manifest.toml")
+
+
+@given(cut=st.tuples(st.integers(0, 330), st.integers(0, 30)), piece=st.text(max_size=8))
+def test_a_mutated_manifest_is_read_or_refused(manifest_text: Text, cut: tuple[int, int], piece: str):
+    """A valid manifest with a piece cut out and another put in never escapes as another exception."""
+    text, (start, length) = manifest_text(), cut
+    with contextlib.suppress(AileronError):
+        parse(text[:start] + piece + text[start + length :])

@@ -1,0 +1,381 @@
+"""The store: what was hashed is what runs, and an install is there whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aileron.model.canonical import sha256_digest
+from aileron.model.failure import AileronError, Failure, FailureClass
+from aileron.model.names import Fqn
+from aileron.model.plan import ConnectorPin
+from aileron.registry.build import Built, build
+from aileron.registry.content import ContentStore, content_hash
+
+MAIL = Fqn.parse("github://acme/mail")
+
+
+@pytest.fixture
+def built(source: Path) -> Built:
+    """The small connector, built."""
+    return build(source)
+
+
+@pytest.fixture
+def pin(store: ContentStore, built: Built) -> ConnectorPin:
+    """The small connector, installed."""
+    return store.put(built.connector, built.manifest)
+
+
+@pytest.fixture
+def entry(tmp_path: Path, pin: ConnectorPin) -> Path:
+    """Where its files are."""
+    return tmp_path / "home" / "store" / "connectors" / "sha256" / pin.hash.removeprefix("sha256:")
+
+
+def refusal(attempt: Callable[[], object]) -> Failure:
+    """Why the attempt failed."""
+    with pytest.raises(AileronError) as caught:
+        attempt()
+    return caught.value.failure
+
+
+def rewrite(path: Path, data: bytes) -> None:
+    """Change a stored file as an attacker of the same user would."""
+    path.chmod(0o600)
+    path.write_bytes(data)
+
+
+def test_what_is_opened_is_exactly_what_was_put(store: ContentStore, built: Built, pin: ConnectorPin):
+    """The pin is over program and manifest, and the descriptor holds those bytes from the start."""
+    assert pin == ConnectorPin("github://acme/mail", "1.2.0", sha256_digest(built.connector + built.manifest))
+    with store.open(pin) as opened:
+        assert os.read(opened.program_fd, len(built.connector) + 1) == built.connector
+        assert opened.manifest_bytes == built.manifest
+        assert (opened.manifest.name, opened.kind) == (MAIL, "python")
+    assert store.manifest(pin) == opened.manifest
+    opened.close()  # twice is fine
+
+
+def test_the_opened_program_runs_from_its_descriptor(store: ContentStore, pin: ConnectorPin):
+    """Python imports the zip through the descriptor alone."""
+    with store.open(pin) as opened:
+        ran = subprocess.run(
+            [sys.executable, "-I", f"/dev/fd/{opened.program_fd}"],
+            pass_fds=[opened.program_fd],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    assert ran.stdout == "hello from the zip\n"
+
+
+def test_an_opened_elf_program_can_be_executed(store: ContentStore, built: Built):
+    """Also where memory files are not executable unless asked for."""
+    pin = store.put(Path("/bin/echo").read_bytes(), built.manifest)
+    with store.open(pin) as opened:
+        assert opened.kind == "elf"
+        ran = subprocess.run(
+            ["echo", "hello"],
+            executable=f"/dev/fd/{opened.program_fd}",
+            pass_fds=[opened.program_fd],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    assert ran.stdout == "hello\n"
+
+
+def test_an_opened_program_cannot_be_changed_any_more(store: ContentStore, pin: ConnectorPin):
+    """Sealed against writing, growing, shrinking and unsealing, and not inherited."""
+    with store.open(pin) as opened:
+        for change in (
+            lambda: os.write(opened.program_fd, b"x"),
+            lambda: os.ftruncate(opened.program_fd, 0),
+            lambda: os.ftruncate(opened.program_fd, 1 << 20),
+            lambda: fcntl.fcntl(opened.program_fd, fcntl.F_ADD_SEALS, 0),
+        ):
+            with pytest.raises(PermissionError) as caught:
+                change()
+            assert caught.value.errno == errno.EPERM
+        assert not os.get_inheritable(opened.program_fd)
+
+
+@pytest.mark.parametrize("name", ["connector", "manifest.toml", "meta.json"])
+def test_one_changed_byte_is_a_mismatch_with_both_hashes(
+    store: ContentStore, pin: ConnectorPin, entry: Path, name: str
+):
+    """Also after the manifest was read and remembered; nothing of it is used."""
+    assert store.manifest(pin)
+    data = bytearray((entry / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    rewrite(entry / name, bytes(data))
+
+    for attempt in (lambda: store.open(pin), lambda: store.manifest(pin)):
+        failure = refusal(attempt)
+        assert failure.failure_class is FailureClass.HASH_MISMATCH
+        assert f"expected {pin.hash}" in failure.message
+        assert failure.details["expected"] == pin.hash
+
+
+def test_a_widened_manifest_is_a_mismatch(store: ContentStore, pin: ConnectorPin, entry: Path):
+    """The most useful edit for an attacker: one more host."""
+    text = (entry / "manifest.toml").read_text()
+    rewrite(entry / "manifest.toml", text.replace('["mail', '["evil.example.com:443", "mail').encode())
+
+    assert refusal(lambda: store.open(pin)).failure_class is FailureClass.HASH_MISMATCH
+    assert refusal(lambda: store.manifest(pin)).failure_class is FailureClass.HASH_MISMATCH
+
+
+def test_a_change_that_keeps_size_and_time_is_found(store: ContentStore, pin: ConnectorPin, entry: Path):
+    """What is remembered hangs on the change time, which a user cannot set."""
+    assert store.manifest(pin)
+    path = entry / "manifest.toml"
+    before = path.stat()
+    rewrite(path, path.read_bytes().replace(b"mail.example.com:443", b"evil.example.com:443"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    assert refusal(lambda: store.manifest(pin)).failure_class is FailureClass.HASH_MISMATCH
+
+
+def test_the_same_bytes_split_elsewhere_are_a_mismatch(store: ContentStore, built: Built):
+    """The hash is over the two joined, so where one ends is checked too: at install and in the store."""
+    connector = b"\x7fELF\x02 " + b"# the first line could belong to either\n"
+    first = store.put(connector, built.manifest)
+    moved = connector.partition(b"#")
+    other = (moved[0], moved[1] + moved[2] + built.manifest)
+    assert content_hash(*other) == first.hash
+
+    failure = refusal(lambda: store.put(*other))
+    assert failure.failure_class is FailureClass.HASH_MISMATCH
+    assert "another split" in failure.message
+
+
+def test_files_moved_to_another_split_in_the_store_are_a_mismatch(store: ContentStore, built: Built, tmp_path: Path):
+    """Same pin, same joined bytes, other manifest: what was stored as the split does not agree."""
+    connector = b"\x7fELF\x02 " + b"# the first line could belong to either\n"
+    pin = store.put(connector, built.manifest)
+    entry = tmp_path / "home" / "store" / "connectors" / "sha256" / pin.hash.removeprefix("sha256:")
+    rewrite(entry / "connector", b"\x7fELF\x02 ")
+    rewrite(entry / "manifest.toml", connector.removeprefix(b"\x7fELF\x02 ") + built.manifest)
+
+    failure = refusal(lambda: store.open(pin))
+    assert failure.failure_class is FailureClass.HASH_MISMATCH
+    assert "split elsewhere" in failure.message
+
+
+def test_a_pin_with_another_name_or_version_is_a_mismatch(store: ContentStore, pin: ConnectorPin):
+    """The right hash under a wrong name is not what a person agreed to."""
+    for wrong in (ConnectorPin(pin.name, "1.2.1", pin.hash), ConnectorPin("github://acme/other", "1.2.0", pin.hash)):
+        for attempt in (lambda: store.open(wrong), lambda: store.manifest(wrong)):  # noqa: B023  # called at once
+            failure = refusal(attempt)
+            assert failure.failure_class is FailureClass.HASH_MISMATCH
+            assert "the bytes of github://acme/mail@1.2.0" in failure.message
+
+
+def test_a_missing_connector_is_not_found_and_other_bytes_a_mismatch(store: ContentStore, pin: ConnectorPin):
+    """Nothing of that name and version: install it. The same version with other bytes: the two hashes."""
+    absent = refusal(lambda: store.open(ConnectorPin("github://acme/other", "1.0.0", "sha256:" + "0" * 64)))
+    moved = refusal(lambda: store.open(ConnectorPin(pin.name, pin.version, "sha256:" + "0" * 64)))
+
+    assert absent.failure_class is FailureClass.NOT_FOUND
+    assert (
+        "github://acme/other@1.0.0 is not installed: aileron connector install PATH, or aileron sync" in absent.message
+    )
+    assert moved.failure_class is FailureClass.HASH_MISMATCH
+    assert (moved.details["expected"], moved.details["actual"]) == ("sha256:" + "0" * 64, pin.hash)
+
+
+@pytest.mark.parametrize("pin_hash", ["sha256:../../..", "sha256:" + "A" * 64, "", "sha256:" + "a" * 63])
+def test_a_hash_cannot_leave_the_store(store: ContentStore, pin: ConnectorPin, pin_hash: str):
+    """What is not a pin names no directory."""
+    assert "is not sha256: and 64" in refusal(lambda: store.open(ConnectorPin(pin.name, pin.version, pin_hash))).message
+
+
+@pytest.mark.parametrize("name", ["connector", "manifest.toml", "meta.json"])
+def test_links_in_the_store_are_not_followed(store: ContentStore, pin: ConnectorPin, entry: Path, name: str):
+    """Even to the very same bytes: what a link points to may change between two looks."""
+    (entry / name).rename(entry.parent / name)
+    (entry / name).symlink_to(entry.parent / name)
+
+    assert "symbolic link" in refusal(lambda: store.open(pin)).message
+
+
+def test_an_entry_that_others_may_write_is_refused(store: ContentStore, pin: ConnectorPin, entry: Path):
+    """Its directory belongs to the user alone."""
+    entry.chmod(0o777)
+
+    assert "open for others to write" in refusal(lambda: store.open(pin)).message
+
+
+def test_a_damaged_entry_is_mended_by_the_next_install(
+    store: ContentStore, built: Built, pin: ConnectorPin, entry: Path
+):
+    """A changed byte, a missing file, a link in its place: put the right bytes back."""
+    for damage in (
+        lambda: rewrite(entry / "connector", b"x"),
+        lambda: (entry / "meta.json").unlink(),
+        lambda: (entry.rename(entry.parent / "moved"), entry.symlink_to("moved")),
+    ):
+        damage()
+        assert refusal(lambda: store.open(pin)).failure_class is not FailureClass.INTERNAL_ERROR
+        assert store.put(built.connector, built.manifest) == pin
+        store.open(pin).close()
+
+
+def test_provenance_is_checked_when_given(store: ContentStore, built: Built):
+    """The publisher's word about the program alone; wrong, and nothing is stored."""
+
+    def manifest(digest: str) -> bytes:
+        return built.manifest.replace(b'"1.2.0"', f'"1.2.0"\nprovenance_hash = "{digest}"'.encode(), 1)
+
+    pin = store.put(built.connector, manifest(sha256_digest(built.connector)))
+    failure = refusal(lambda: store.put(built.connector, manifest("sha256:" + "0" * 64)))
+
+    store.open(pin).close()
+    assert failure.failure_class is FailureClass.HASH_MISMATCH
+    assert "provenance_hash" in failure.message
+    assert [found.pin for found in store.list_connectors()] == [pin]
+
+
+def test_entries_are_listed_and_found_by_name_and_version(
+    store: ContentStore, built: Built, pin: ConnectorPin, entry: Path
+):
+    """Several bytes of one version live side by side; a damaged one is shown with its problem, and not found."""
+    other = store.put(built.connector, built.manifest + b"# other\n")
+    newer = store.put(built.connector, built.manifest.replace(b"1.2.0", b"1.10.0"))
+
+    assert {found.pin for found in store.list_connectors()} == {pin, other, newer}
+    assert set(store.find(MAIL, "1.2.0")) == {pin, other}
+    assert store.find(MAIL, "9.9.9") == ()
+
+    rewrite(entry / "connector", b"x")
+    broken = store.list_connectors()[-1]
+    assert (broken.hash, broken.pin) == (pin.hash, None)
+    assert "expected" in (broken.problem or "")
+    assert store.find(MAIL, "1.2.0") == (other,)
+
+
+def test_a_removed_connector_is_gone(store: ContentStore, pin: ConnectorPin, entry: Path):
+    """And cannot be removed twice."""
+    store.remove(pin)
+
+    assert not entry.exists()
+    assert refusal(lambda: store.open(pin)).failure_class is FailureClass.NOT_FOUND
+    assert refusal(lambda: store.remove(pin)).failure_class is FailureClass.NOT_FOUND
+
+
+def test_stored_files_are_the_users_own(entry: Path):
+    """Readable by the user alone, whatever the umask."""
+    assert {path.name: path.stat().st_mode & 0o777 for path in entry.iterdir()} == {
+        "connector": 0o400,
+        "manifest.toml": 0o400,
+        "meta.json": 0o400,
+    }
+    assert [path.stat().st_mode & 0o777 for path in (entry, entry.parent, entry.parent.parent)] == [0o700] * 3
+
+
+def test_what_is_no_connector_is_not_stored(store: ContentStore, built: Built, tmp_path: Path):
+    """Every check comes before the first byte is written."""
+    for connector, manifest in ((b"#!/bin/sh", built.manifest), (built.connector, b""), (b"", b"")):
+        assert refusal(lambda: store.put(connector, manifest)).failure_class is FailureClass.INVALID_REQUEST  # noqa: B023
+    assert not (tmp_path / "home").exists()
+
+
+def test_concurrent_installs_of_the_same_bytes_all_succeed(store: ContentStore, built: Built, tmp_path: Path):
+    """Eight processes at once: each ends well, one entry, nothing left over."""
+    children = [in_child(lambda: store.put(built.connector, built.manifest)) for _ in range(8)]
+
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 8
+    assert len(store.find(MAIL, "1.2.0")) == 1
+    assert list((tmp_path / "home" / "store" / "connectors" / "tmp").iterdir()) == []
+
+
+def in_child(task: Callable[[], object], die_at: int | None = None) -> int:
+    """Run `task` in a forked process; its id. With `die_at`, that process is gone at its n-th call that writes."""
+    child = os.fork()
+    if child == 0:
+        if die_at is not None:
+            dying(die_at)
+        code = 1
+        try:
+            task()
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+_WRITING = ("open", "mkdir", "write", "fchmod", "fsync", "rename", "unlink", "rmdir")
+
+
+def dying(at: int) -> None:
+    """Make this process end, as kill -9 would end it, just before its n-th call that may change the disk."""
+    left = iter(range(at, -1, -1))
+
+    def counted(call: Callable[..., object]) -> Callable[..., object]:
+        def wrapper(*args: object, **kwargs: object) -> object:
+            if next(left) == 0:
+                os._exit(9)
+            return call(*args, **kwargs)
+
+        return wrapper
+
+    for name in _WRITING:
+        setattr(os, name, counted(getattr(os, name)))
+
+
+def test_a_crash_at_any_step_leaves_the_connector_whole_or_absent(built: Built, tmp_path: Path):
+    """And the next install succeeds, over whatever was left."""
+    for at in range(200):
+        store = ContentStore(tmp_path / f"home{at}")
+        child = in_child(lambda: store.put(built.connector, built.manifest), die_at=at)  # noqa: B023  # called at once
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+        assert code in (0, 9)
+        assert [found.problem for found in store.list_connectors()] in ([], [None])
+        pin = store.put(built.connector, built.manifest)
+        store.open(pin).close()
+        if code == 0:
+            break
+    assert 15 < at < 100  # it died at every step, and in the end at none
+
+
+def test_what_a_crash_left_is_swept_up_later(store: ContentStore, built: Built, tmp_path: Path):
+    """An hour later; a younger one may be an install under way."""
+    store.put(built.connector, built.manifest)
+    staging = tmp_path / "home" / "store" / "connectors" / "tmp"
+    for name in ("old", "young"):
+        (staging / name).mkdir()
+        (staging / name / "connector").write_bytes(b"half")
+    os.utime(staging / "old", (time.time() - 7200, time.time() - 7200))
+    store.put(built.connector, built.manifest + b"# another\n")
+
+    assert [path.name for path in staging.iterdir()] == ["young"]
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(
+    store: ContentStore, built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The message says what to do, and the store is as it was."""
+
+    def full(descriptor: int, data: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    failure = refusal(lambda: store.put(built.connector, built.manifest))
+    monkeypatch.undo()
+
+    assert re.search(r"cannot be stored: No space left on device; free some space", failure.message)
+    assert store.list_connectors() == ()
+    assert list((tmp_path / "home" / "store" / "connectors" / "tmp").iterdir()) == []

@@ -1,0 +1,110 @@
+"""From a directory or an archive into the store, and what stops on the way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aileron.model.failure import AileronError, Failure, FailureClass
+from aileron.model.names import HostPort
+from aileron.registry.build import build
+from aileron.registry.content import ContentStore
+from aileron.registry.install import install, read_artifact
+from aileron.registry.tarball import pack, unpack
+
+
+def refusal(attempt: Callable[[], object]) -> Failure:
+    """Why the attempt failed."""
+    with pytest.raises(AileronError) as caught:
+        attempt()
+    return caught.value.failure
+
+
+def test_a_directory_and_its_archive_install_as_the_same_connector(store: ContentStore, source: Path, tmp_path: Path):
+    """The second is not new: the pin says they are the same bytes."""
+    archive = tmp_path / "aileron.tar.gz"
+    archive.write_bytes(build(source).archive)
+    first = install(read_artifact(source), store)
+    second = install(read_artifact(archive), store)
+
+    assert (first.new, second.new) == (True, False)
+    assert first.pin == second.pin
+    assert first.manifest == store.manifest(first.pin)
+
+
+def test_hosts_are_bound_while_a_directory_is_installed(
+    store: ContentStore, source: Path, tmp_path: Path, manifest_text: Callable[..., str]
+):
+    """And cannot be bound in an archive, whose bytes are what they are."""
+    (source / "manifest.toml").write_text(manifest_text(('"mail.example.com:443"', '"bound-at-build"')))
+    host = HostPort("cal.example.com", 443)
+    installed = install(read_artifact(source, [host]), store)
+    archive = tmp_path / "aileron.tar.gz"
+    archive.write_bytes(build(source, [host]).archive)
+
+    assert installed.manifest.hosts == (host,)
+    assert "hosts are bound when a directory is built" in refusal(lambda: read_artifact(archive, [host])).message
+
+
+def test_a_version_with_other_bytes_needs_a_word(store: ContentStore, source: Path):
+    """Refused by default with both hashes; replaced or kept beside the other when asked."""
+    first = install(read_artifact(source), store)
+    (source / "connector.py").write_text("print('changed')\n")
+    changed = read_artifact(source)
+
+    failure = refusal(lambda: install(changed, store))
+    assert failure.failure_class is FailureClass.HASH_MISMATCH
+    assert first.pin.hash in failure.message
+    assert changed.pin.hash in failure.message
+    assert store.find(first.manifest.name, "1.2.0") == (first.pin,)
+
+    assert install(changed, store, on_conflict="keep_both").replaced == ()
+    assert set(store.find(first.manifest.name, "1.2.0")) == {first.pin, changed.pin}
+    assert not install(changed, store).new
+    assert install(changed, store, on_conflict="replace").replaced == (first.pin,)
+    assert store.find(first.manifest.name, "1.2.0") == (changed.pin,)
+
+
+def test_another_version_is_no_conflict(store: ContentStore, source: Path):
+    """Versions live side by side."""
+    install(read_artifact(source), store)
+    manifest = (source / "manifest.toml").read_text()
+    (source / "manifest.toml").write_text(manifest.replace("1.2.0", "1.3.0"))
+
+    assert install(read_artifact(source), store).new
+    assert len(store.list_connectors()) == 2
+
+
+def test_a_signed_archive_is_refused_while_no_key_is_trusted(source: Path, tmp_path: Path):
+    """A signature nobody checked must not look like one that was; without it, the same archive is fine."""
+    members = unpack(build(source).archive)
+    signed, unsigned = tmp_path / "signed.tar.gz", tmp_path / "unsigned.tar.gz"
+    signed.write_bytes(pack({**members, "signature.sig": b"s" * 64}))
+    unsigned.write_bytes(pack(members))
+
+    assert refusal(lambda: read_artifact(signed)).failure_class is FailureClass.SIGNATURE_FAILURE
+    assert read_artifact(unsigned).manifest.version == "1.2.0"
+
+
+def test_what_is_not_there_or_not_a_file_is_refused(tmp_path: Path):
+    """By name; a FIFO does not hold the installer."""
+    os.mkfifo(tmp_path / "fifo")
+
+    missing = refusal(lambda: read_artifact(tmp_path / "gone.tar.gz"))
+    assert missing.failure_class is FailureClass.NOT_FOUND
+    assert "gone.tar.gz cannot be read: No such file" in missing.message
+    assert "neither a directory nor a regular file" in refusal(lambda: read_artifact(tmp_path / "fifo")).message
+
+
+def test_installing_runs_nothing_of_the_connector(store: ContentStore, source: Path, tmp_path: Path):
+    """Neither as a module nor as a program nor while it is compiled."""
+    (source / "connector.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    (source / "sitecustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    (source / "syntax_error.py").write_text("this is not Python\n")
+    result = install(read_artifact(source), store)
+    store.open(result.pin).close()
+
+    assert not (tmp_path / "ran").exists()

@@ -1,0 +1,195 @@
+"""Archives: packed the same way every time, and unpacked only when they are exactly what they should be."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.model.failure import AileronError, FailureClass
+from aileron.registry.tarball import pack, unpack
+
+GOOD = {"connector": b"PK" * 400, "manifest.toml": b"[connector]\n"}
+
+
+def packed(*members: tarfile.TarInfo | tuple[str, bytes], format: int = tarfile.USTAR_FORMAT) -> bytes:
+    """An archive as `tarfile` writes it, from names with bytes or from whole headers."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=format) as archive:
+        for member in members:
+            info, data = (
+                (member, b"") if isinstance(member, tarfile.TarInfo) else (tarfile.TarInfo(member[0]), member[1])
+            )
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return gzip.compress(plain.getvalue())
+
+
+def special(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
+    """A member that is not a regular file."""
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+def refusal(archive: bytes) -> str:
+    """The message with which the archive is refused."""
+    with pytest.raises(AileronError, match=r"^not a connector archive: ") as caught:
+        unpack(archive)
+    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
+    return caught.value.failure.message
+
+
+@given(
+    connector=st.binary(max_size=2000), manifest=st.binary(max_size=600), signature=st.none() | st.binary(max_size=64)
+)
+def test_what_was_packed_is_unpacked(connector: bytes, manifest: bytes, signature: bytes | None):
+    """Round trip, in both orders, with and without a signature; and packing is a function of the members."""
+    members = {"connector": connector, "manifest.toml": manifest}
+    if signature is not None:
+        members["signature.sig"] = signature
+
+    assert unpack(pack(members)) == members
+    assert pack(dict(reversed(members.items()))) == pack(members)
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_archives_of_other_tools_are_read(format: int):
+    """Any plain tar of the right members, in any order."""
+    assert unpack(packed(("manifest.toml", b"m"), ("connector", b"c"), format=format)) == {
+        "connector": b"c",
+        "manifest.toml": b"m",
+    }
+
+
+def test_archives_with_fractional_times_are_read():
+    """Python's own `tarfile` writes an extended attribute for the time, which changes nothing."""
+    info = tarfile.TarInfo("connector")
+    info.mtime = 1.5  # type: ignore[assignment]  # what gettarinfo() puts there
+
+    assert unpack(packed(info, ("manifest.toml", b"m"), format=tarfile.PAX_FORMAT))["manifest.toml"] == b"m"
+
+
+@pytest.mark.skipif(shutil.which("tar") is None, reason="no tar program")
+def test_what_the_tar_program_packs_is_read(tmp_path: Path):
+    """As a publisher's release script does it, and it reads ours."""
+    for name, data in GOOD.items():
+        (tmp_path / name).write_bytes(data)
+    subprocess.run(["tar", "czf", "a.tar.gz", *GOOD], cwd=tmp_path, check=True)
+    (tmp_path / "ours.tar.gz").write_bytes(pack(GOOD))
+    listed = subprocess.run(["tar", "tzf", "ours.tar.gz"], cwd=tmp_path, check=True, capture_output=True, text=True)
+
+    assert unpack((tmp_path / "a.tar.gz").read_bytes()) == GOOD
+    assert listed.stdout.split() == ["connector", "manifest.toml"]
+
+
+@pytest.mark.parametrize(
+    ("archive", "message"),
+    [
+        (packed(("../connector", b"")), "it holds '../connector'; expected connector, manifest.toml"),
+        (packed(("/etc/passwd", b"")), "it holds '/etc/passwd'"),
+        (packed(("./connector", b"")), "it holds './connector'; expected"),
+        (packed(("mail/connector", b"")), "without a directory"),
+        (packed(("Connector", b"")), "it holds 'Connector'"),
+        (packed(("connector\x1b[2J", b"")), r"it holds 'connector\x1b[2J'"),
+        (packed(("connector", b"a"), ("connector", b"b"), ("manifest.toml", b"")), "'connector' is in it twice"),
+        (packed(("connector", b"a")), "'manifest.toml' is missing"),
+        (packed(("manifest.toml", b"a")), "'connector' is missing"),
+        (packed(), "'connector' is missing"),
+        (
+            packed(special("connector", tarfile.SYMTYPE, "/etc/passwd")),
+            "'connector' is of type '2'; only regular files",
+        ),
+        (packed(special("connector", tarfile.LNKTYPE, "manifest.toml")), "is of type '1'"),
+        (packed(special("connector", tarfile.CHRTYPE)), "is of type '3'"),
+        (packed(special("connector", tarfile.FIFOTYPE)), "is of type '6'"),
+        (packed(special("connector", tarfile.DIRTYPE)), "is of type '5'"),
+        (packed(special("connector", tarfile.CONTTYPE)), "is of type '7'"),
+        (packed(special("connector", b"S")), "is of type 'S'"),
+        (packed(special("x" * 150, tarfile.REGTYPE), format=tarfile.GNU_FORMAT), "is of type 'L'"),
+        (packed(("x" * 150, b""), format=tarfile.PAX_FORMAT), "the extended attribute 'path'"),
+        (packed(("manifest.toml", b"x" * 300_000)), "'manifest.toml' has 300000 bytes; at most 262144"),
+        (b"", "it is cut short"),
+        (b"PK\x03\x04", "not gzip"),
+        (gzip.compress(b"hello"), "not a ustar archive"),
+        (gzip.compress(b""), "not a ustar archive"),
+        (pack(GOOD)[:-9], "it is cut short"),
+        (pack(GOOD) + b"\0", "it has something behind its end"),
+        (pack(GOOD) + pack(GOOD), "it has something behind its end"),
+        (gzip.compress(gzip.decompress(pack(GOOD)) + b"x"), "it does not end with two empty blocks"),
+        (gzip.compress(gzip.decompress(pack(GOOD))[: 512 + 1024 + 512 + 512 + 512]), "it does not end with two empty"),
+        (gzip.compress(gzip.decompress(pack(GOOD))[:700]), "it is cut short"),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else "",
+)
+def test_a_hostile_archive_is_refused(archive: bytes, message: str):
+    """Paths, links, devices, duplicates, renaming extensions, padding, and whatever else is not two plain files."""
+    assert message in refusal(archive)
+
+
+def test_an_extension_that_renames_or_resizes_a_member_is_refused():
+    """The attributes that make two readers see two archives."""
+    for key, value in (("path", "connector"), ("size", "1"), ("linkpath", "/"), ("GNU.sparse.name", "connector")):
+        info = tarfile.TarInfo("connector")
+        info.pax_headers = {key: value}
+        plain = io.BytesIO()
+        plain.write(info.create_pax_header(info.get_info(), "utf-8") if key == "path" else _with_pax(key, value))
+        assert "extended attribute" in refusal(gzip.compress(plain.getvalue() + bytes(1024)))
+
+
+def _with_pax(key: str, value: str) -> bytes:
+    """One extended header with one record, made by hand: `tarfile` corrects such lies."""
+    record = f" {key}={value}\n".encode()
+    length = len(record) + 2
+    data = (f"{length}".encode() + record).ljust(512, b"\0")
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, length
+    return header.tobuf(tarfile.USTAR_FORMAT) + data
+
+
+def test_a_bomb_is_refused_without_unpacking_it():
+    """A gigabyte of zeros in a megabyte is refused at the bound."""
+    bomb = gzip.compress(bytes(100 << 20), compresslevel=1)
+
+    assert len(bomb) < 1 << 20
+    assert "unpacks to more than" in refusal(bomb)
+
+
+def test_a_header_with_a_binary_size_or_a_wrong_sum_is_refused():
+    """Sizes that only some readers understand, and headers that were changed."""
+    plain = bytearray(gzip.decompress(pack(GOOD)))
+    plain[0] ^= 1
+    assert "not a ustar archive" in refusal(gzip.compress(plain))
+
+    binary = tarfile.TarInfo("connector")
+    binary.size = 8**12
+    assert "not an octal number" in refusal(gzip.compress(binary.tobuf(tarfile.GNU_FORMAT)))
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_unpacked_or_refused(data: bytes):
+    """Neither as gzip nor as tar does anything escape as another exception."""
+    for archive in (data, gzip.compress(data)):
+        refusal(archive)
+
+
+_plain = gzip.decompress(pack(GOOD))
+
+
+@given(st.integers(0, len(_plain) - 1), st.integers(1, 255))
+def test_a_changed_byte_gives_the_same_members_or_a_refusal_or_other_bytes(position: int, flip: int):
+    """No single change makes a member appear under another name or of another size."""
+    plain = bytearray(_plain)
+    plain[position] ^= flip
+    try:
+        members = unpack(gzip.compress(bytes(plain), compresslevel=0))
+    except AileronError:
+        return
+    assert {name: len(data) for name, data in members.items()} == {name: len(data) for name, data in GOOD.items()}
