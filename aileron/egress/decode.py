@@ -53,21 +53,18 @@ class Decoder:
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Decoded pieces of at most PIECE_BYTES, none empty."""
-        while data:
+        more = bool(data)
+        while more:
             stream = self._stream_for(data)
             piece = self._inflate(stream, data)
             rest = stream.unused_data if stream.eof else stream.unconsumed_tail
             self._bytes_in += len(data) - len(rest)
-            data = rest
             if piece:
                 self._count(piece)
                 yield piece
-            # zlib may hold output it had no room for with no input left; an empty call gives it out.
-            while not data and not stream.eof and len(piece) == PIECE_BYTES:
-                piece = self._inflate(stream, b"")
-                if piece:
-                    self._count(piece)
-                    yield piece
+            data = rest
+            # A full piece with no input left: zlib may hold output it had no room for, and an empty call gets it.
+            more = bool(data) or (len(piece) == PIECE_BYTES and not stream.eof)
 
     def finish(self) -> None:
         """BadAnswerError unless the last stream is complete. A body of no bytes at all is an empty one."""

@@ -27,7 +27,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.lowlevel
@@ -190,7 +190,10 @@ def _family(address: str) -> socket.AddressFamily:
 
 
 class Wire(httpcore2.AsyncNetworkStream):
-    """One connection, as httpcore2 wants it. It ignores `timeout`: the engine bounds every step from outside."""
+    """One connection, as httpcore2 wants it, used by one task at a time.
+
+    It ignores `timeout`: the engine bounds every step from outside.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -219,9 +222,7 @@ class Wire(httpcore2.AsyncNetworkStream):
 
     def close(self) -> None:
         """Close now, without waiting. Calling it again does nothing."""
-        if self.is_open():
-            anyio.notify_closing(self._sock)
-            self._sock.close()
+        self._sock.close()
 
     async def aclose(self) -> None:
         """`close`, for httpcore2."""
@@ -242,10 +243,6 @@ class Wire(httpcore2.AsyncNetworkStream):
         while rest:
             rest = rest[await self._send(rest) :]
 
-    def get_extra_info(self, info: str) -> Any:
-        """Nothing: httpcore2 asks only for what its own pool would need."""
-        return None
-
     async def _receive(self, max_bytes: int) -> bytes:
         waited = False
         while True:
@@ -260,7 +257,7 @@ class Wire(httpcore2.AsyncNetworkStream):
                 if not waited:  # a peer that always has more to say must not keep the loop to itself
                     await anyio.lowlevel.cancel_shielded_checkpoint()
                 return data
-            await self._wait(to_write)
+            await (anyio.wait_writable(self._sock) if to_write else anyio.wait_readable(self._sock))
             waited = True
         raise httpcore2.ReadError(problem.strerror or "TLS error")
 
@@ -273,11 +270,5 @@ class Wire(httpcore2.AsyncNetworkStream):
             except OSError as error:
                 problem = error
                 break
-            await self._wait(to_write)
-        raise httpcore2.WriteError(problem.strerror or "TLS error")
-
-    async def _wait(self, to_write: bool) -> None:
-        try:
             await (anyio.wait_writable(self._sock) if to_write else anyio.wait_readable(self._sock))
-        except anyio.ClosedResourceError:
-            raise httpcore2.ReadError("closed") from None
+        raise httpcore2.WriteError(problem.strerror or "TLS error")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -54,7 +55,7 @@ class CountingResolver:
     async def __call__(self, host: str, port: int) -> list[str]:
         self.asked.append(host)
         if host not in self.table:
-            raise OSError(-2, "Name or service not known")
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return self.table[host]
 
 

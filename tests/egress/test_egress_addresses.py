@@ -53,7 +53,7 @@ def test_both_ends_of_each_row_are_in_it(network: str, kind: AddressKind) -> Non
 )
 def test_what_is_not_a_plain_address_is_no_address(text: str) -> None:
     """Other spellings and scope ids are errors, and as an answer forbidden."""
-    with pytest.raises(ValueError, match="scope id|IPv4 or IPv6"):
+    with pytest.raises(ValueError, match=r"scope id|IPv4 or IPv6"):
         classify(text)
     with pytest.raises(RefusedError) as caught:
         check_addresses(WHERE, [text], plain=False, private=True)

@@ -68,6 +68,14 @@ def test_a_large_body_comes_in_small_pieces() -> None:
     assert 0 < max(map(len, pieces)) <= PIECE_BYTES
 
 
+@pytest.mark.parametrize("name", ENCODERS)
+def test_a_body_that_just_fills_a_piece_is_whole(name: str) -> None:
+    """Zlib takes its last input before it has given out its last output; both must be seen."""
+    coding, encode = ENCODERS[name]
+    for size in range(PIECE_BYTES - 3, PIECE_BYTES + 600, 7):
+        assert len(decode(coding, [encode(b"a" * size)])) == size
+
+
 def test_a_bomb_stops_at_the_ratio() -> None:
     """A gigabyte of zeros costs about a megabyte before it is refused; a megabyte of zeros passes."""
     assert len(decode("gzip", [gzip.compress(bytes(RATIO_FREE_BYTES))])) == RATIO_FREE_BYTES

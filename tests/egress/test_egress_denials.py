@@ -337,6 +337,22 @@ async def test_the_environment_routes_and_trusts_nothing(
         assert (proxy.connections, keys.exists()) == (0, False)
 
 
+async def test_authorities_are_found_where_distributions_keep_them(
+    authority: Authority, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An OpenSSL built with other paths still finds the system's bundle."""
+    nowhere = ssl.DefaultVerifyPaths("", "", "", "/nowhere/cert.pem", "", "/nowhere/certs")
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
+    with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
+        monkeypatch.setattr("aileron.egress.dial._CA_BUNDLES", ("/nowhere/either", str(authority.ca_file)))
+        world = World(None)
+        assert (await world.ask(upstream)).body == b"ok"
+        await world.egress.aclose()
+
+        monkeypatch.setattr("aileron.egress.dial._CA_BUNDLES", ())
+        assert "certificate was not accepted" in str(await World(None).refusal(upstream))
+
+
 @pytest.mark.parametrize("content", [None, "", "not a certificate"])
 def test_an_authority_file_that_cannot_be_used_stops_the_daemon(
     tmp_path_factory: pytest.TempPathFactory, content: str | None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -101,6 +103,16 @@ async def test_a_streamed_body_is_held_to_its_length(
         assert error.failure.details["reason"] == "body_length"
     assert upstream.requests == []
     assert world.journal.last.failure is FailureClass.CAPABILITY_DENIED
+
+
+async def test_a_large_body_goes_up_at_the_pace_of_the_upstream(world: World, tls_upstream: MakeUpstream) -> None:
+    """More than any socket buffer holds: the engine waits, and every byte arrives."""
+    body = bytes(range(256)) * 16384
+    with tls_upstream(lambda seen: answer(b"%d" % (seen.body == body))) as upstream:
+        got = await world.ask(upstream, method="POST", body=body)
+
+    assert got.body == b"1"
+    assert world.journal.last.bytes_up == len(body)
 
 
 async def test_a_large_answer_comes_in_bounded_pieces(world: World, tls_upstream: MakeUpstream) -> None:
@@ -209,6 +221,36 @@ async def test_a_locked_vault_stops_the_request_before_it_is_written_down(
         assert (upstream.connections, world.journal.rows) == (0, [])
 
         assert (await world.ask(upstream, grant=grant)).status == 200
+
+
+async def test_a_ledger_that_hangs_stops_the_request(
+    world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is sent while the intent is not durable, however long that takes."""
+    monkeypatch.setattr(engine_module, "JOURNAL_S", 0.05)
+
+    class HangingJournal(type(world.journal)):  # type: ignore[misc]
+        async def sending(self, intent: RequestIntent) -> None:
+            await anyio.sleep_forever()
+
+    world.journal = HangingJournal()
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        error = await world.refusal(upstream)
+
+    assert error.failure.failure_class is FailureClass.INTERNAL_ERROR
+    assert (upstream.connections, world.journal.rows) == (0, [])
+
+
+async def test_an_error_of_the_reader_is_ours_in_the_ledger(world: World, tls_upstream: MakeUpstream) -> None:
+    """A bug in the caller ends the exchange as an internal error, not as a success."""
+    with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
+        request = EgressRequest("GET", f"https://{HOST}:{upstream.port}/")
+        grant, meter = world.grant_for(upstream), Meter(Budget())
+        with pytest.raises(ZeroDivisionError):
+            async with world.egress.open(request, grant, meter, world.journal, anyio.current_time() + 10):
+                raise ZeroDivisionError
+
+    assert world.journal.last.failure is FailureClass.INTERNAL_ERROR
 
 
 @pytest.mark.parametrize("path", ["/head", "/body"])
@@ -465,9 +507,48 @@ async def test_the_second_address_serves_when_the_first_does_not(world: World, t
     assert world.journal.last.address == "127.0.0.1"
 
 
+async def test_an_address_that_swallows_packets_costs_one_attempt(
+    world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the next one serves; alone, it costs the time for connecting, not that of the step."""
+    monkeypatch.setattr("aileron.egress.dial.ATTEMPT_S", 0.1)
+    world.resolver.table[HOST] = ["127.0.0.2", "127.0.0.1"]
+    with tls_upstream(lambda _seen: answer()) as upstream, swallowing("127.0.0.2", upstream.port):
+        assert (await world.ask(upstream)).status == 200
+        await world.egress.aclose()
+
+        monkeypatch.setattr(engine_module, "CONNECT_S", 0.05)
+        world.resolver.table[HOST] = ["127.0.0.2"]
+        error = await world.refusal(upstream)
+        assert error.failure.details == {"phase": "connect"}
+        assert "too long" in error.failure.message
+
+
+@contextlib.contextmanager
+def swallowing(address: str, port: int) -> Iterator[None]:
+    """A listener whose queue is full: Linux drops further handshakes unanswered (listen(2))."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(socket.create_server((address, port), backlog=0))
+        for _queued in range(2):
+            client = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
+            client.connect_ex((address, port))
+        yield
+
+
+async def test_a_refused_connection_is_a_network_error(world: World) -> None:
+    """With the kernel's word for it; the intent was written, so the end is too."""
+    with Upstream(lambda _seen: answer()) as gone:
+        pass
+    error = await world.refusal(gone)
+
+    assert error.failure.message == f"{HOST}:{gone.port}: no connection: connection refused"
+    assert error.failure.retriable
+    assert (world.journal.last.failure, world.journal.last.address) == (FailureClass.NETWORK_ERROR, None)
+
+
 @pytest.mark.parametrize(
     ("answers", "words"),
-    [(None, "not resolved|no connection"), ([], "0 addresses"), (["127.0.0.1"] * 33, "33 addresses")],
+    [(None, "not resolved"), ([], "0 addresses"), (["127.0.0.1"] * 33, "33 addresses")],
 )
 async def test_a_name_without_usable_addresses_is_a_network_error(
     world: World, tls_upstream: MakeUpstream, answers: list[str] | None, words: str

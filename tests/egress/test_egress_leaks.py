@@ -187,3 +187,8 @@ async def test_requests_and_credentials_have_no_telling_representation(world: Wo
     request = EgressRequest("POST", "https://h/?token=sesame", (("X", "sesame"),), "api_key", b"sesame")
     assert "sesame" not in repr(request)
     assert "sesame" not in repr(world.egress)
+    with Upstream(lambda _seen: answer(b"sesame", "X: sesame")) as upstream:
+        request = EgressRequest("GET", plain_url(upstream))
+        grant, meter = world.plain_grant(upstream), Meter(Budget())
+        async with world.egress.open(request, grant, meter, world.journal, 1e12) as response:
+            assert repr(response) == "<EgressResponse 200>"

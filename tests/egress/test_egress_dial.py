@@ -1,0 +1,98 @@
+"""The wire itself: when a connection may carry another request, on real sockets in every state."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Iterator
+
+import anyio
+import httpcore2
+import pytest
+
+from aileron.egress.dial import Wire, client_context, dial, is_own_address
+from tests.egress.conftest import HOST
+from tests.support.upstream import Authority, Upstream, answer
+
+pytestmark = pytest.mark.anyio
+
+
+@contextlib.contextmanager
+def connected() -> Iterator[tuple[Wire, socket.socket, socket.socket]]:
+    """A wire, its own socket, and the peer's."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _address = listener.accept()
+        ours.setblocking(False)
+        with ours, theirs:
+            yield Wire(ours), ours, theirs
+
+
+async def test_an_open_silent_connection_is_quiet() -> None:
+    """And one closed from this side is neither open nor quiet; closing it again does nothing."""
+    with connected() as (wire, _ours, _theirs):
+        assert (wire.is_open(), wire.is_quiet()) == (True, True)
+        wire.close()
+        wire.close()
+        assert (wire.is_open(), wire.is_quiet()) == (False, False)
+
+
+@pytest.mark.parametrize("how", ["data", "end", "reset"])
+async def test_a_connection_whose_peer_did_anything_is_not_quiet(how: str) -> None:
+    """Bytes that nobody asked for, an end of stream, a reset."""
+    with connected() as (wire, ours, theirs):
+        if how == "data":
+            theirs.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        if how == "reset":
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if how != "data":
+            theirs.close()
+        with anyio.fail_after(10):
+            await anyio.wait_readable(ours)
+
+        assert not wire.is_quiet()
+
+
+async def test_a_session_ticket_is_not_an_answer(authority: Authority) -> None:
+    """TLS 1.3 servers send tickets after the handshake: the socket is readable, the connection still good."""
+    with Upstream(lambda _seen: answer(), authority.server_context(HOST)) as upstream:
+        wire, address = await dial(["127.0.0.1"], upstream.port, client_context(authority.ca_file), HOST)
+        with anyio.fail_after(10):
+            await anyio.wait_readable(wire._sock)
+
+        assert wire.is_quiet()
+        assert address == "127.0.0.1"
+        wire.close()
+
+
+async def test_a_reset_is_a_read_or_a_write_error() -> None:
+    """In httpcore2's words, so that it can hear an early answer after a failed write."""
+    with connected() as (wire, ours, theirs):
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+        with anyio.fail_after(10):
+            await anyio.wait_readable(ours)
+        with pytest.raises(httpcore2.ReadError):
+            await wire.read(10)
+        with pytest.raises(httpcore2.WriteError):
+            await wire.write(b"x")
+
+
+async def test_reading_can_be_limited() -> None:
+    """The limit counts all that comes in until it is lifted."""
+    with connected() as (wire, _ours, theirs):
+        theirs.sendall(b"12345678")
+        wire.limit_reading(6)
+        assert await wire.read(4) == b"1234"
+        with pytest.raises(httpcore2.RemoteProtocolError):
+            await wire.read(4)
+        wire.limit_reading(None)
+        theirs.sendall(b"9")
+        assert await wire.read(4) == b"9"
+
+
+def test_an_address_without_a_route_is_not_our_own() -> None:
+    """Asking the kernel about it fails, which says the same; an own address of either family is found."""
+    assert is_own_address("127.0.0.1")
+    assert not is_own_address("2606:4700::1111")
