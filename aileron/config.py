@@ -39,6 +39,11 @@ class Home:
         return self.path / "actions"
 
     @property
+    def action_state(self) -> Path:
+        """Which actions are switched off."""
+        return self.path / "action-state.json"
+
+    @property
     def connectors(self) -> Path:
         """The content-addressed store: `sha256/<hex>/{connector,manifest.toml}`."""
         return self.path / "store" / "connectors"

@@ -89,7 +89,9 @@ class _Demo:
     def _set_up(self, caldav: CalDav, echo: EchoServer) -> None:
         self._show.chapter("A calendar server, and somebody else's events on it")
         caldav.put_events({name: _icalendar(name, title, days, hour) for name, title, days, hour in _EVENTS})
-        self._show.note(f"Radicale on https://localhost:{caldav.port}, user mira, {len(_EVENTS)} events put there by another client")
+        self._show.note(
+            f"Radicale on https://localhost:{caldav.port}, user mira, {len(_EVENTS)} events put there by another client"
+        )
         self._home.mkdir(mode=0o700)
         (self._home / "config.toml").write_text(
             "[egress]\n"
@@ -167,7 +169,8 @@ class _Demo:
         self._claim(
             "undeclared-host-denied",
             "a host that is not in its manifest: the supervisor ended it",
-            error.get("class") == "capability_denied" and error.get("requested") == f"network:127.0.0.1:{listener.port}",
+            error.get("class") == "capability_denied"
+            and error.get("requested") == f"network:127.0.0.1:{listener.port}",
             f"{error.get('class')}, requested {error.get('requested')}, granted {error.get('granted')}",
         )
 
@@ -195,7 +198,9 @@ class _Demo:
         self._claim(
             "file-hidden",
             "a file of the user: not there, in the jail",
-            _result(said).get("refused") == "ENOENT" and words not in said.out and planted.read_text(encoding="utf-8") == words,
+            _result(said).get("refused") == "ENOENT"
+            and words not in said.out
+            and planted.read_text(encoding="utf-8") == words,
             f"open(2): {_result(said).get('refused')}",
         )
 
@@ -218,7 +223,11 @@ class _Demo:
         self._claim(
             "echo-scrubbed",
             "the password through a server that echoes it: masked on the way back",
-            said.status == 0 and bool(echo.seen) and bool(echo.seen[-1]) and self._password not in said.out and scrubbed > 0,
+            said.status == 0
+            and bool(echo.seen)
+            and bool(echo.seen[-1])
+            and self._password not in said.out
+            and scrubbed > 0,
             f"the server saw it {len(echo.seen)} time(s), {scrubbed} occurrences masked, none came back",
         )
 
@@ -234,7 +243,9 @@ class _Demo:
             said.status == 0 and (said.json or {}).get("ok") is True,
             f"{(said.json or {}).get('rows')} rows",
         )
-        leaks = [path for path in self._home.rglob("*") if path.is_file() and self._password.encode() in path.read_bytes()]
+        leaks = [
+            path for path in self._home.rglob("*") if path.is_file() and self._password.encode() in path.read_bytes()
+        ]
         self._claim(
             "password-nowhere-at-rest",
             "the password stands in no file of the home: not in the vault, the ledger or a log",
@@ -247,7 +258,9 @@ class _Demo:
     def _must(self, *arguments: str, given: str | None = None, quiet: bool = False) -> Said:
         said = self._aileron(*arguments, given=given, quiet=quiet)
         if said.status != 0:
-            raise RuntimeError(f"`aileron {' '.join(arguments)}` ended with {said.status}: {said.err.strip() or said.out.strip()}")
+            raise RuntimeError(
+                f"`aileron {' '.join(arguments)}` ended with {said.status}: {said.err.strip() or said.out.strip()}"
+            )
         return said
 
     def _aileron(self, *arguments: str, given: str | None = None, quiet: bool = False) -> Said:

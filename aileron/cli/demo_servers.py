@@ -70,7 +70,9 @@ class CalDav:
         """Make a calendar and put iCalendar objects (name → text) into it, as any CalDAV client would."""
         assert self._request("MKCALENDAR", self._calendar) == 201, "the calendar was not made"  # noqa: PLR2004
         for name, text in events.items():
-            status = self._request("PUT", f"{self._calendar}{name}.ics", text.encode(), {"Content-Type": "text/calendar"})
+            status = self._request(
+                "PUT", f"{self._calendar}{name}.ics", text.encode(), {"Content-Type": "text/calendar"}
+            )
             assert status == 201, f"{name} was not stored: {status}"  # noqa: PLR2004
 
     def refuses_without_password(self) -> bool:

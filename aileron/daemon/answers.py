@@ -12,12 +12,11 @@ from typing import Any, Final, assert_never
 import msgspec
 from starlette.responses import Response
 
-from aileron.daemon.runner import StillRunning
 from aileron.model.failure import Failure, FailureClass
-from aileron.model.outcome import Failed, Outcome, Pending, Succeeded
+from aileron.model.outcome import Failed, Outcome, Pending, Running, Succeeded
 from aileron.model.wire import ErrorAnswer, ErrorBody, PendingAnswer, RunAnswer, RunningAnswer
 
-__all__ = ["as_json", "failure_answer", "run_answer", "utc"]
+__all__ = ["as_json", "error_body", "failure_answer", "run_answer", "utc"]
 
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -28,12 +27,17 @@ def as_json(value: Any, status: int = 200) -> Response:
 
 
 def failure_answer(failure: Failure, audit_id: str | None = None) -> Response:
-    """A failure with the status of its class. A denied capability also names connector, request and grant on top."""
+    """A failure with the status of its class."""
+    return as_json(ErrorAnswer(error=error_body(failure, audit_id)), failure.failure_class.http_status)
+
+
+def error_body(failure: Failure, audit_id: str | None) -> ErrorBody:
+    """A failure as its caller sees it. A denied capability also names connector, request and grant on top."""
     details = dict(failure.details)
     on_top: dict[str, Any] = {}
     if failure.failure_class is FailureClass.CAPABILITY_DENIED:
         on_top = {name: details.pop(name) for name in ("connector", "requested", "granted") if name in details}
-    body = ErrorBody(
+    return ErrorBody(
         failure_class=failure.failure_class,
         message=failure.message,
         retriable=failure.retriable,
@@ -42,10 +46,9 @@ def failure_answer(failure: Failure, audit_id: str | None = None) -> Response:
         details=details,
         **on_top,
     )
-    return as_json(ErrorAnswer(error=body), failure.failure_class.http_status)
 
 
-def run_answer(answer: Outcome | Pending | StillRunning, review_base: str | None) -> Response:
+def run_answer(answer: Outcome | Pending | Running, review_base: str | None) -> Response:
     """What `POST /v1/actions/{name}/run` says."""
     match answer:
         case Succeeded():
@@ -54,7 +57,7 @@ def run_answer(answer: Outcome | Pending | StillRunning, review_base: str | None
             return failure_answer(answer.failure, answer.run_id)
         case Pending():
             return as_json(_pending(answer, review_base), 202)
-        case StillRunning():
+        case Running():
             return as_json(RunningAnswer(run_id=answer.run_id), 202)
         case _:
             assert_never(answer)

@@ -160,7 +160,9 @@ class Api:
             except Exception:
                 _log.exception("%s %s failed in a way nobody foresaw", spec.method, spec.path)
                 return failure_answer(
-                    AileronError(FailureClass.INTERNAL_ERROR, "this is a bug in aileron; see `aileron daemon logs`").failure
+                    AileronError(
+                        FailureClass.INTERNAL_ERROR, "this is a bug in aileron; see `aileron daemon logs`"
+                    ).failure
                 )
 
         return Route(spec.path, guarded, methods=[spec.method], name=f"{spec.method} {spec.path}")
@@ -350,7 +352,9 @@ def _wait_s(request: Request, default: float) -> float:
         wait_s = float(text)
         if 0 <= wait_s <= MAX_WAIT_S:
             return wait_s
-    raise AileronError(FailureClass.INVALID_REQUEST, f"wait is {text[:20]!r}, expected seconds from 0 to {MAX_WAIT_S:.0f}")
+    raise AileronError(
+        FailureClass.INVALID_REQUEST, f"wait is {text[:20]!r}, expected seconds from 0 to {MAX_WAIT_S:.0f}"
+    )
 
 
 def _not_for_agents(spec: RouteSpec) -> AileronError:
@@ -359,4 +363,3 @@ def _not_for_agents(spec: RouteSpec) -> AileronError:
         f"{spec.method} {spec.path} is not served on the agent socket: a person uses the operator socket",
         boundary=Boundary.USER,
     )
-

@@ -6,7 +6,6 @@ asked for, and gets the run id when that is over first. At most MAX_RUNS are und
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from typing import Final
 
@@ -15,21 +14,14 @@ from anyio.abc import TaskGroup
 
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Invocation
-from aileron.model.outcome import Outcome, Pending
+from aileron.model.outcome import Outcome, Pending, Running
 from aileron.runs.perform import Spine
 
-__all__ = ["MAX_RUNS", "Runner", "StillRunning"]
+__all__ = ["MAX_RUNS", "Runner"]
 
 MAX_RUNS: Final = 64
 """Under way at once: as many jails as a template may have."""
 _log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class StillRunning:
-    """The wait was over first; the run goes on."""
-
-    run_id: str
 
 
 class _Entry:
@@ -37,7 +29,7 @@ class _Entry:
         self.run_id: str | None = None
         self.recorded = anyio.Event()
         self.done = anyio.Event()
-        self.answer: Outcome | Pending | None = None
+        self.answer: Outcome | Pending | Running | None = None
         self.error: AileronError | None = None
 
     def announce(self, run_id: str) -> None:
@@ -54,7 +46,7 @@ class Runner:
         self._under_way: dict[str, _Entry] = {}
         self._count = 0
 
-    async def submit(self, invocation: Invocation, wait_s: float) -> Outcome | Pending | StillRunning:
+    async def submit(self, invocation: Invocation, wait_s: float) -> Outcome | Pending | Running:
         """Begin; wait until it ends, or waits for a person, or `wait_s` is over. AileronError busy past MAX_RUNS."""
         if self._count >= MAX_RUNS:
             raise AileronError(
@@ -98,12 +90,11 @@ class Runner:
             entry.done.set()
 
     @staticmethod
-    def _answer(entry: _Entry) -> Outcome | Pending | StillRunning:
+    def _answer(entry: _Entry) -> Outcome | Pending | Running:
         if entry.error is not None:
             raise entry.error
         if entry.answer is not None:
             return entry.answer
         if entry.run_id is None:
             raise AileronError(FailureClass.INTERNAL_ERROR, "the daemon is stopping: the run did not begin")
-        return StillRunning(entry.run_id)
-
+        return Running(run_id=entry.run_id)

@@ -135,7 +135,7 @@ class _Daemon:
         await audit.daemon_started(__version__, self._jails.layers)
         vault = Vault(self._home.vault)
         connectors = ContentStore(self._home.connectors)
-        actions = ActionStore(self._home.actions)
+        actions = ActionStore(self._home.actions, self._home.action_state)
         egress = Egress(self._settings, VaultLender(vault))
         spine = Spine(
             actions=actions,
@@ -143,11 +143,18 @@ class _Daemon:
             bindings=vault,
             settings=self._settings,
             gate=Gate(audit),
+            ledger=ledger,
             audit=audit,
             executor=Executor(self._jails, egress, connectors),
         )
         manager = Manager(
-            self._home, actions=actions, connectors=connectors, vault=vault, audit=audit, layers=self._jails.layers
+            self._home,
+            actions=actions,
+            connectors=connectors,
+            vault=vault,
+            ledger=ledger,
+            audit=audit,
+            layers=self._jails.layers,
         )
         async with anyio.create_task_group() as background:
             background.start_soon(self._jails.serve)
@@ -161,7 +168,9 @@ class _Daemon:
                     ):
                         api = Api(scope, spine=spine, runner=runner, manager=manager, stop=self._stop)
                         servers.start_soon(_serve_socket, api.app(), path, self._wait_stop)
-                    _log.info("ready: version %s, pid %s, layers %s", __version__, os.getpid(), " ".join(self._jails.layers))
+                    _log.info(
+                        "ready: version %s, pid %s, layers %s", __version__, os.getpid(), " ".join(self._jails.layers)
+                    )
                     tell("ready")
                 runs.cancel_scope.cancel()  # what still runs is recorded as unknown by the spine
             background.cancel_scope.cancel()
@@ -223,5 +232,5 @@ def _log_to(path: Path) -> None:
     handler.setFormatter(formatter)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("httpcore2").setLevel(logging.WARNING)
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() and handler.stream is not None:
         os.dup2(handler.stream.fileno(), 2)

@@ -16,7 +16,8 @@ from aileron_sandbox.frames.codec import Frame
 from aileron_sandbox.frames.messages import Cancel, Chunk, FrameFailure, HttpHead, HttpRequest, Refused, ToJail
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from aileron.egress.engine import Egress, Journal
+from aileron.egress.engine import Egress
+from aileron.egress.journal import Journal
 from aileron.egress.meter import Meter
 from aileron.egress.rules import EgressRequest
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -129,6 +130,8 @@ class Broker:
             return inline
         return entry.body
 
-    async def _refuse(self, request_id: int, failure_class: FailureClass, message: str, details: dict[str, object]) -> None:
+    async def _refuse(
+        self, request_id: int, failure_class: FailureClass, message: str, details: dict[str, object]
+    ) -> None:
         error = FrameFailure(failure_class=failure_class.value, message=message, details=details)
         await self._send(Refused(id=request_id, error=error), b"")

@@ -37,7 +37,7 @@ from aileron_sandbox.frames.session import HostSession
 from anyio.abc import TaskGroup
 
 from aileron.egress.engine import Egress
-from aileron.egress.engine import Journal as EgressJournal
+from aileron.egress.journal import Journal as EgressJournal
 from aileron.egress.meter import Meter
 from aileron.executor import endings
 from aileron.executor.broker import Broker, check_imported
@@ -91,7 +91,9 @@ class Conversation:
         with anyio.move_on_at(deadline) as scope:
             await self._talk(deadline)
         if scope.cancelled_caught:
-            self._decide(endings.over_limit("wall", f"{self._name} was still running after {self._step.limits.timeout_s} s"))
+            self._decide(
+                endings.over_limit("wall", f"{self._name} was still running after {self._step.limits.timeout_s} s")
+            )
         if self._verdict is not None:
             raise self._verdict
         return self._output
@@ -233,7 +235,9 @@ class Conversation:
 
     def _visible_log(self) -> str:
         text = self._log.decode("utf-8", "backslashreplace")
-        return "".join(character if character.isprintable() or character == "\n" else repr(character)[1:-1] for character in text)
+        return "".join(
+            character if character.isprintable() or character == "\n" else repr(character)[1:-1] for character in text
+        )
 
     def _write_log(self) -> None:
         for line in self._visible_log().splitlines():

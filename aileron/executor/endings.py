@@ -36,9 +36,7 @@ def claimed(name: str, message: str, details: dict[str, Any]) -> AileronError:
         boundary = _CLAIMABLE[failure_class]
     except (ValueError, KeyError):
         details = {**details, "connector_class": name[:100]}
-        return AileronError(
-            FailureClass.CONNECTOR_RUNTIME_ERROR, message, boundary=Boundary.SANDBOX, details=details
-        )
+        return AileronError(FailureClass.CONNECTOR_RUNTIME_ERROR, message, boundary=Boundary.SANDBOX, details=details)
     retriable = failure_class is FailureClass.NETWORK_ERROR or (
         failure_class is FailureClass.EXTERNAL_API_ERROR and details.get("status") in _TRANSIENT_STATUS
     )

@@ -9,7 +9,7 @@ import msgspec
 
 from aileron.model.failure import Failure
 
-__all__ = ["Failed", "Outcome", "Pending", "RunStatus", "Succeeded"]
+__all__ = ["Failed", "Outcome", "Pending", "RunStatus", "Running", "Succeeded"]
 
 
 class RunStatus(enum.StrEnum):
@@ -55,3 +55,9 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     approval_id: str
     expires_at: float
     """Seconds since the epoch, UTC."""
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """Not over yet; it goes on whether anybody waits or not."""
+
+    run_id: str

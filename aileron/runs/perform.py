@@ -22,21 +22,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import anyio
 import anyio.to_thread
 
 from aileron.actions.resolve import resolve
 from aileron.approvals.gate import Gate, NeedsPerson
+from aileron.audit import query
 from aileron.audit.log import Audit
 from aileron.config import Settings
 from aileron.executor.execute import Executor
+from aileron.ledger.rows import RunRow
+from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.names import BindingName
-from aileron.model.outcome import Failed, Outcome, Pending, Succeeded
+from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
 from aileron.model.plan import ApprovedPlan, ConnectorPin, Plan
 from aileron.runs.journal import LedgerJournal
 
@@ -50,7 +53,7 @@ _log = logging.getLogger(__name__)
 class Actions(Protocol):
     """The installed actions."""
 
-    def load(self, name: str) -> ActionFile:
+    def load_enabled(self, name: str) -> ActionFile:
         """The file as it is now. AileronError not_found, action_disabled, invalid_request."""
         ...
 
@@ -86,6 +89,7 @@ class Spine:
         bindings: Bindings,
         settings: Settings,
         gate: Gate,
+        ledger: Ledger,
         audit: Audit,
         executor: Executor,
     ) -> None:
@@ -94,12 +98,13 @@ class Spine:
         self._bindings = bindings
         self._settings = settings
         self._gate = gate
+        self._ledger = ledger
         self._audit = audit
         self._executor = executor
 
     def resolve(self, invocation: Invocation) -> Plan:
         """What would be done, from the files as they are now. Reads; writes nothing. AileronError says why not."""
-        action = self._actions.load(invocation.action)
+        action = self._actions.load_enabled(invocation.action)
         plan = resolve(
             invocation, action, connectors=self._connectors, bindings=self._bindings, settings=self._settings
         )
@@ -107,28 +112,43 @@ class Spine:
             self._bindings.check_unlocked()
         return plan
 
-    async def request(self, invocation: Invocation, announce: Callable[[str], None]) -> Outcome | Pending:
-        """Take one invocation as far as it goes without a person; `announce` is told the run id once it is recorded."""
+    async def request(self, invocation: Invocation, announce: Callable[[str], None]) -> Outcome | Pending | Running:
+        """Take one invocation as far as it goes without a person; `announce` is told the run id once it is recorded.
+
+        AileronError where nothing could be recorded, and so nothing was done.
+        """
+        earlier = await self._audit.earlier(invocation)
+        if earlier is not None:  # the same idempotency key: the same run, not another
+            announce(earlier.id)
+            return await self._so_far(earlier)
         try:
             plan = await anyio.to_thread.run_sync(self.resolve, invocation)
         except AileronError as error:
             return Failed(run_id=await self._audit.refused(invocation, error.failure), failure=error.failure)
-        match self._gate.admit(plan):
-            case NeedsPerson() as needed:
-                pending = await self._audit.pending(plan, invocation, needed.expires_at)
-                announce(pending.run_id)
-                return pending
-            case ApprovedPlan() as approved:
-                run_id = await self._audit.requested(plan, invocation, layers=self._executor.layers)
-                announce(run_id)
-                return await self._carry_out(run_id, approved)
+        admitted = self._gate.admit(plan)
+        if isinstance(admitted, NeedsPerson):
+            pending = await self._audit.pending(plan, invocation, admitted.expires_at)
+            announce(pending.run_id)
+            return pending
+        run_id = await self._audit.requested(plan, invocation, layers=self._executor.layers)
+        announce(run_id)
+        return await self._carry_out(run_id, admitted)
 
     async def resume(self, approval_id: str) -> Outcome:
         """Carry out what a person approved: the frozen bytes, once. AileronError when there is no decision to use."""
         run_id, plan = await self._audit.frozen(approval_id)
-        self._actions.load(plan.action)  # disabled or removed since: the user's word, and it is later
+        self._actions.load_enabled(plan.action)  # disabled or removed since: the user's word, and it is later
         approved = await self._gate.redeem(approval_id, plan)
         return await self._carry_out(run_id, approved)
+
+    async def _so_far(self, row: RunRow) -> Outcome | Pending | Running:
+        outcome = query.outcome_of(row)
+        if outcome is not None:
+            return outcome
+        if row.status is RunStatus.PENDING_APPROVAL and row.approval is not None:
+            approval = await query.find_approval(self._ledger, row.approval)
+            return Pending(run_id=row.id, approval_id=approval.id, expires_at=approval.expires_us / 1_000_000)
+        return Running(run_id=row.id)
 
     async def _carry_out(self, run_id: str, approved: ApprovedPlan) -> Outcome:
         started = time.monotonic()
@@ -146,15 +166,12 @@ class Spine:
                 await self._audit.interrupted(run_id)
             raise
         with anyio.CancelScope(shield=True):
-            await self._audit.finished(run_id, outcome, int((time.monotonic() - started) * 1000))
-        return outcome
+            return await self._audit.finished(run_id, outcome, int((time.monotonic() - started) * 1000))
 
 
 def _bug() -> Failure:
-    details: dict[str, Any] = {}
     return Failure(
         failure_class=FailureClass.INTERNAL_ERROR,
         message="this is a bug in aileron; `aileron daemon logs` has the details, please report them",
         boundary=Boundary.RUNTIME,
-        details=details,
     )

@@ -132,9 +132,7 @@ def test_the_table_names_every_package() -> None:
 
 def test_only_the_gate_makes_an_approved_plan() -> None:
     """One grep finds every maker of an ApprovedPlan, and there is one."""
-    makers = [
-        module for module, path in _modules() if "ApprovedPlan._create" in path.read_text(encoding="utf-8")
-    ]
+    makers = [module for module, path in _modules() if "ApprovedPlan._create" in path.read_text(encoding="utf-8")]
 
     assert makers == ["aileron.approvals.gate"]
 
@@ -144,7 +142,8 @@ def test_only_the_spine_calls_the_executor() -> None:
     callers = [
         module
         for module, path in _modules()
-        if "_executor.execute(" in path.read_text(encoding="utf-8") or "executor.execute(" in path.read_text(encoding="utf-8")
+        if "_executor.execute(" in path.read_text(encoding="utf-8")
+        or "executor.execute(" in path.read_text(encoding="utf-8")
     ]
 
     assert callers == ["aileron.runs.perform"]

@@ -1,0 +1,70 @@
+"""What the executor and the egress engine write while a run goes on, as records of the audit.
+
+Translates between their small Protocols, which know nothing of a ledger, and audit/log.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aileron.audit.log import Audit
+from aileron.egress.journal import RequestIntent, RequestReport
+from aileron.model.failure import Failure
+from aileron.model.plan import Step
+
+__all__ = ["LedgerJournal"]
+
+
+class LedgerJournal:
+    """The journal of one run."""
+
+    def __init__(self, audit: Audit, run_id: str) -> None:
+        self._audit = audit
+        self._run_id = run_id
+
+    async def started(self, step: Step, attempt: int, layers: tuple[str, ...]) -> None:
+        """A jail is about to exist; durable."""
+        await self._audit.started(self._run_id, step, attempt + 1, layers)
+
+    async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
+        """A try failed in a way that may pass; durable."""
+        await self._audit.retried(self._run_id, step, attempt + 1, failure, delay_s)
+
+    def of_step(self, step: Step) -> _StepJournal:
+        """What the step itself writes."""
+        return _StepJournal(self._audit, self._run_id, step)
+
+
+class _StepJournal:
+    def __init__(self, audit: Audit, run_id: str, step: Step) -> None:
+        self._audit = audit
+        self._run_id = run_id
+        self._step = step
+
+    async def sending(self, intent: RequestIntent) -> None:
+        await self._audit.egress_sending(
+            self._run_id,
+            self._step,
+            request=intent.number,
+            method=intent.method,
+            destination=intent.destination,
+            path=intent.path,
+            credential=intent.identity,
+        )
+
+    async def finished(self, report: RequestReport) -> None:
+        await self._audit.egress_finished(
+            self._run_id,
+            self._step,
+            request=report.number,
+            status=report.status,
+            bytes_up=report.bytes_up,
+            bytes_down=report.bytes_down,
+            ms=report.ms,
+            address=report.address,
+            scrubbed=report.scrubbed,
+            failure_class=report.failure,
+        )
+
+    async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
+        await self._audit.connector_event(self._run_id, self._step, event, fields)
