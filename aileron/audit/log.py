@@ -52,6 +52,7 @@ from aileron.audit.events import (
     RunUnknown,
     facts_of,
 )
+from aileron.audit.frozen import freeze, thaw
 from aileron.ledger import ApprovalRow, ApprovalState, Ledger, RunRow, Transaction
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
@@ -136,7 +137,7 @@ class Audit:
         AileronError(busy) when too many questions wait, and as `requested` does.
         """
         digest = plan.digest
-        subject = msgspec.json.encode(plan.to_json())
+        subject = freeze(plan)
         expires_us = int(expires_at * 1_000_000)
 
         def write(tx: Transaction) -> Pending:
@@ -348,17 +349,7 @@ class Audit:
         )
         if row is None or subject is None or row.run is None or row.kind != ACTION_KIND:
             raise _no_approval(approval_id)
-        try:
-            plan = Plan.from_json(msgspec.json.decode(subject))
-            is_same = plan.digest == row.digest
-        except (msgspec.MsgspecError, ValueError):
-            is_same = False
-        if not is_same:
-            raise AileronError(
-                FailureClass.HASH_MISMATCH,
-                f"the plan stored for {approval_id} is not the one that was shown: run `aileron audit verify`",
-            )
-        return row.run, plan
+        return row.run, thaw(subject, row.digest, approval_id)
 
     async def decide(
         self,

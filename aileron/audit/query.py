@@ -20,28 +20,31 @@ import datetime
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import msgspec
 
 from aileron.audit.events import EVENT_TYPES
+from aileron.audit.frozen import thaw
 from aileron.ledger import MAX_ROWS, ApprovalRow, EventFilter, EventRow, Ledger, RunRow, Snapshot
 from aileron.model.failure import AileronError, FailureClass
-from aileron.model.outcome import Outcome
+from aileron.model.outcome import Failed, Outcome, Succeeded
+from aileron.model.wire import ErrorBody
 
 __all__ = [
+    "approval",
+    "approval_result",
     "event_filter",
-    "find_approval",
-    "find_run",
-    "list_events",
+    "events",
     "open_approvals",
     "outcome_of",
-    "show",
+    "run_state",
+    "run_with_events",
     "utc",
 ]
 
 MAX_PAGES: Final = 16
-"""Pages of MAX_ROWS that `show` reads of one run: a connector that writes more events is cut off there, and it says so."""
+"""Pages of MAX_ROWS that are shown of one run: a connector that writes more events is cut off there, and it says so."""
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"(?a:(\d{1,6})([smhdw]))")
 _NAMES: Final = (
@@ -50,12 +53,13 @@ _NAMES: Final = (
 )
 
 
-async def list_events(ledger: Ledger, wanted: EventFilter) -> list[dict[str, Any]]:
-    """The events that match, newest first unless asked otherwise, at most MAX_ROWS."""
-    return [_readable(row) for row in await ledger.read(lambda snapshot: snapshot.events(wanted))]
+async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The events that match a filter in text (`event_filter`), newest first unless asked otherwise, at most MAX_ROWS."""
+    checked = event_filter(wanted, ledger.now_us())
+    return [_readable(row) for row in await ledger.read(lambda snapshot: snapshot.events(checked))]
 
 
-async def show(ledger: Ledger, audit_id: str) -> dict[str, Any]:
+async def run_with_events(ledger: Ledger, audit_id: str) -> dict[str, Any]:
     """One run or refused request: `{"audit_id", "status"?, "events", "truncated"?}`, oldest event first.
 
     AileronError(not_found) for an id that nothing was recorded under.
@@ -71,25 +75,49 @@ async def show(ledger: Ledger, audit_id: str) -> dict[str, Any]:
     return shown
 
 
-async def find_run(ledger: Ledger, run_id: str) -> RunRow:
-    """One run as it now is. AileronError(not_found)."""
-    row = await ledger.read(lambda snapshot: snapshot.run(run_id))
-    if row is None:
+async def run_state(ledger: Ledger, run_id: str, session: str | None) -> dict[str, Any]:
+    """Where a run is: `{"status", "audit_id", "action", "approval_id"?, "result"?, "error"?, "reason"?}`.
+
+    With a `session`, AileronError(not_found) for what is not its own; None sees all.
+    """
+    run, approval = await ledger.read(lambda snapshot: _run_and_approval(snapshot, run_id))
+    if run is None or session not in (None, run.session):
         raise _not_found("run", run_id)
-    return row
+    return _state(run, approval)
 
 
-async def find_approval(ledger: Ledger, approval_id: str) -> ApprovalRow:
-    """One approval as it now is. AileronError(not_found)."""
-    row = await ledger.read(lambda snapshot: snapshot.approval(approval_id))
-    if row is None:
+async def approval_result(ledger: Ledger, approval_id: str, session: str | None) -> dict[str, Any]:
+    """What became of a question: as `run_state` of the run that waits for it, or its own status where none does."""
+
+    def look(snapshot: Snapshot) -> tuple[ApprovalRow | None, RunRow | None]:
+        row = snapshot.approval(approval_id)
+        return row, None if row is None or row.run is None else snapshot.run(row.run)
+
+    approval, run = await ledger.read(look)
+    if approval is None or session not in (None, None if run is None else run.session):
         raise _not_found("approval", approval_id)
-    return row
+    return {"status": approval.state.value, "approval_id": approval_id} if run is None else _state(run, approval)
 
 
-async def open_approvals(ledger: Ledger) -> list[ApprovalRow]:
+async def open_approvals(ledger: Ledger) -> list[dict[str, Any]]:
     """The questions that wait for a person or for their decision to be used, the first to expire first."""
-    return await ledger.read(lambda snapshot: snapshot.open_approvals())
+
+    def look(snapshot: Snapshot) -> list[dict[str, Any]]:
+        return [_question(snapshot, row) for row in snapshot.open_approvals()]
+
+    return await ledger.read(look)
+
+
+async def approval(ledger: Ledger, approval_id: str) -> dict[str, Any]:
+    """One question with the plan it is about, exactly the one of its digest. AileronError: not_found, hash_mismatch."""
+
+    def look(snapshot: Snapshot) -> dict[str, Any]:
+        row, subject = snapshot.approval(approval_id), snapshot.subject(approval_id)
+        if row is None or subject is None:
+            raise _not_found("approval", approval_id)
+        return {**_question(snapshot, row), "plan": thaw(subject, row.digest, row.id).to_json()}
+
+    return await ledger.read(look)
 
 
 def outcome_of(row: RunRow) -> Outcome | None:
@@ -136,6 +164,48 @@ def utc(moment_us: int) -> str:
     seconds, micros = divmod(moment_us, 1_000_000)
     moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
+
+
+def _run_and_approval(snapshot: Snapshot, run_id: str) -> tuple[RunRow | None, ApprovalRow | None]:
+    run = snapshot.run(run_id)
+    return run, None if run is None or run.approval is None else snapshot.approval(run.approval)
+
+
+def _state(run: RunRow, approval: ApprovalRow | None) -> dict[str, Any]:
+    state: dict[str, Any] = {"status": run.status.value, "audit_id": run.id, "action": run.action}
+    if approval is not None:
+        state["approval_id"] = approval.id
+        if approval.reason is not None:
+            state["reason"] = approval.reason
+    match outcome_of(run):
+        case Succeeded(result=result):
+            state["result"] = result
+        case Failed(failure=failure):
+            state["error"] = ErrorBody.of(failure, run.id)
+        case None:
+            pass
+        case impossible:
+            assert_never(impossible)
+    return state
+
+
+def _question(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:
+    run = None if row.run is None else snapshot.run(row.run)
+    shown = {
+        "approval_id": row.id,
+        "kind": row.kind,
+        "status": (row.state if run is None else run.status).value,
+        "digest": row.digest,
+        "created_at": utc(row.created_us),
+        "expires_at": utc(row.expires_us),
+        "decided_at": None if row.decided_us is None else utc(row.decided_us),
+        "reason": row.reason,
+        "surface": row.surface,
+        "audit_id": row.run,
+        "action": None if run is None else run.action,
+        "session": None if run is None else run.session,
+    }
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 def _all_of(snapshot: Snapshot, run_id: str) -> list[EventRow]:

@@ -22,17 +22,17 @@ Not here: the format (ledger/chain.py), the file (ledger/sqlite.py).
 from __future__ import annotations
 
 import enum
-import json
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from aileron.audit.frozen import thaw
 from aileron.ledger import NO_HASH, Head, StoredLedger, StoredRow, columns_of, link, open_stored
-from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError
 
-__all__ = ["Finding", "Reason", "Report", "verify_ledger"]
+__all__ = ["Finding", "Reason", "Report", "verify"]
 
 
 class Reason(enum.StrEnum):
@@ -80,6 +80,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         """Nothing was found. What that does not prove is in `cannot_prove`."""
         return self.finding is None
 
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, `whole` among them."""
+        return {"whole": self.is_whole, **msgspec.to_builtins(self)}
+
 
 _BESIDE: Final = (
     "that the current status of runs and approvals, kept beside the chain, agrees with it: the rows are the record",
@@ -91,7 +95,7 @@ _WITHOUT_HEAD: Final = (
 )
 
 
-def verify_ledger(path: Path, *, known_head: Head | None = None, expected_home: Path | None = None) -> Report:
+def verify(path: Path, *, known_head: Head | None = None, expected_home: Path | None = None) -> Report:
     """Check the ledger at `path`; with `known_head`, that it is in the chain; with `expected_home`, that genesis names it.
 
     A running daemon may go on writing: what is checked is one moment. AileronError if there is no file, or it cannot be read
@@ -222,15 +226,15 @@ def _check_beside(stored: StoredLedger, seq: int, facts: dict[str, Any]) -> None
                 Reason.OUTCOME, seq, f"the stored outcome of {facts.get('run')} is not the one recorded in row {seq}"
             )
     if facts["type"] == "approval.requested" and facts.get("kind") == "action":
-        subject = stored.subject(str(facts.get("approval")))
-        if subject is None or _digest(subject) != facts.get("digest"):
-            raise _FoundError(
-                Reason.PLAN, seq, f"the stored plan of {facts.get('approval')} is not the one recorded in row {seq}"
-            )
+        name = str(facts.get("approval"))
+        subject = stored.subject(name)
+        if subject is None or not _is_plan(subject, str(facts.get("digest")), name):
+            raise _FoundError(Reason.PLAN, seq, f"the stored plan of {name} is not the one recorded in row {seq}")
 
 
-def _digest(subject: bytes) -> str | None:
+def _is_plan(subject: bytes, digest: str, approval_id: str) -> bool:
     try:
-        return sha256_digest(canonical_json(json.loads(subject)))
-    except (ValueError, RecursionError):
-        return None
+        thaw(subject, digest, approval_id)
+    except AileronError:
+        return False
+    return True

@@ -5,11 +5,11 @@ Source: docs/reference/http-api.md.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
-from aileron.model.failure import Boundary, FailureClass
+from aileron.model.failure import Boundary, Failure, FailureClass
 from aileron.model.outcome import RunStatus
 
 __all__ = ["ErrorAnswer", "ErrorBody", "PendingAnswer", "RunAnswer", "RunRequest", "RunningAnswer"]
@@ -63,6 +63,23 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     connector: str | msgspec.UnsetType = msgspec.UNSET
     requested: str | msgspec.UnsetType = msgspec.UNSET
     granted: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+    @classmethod
+    def of(cls, failure: Failure, audit_id: str | None) -> Self:
+        """The body for a failure; what a denied capability names in its details goes on top."""
+        details = dict(failure.details)
+        on_top: dict[str, Any] = {}
+        if failure.failure_class is FailureClass.CAPABILITY_DENIED:
+            on_top = {name: details.pop(name) for name in ("connector", "requested", "granted") if name in details}
+        return cls(
+            failure_class=failure.failure_class,
+            message=failure.message,
+            retriable=failure.retriable,
+            boundary=failure.boundary,
+            audit_id=audit_id,
+            details=details,
+            **on_top,
+        )
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
