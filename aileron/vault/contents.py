@@ -1,0 +1,224 @@
+"""What the vault's file says: its bytes into values and back. No key, no I/O.
+
+Runs in the daemon, on bytes that anybody with a shell of the same user may have written. What `decode` returns has the
+right shape and is still unverified: only a key can tell (opened.py). Until then its names may be shown and nothing else.
+
+Rules
+- One spelling: a file is the canonical JSON (RFC 8785) of what it says and one line end, or it is refused. So there is no
+  byte that means nothing: no duplicate key, no unknown key, no space.
+- Everything is bounded here, before anything is derived or decrypted: the size, the counts, the lengths, and what the
+  file says a passphrase should cost.
+- Times are whole milliseconds: canonical JSON has no second spelling for an integer.
+
+Source: docs/reference/vault-format.md. Not here: what the seals prove (opened.py), where the file is (file.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from aileron.model.canonical import canonical_json
+from aileron.model.names import BindingName
+from aileron.vault.bindings import Binding, check_binding, check_secret_name
+from aileron.vault.envelope import KEY_BYTES, NONCE_BYTES, SALT_BYTES, TAG_BYTES, Cost, Sealed
+
+__all__ = [
+    "FORMAT",
+    "MAX_FILE_BYTES",
+    "MAX_SECRET_BYTES",
+    "BindingEntry",
+    "Contents",
+    "ContentsError",
+    "SecretEntry",
+    "SecretInfo",
+    "Slot",
+    "UnknownFormatError",
+    "decode",
+    "encode",
+    "sealed_bytes",
+]
+
+FORMAT: Final = 1
+MAX_FILE_BYTES: Final = 16 << 20  # 16 MiB: 180 secrets of the greatest length, 40,000 of the usual; parsed in 0.1 s
+MAX_SECRETS: Final = 1000  # each list is read by people, and looked through for every request
+MAX_BINDINGS: Final = 1000
+MIN_SECRET_BYTES: Final = 8  # shorter ones cannot be scrubbed from answers: they would be found where they are not
+MAX_SECRET_BYTES: Final = 64 << 10  # 64 KiB: a service account's key file with room
+SEAL_BYTES: Final = 32
+_LARGEST: Final = 2**53 - 1  # RFC 8785, by way of I-JSON
+_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+
+class ContentsError(Exception):
+    """These are not bytes that this program writes; the message says how, and quotes nothing but names and numbers."""
+
+
+class UnknownFormatError(Exception):
+    """A format number of a later version, as the message says."""
+
+
+class Slot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="passphrase"):
+    """One way to the data key: `key`, sealed under what Argon2id makes of a passphrase and `salt`."""
+
+    argon2id: Cost
+    salt: bytes
+    key: Sealed
+
+    def context(self, vault: str) -> bytes:
+        """What the sealed key is bound to: this vault, and every number that leads to it."""
+        cost = msgspec.to_builtins(self.argon2id)
+        return _context("slot", {"vault": vault, "kind": "passphrase", "argon2id": cost, "salt": self.salt.hex()})
+
+
+class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One secret. `id` is new for each name that is stored anew, `version` counts its values from 1."""
+
+    name: str
+    id: str
+    version: int
+    created_ms: int
+    updated_ms: int
+    sealed: Sealed
+
+    def context(self, vault: str) -> bytes:
+        """What the sealed value is bound to: this vault, this entry, this version, and all that is said of it openly."""
+        fields = {name: value for name, value in msgspec.structs.asdict(self).items() if name != "sealed"}
+        return _context("secret", {"vault": vault, **fields})
+
+    def info(self) -> SecretInfo:
+        """What may be shown."""
+        return SecretInfo(self.name, self.created_ms / 1000, self.updated_ms / 1000)
+
+
+class SecretInfo(msgspec.Struct, frozen=True):
+    """A stored secret without its value; times in seconds since the epoch."""
+
+    name: str
+    created_at: float
+    updated_at: float
+
+
+class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One binding. Its kind is the first part of its name."""
+
+    name: str
+    connector: str
+    secret: str
+    username: str | None
+    created_ms: int
+
+    @classmethod
+    def of(cls, binding: Binding) -> BindingEntry:
+        """As it is stored."""
+        created_ms = round(binding.created_at * 1000)
+        return cls(str(binding.name), binding.connector, binding.secret, binding.username, created_ms)
+
+    def binding(self) -> Binding:
+        """As it is used. ValueError if the name is not one."""
+        name = BindingName.parse(self.name)
+        return Binding(name, self.connector, name.kind, self.username, self.secret, self.created_ms / 1000)
+
+
+class Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All of it. `generation` counts the writes from 1; `seal` is the HMAC over `sealed_bytes`."""
+
+    format: int
+    vault: str
+    generation: int
+    slots: tuple[Slot, ...]
+    secrets: tuple[SecretEntry, ...]
+    bindings: tuple[BindingEntry, ...]
+    seal: bytes
+
+
+class _Format(msgspec.Struct):
+    format: Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
+
+
+def decode(data: bytes) -> Contents:
+    """The inverse of `encode`, shape and bounds checked, nothing verified. ContentsError or UnknownFormatError."""
+    if len(data) > MAX_FILE_BYTES:
+        raise ContentsError(f"{len(data)} bytes, more than {MAX_FILE_BYTES}")
+    try:
+        found = msgspec.json.decode(data, type=_Format).format
+        if found != FORMAT:
+            raise UnknownFormatError(f"format {found}, where this version of aileron reads format {FORMAT}")
+        unverified = msgspec.json.decode(data, type=Contents)
+        if encode(unverified) != data:
+            raise ValueError("not spelled as aileron spells it")
+        _check(unverified)
+    except (ValueError, RecursionError) as error:
+        # Unicode's errors hold the whole file, hence `from None`; msgspec's quote it raw, hence words of our own.
+        is_ours = type(error) is ValueError
+        raise ContentsError(str(error) if is_ours else "its JSON is broken or not that of a vault") from None
+    return unverified
+
+
+def encode(contents: Contents) -> bytes:
+    """The bytes of the file."""
+    return canonical_json(msgspec.to_builtins(contents)) + b"\n"
+
+
+def sealed_bytes(contents: Contents) -> bytes:
+    """What the seal is made over: the file as it would be with an empty seal."""
+    return encode(msgspec.structs.replace(contents, seal=b""))
+
+
+def _context(use: str, fields: dict[str, Any]) -> bytes:
+    return canonical_json({"use": f"aileron vault {FORMAT}: {use}", **fields})
+
+
+def _check(contents: Contents) -> None:
+    """ValueError for what this program would not have written. In the order of the file's parts."""
+    _expect(_ID.fullmatch(contents.vault) is not None, "the vault's id is not 32 hex digits")
+    _expect(1 <= contents.generation <= _LARGEST, "the generation is out of range")
+    _expect(len(contents.slots) == 1, f"{len(contents.slots)} slots, not 1")
+    _expect(len(contents.seal) == SEAL_BYTES, "the seal has another length")
+    _expect(len(contents.secrets) <= MAX_SECRETS, f"{len(contents.secrets)} secrets, more than {MAX_SECRETS}")
+    _expect(len(contents.bindings) <= MAX_BINDINGS, f"{len(contents.bindings)} bindings, more than {MAX_BINDINGS}")
+    for slot in contents.slots:
+        _check_slot(slot)
+    for entry in contents.secrets:
+        _check_secret(entry)
+    _check_ascending([entry.name for entry in contents.secrets], "secrets")
+    _expect(len({entry.id for entry in contents.secrets}) == len(contents.secrets), "two secrets with one id")
+    _check_ascending([entry.name for entry in contents.bindings], "bindings")
+    stored = {entry.name for entry in contents.secrets}
+    for bound in contents.bindings:
+        check_binding(bound.binding())
+        _expect(bound.secret in stored, f"binding {bound.name} names the secret {bound.secret}, which is not there")
+
+
+def _check_slot(slot: Slot) -> None:
+    slot.argon2id.check()
+    _expect(len(slot.salt) == SALT_BYTES, "the salt has another length")
+    _check_sealed(slot.key, KEY_BYTES, KEY_BYTES, "the wrapped key")
+
+
+def _check_secret(entry: SecretEntry) -> None:
+    check_secret_name(entry.name)
+    _expect(_ID.fullmatch(entry.id) is not None, f"the id of secret {entry.name} is not 32 hex digits")
+    _expect(1 <= entry.version <= _LARGEST, f"the version of secret {entry.name} is out of range")
+    _expect(0 <= entry.created_ms <= entry.updated_ms <= _LARGEST, f"the times of secret {entry.name} are out of order")
+    _check_sealed(entry.sealed, MIN_SECRET_BYTES, MAX_SECRET_BYTES, f"secret {entry.name}")
+
+
+def _check_sealed(sealed: Sealed, at_least: int, at_most: int, what: str) -> None:
+    _expect(len(sealed.nonce) == NONCE_BYTES, f"the nonce of {what} has another length")
+    length = len(sealed.ciphertext) - TAG_BYTES
+    _expect(at_least <= length <= at_most, f"{what} has {length} bytes, not {at_least} to {at_most}")
+
+
+def _check_ascending(names: Sequence[str], what: str) -> None:
+    if any(first >= second for first, second in itertools.pairwise(names)):
+        raise ValueError(f"the {what} are not in order of their names, each once")
+
+
+def _expect(is_so: bool, otherwise: str) -> None:
+    if not is_so:
+        raise ValueError(otherwise)

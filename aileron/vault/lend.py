@@ -1,0 +1,52 @@
+"""One secret, for one request, for as long as its response takes.
+
+Egress asks for a loan once everything else about a request has been checked, and hands it back when the response is over.
+Runs in the daemon. Trusts neither the plan, which may have been frozen before a binding was revoked or made anew, nor the
+time since: the binding is looked up at the moment of the loan.
+
+Source: docs/explanation/threat-model.md. Not here: how a loan goes on the wire, and out of the answer again (egress).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.plan import CredentialUse
+from aileron.model.secret import Secret
+from aileron.vault.vault import Vault
+
+__all__ = ["Loan", "VaultLender"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Loan:
+    """What is lent: the kind of credential, its secret, and for `basic` the user name."""
+
+    kind: str
+    secret: Secret
+    username: str | None
+
+
+class VaultLender:
+    """Lends from one vault."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+
+    @contextlib.contextmanager
+    def lend(self, use: CredentialUse) -> Iterator[Loan]:
+        """The credential a plan names. AileronError(vault_locked), (binding_required) if it was revoked since, or
+        (binding_failed) if it is of another kind than the connector declares.
+
+        Quick: one decryption in memory. Safe in the event loop and in any thread.
+        """
+        binding, secret = self._vault.reveal(use.binding)
+        if binding.kind != use.need.kind:
+            message = (
+                f"{use.binding} is of kind {binding.kind}, the connector needs {use.need.kind}: aileron binding rebind"
+            )
+            raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
+        yield Loan(binding.kind, secret, binding.username)
