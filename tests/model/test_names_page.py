@@ -1,0 +1,61 @@
+"""The reference page of names says what the grammars say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aileron.model.names import (
+    ACTION_NAME,
+    INPUT_NAME,
+    OP_NAME,
+    SCHEMES,
+    BindingName,
+    Fqn,
+    HostPort,
+    check_semver,
+    tool_name,
+)
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "names.md").read_text(encoding="utf-8")
+
+
+def cells(name: str) -> list[str]:
+    """The three cells of one line of the table."""
+    (line,) = [line for line in PAGE.splitlines() if line.startswith(f"| {name} |")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+@pytest.mark.parametrize(
+    ("name", "parse"),
+    [
+        ("full name (FQN)", Fqn.parse),
+        ("version", check_semver),
+        ("host", HostPort.parse),
+        ("binding", BindingName.parse),
+        ("action", lambda text: ACTION_NAME.fullmatch(text).group()),
+        ("input, operation", lambda text: INPUT_NAME.fullmatch(text).group()),
+    ],
+)
+def test_every_example_parses(name: str, parse: Callable[[str], object]):
+    """And is spelled back as it was."""
+    for example in re.findall("`([^`]+)`", cells(name)[2]):
+        assert str(parse(example)) == example
+
+
+def test_the_grammars_are_the_ones_in_force():
+    """The patterns on the page are the patterns in the code."""
+    assert f"`{ACTION_NAME.pattern}`" == cells("action")[1]
+    assert INPUT_NAME.pattern == OP_NAME.pattern == cells("input, operation")[1].strip("`")
+    assert cells("tool")[2] == f"`{tool_name('send-email')}`"
+    assert re.findall("`([a-z]+)`", PAGE[PAGE.index("The schemes are") :].split(";")[0]) == list(SCHEMES)
+
+
+@pytest.mark.parametrize("host", ["0x7f.1:1", "127.1:1", "010.0.0.1:1", "Example.com:1", "a.:1", "*.a:1", "[::1]:1"])
+def test_what_the_page_says_is_refused_is_refused(host: str):
+    """Spellings that programs read differently."""
+    with pytest.raises(ValueError, match=re.escape(host[:2])):
+        HostPort.parse(host)

@@ -1,0 +1,55 @@
+"""The reference pages of the two TOML formats say what their schemas say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from aileron.actions.manifest import SCHEMA as ACTION
+from aileron.actions.manifest import parse_action
+from aileron.model.document import Field, Row, rows
+from aileron.model.manifest import HostFunction
+from aileron.registry.manifest import SCHEMA as CONNECTOR
+from aileron.registry.manifest import WASI_NAMES, parse_connector_manifest
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+ACTION_PAGE = (REFERENCE / "action-file.md").read_text(encoding="utf-8")
+CONNECTOR_PAGE = (REFERENCE / "connector-manifest.md").read_text(encoding="utf-8")
+
+
+def documented(page: str) -> Iterator[Row]:
+    """The rows of every table of keys, under the TOML header its heading names."""
+    header = ""
+    for line in page.splitlines():
+        if line.startswith("### "):
+            header = line.removeprefix("### ").strip("`") if "`" in line else ""
+        elif match := re.match(r"\| `(\w+)` \| ([^|]+) \| (yes|no) \| \S", line):
+            yield Row(header, match[1], match[2], match[3] == "yes")
+
+
+def example(page: str) -> str:
+    """The one whole example."""
+    (found,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    return str(found)
+
+
+@pytest.mark.parametrize(
+    ("page", "schema"), [(ACTION_PAGE, ACTION), (CONNECTOR_PAGE, CONNECTOR)], ids=["action", "connector"]
+)
+def test_the_page_lists_every_key_with_its_type(page: str, schema: Mapping[str, Field]):
+    """Neither more nor fewer, in any order."""
+    assert sorted(documented(page)) == sorted(rows(schema))
+
+
+def test_the_examples_on_the_pages_are_valid():
+    """What people copy works."""
+    assert parse_action(example(ACTION_PAGE), file="example.md").name == "send-email"
+    assert parse_connector_manifest(example(CONNECTOR_PAGE).encode(), file="example.toml").version == "1.2.0"
+
+
+def test_the_page_names_every_host_function():
+    """Ours and those of the component model."""
+    assert [name for name in (*HostFunction, *WASI_NAMES) if f"`{name}`" not in CONNECTOR_PAGE] == []
