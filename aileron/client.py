@@ -48,7 +48,7 @@ class Answer:
     @property
     def is_error(self) -> bool:
         """The body is a failure (`{"error": …}`)."""
-        return self.status >= 400  # noqa: PLR2004 - RFC 9110 section 15.5
+        return self.status >= 400
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -154,7 +154,7 @@ class _Demo:
         self._claim(
             "password-nowhere-inside",
             "it looked for the password in every file, its environment, arguments and memory",
-            result.get("found") == [] and result.get("looked", 0) > 100,  # noqa: PLR2004 - the standard library alone
+            result.get("found") == [] and result.get("looked", 0) > 100,
             f"{result.get('looked')} places, found in {result.get('found')}",
         )
         self._undeclared_host(listener)

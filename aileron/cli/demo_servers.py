@@ -68,12 +68,12 @@ class CalDav:
 
     def put_events(self, events: dict[str, str]) -> None:
         """Make a calendar and put iCalendar objects (name → text) into it, as any CalDAV client would."""
-        assert self._request("MKCALENDAR", self._calendar) == 201, "the calendar was not made"  # noqa: PLR2004
+        assert self._request("MKCALENDAR", self._calendar) == 201, "the calendar was not made"
         for name, text in events.items():
             status = self._request(
                 "PUT", f"{self._calendar}{name}.ics", text.encode(), {"Content-Type": "text/calendar"}
             )
-            assert status == 201, f"{name} was not stored: {status}"  # noqa: PLR2004
+            assert status == 201, f"{name} was not stored: {status}"
 
     def refuses_without_password(self) -> bool:
         """The positive control: without a credential the server says 401."""

@@ -157,7 +157,7 @@ class Api:
                 return await handler(request)
             except AileronError as error:
                 return failure_answer(error.failure)
-            except Exception:
+            except Exception:  # noqa: BLE001 - the end of a request: nothing foreign leaves
                 _log.exception("%s %s failed in a way nobody foresaw", spec.method, spec.path)
                 return failure_answer(
                     AileronError(

@@ -23,16 +23,14 @@ from aileron.actions.manifest import bind_placeholders, input_schema
 from aileron.actions.store import ActionStore, Listed
 from aileron.audit import events, query
 from aileron.audit.log import Audit
-from aileron.audit.verify import verify_ledger
+from aileron.audit.verify import verify
 from aileron.config import Home
-from aileron.daemon.answers import error_body, utc
-from aileron.ledger.rows import ApprovalRow, RunRow
+from aileron.daemon.answers import utc
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Invocation
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.names import BindingName, Fqn
-from aileron.model.outcome import Failed, Succeeded
 from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
 from aileron.registry.content import ContentStore
@@ -273,44 +271,39 @@ class Manager:
 
     async def run(self, run_id: str, session: str | None) -> dict[str, Any]:
         """Where a run is, with its outcome once it has one. What is not the session's own does not exist for it."""
-        return _run(await self._own_run(run_id, session))
+        return await query.run_state(self._ledger, run_id, session)
 
     async def approvals(self) -> list[dict[str, Any]]:
         """What waits for a person, the first to expire first."""
-        return [_approval(row) for row in await query.open_approvals(self._ledger)]
+        return await query.open_approvals(self._ledger)
 
     async def approval(self, approval_id: str) -> dict[str, Any]:
         """One ask with its frozen plan."""
-        row = await query.find_approval(self._ledger, approval_id)
-        _, plan = await self._audit.frozen(approval_id)
-        return {**_approval(row), "plan": plan.to_json()}
+        return await query.approval(self._ledger, approval_id)
 
     async def approval_result(self, approval_id: str, session: str | None) -> dict[str, Any]:
-        """What became of an ask: the state of the run that waits for it."""
-        row = await query.find_approval(self._ledger, approval_id)
-        if row.run is None:
-            raise AileronError(FailureClass.NOT_FOUND, f"no run waits for {approval_id[:80]}")
-        return _run(await self._own_run(row.run, session))
+        """What became of an ask."""
+        return await query.approval_result(self._ledger, approval_id, session)
 
     async def events(self, wanted: dict[str, str]) -> list[dict[str, Any]]:
         """Events by filter."""
-        return await query.list_events(self._ledger, query.event_filter(wanted, self._ledger.now_us()))
+        return await query.events(self._ledger, wanted)
 
     async def audit_of(self, audit_id: str) -> dict[str, Any]:
         """One run with all its events."""
-        return await query.show(self._ledger, audit_id)
+        return await query.run_with_events(self._ledger, audit_id)
 
     async def verify(self) -> dict[str, Any]:
         """Check the chain, from the file."""
-        report = await _thread(lambda: verify_ledger(self._home.ledger, expected_home=self._home.path))
-        shown: dict[str, Any] = msgspec.to_builtins(report)
-        return {"ok": report.is_whole, **shown}
-
-    async def _own_run(self, run_id: str, session: str | None) -> RunRow:
-        row = await query.find_run(self._ledger, run_id)
-        if session is not None and row.session != session:
-            raise AileronError(FailureClass.NOT_FOUND, f"no run {run_id[:80]!r} of this session")
-        return row
+        report = await _thread(lambda: verify(self._home.ledger, expected_home=self._home.path))
+        problem = msgspec.to_builtins(report.finding)
+        return {
+            "ok": report.is_whole,
+            "rows": report.rows,
+            "head": report.head,
+            "problem": problem,
+            "cannot_prove": list(report.cannot_prove),
+        }
 
     async def status(self) -> dict[str, Any]:
         """What runs, since when, with what in force."""
@@ -329,28 +322,6 @@ class Manager:
 
 async def _thread(work: Callable[[], _T]) -> _T:
     return await anyio.to_thread.run_sync(work)
-
-
-def _run(row: RunRow) -> dict[str, Any]:
-    answer: dict[str, Any] = {"status": row.status.value, "audit_id": row.id}
-    match query.outcome_of(row):
-        case Succeeded(result=result):
-            answer["result"] = result
-        case Failed(failure=failure):
-            answer["error"] = msgspec.to_builtins(error_body(failure, row.id))
-    return answer
-
-
-def _approval(row: ApprovalRow) -> dict[str, Any]:
-    return {
-        "approval_id": row.id,
-        "kind": row.kind,
-        "status": row.state.value,
-        "audit_id": row.run,
-        "digest": row.digest,
-        "created_at": query.utc(row.created_us),
-        "expires_at": query.utc(row.expires_us),
-    }
 
 
 def _listed(entry: Listed) -> dict[str, Any]:

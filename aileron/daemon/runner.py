@@ -78,7 +78,7 @@ class Runner:
             entry.answer = await self._spine.request(invocation, announce)
         except AileronError as error:  # the ledger said no: nothing was done
             entry.error = error
-        except Exception:
+        except Exception:  # noqa: BLE001 - the end of a task: whoever waits must hear of it
             _log.exception("a run ended in a way nobody foresaw")
             message = "this is a bug in aileron; `aileron daemon logs` has the details, please report them"
             entry.error = AileronError(FailureClass.INTERNAL_ERROR, message)

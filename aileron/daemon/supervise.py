@@ -9,28 +9,27 @@ Order: lock → log → ledger → recovery (what ran when the last daemon ended
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import logging.handlers
 import os
 import resource
 import signal
+import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-import aileron_connector
-import aileron_sandbox
 import anyio
 import msgspec
-from aileron_sandbox import kernel
-from aileron_sandbox.ending import JailUnavailable
-from aileron_sandbox.runtime import PythonRuntime
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from starlette.applications import Starlette
 
+import aileron_connector
+import aileron_sandbox
 from aileron import __version__
 from aileron.actions.store import ActionStore
 from aileron.approvals.gate import Gate
@@ -41,15 +40,20 @@ from aileron.daemon.manage import Manager
 from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
 from aileron.egress.engine import Egress
+from aileron.egress.inject import LentCredential
 from aileron.executor.execute import Executor
 from aileron.executor.jails import Jails
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError
 from aileron.model.invocation import Scope
+from aileron.model.plan import CredentialUse
 from aileron.registry.content import ContentStore
 from aileron.runs.perform import Spine
 from aileron.vault.lend import VaultLender
 from aileron.vault.vault import Vault
+from aileron_sandbox import kernel
+from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.runtime import PythonRuntime
 
 __all__ = ["supervise"]
 
@@ -136,7 +140,7 @@ class _Daemon:
         vault = Vault(self._home.vault)
         connectors = ContentStore(self._home.connectors)
         actions = ActionStore(self._home.actions, self._home.action_state)
-        egress = Egress(self._settings, VaultLender(vault))
+        egress = Egress(self._settings, _Lender(vault))
         spine = Spine(
             actions=actions,
             connectors=connectors,
@@ -167,7 +171,8 @@ class _Daemon:
                         (Scope.OPERATOR, self._home.operator_socket),
                     ):
                         api = Api(scope, spine=spine, runner=runner, manager=manager, stop=self._stop)
-                        servers.start_soon(_serve_socket, api.app(), path, self._wait_stop)
+                        # Listening before "ready": a client that connects in between waits in the backlog.
+                        servers.start_soon(_serve, api.app(), listen(path), self._wait_stop)
                     _log.info(
                         "ready: version %s, pid %s, layers %s", __version__, os.getpid(), " ".join(self._jails.layers)
                     )
@@ -194,15 +199,26 @@ class _Daemon:
                 self._stop()
 
 
-async def _serve_socket(app: Starlette, path: Path, stopped: Callable[[], Awaitable[None]]) -> None:
-    with listen(path) as listener:
-        config = Config()
-        config.bind = [f"fd://{listener.detach()}"]
-        config.graceful_timeout = _GRACE_S
-        config.accesslog = None
-        config.errorlog = logging.getLogger("hypercorn.error")
-        config.include_server_header = False
-        await serve(app, config, shutdown_trigger=stopped)  # type: ignore[arg-type]
+class _Lender:
+    """The vault's loans in the type egress asks for: the two rooms do not know each other."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._lender = VaultLender(vault)
+
+    @contextlib.contextmanager
+    def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
+        with self._lender.lend(use) as loan:
+            yield LentCredential(loan.kind, loan.secret, loan.username)
+
+
+async def _serve(app: Starlette, listener: socket.socket, stopped: Callable[[], Awaitable[None]]) -> None:
+    config = Config()
+    config.bind = [f"fd://{listener.detach()}"]
+    config.graceful_timeout = _GRACE_S
+    config.accesslog = None
+    config.errorlog = logging.getLogger("hypercorn.error")
+    config.include_server_header = False
+    await serve(app, config, shutdown_trigger=stopped)  # type: ignore[arg-type]
 
 
 def _runtime() -> PythonRuntime:

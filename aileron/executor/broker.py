@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 import anyio
-from aileron_sandbox.frames.codec import Frame
-from aileron_sandbox.frames.messages import Cancel, Chunk, FrameFailure, HttpHead, HttpRequest, Refused, ToJail
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from aileron.egress.engine import Egress
@@ -23,6 +21,8 @@ from aileron.egress.rules import EgressRequest
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import HostFunction
 from aileron.model.plan import Step
+from aileron_sandbox.frames.codec import Frame
+from aileron_sandbox.frames.messages import Cancel, Chunk, FrameFailure, HttpHead, HttpRequest, Refused, ToJail
 
 __all__ = ["Broker", "Send", "check_imported"]
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import anyio
+
 from aileron_sandbox.frames.codec import Decoder, Frame, encode
 from aileron_sandbox.frames.messages import FromJail, ToJail
 

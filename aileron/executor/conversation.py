@@ -18,6 +18,18 @@ import os
 from typing import Any, Final, Protocol
 
 import anyio
+from anyio.abc import TaskGroup
+
+from aileron.egress.engine import Egress
+from aileron.egress.journal import Journal as EgressJournal
+from aileron.egress.meter import Meter
+from aileron.executor import endings
+from aileron.executor.broker import Broker, check_imported
+from aileron.executor.channel import FrameChannel
+from aileron.executor.jails import Jailed
+from aileron.model.failure import AileronError
+from aileron.model.manifest import HostFunction
+from aileron.model.plan import Step
 from aileron_sandbox.frames.codec import Frame, FrameError
 from aileron_sandbox.frames.messages import (
     PROTOCOL_VERSION,
@@ -34,18 +46,6 @@ from aileron_sandbox.frames.messages import (
     ToJail,
 )
 from aileron_sandbox.frames.session import HostSession
-from anyio.abc import TaskGroup
-
-from aileron.egress.engine import Egress
-from aileron.egress.journal import Journal as EgressJournal
-from aileron.egress.meter import Meter
-from aileron.executor import endings
-from aileron.executor.broker import Broker, check_imported
-from aileron.executor.channel import FrameChannel
-from aileron.executor.jails import Jailed
-from aileron.model.failure import AileronError
-from aileron.model.manifest import HostFunction
-from aileron.model.plan import Step
 
 __all__ = ["Conversation", "Journal"]
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import signal
 from typing import Any, Final, assert_never
 
-from aileron_sandbox.ending import Ending, Exited, OverLimit, RefusedToStart, Signalled
-
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron_sandbox.ending import Ending, Exited, OverLimit, RefusedToStart, Signalled
 
 __all__ = ["broke_the_protocol", "claimed", "ended_without_result", "over_limit"]
 

@@ -15,7 +15,6 @@ from typing import Any, Final, Protocol
 
 import anyio
 import anyio.to_thread
-from aileron_sandbox.policy import Policy
 
 from aileron.egress.engine import Egress
 from aileron.egress.meter import Meter
@@ -24,6 +23,7 @@ from aileron.executor.conversation import Conversation, Journal
 from aileron.executor.jails import Jails
 from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.plan import ApprovedPlan, ConnectorPin, Step
+from aileron_sandbox.policy import Policy
 
 __all__ = ["ConnectorStore", "Executor", "Program", "RunJournal"]
 

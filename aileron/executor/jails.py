@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
+
+from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron_sandbox.ending import Ending, JailUnavailable, Signalled, Usage
 from aileron_sandbox.jail import Child, Template, TemplateGone
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
-
-from aileron.model.failure import AileronError, Boundary, FailureClass
 
 __all__ = ["Jailed", "Jails"]
 

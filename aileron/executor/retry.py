@@ -34,8 +34,8 @@ def is_transient(failure: Failure) -> bool:
 
 
 def retry_after_s(failure: Failure) -> int | None:
-    """The upstream's own wish, if the connector passed it on as `details.retry_after` in whole seconds."""
-    value = failure.details.get("retry_after")
+    """The upstream's own wish, if the connector passed it on as `details.retry_after_s` in whole seconds."""
+    value = failure.details.get("retry_after_s")
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 

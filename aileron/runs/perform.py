@@ -146,8 +146,10 @@ class Spine:
         if outcome is not None:
             return outcome
         if row.status is RunStatus.PENDING_APPROVAL and row.approval is not None:
-            approval = await query.find_approval(self._ledger, row.approval)
-            return Pending(run_id=row.id, approval_id=approval.id, expires_at=approval.expires_us / 1_000_000)
+            approval_id = row.approval
+            approval = await self._ledger.read(lambda snapshot: snapshot.approval(approval_id))
+            if approval is not None:
+                return Pending(run_id=row.id, approval_id=approval.id, expires_at=approval.expires_us / 1_000_000)
         return Running(run_id=row.id)
 
     async def _carry_out(self, run_id: str, approved: ApprovedPlan) -> Outcome:
@@ -157,8 +159,7 @@ class Spine:
             outcome: Outcome = Succeeded(run_id=run_id, result=await self._executor.execute(approved, run_id, journal))
         except AileronError as error:
             outcome = Failed(run_id=run_id, failure=error.failure)
-        except Exception:
-            # The end of a run, and the only place that may: a bug of ours must still be an outcome on record.
+        except Exception:  # noqa: BLE001 - the end of a run: a bug of ours must still be an outcome on record
             _log.exception("%s failed in a way nobody foresaw", run_id)
             outcome = Failed(run_id=run_id, failure=_bug())
         except BaseException:
@@ -166,7 +167,8 @@ class Spine:
                 await self._audit.interrupted(run_id)
             raise
         with anyio.CancelScope(shield=True):
-            return await self._audit.finished(run_id, outcome, int((time.monotonic() - started) * 1000))
+            recorded = await self._audit.finished(run_id, outcome, int((time.monotonic() - started) * 1000))
+        return recorded
 
 
 def _bug() -> Failure:

@@ -1,0 +1,100 @@
+"""The probe connector: ops that return, fail, end, linger, ask and flood, as a test wants."""
+
+import os
+import sys
+import time
+
+from aileron_connector import ExternalApiError, audit, hosts, http, log, op, run
+
+
+@op
+def give_back(text: str = "", number: int = 0, flag: bool = False, share: float = 0.0):
+    """What came in."""
+    return {"text": text, "number": number, "flag": flag, "share": share}
+
+
+@op
+def fetch(path: str = "/", with_credential: bool = False):
+    """GET a path of the granted host."""
+    with http.request("GET", hosts()[0].url + path, credential="basic" if with_credential else None) as response:
+        return {"status": response.status, "body": response.text()}
+
+
+@op
+def fetch_url(url: str):
+    """GET any URL."""
+    with http.request("GET", url) as response:
+        return {"status": response.status}
+
+
+@op
+def effect(path: str = "/effect"):
+    """POST once."""
+    with http.request("POST", hosts()[0].url + path, body=b"now") as response:
+        response.raise_for_status()
+        return {"status": response.status}
+
+
+@op
+def fail_as(failure: str = "ExternalApiError", status: int = 503):
+    """Fail the way that is asked for."""
+    if failure == "ExternalApiError":
+        raise ExternalApiError(f"the upstream said {status}", status=status)
+    if failure == "made_up":
+        from aileron_connector import ConnectorError
+
+        raise ConnectorError("missing_scope", "the token lacks a scope")
+    raise RuntimeError("a bug in the connector")
+
+
+@op
+def leave(code: int = 3):
+    """Exit without a word."""
+    print("some last words", flush=True)
+    os._exit(code)
+
+
+@op
+def linger(seconds: float = 60.0):
+    """Do nothing for long."""
+    time.sleep(seconds)
+
+
+@op
+def spin():
+    """Use the processor."""
+    while True:
+        pass
+
+
+@op
+def hoard(megabytes: int = 512):
+    """Use memory."""
+    return len(bytearray(megabytes << 20))
+
+
+@op
+def write_raw(hexadecimal: str = "ff"):
+    """Write bytes where frames belong."""
+    os.write(4, bytes.fromhex(hexadecimal))
+    time.sleep(60)
+
+
+@op
+def close_frames():
+    """Close the frame pipe and hide."""
+    os.close(4)
+    time.sleep(60)
+
+
+@op
+def talk(words: str = "hello"):
+    """Print, log and leave a fact."""
+    print("\x1b[31m" + words)
+    log.info(words, length=len(words))
+    audit("said", words=words)
+    return sys.argv
+
+
+if __name__ == "__main__":
+    run()
