@@ -1,0 +1,203 @@
+"""How files in the home are read and replaced: never through a link, never for others, never by halves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aileron import files
+from aileron.model.failure import AileronError, FailureClass
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[int]:
+    """An open directory of the user's own, at `tmp_path/home`."""
+    files.make_directory(tmp_path / "home")
+    with files.open_directory(tmp_path / "home", files.OTHERS_MAY_USE) as directory:
+        yield directory
+
+
+def message(attempt: Callable[[], object]) -> str:
+    """Why the attempt failed."""
+    with pytest.raises(AileronError) as caught:
+        attempt()
+    return caught.value.failure.message
+
+
+def opened(path: Path, forbidden: int = files.OTHERS_MAY_WRITE) -> None:
+    """Open and close a directory."""
+    with files.open_directory(path, forbidden):
+        pass
+
+
+def test_what_was_replaced_is_read_back_private_and_alone(home: int, tmp_path: Path):
+    """Twice over the same name, with an open umask: the last content, 0600, and no temporary file."""
+    path = tmp_path / "home" / "a"
+    before = os.umask(0)
+    try:
+        files.replace(home, path, b"one")
+        files.replace(home, path, b"two" * 100_000)
+    finally:
+        os.umask(before)
+
+    assert files.read(home, path, 300_000, files.OTHERS_MAY_USE) == b"two" * 100_000
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path / "home") == ["a"]
+
+
+def test_directories_are_made_private_and_existing_ones_left_alone(tmp_path: Path):
+    """Every missing level is 0700 under any umask."""
+    (tmp_path / "a").mkdir(mode=0o755)
+    before = os.umask(0)
+    try:
+        files.make_directory(tmp_path / "a" / "b" / "c")
+        files.make_directory(tmp_path / "a" / "b" / "c")
+    finally:
+        os.umask(before)
+
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "a" / "b", tmp_path / "a" / "b" / "c")] == [0o700] * 2
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_missing_file_is_the_callers_to_explain(home: int, tmp_path: Path):
+    """FileNotFoundError passes, for files and for directories."""
+    with pytest.raises(FileNotFoundError):
+        files.read(home, tmp_path / "home" / "gone", 10)
+    with pytest.raises(FileNotFoundError):
+        opened(tmp_path / "gone")
+
+
+@pytest.mark.parametrize("size", [10, 11, 1000])
+def test_a_file_is_read_up_to_its_bound_and_not_beyond(home: int, tmp_path: Path, size: int):
+    """Ten bytes fit into ten, eleven do not."""
+    path = tmp_path / "home" / "a"
+    path.write_bytes(b"x" * size)
+
+    if size == 10:
+        assert files.read(home, path, 10) == b"x" * 10
+    else:
+        assert "is larger than 10 bytes" in message(lambda: files.read(home, path, 10))
+
+
+def test_a_device_that_never_ends_is_refused(home: int, tmp_path: Path):
+    """As is every file that is none."""
+    (tmp_path / "home" / "link").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "home" / "fifo")
+    (tmp_path / "home" / "dir").mkdir()
+
+    assert "symbolic link" in message(lambda: files.read(home, tmp_path / "home" / "link", 10))
+    for name in ("fifo", "dir"):
+        assert "is not a regular file" in message(lambda: files.read(home, tmp_path / "home" / name, 10))  # noqa: B023
+
+
+@pytest.mark.parametrize(
+    ("mode", "forbidden", "problem"),
+    [
+        (0o750, files.OTHERS_MAY_USE, "is open for others to use: chmod 700"),
+        (0o701, files.OTHERS_MAY_USE, "is open for others to use: chmod 700"),
+        (0o775, files.OTHERS_MAY_WRITE, "is open for others to write: chmod 755"),
+        (0o702, files.OTHERS_MAY_WRITE, "is open for others to write: chmod 700"),
+        (0o755, files.OTHERS_MAY_WRITE, None),
+        (0o700, files.OTHERS_MAY_USE, None),
+    ],
+)
+def test_permissions_are_checked_and_the_cure_named(tmp_path: Path, mode: int, forbidden: int, problem: str | None):
+    """Each forbidden bit is refused with the command, and what is allowed passes."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d").chmod(mode)
+
+    if problem is None:
+        opened(tmp_path / "d", forbidden)
+    else:
+        assert problem in message(lambda: opened(tmp_path / "d", forbidden))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_another_owner_is_refused(home: int, tmp_path: Path):
+    """Of a directory always, of a file when it must be private."""
+    (tmp_path / "d").mkdir(mode=0o700)
+    os.chown(tmp_path / "d", 12345, -1)
+    path = tmp_path / "home" / "a"
+    path.write_bytes(b"x")
+    path.chmod(0o600)
+    os.chown(path, 12345, -1)
+
+    assert "belongs to user 12345, not to 0: chown 0" in message(lambda: opened(tmp_path / "d"))
+    assert "belongs to user 12345" in message(lambda: files.read(home, path, 10, files.OTHERS_MAY_USE))
+    assert files.read(home, path, 10) == b"x"
+
+
+def test_a_linked_directory_is_refused(tmp_path: Path):
+    """Where a link points may change between two calls."""
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("real")
+
+    assert "symbolic link" in message(lambda: opened(tmp_path / "link"))
+
+
+def test_replacing_does_not_write_through_a_link(home: int, tmp_path: Path):
+    """The link goes, what it pointed to stays."""
+    (tmp_path / "target").write_bytes(b"old")
+    (tmp_path / "home" / "a").symlink_to(tmp_path / "target")
+    files.replace(home, tmp_path / "home" / "a", b"new")
+
+    assert (tmp_path / "target").read_bytes() == b"old"
+    assert (tmp_path / "home" / "a").read_bytes() == b"new"
+
+
+def test_the_lock_keeps_another_process_out_until_it_is_released(home: int, tmp_path: Path):
+    """Held: busy after the deadline. Let go: free."""
+    path = tmp_path / "home" / "a"
+    with files.locked(home, path, 1):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                with files.locked(home, path, 0.05):
+                    code = 2
+            except AileronError as error:
+                code = 0 if error.failure.failure_class is FailureClass.BUSY else 3
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with files.locked(home, path, 0):
+        pass
+
+
+def test_leftovers_of_a_crash_are_removed_and_nothing_else(home: int, tmp_path: Path):
+    """Only temporary files of that very name."""
+    for name in ("a", "a.12.tmp", "a.lock", "b.12.tmp", "ab.12.tmp"):
+        (tmp_path / "home" / name).write_bytes(b"")
+    files.remove_leftovers(home, tmp_path / "home" / "a")
+
+    assert sorted(os.listdir(tmp_path / "home")) == ["a", "a.lock", "ab.12.tmp", "b.12.tmp"]
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "rename", "fchmod"])
+def test_a_failing_call_keeps_the_old_file_and_says_so(
+    home: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+):
+    """Whichever call fails, the old content is there and no temporary file is."""
+    path = tmp_path / "home" / "a"
+    files.replace(home, path, b"old")
+
+    def failing(*args: object, **kwargs: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, call, failing)
+    told = message(lambda: files.replace(home, path, b"new"))
+    monkeypatch.undo()
+
+    assert told == f"{path} cannot be written: Input/output error"
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path / "home") == ["a"]
+
+
+def test_an_unreadable_place_names_the_system_s_reason(tmp_path: Path):
+    """A path that is too long, as one example of what only the kernel knows."""
+    told = message(lambda: opened(tmp_path / ("x" * 300)))
+
+    assert told.endswith("cannot be opened: File name too long")
