@@ -1,0 +1,312 @@
+"""Commits: on disk when they return, apart from each other, bounded, and whole whatever happens to the caller or the disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from aileron.audit.verify import verify
+from aileron.ledger import EventFilter, Ledger, RunRow, Transaction
+from aileron.ledger.writer import MAX_WAITING
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.invocation import Scope
+from aileron.model.outcome import RunStatus
+
+pytestmark = pytest.mark.anyio
+
+
+def note(word: str) -> dict[str, Any]:
+    """An event that says one word."""
+    return {"type": "note", "word": word}
+
+
+def words(ledger: Ledger) -> list[str]:
+    """What the notes say, in order."""
+    rows = ledger.read_now(lambda snapshot: snapshot.events(EventFilter(type="note", oldest_first=True)))
+    return [row.facts["word"] for row in rows]
+
+
+def a_run() -> RunRow:
+    """A run that waits for nobody."""
+    return RunRow(
+        id="run-1", action="a", session="s", scope=Scope.AGENT, status=RunStatus.APPROVED, plan_digest="sha256:x"
+    )
+
+
+async def test_what_was_committed_is_seen_by_another_process(ledger: Ledger, path: Path) -> None:
+    """The row is in the file when the call returns, not when the ledger is closed."""
+    await ledger.commit(lambda tx: tx.append(note("a")))
+
+    script = (
+        "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute('SELECT max(seq) FROM events').fetchone()[0])"
+    )
+    seen = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+
+    assert seen.stdout.strip() == "2"
+
+
+async def test_one_that_fails_does_not_undo_the_others_of_its_group(ledger: Ledger, path: Path) -> None:
+    """Its rows are gone, its caller hears why, and the chain goes on over the gap as if it had not been."""
+    failed: list[str] = []
+
+    def work(tx: Transaction, name: str) -> None:
+        tx.append(note(name))
+        tx.claim("local", name, "sha256:x", "run-1")
+        if name.startswith("bad"):
+            raise AileronError(FailureClass.BAD_INPUT, name)
+
+    async def commit(name: str) -> None:
+        try:
+            await ledger.commit(lambda tx: work(tx, name))
+        except AileronError as error:
+            failed.append(str(error))
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(50):
+            tasks.start_soon(commit, f"good{number}")
+            tasks.start_soon(commit, f"bad{number}")
+
+    assert sorted(failed) == sorted(f"bad{number}" for number in range(50))
+    assert sorted(words(ledger)) == sorted(f"good{number}" for number in range(50))
+    now_us = ledger.now_us()
+    assert ledger.read_now(lambda s: s.claimed("local", "good7", "sha256:x", now_us)) == "run-1"
+    assert ledger.read_now(lambda s: s.claimed("local", "bad7", "sha256:x", now_us)) is None
+    assert verify(path).is_whole
+
+
+async def test_a_row_the_database_refuses_fails_alone_and_in_our_words(ledger: Ledger) -> None:
+    """A broken rule of the schema is nobody else's problem, and no sqlite3 exception leaves."""
+
+    def twice(tx: Transaction) -> None:
+        for _ in range(2):
+            tx.insert_run(a_run())
+
+    with pytest.raises(AileronError, match="refused a row") as caught:
+        await ledger.commit(twice)
+
+    assert caught.value.failure.failure_class is FailureClass.INTERNAL_ERROR
+    assert await ledger.commit(lambda tx: tx.append(note("next"))) == 2
+
+
+async def test_a_cancelled_caller_loses_its_answer_not_its_commit(ledger: Ledger, path: Path) -> None:
+    """Who cancels cannot know; the ledger does, and goes on."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(tx: Transaction) -> int:
+        entered.set()
+        assert leave.wait(10)
+        return tx.append(note("cancelled"))
+
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ledger.commit, slow)
+            await anyio.to_thread.run_sync(entered.wait, 10)
+            scope.cancel()
+    leave.set()
+    await ledger.commit(lambda tx: tx.append(note("after")))
+
+    assert words(ledger) == ["cancelled", "after"]
+    assert verify(path).is_whole
+
+
+async def test_the_line_is_bounded(ledger: Ledger) -> None:
+    """One more than may wait is told to come back; those in line are all served."""
+    entered, leave = threading.Event(), threading.Event()
+    done: list[int] = []
+
+    def slow(_: Transaction) -> None:
+        entered.set()
+        assert leave.wait(10)
+
+    async def commit(work: Any) -> None:
+        done.append(await ledger.commit(work))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(commit, slow)
+        await anyio.to_thread.run_sync(entered.wait, 10)
+        for _ in range(MAX_WAITING):
+            tasks.start_soon(commit, lambda _: 1)
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(AileronError) as caught:
+            await ledger.commit(lambda _: 1)
+        leave.set()
+
+    assert caught.value.failure.failure_class is FailureClass.BUSY
+    assert caught.value.failure.retriable
+    assert len(done) == MAX_WAITING + 1
+
+
+async def test_a_closed_ledger_refuses_and_has_finished_what_waited(path: Path) -> None:
+    """Closing loses nothing and cannot be undone by a late caller."""
+    ledger = Ledger.open(path, path.parent, "0.1.0")
+    committed: list[int] = []
+
+    async def commit() -> None:
+        committed.append(await ledger.commit(lambda tx: tx.append(note("x"))))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(commit)
+        await anyio.wait_all_tasks_blocked()
+        await anyio.to_thread.run_sync(ledger.close)
+    ledger.close()
+
+    assert len(committed) == 20
+    for refused in (ledger.commit(lambda _: 1), ledger.read(lambda _: 1)):
+        with pytest.raises(AileronError, match="closed"):
+            await refused
+    assert not path.with_name("ledger.db-wal").exists()
+    assert verify(path).rows == 21
+
+
+async def test_the_order_of_one_caller_is_the_order_of_its_rows(ledger: Ledger) -> None:
+    """Numbers count up without gaps, and each is given once."""
+    numbers = [await ledger.commit(lambda tx: tx.append(note("x"))) for _ in range(5)]
+
+    assert numbers == [2, 3, 4, 5, 6]
+
+
+def test_a_caller_without_a_loop_can_commit_and_read(ledger: Ledger) -> None:
+    """The same functions, blocking."""
+    assert ledger.commit_now(lambda tx: tx.append(note("a"))) == 2
+    assert ledger.read_now(lambda snapshot: snapshot.head()).seq == 2
+
+
+@pytest.mark.parametrize("value", [2**53, float("nan"), "\ud800", b"x"])
+def test_what_has_no_canonical_form_is_not_recorded(ledger: Ledger, value: object) -> None:
+    """The caller is told, and the chain is as it was."""
+    with pytest.raises(AileronError, match="cannot be recorded") as caught:
+        ledger.commit_now(lambda tx: tx.append({"type": "note", "value": value}))
+
+    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
+    assert ledger.read_now(lambda snapshot: snapshot.head()).seq == 1
+
+
+def test_a_record_is_bounded(ledger: Ledger) -> None:
+    """Four mebibytes are recorded, a byte more is refused."""
+    limit = 4 << 20
+    overhead = len(b'{"at_us":1800000000000000,"seq":2,"type":"note","word":""}')
+    ledger.commit_now(lambda tx: tx.append(note("x" * (limit - overhead))))
+
+    with pytest.raises(AileronError, match=f"at most {limit} fit"):
+        ledger.commit_now(lambda tx: tx.append(note("x" * (limit - overhead + 1))))
+
+
+_FILL = """
+import os, pathlib, resource, signal, sys
+from aileron.audit.verify import verify
+from aileron.ledger import Ledger
+from aileron.model.failure import AileronError
+
+path, how = pathlib.Path(sys.argv[1]), sys.argv[2]
+ledger = Ledger.open(path, path.parent, "0.1.0")
+last = 1
+def append():
+    return ledger.commit_now(lambda tx: tx.append({"type": "note", "word": "x" * 20_000}))
+last = append()
+if how == "limit":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+try:
+    for _ in range(10_000):
+        last = append()
+    sys.exit("the disk did not fill up")
+except AileronError as error:
+    print(error.failure.failure_class, error.failure.details["cause"], error.failure.retriable)
+head = ledger.read_now(lambda snapshot: snapshot.head())
+print("kept" if head.seq == last else f"{last} was answered, {head.seq} is there")
+if how == "limit":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+else:
+    (path.parent / "ballast").unlink()
+print("next" if append() == last + 1 else "a number was lost")
+ledger.close()
+print("whole" if verify(path).is_whole else "broken")
+"""
+
+
+def test_a_file_that_may_not_grow_is_refused_and_recovers(path: Path) -> None:
+    """A failing write: the caller hears of it, nothing is half there, and it goes on once there is room."""
+    filled = subprocess.run(
+        [sys.executable, "-c", _FILL, str(path), "limit"], capture_output=True, text=True, timeout=60
+    )
+
+    assert filled.stdout.split("\n")[:4] == ["internal_error unwritable True", "kept", "next", "whole"], filled.stderr
+
+
+def test_a_full_disk_is_refused_and_recovers(tmp_path: Path) -> None:
+    """A file system of four megabytes, filled to the last block: no record, said as such, and no restart needed."""
+    unshare = shutil.which("unshare")
+    inside = f'mount -t tmpfs -o size=4m none {tmp_path} && head -c 1000000 /dev/zero > {tmp_path}/ballast && exec "$@"'
+    command = [unshare or "", "--user", "--map-root-user", "--mount", "sh", "-c", inside, "sh"]
+    if unshare is None or subprocess.run([*command, "true"], capture_output=True).returncode != 0:
+        if os.environ.get("AILERON_MUST_JAIL") == "1":
+            pytest.fail("user namespaces are needed here")
+        pytest.skip("no user namespaces here")
+
+    filled = subprocess.run(
+        [*command, sys.executable, "-c", _FILL, str(tmp_path / "ledger.db"), "disk"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert filled.stdout.split("\n")[:4] == ["internal_error disk_full True", "kept", "next", "whole"], filled.stderr
+
+
+def test_a_locked_file_is_busy_and_recovers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program in a write transaction: told so after a while, and no harm done."""
+    monkeypatch.setattr("aileron.ledger.sqlite.BUSY_TIMEOUT_S", 0.05)
+    with Ledger.open(path, path.parent, "0.1.0") as ledger:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(AileronError, match="another program") as caught:
+            ledger.commit_now(lambda tx: tx.append(note("a")))
+        other.close()
+
+        assert caught.value.failure.failure_class is FailureClass.BUSY
+        assert ledger.commit_now(lambda tx: tx.append(note("b"))) == 2
+
+
+_FAIL_FSYNC = textwrap.dedent(
+    """
+    import pathlib, sys
+    from aileron.ledger import Ledger
+    from aileron.model.failure import AileronError
+
+    path = pathlib.Path(sys.argv[1])
+    ledger = Ledger.open(path, path.parent, "0.1.0")
+    for _ in range(20):
+        try:
+            ledger.commit_now(lambda tx: tx.append({"type": "note"}))
+        except AileronError as error:
+            print(error.failure.details["cause"])
+    """
+)
+
+
+def test_after_a_failed_flush_every_later_call_is_refused(path: Path) -> None:
+    """The kernel may have dropped what it could not write, so nothing more is promised until a restart."""
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("strace is not here")
+    inject = "inject=fdatasync:error=EIO:when=12"
+    command = [strace, "-f", "-qq", "-e", "trace=fdatasync", "-e", inject, "-o", os.devnull]
+
+    told = subprocess.run(
+        [*command, sys.executable, "-c", _FAIL_FSYNC, str(path)], capture_output=True, text=True, timeout=60
+    )
+
+    causes = told.stdout.split()
+    assert 5 < len(causes) < 20, told.stderr
+    assert set(causes) == {"damaged"}
+    assert verify(path).is_whole

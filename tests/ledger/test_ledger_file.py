@@ -1,0 +1,220 @@
+"""The file: private, ours, of a version we know, and never continued from a row that was altered."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aileron.audit.verify import verify
+from aileron.ledger import EventFilter, Head, Ledger
+from aileron.model.failure import AileronError
+
+
+def open_at(path: Path) -> Ledger:
+    """Open as the daemon does."""
+    return Ledger.open(path, path.parent, "0.1.0")
+
+
+def made(path: Path, rows: int = 3) -> Path:
+    """A closed ledger with so many notes."""
+    with open_at(path) as ledger:
+        for _ in range(rows):
+            ledger.commit_now(lambda tx: tx.append({"type": "note"}))
+    return path
+
+
+def edit(path: Path, *statements: str) -> None:
+    """Change the file behind aileron's back."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+def test_the_file_and_its_log_are_private(path: Path) -> None:
+    """Mode 0600 for all three files, whatever the umask."""
+    before = os.umask(0)
+    try:
+        with open_at(path) as ledger:
+            ledger.commit_now(lambda tx: tx.append({"type": "note"}))
+            modes = {found.name: stat.S_IMODE(found.stat().st_mode) for found in path.parent.iterdir()}
+    finally:
+        os.umask(before)
+
+    assert modes == {"ledger.db": 0o600, "ledger.db-wal": 0o600, "ledger.db-shm": 0o600}
+
+
+def test_the_first_row_names_home_version_and_ledger(path: Path) -> None:
+    """Genesis says whose ledger this is, and no two ledgers have the same name."""
+    names = []
+    for folder in ("one", "two"):
+        (path.parent / folder).mkdir()
+        with open_at(path.parent / folder / "ledger.db") as ledger:
+            (genesis,) = ledger.read_now(lambda snapshot: snapshot.events(EventFilter()))
+        assert genesis.facts["home"] == str(path.parent / folder)
+        assert genesis.facts["version"] == "0.1.0"
+        names.append(genesis.facts["ledger"])
+
+    assert len(set(names)) == 2
+
+
+def test_opening_again_goes_on_where_it_ended(path: Path) -> None:
+    """One genesis row, one chain."""
+    made(path)
+    with open_at(path) as ledger:
+        assert ledger.commit_now(lambda tx: tx.append({"type": "note"})) == 5
+
+    assert verify(path).rows == 5
+
+
+def test_a_path_with_every_odd_character_is_a_path(tmp_path: Path) -> None:
+    """The name of a home is never read as part of a database address."""
+    home = tmp_path / "a?mode=ro&b #%41 ü"
+    home.mkdir()
+
+    made(home / "ledger.db")
+
+    assert (home / "ledger.db").is_file()
+    assert verify(home / "ledger.db").is_whole
+
+
+def _wider(path: Path) -> None:
+    path.chmod(0o640)
+
+
+def _linked(path: Path) -> None:
+    path.rename(path.with_name("elsewhere.db"))
+    path.symlink_to("elsewhere.db")
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _garbage(path: Path) -> None:
+    path.write_bytes(b"x" * 5000)
+
+
+def _foreign(path: Path) -> None:
+    path.unlink()
+    edit(path, "CREATE TABLE t (x)")
+    path.chmod(0o600)
+
+
+def _newer(path: Path) -> None:
+    edit(path, "PRAGMA user_version = 99")
+
+
+def _trigger(path: Path) -> None:
+    edit(path, "CREATE TRIGGER drop_it BEFORE INSERT ON events BEGIN SELECT RAISE(IGNORE); END")
+
+
+def _altered_head(path: Path) -> None:
+    edit(path, "UPDATE events SET record = replace(record, 'note', 'nose') WHERE seq = 4")
+
+
+def _no_rows(path: Path) -> None:
+    edit(path, "DELETE FROM events")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (_wider, "chmod 600"),
+        (_linked, "not a regular file"),
+        (_folder, "not a regular file"),
+        (_garbage, "file is not a database"),
+        (_foreign, "not a ledger of aileron"),
+        (_newer, "schema 99, this aileron knows 1"),
+        (_trigger, "trigger 'drop_it'"),
+        (_altered_head, "row 4, the newest, is not what was written"),
+        (_no_rows, "the genesis row is missing"),
+    ],
+)
+def test_a_file_that_is_not_as_it_should_be_is_refused(path: Path, spoil: Callable[[Path], None], why: str) -> None:
+    """Each with its reason; the same file unspoilt opens."""
+    made(path)
+    open_at(path).close()
+    spoil(path)
+
+    with pytest.raises(AileronError, match=why):
+        open_at(path)
+
+
+def test_a_refused_file_is_left_as_it_was(path: Path) -> None:
+    """Nothing is written into what is not ours, not even the journal mode."""
+    edit(path, "CREATE TABLE t (x)")
+    path.chmod(0o600)
+    before = path.read_bytes()
+
+    with pytest.raises(AileronError):
+        open_at(path)
+
+    assert path.read_bytes() == before
+
+
+def test_a_home_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    """The system's reason, in our words."""
+    with pytest.raises(AileronError, match="No such file or directory"):
+        open_at(tmp_path / "missing" / "ledger.db")
+
+
+def test_two_writers_of_one_file_make_one_chain(path: Path) -> None:
+    """The lock of the home forbids it; were it to happen, no row would be lost and the chain would not fork."""
+    with open_at(path) as one, open_at(path) as other:
+
+        def write(ledger: Ledger) -> None:
+            for _ in range(50):
+                ledger.commit_now(lambda tx: tx.append({"type": "note"}))
+
+        threads = [threading.Thread(target=write, args=(ledger,)) for ledger in (one, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    report = verify(path)
+    assert report.is_whole
+    assert report.rows == 101
+
+
+def test_rows_taken_out_under_a_running_daemon_end_in_a_refusal(path: Path) -> None:
+    """With the whole table gone there is nothing to continue from, and the chain is not begun anew."""
+    with open_at(path) as ledger:
+        ledger.commit_now(lambda tx: tx.append({"type": "note"}))
+        edit(path, "DELETE FROM events")
+
+        for _ in range(2):
+            with pytest.raises(AileronError, match="every row is gone"):
+                ledger.commit_now(lambda tx: tx.append({"type": "note"}))
+
+
+def test_a_head_is_read_back_from_its_text() -> None:
+    """What a person notes down is what is compared."""
+    head = Head(12, bytes(range(32)))
+
+    assert Head.parse(str(head)) == head
+    for wrong in ("", "12", "x:" + "0" * 64, "12:00", "12:" + "g" * 64, "\u0661:" + "0" * 64):
+        with pytest.raises(ValueError, match=r"not SEQ:HASH|hexadecimal"):
+            Head.parse(wrong)
+
+
+def test_every_column_repeats_the_record(path: Path) -> None:
+    """What searches see is what is chained."""
+    made(path)
+    connection = sqlite3.connect(path)
+    rows = connection.execute("SELECT seq, at_us, type, run, session, action, connector, class, record FROM events")
+
+    for seq, at_us, kind, *others, record in rows.fetchall():
+        facts = msgspec.json.decode(record)
+        assert (facts["seq"], facts["at_us"], facts["type"]) == (seq, at_us, kind)
+        assert others == [facts.get(name) for name in ("run", "session", "action", "connector", "class")]
+    connection.close()
