@@ -140,14 +140,17 @@ class Response:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ExternalApiError(f"the answer to {self._what} is not JSON", status=self.status) from error
 
-    def raise_for_status(self) -> Self:
-        """Itself if the status is below 400, else ExternalApiError with status and Retry-After; the body is dropped."""
+    def raise_for_status(self, words: str | None = None) -> Self:
+        """Itself if the status is below 400, else ExternalApiError with status and Retry-After; the body is dropped.
+
+        `words` replace the usual message.
+        """
         if self.status < 400:
             return self
         self.close()
         retry_after = self.headers.get("retry-after", "") or ""
         raise ExternalApiError(
-            f"{self._what} was answered with status {self.status}",
+            words or f"{self._what} was answered with status {self.status}",
             status=self.status,
             retry_after_s=int(retry_after) if retry_after.isdecimal() and len(retry_after) < 7 else None,
         )

@@ -1,0 +1,276 @@
+"""The calendars of one CalDAV account: list them, list and create and delete events.
+
+Runs inside the jail, bound to one server when it is built. It asks the host to send requests and to add the password; it
+never has it. Everything a server sends may come from a stranger's invitation and is handed on as data.
+
+Not handled: attendees, alarms, writing recurring events, free-busy. Times without an offset in a zone nobody knows come back
+without one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import Any, Final
+from uuid import uuid4
+
+from dav import Account, Calendar, Item
+from ical import Event, ICalError, Times, read_events, write_event, zone_named
+
+from aileron_connector import BadInput, ConnectorError, hosts, log, op, run
+
+MAX_DAYS: Final = 366
+"""Of one listing: a year, and a server expands recurrences for all of it."""
+MAX_EVENTS: Final = 500
+"""In one answer: about half of what fits into a result at ordinary lengths."""
+MAX_TEXT_CHARACTERS: Final = 2000
+"""Of a description or location in a listing; whole newsletters end up in invitations."""
+_YEARS: Final = range(1970, 2200)
+"""What people mean by a date; it also keeps every sum of dates inside Python's range."""
+
+
+@op
+def list_calendars() -> dict[str, Any]:
+    """Name, description and href of every calendar that holds events."""
+    found = _account().calendars()
+    return {"calendars": [calendar._asdict() for calendar in found]}
+
+
+@op
+def list_events(
+    calendar: str | None = None,
+    days: int = 7,
+    start: str | None = None,
+    end: str | None = None,
+    limit: int = 100,
+) -> dict[str, Any]:
+    """Events from `start` (now, if absent) to `end` (`days` later, if absent), by start, at most `limit`."""
+    if not 1 <= limit <= MAX_EVENTS:
+        raise BadInput(f"limit {limit} is not from 1 to {MAX_EVENTS}", argument="limit")
+    since, until = _span(start, end, days)
+    account = _account()
+    events: list[dict[str, Any]] = []
+    for found in _chosen(account.calendars(), calendar):
+        events += _events(account.query(found, since, until), found)
+    events.sort(key=lambda event: (_sort_key(event["start"]), event["title"]))
+    return {
+        "from": since.isoformat(),
+        "to": until.isoformat(),
+        "events": events[:limit],
+        "left_out": max(0, len(events) - limit),
+    }
+
+
+@op
+def create_event(
+    title: str,
+    start_time: str,
+    end_time: str,
+    calendar: str | None = None,
+    description: str | None = None,
+    location: str | None = None,
+    timezone: str | None = None,
+) -> dict[str, Any]:
+    """Store a new event. Times are RFC 3339 with an offset, or local times in `timezone`; two dates make it all-day."""
+    if not title.strip():
+        raise BadInput("title is empty", argument="title")
+    zone = _zone(timezone)
+    times = _times(start_time, end_time, zone)
+    uid = str(uuid4())
+    named_zone = (timezone, zone) if timezone is not None and zone is not None else None
+    try:
+        data = write_event(
+            uid, title, times, now=datetime.now(UTC), description=description, location=location, zone=named_zone
+        )
+    except ICalError as error:
+        raise BadInput(str(error)) from error
+    account = _account()
+    target = _one(account.calendars(), calendar)
+    href = f"{target.href}{uid}.ics"
+    account.create(href, data)
+    log.info("event created", calendar=target.name, href=href)
+    [event] = _events([Item(href, None, data)], target)
+    return {"event": event}
+
+
+@op
+def delete_event(uid: str | None = None, href: str | None = None, calendar: str | None = None) -> dict[str, Any]:
+    """Delete one event by its uid or its href, both as list_events gives them. A recurring event goes as a whole."""
+    if (uid is None) == (href is None):
+        raise BadInput("give either uid or href", argument="uid")
+    account = _account()
+    calendars = _chosen(account.calendars(), calendar)
+    if uid is not None:
+        found = [item for candidate in calendars for item in account.find(candidate, uid)]
+        if len(found) > 1:
+            hrefs = ", ".join(item.href for item in found)
+            raise BadInput(
+                f"{len(found)} calendars have an event with this uid; give one of the hrefs: {hrefs}", argument="href"
+            )
+    else:
+        found = [Item(href, None, b"") for candidate in calendars if href and _is_in(href, candidate)]
+    if not found:
+        raise ConnectorError("not_found", "there is no such event", details={"uid": uid, "href": href})
+    account.delete(found[0])
+    log.info("event deleted", href=found[0].href)
+    return {"deleted": {"uid": uid, "href": found[0].href}}
+
+
+def _account() -> Account:
+    granted = hosts()
+    if len(granted) != 1:
+        raise ConnectorError(
+            "connector_runtime_error",
+            f"this connector is for exactly one server, and {len(granted)} are granted: "
+            "build it with `aileron connector build --host NAME:PORT`",
+        )
+    return Account(granted[0].url)
+
+
+def _chosen(calendars: list[Calendar], name: str | None) -> list[Calendar]:
+    """The calendars of this name or href; all of them without one. BadInput names those there are."""
+    if name is None:
+        return calendars
+    wanted = name.strip()
+    found = [one for one in calendars if wanted in {one.href, one.name}]
+    found = found or [one for one in calendars if wanted.lower() in {one.name.lower(), one.href.split("/")[-2].lower()}]
+    if not found:
+        raise BadInput(f"there is no calendar {wanted[:64]!r}; there are {_named(calendars)}", argument="calendar")
+    return found
+
+
+def _one(calendars: list[Calendar], name: str | None) -> Calendar:
+    found = _chosen(calendars, name)
+    if len(found) != 1:
+        raise BadInput(f"which calendar? There are {_named(found)}", argument="calendar")
+    return found[0]
+
+
+def _named(calendars: Iterable[Calendar]) -> str:
+    return ", ".join(f"{one.name!r} ({one.href})" for one in calendars) or "none"
+
+
+def _is_in(href: str, calendar: Calendar) -> bool:
+    """One object directly in this calendar: never the calendar itself, nor anything beside it."""
+    name = href.removeprefix(calendar.href)
+    is_plain = re.fullmatch(r"[A-Za-z0-9._~@%+:=,!$&'()*-]+", name) is not None and name not in {".", ".."}
+    return href.startswith(calendar.href) and is_plain
+
+
+# Times
+
+
+def _span(start: str | None, end: str | None, days: int) -> tuple[datetime, datetime]:
+    if not 1 <= days <= MAX_DAYS:
+        raise BadInput(f"days {days} is not from 1 to {MAX_DAYS}", argument="days")
+    since = datetime.now(UTC).replace(microsecond=0) if start is None else _instant(start, "start")
+    until = since + timedelta(days=days) if end is None else _instant(end, "end")
+    if not since < until <= since + timedelta(days=MAX_DAYS):
+        raise BadInput(f"end is not after start, or more than {MAX_DAYS} days after it", argument="end")
+    return since, until
+
+
+def _instant(text: str, argument: str) -> datetime:
+    """A point in time; a date is its first moment in UTC, and so is a time without offset."""
+    moment = _moment(text, argument)
+    if not isinstance(moment, datetime):
+        return datetime(moment.year, moment.month, moment.day, tzinfo=UTC)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _times(start: str, end: str, zone: tzinfo | None) -> Times:
+    first, last = _moment(start, "start_time"), _moment(end, "end_time")
+    if isinstance(first, datetime) != isinstance(last, datetime):
+        raise BadInput("start_time and end_time must both be times, or both be dates", argument="end_time")
+    if not isinstance(first, datetime):
+        last = first + timedelta(days=1) if last == first else last
+    else:
+        assert isinstance(last, datetime)
+        first, last = _placed(first, zone, "start_time"), _placed(last, zone, "end_time")
+    if not first < last <= first + timedelta(days=MAX_DAYS):
+        raise BadInput(f"end_time is not after start_time, or more than {MAX_DAYS} days after it", argument="end_time")
+    return Times(first, last)
+
+
+def _placed(moment: datetime, zone: tzinfo | None, argument: str) -> datetime:
+    if moment.tzinfo is not None:
+        return moment
+    if zone is None:
+        raise BadInput(f"{argument} has no UTC offset; write it like 2026-03-01T10:00:00+01:00", argument=argument)
+    return moment.replace(tzinfo=zone)
+
+
+def _moment(text: str, argument: str) -> date | datetime:
+    """RFC 3339: a date, or a date and time with or without offset; fractions of a second are dropped."""
+    pattern = r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d)?(?:\.\d+)?(Z|z|[+-]\d\d:\d\d)?)?"
+    found = re.fullmatch(pattern, text.strip(), re.ASCII)
+    try:
+        if found is None:
+            raise ValueError
+        day, minute, second, offset = found.groups()
+        moment = date.fromisoformat(day)
+        if minute is not None:
+            moment = datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{(offset or '').upper()}")
+    except ValueError:
+        expected = "expected a date like 2026-03-01 or a time like 2026-03-01T10:00:00+01:00"
+        raise BadInput(f"{argument} {text[:40]!r} cannot be read; {expected}", argument=argument) from None
+    if moment.year not in _YEARS:
+        raise BadInput(f"{argument} is not in the years {_YEARS.start} to {_YEARS.stop - 1}", argument=argument)
+    return moment
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    if name is None:
+        return None
+    zone = zone_named(name) if re.fullmatch(r"[A-Za-z0-9_+/-]{1,64}", name) else None
+    if zone is None:
+        words = f"timezone {name[:64]!r} is not known here; leave it out and give times with their UTC offset"
+        raise BadInput(words, argument="timezone")
+    return zone
+
+
+# Events as JSON
+
+
+def _events(items: list[Item], calendar: Calendar) -> list[dict[str, Any]]:
+    """What can be read; an object that cannot is said in the log and left out, so that one does not hide the others."""
+    found = []
+    for item in items:
+        try:
+            found += [_as_json(event, item, calendar) for event in read_events(item.data)]
+        except ICalError as error:
+            log.warning("a calendar object cannot be read", href=item.href, why=str(error))
+    return found
+
+
+def _as_json(event: Event, item: Item, calendar: Calendar) -> dict[str, Any]:
+    return {
+        "uid": event.uid,
+        "title": event.title,
+        "start": event.start.isoformat(),
+        "end": event.end.isoformat(),
+        "all_day": not isinstance(event.start, datetime),
+        "timezone": event.timezone,
+        "location": _shortened(event.location),
+        "description": _shortened(event.description),
+        "recurrence": event.recurrence,
+        "calendar": calendar.name,
+        "href": item.href,
+    }
+
+
+def _shortened(text: str | None) -> str | None:
+    if text is None or len(text) <= MAX_TEXT_CHARACTERS:
+        return text
+    return text[:MAX_TEXT_CHARACTERS] + "…"
+
+
+def _sort_key(text: str) -> datetime:
+    """Where an event stands among others; a time nobody can place counts as UTC."""
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+if __name__ == "__main__":
+    run()
