@@ -24,7 +24,6 @@ Source: docs/reference/egress.md. Not here: what ends an invocation (the executo
 from __future__ import annotations
 
 import contextlib
-import math
 import types
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
@@ -71,7 +70,7 @@ class Egress:
         self.resolve: Final = resolve
         self.tls: Final = client_context(settings.egress_ca_file)
         self.pool: Final = Pool()
-        self.slots: Final = anyio.Semaphore(MAX_CONNECTIONS, fast_acquire=True)
+        self.slots: Final = anyio.Semaphore(MAX_CONNECTIONS)
 
     def open(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
@@ -165,7 +164,10 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
 
     async def _queue(self) -> None:
         for semaphore in (self._meter.in_flight, self._egress.slots):
-            await self._reach("queue", semaphore.acquire)
+            try:
+                semaphore.acquire_nowait()  # without a turn of the loop, in the usual case
+            except anyio.WouldBlock:
+                await self._reach("queue", semaphore.acquire)
             self._stack.callback(semaphore.release)
 
     async def _vet(self, admitted: Admitted) -> tuple[str, ...]:
@@ -273,10 +275,11 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
     def _denied(self, refused: RefusedError) -> AileronError:
         return denied(refused, self._destination, self._request.credential, self._grant)
 
-    async def _reach(self, phase: Phase, step: Callable[[], Awaitable[_T]], limit_s: float = math.inf) -> _T:
+    async def _reach(self, phase: Phase, step: Callable[[], Awaitable[_T]], limit_s: float | None = None) -> _T:
         """One wait for the outside: until the deadline, or `limit_s`; its errors become `network_error`."""
         problem = TOO_SLOW
-        with anyio.CancelScope(deadline=min(self._deadline, anyio.current_time() + limit_s)):
+        deadline = self._deadline if limit_s is None else min(self._deadline, anyio.current_time() + limit_s)
+        with anyio.CancelScope(deadline=deadline):
             try:
                 return await step()
             except (OSError, httpcore2.ProtocolError, httpcore2.NetworkError) as error:

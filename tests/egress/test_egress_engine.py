@@ -260,7 +260,7 @@ async def test_a_cancelled_request_is_still_written_down(world: World, tls_upstr
 
     def script(seen: Seen) -> Iterator[bytes]:
         if seen.target == "/body":
-            yield b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab"
+            yield b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab\n"
         else:
             anyio.from_thread.run_sync(lambda: reached.set(), token=token)
         release.wait(10)
