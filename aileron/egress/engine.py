@@ -44,7 +44,6 @@ from aileron.egress.pool import Connection, Key, Pool
 from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 from aileron.egress.response import Body, EgressResponse, scrub_fields
 from aileron.egress.rules import Admitted, EgressRequest, admit
-from aileron.egress.scrub import Needles, Scrubber
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
@@ -142,7 +141,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         self._connection = self._egress.pool.take(key)
         addresses = await self._vet(admitted) if self._connection is None else ()
         injection = self._lend(admitted)
-        needles = self._meter.needles(injection.roots)
+        self._meter.remember(injection.roots)
         await self._write_down(admitted, key)
         if self._connection is not None and not self._connection.wire.is_quiet():
             self._connection.wire.close()  # the peer closed it while we wrote; nothing was sent on it
@@ -150,7 +149,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         if self._connection is None:
             self._connection = await self._connect(key, addresses)
         self._answer = await self._send(self._connection, admitted, injection)
-        return self._read_head(admitted, self._answer, needles)
+        return self._read_head(admitted, self._answer)
 
     def _admit(self) -> Admitted:
         """Step 2: parse, then every rule that needs no look-up."""
@@ -249,7 +248,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         self._meter.count_up(size)
         self._bytes_up += size
 
-    def _read_head(self, admitted: Admitted, answer: httpcore2.Response, needles: Needles | None) -> EgressResponse:
+    def _read_head(self, admitted: Admitted, answer: httpcore2.Response) -> EgressResponse:
         """Step 8, and what step 9 needs."""
         try:
             head = read_response_head(admitted.method, answer.status, answer.headers)
@@ -257,9 +256,8 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         except BadAnswerError as error:
             words = str(error)
         else:
-            scrubber = None if needles is None else Scrubber(needles)
-            fields, hits = scrub_fields(head.fields, needles)
-            self._body = Body(self._reader(answer), self._meter, decoder, scrubber, hits, self._bad_answer)
+            fields, hits = scrub_fields(head.fields, self._meter.needles)
+            self._body = Body(self._reader(answer), self._meter, decoder, hits, self._bad_answer)
             return EgressResponse(head.status, fields, self._body)
         raise self._bad_answer(words)
 

@@ -1,7 +1,7 @@
 """What one step has sent and received so far, held against its budget.
 
 One `Meter` per step, made by the executor from the grant and given to every request of that step. It also remembers
-which secrets were lent in the step: a later request without a credential could fetch what an earlier one left behind at
+which secrets were lent in the step: another request, without a credential, could fetch what one with it left behind at
 the upstream, so those answers are scrubbed too. Runs in the daemon; not thread-safe (one event loop).
 
 Rules
@@ -33,7 +33,7 @@ class Meter:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._needles = Needles(())
+        self.needles = Needles(())
         self.in_flight: Final = anyio.Semaphore(MAX_IN_FLIGHT)
         self.requests = 0
         self.bytes_up = 0
@@ -52,12 +52,11 @@ class Meter:
         """`size` more bytes of response bodies. AileronError(resource_limit_exceeded) past the budget."""
         self.bytes_down = self._within("bytes_down", self.bytes_down + size, self._budget.bytes_down)
 
-    def needles(self, roots: Iterable[bytes]) -> Needles | None:
-        """What to scrub now that these secrets are lent too; None if none ever was."""
+    def remember(self, roots: Iterable[bytes]) -> None:
+        """These secrets go out in this step: from now on they are scrubbed from all its answers."""
         roots = frozenset(roots)
-        if not self._needles.covers(roots):
-            self._needles = self._needles.with_roots(roots)
-        return self._needles if self._needles.all else None
+        if not self.needles.covers(roots):
+            self.needles = self.needles.with_roots(roots)
 
     @staticmethod
     def _within(limit: str, value: int, most: int) -> int:

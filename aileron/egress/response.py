@@ -58,14 +58,13 @@ class Body(AsyncIterator[bytes]):
         read: ReadChunk,
         meter: Meter,
         decoder: Decoder | None,
-        scrubber: Scrubber | None,
         hits_in_fields: int,
         fail: Callable[[str], AileronError],
     ) -> None:
         self._read = read
         self._meter = meter
         self._decoder = decoder
-        self._scrubber = scrubber
+        self._scrubber = Scrubber(meter.needles)
         self._fail = fail
         self._pieces: Iterator[bytes] = iter(())
         self._complete = False
@@ -76,7 +75,7 @@ class Body(AsyncIterator[bytes]):
     @property
     def scrubbed(self) -> int:
         """Occurrences masked so far, those in header fields included."""
-        return self._hits_in_fields + (self._scrubber.hits if self._scrubber else 0)
+        return self._hits_in_fields + self._scrubber.hits
 
     async def __anext__(self) -> bytes:
         if self.failure is not None:
@@ -109,19 +108,19 @@ class Body(AsyncIterator[bytes]):
         for piece in (chunk,) if self._decoder is None else self._decoder.feed(chunk):
             self._meter.count_down(len(piece))
             self.bytes_down += len(piece)
-            yield piece if self._scrubber is None else self._scrubber.feed(piece)
+            self._scrubber.look_for(self._meter.needles)  # another request of the step may have lent one since
+            yield self._scrubber.feed(piece)
 
     def _finish(self) -> Iterator[bytes]:
         if self._decoder is not None:
             self._decoder.finish()
-        if self._scrubber is not None:
-            yield self._scrubber.finish()
+        yield self._scrubber.finish()
 
 
-def scrub_fields(fields: tuple[tuple[bytes, bytes], ...], needles: Needles | None) -> tuple[tuple[Field, ...], int]:
+def scrub_fields(fields: tuple[tuple[bytes, bytes], ...], needles: Needles) -> tuple[tuple[Field, ...], int]:
     """Header fields as text, names and values scrubbed, and how many occurrences were masked."""
     hits = 0
-    if needles is not None and _may_hold(b"\n".join(part for field in fields for part in field), needles):
+    if _may_hold(b"\n".join(part for field in fields for part in field), needles):
         scrubber, masked = Scrubber(needles), []
         for name, value in fields:
             (name_text, in_name), (value_text, in_value) = scrubber.scrub_whole(name), scrubber.scrub_whole(value)

@@ -150,6 +150,8 @@ class Needles:
 
     def may_begin_at(self, data: bytes) -> int:
         """The index from which `data` could be the beginning of some secret; len(data) after a line end."""
+        if not self.all:
+            return len(data)
         end = data[-self.reach :]
         return len(data) - len(end) + len(end.rstrip(self.alphabet))
 
@@ -167,6 +169,10 @@ class Scrubber:
         self._held = b""  # unmasked bytes whose fate is open: they may begin an occurrence
         self._covered = 0  # how many of those belong to an occurrence that began before them
         self.hits = 0
+
+    def look_for(self, needles: Needles) -> None:
+        """From here on, these. What was given out already is not looked at again, what is held back is."""
+        self._needles = needles
 
     def feed(self, data: bytes) -> bytes:
         """What can be said by now. May be empty."""

@@ -6,9 +6,10 @@ import base64
 import gzip
 import json
 import logging
+import threading
 import traceback
 import urllib.parse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
@@ -120,6 +121,36 @@ async def test_a_secret_left_at_the_upstream_is_scrubbed_from_later_answers_too(
     assert upstream.requests[1].values("authorization") == []
     assert_clean(got.body, KEY)
     assert got.scrubbed == 1
+
+
+async def test_an_answer_that_is_under_way_is_scrubbed_of_what_is_lent_meanwhile(world: World) -> None:
+    """A request without the credential waits for a log, in which one with it then appears."""
+    world.vault.secret = KEY
+    lent, left = threading.Event(), list[bytes]()
+
+    def script(seen: Seen) -> Iterator[bytes]:
+        if seen.target == "/leave":
+            left.append(credential_of(seen))
+            lent.set()
+            yield answer()
+            return
+        pieces = iter(chunked_answer([b"log:\nunfinished ", b"x"]))
+        yield next(pieces)
+        yield next(pieces)
+        lent.wait(10)
+        yield b"".join([*chunked_answer([left[0] + b"\n"])][1:])
+
+    with Upstream(script) as upstream:
+        grant = world.grant_for(upstream, credential=use(), plain=True)
+        meter = Meter(Budget())
+        request = EgressRequest("GET", plain_url(upstream, "/log"))
+        async with world.egress.open(request, grant, meter, world.journal, 1e12) as response:
+            body = await anext(aiter(response))
+            await world.ask(upstream, url=plain_url(upstream, "/leave"), credential="api_key", grant=grant, meter=meter)
+            body += b"".join([piece async for piece in response])
+
+    assert body.startswith(b"log:\nunfinished Bearer ***")
+    assert_clean(body, KEY)
 
 
 BREAKS: dict[str, Echo] = {
