@@ -320,18 +320,18 @@ class _Token(NamedTuple):
     start: int
 
 
-# The lexical half of TOML 1.0, enough to know strings and comments from structure. On text that is valid up
-# to some point it agrees with tomllib up to that point, which is all the bounds need. Possessive, so never
-# quadratic.
+# The lexical half of TOML 1.0, enough to know strings and comments from structure. On text that is valid up to
+# some point it agrees with tomllib up to that point, which is all the bounds need. A string that is not closed
+# runs to the end of the text, or of its line: were it no match, every quote in it would be tried as another
+# beginning, in quadratic time. No possessive quantifiers: before Python 3.11.5 they mismatch (gh-106052).
 _TOKEN: Final = re.compile(
-    r'''"""(?:[^"\\]|\\[\s\S]|"(?!""))*+"{3,5}'''
-    r"""|'{3}(?:[^']|'(?!''))*+'{3,5}"""
-    r'''|"(?:[^"\\\n]|\\.)*+"'''
-    r"""|'[^'\n]*+'"""
-    r"""|\#[^\n]*+"""
+    r'''"""[^"\\]*(?:(?:\\[\s\S]|"(?!""))[^"\\]*)*(?:"{3,5}|\\?\Z)'''
+    r"""|'{3}[^']*(?:'(?!'')[^']*)*(?:'{3,5}|\Z)"""
+    r"""|"[^"\\\n]*(?:\\.[^"\\\n]*)*"?"""
+    r"""|'[^'\n]*'?"""
+    r"""|\#[^\n]*"""
     r"""|[\[\]{}.=,\n]"""
-    r"""|[^\s"'#\[\]{}.=,]++"""
-    r"""|["']"""
+    r"""|[^\s"'#\[\]{}.=,]+"""
 )
 
 

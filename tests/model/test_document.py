@@ -7,7 +7,7 @@ import time
 import tomllib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aileron.model.document import MAX_DOCUMENT_BYTES, Field, Kind, Table, read_document, rows
@@ -128,21 +128,24 @@ def test_the_line_is_right_after_strings_and_comments_that_look_like_keys():
     assert "f.toml:1: 'name' holds a hidden character" in refusal(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        'name = "' + "x" * MAX_DOCUMENT_BYTES + '"',
-        "name = " + "[" * 100_000,
-        "name = " + "{a=" * 50_000,
-        ".".join(["a"] * 100_000) + " = 1",
-        "[" + ".".join(["a"] * 100_000) + "]",
-        "a = 1\n" + "".join(f"k{n} = 1\n" for n in range(20_000)),
-        'name = "' + "\\" * 200_000,
-        "name = '''" + "''x" * 60_000,
-        'x = """' + '""x' * 60_000,
-    ],
-    ids=["large", "arrays", "inline", "dotted", "header", "keys", "escapes", "quotes", "double-quotes"],
-)
+BOMBS = {
+    "large": 'name = "' + "x" * MAX_DOCUMENT_BYTES + '"',
+    "arrays": "name = " + "[" * 100_000,
+    "inline": "name = " + "{a=" * 50_000,
+    "dotted": ".".join(["a"] * 100_000) + " = 1",
+    "header": "[" + ".".join(["a"] * 100_000) + "]",
+    "keys": "a = 1\n" + "".join(f"k{n} = 1\n" for n in range(20_000)),
+    "escapes": 'name = "' + "\\" * 200_000,
+    "quotes": "name = '''" + "''x" * 60_000,
+    "double-quotes": 'x = """' + '""x' * 60_000,
+    "escaped-openings": '"""' + '\n\\"""' * 50_000,
+    "lone-quotes": "x = '''\n" + "'\n" * 100_000,
+    "escaped-quotes": 'x = "' + '\\"' * 100_000 + "\n",
+    "escaped-end": 'x = """' + '\\"""' * 60_000 + "\\",
+}
+
+
+@pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
 def test_a_bomb_is_refused_quickly(text: str):
     """Documents made to exhaust the parser are refused within a second or two of processor time."""
     started = time.process_time()
@@ -172,6 +175,7 @@ def _spelled(key: str) -> str:
     return '"' + key.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
+@example(before=["="], blank=0)  # mismatched by possessive quantifiers before Python 3.11.5
 @given(before=st.lists(_keys, max_size=5, unique=True), blank=st.integers(0, 3))
 def test_the_line_of_an_unknown_key_is_where_it_stands(before: list[str], blank: int):
     """Whatever quoted keys and multi-line values come before it, the reported line is the key's own."""
