@@ -12,6 +12,7 @@ Not here: what the answers mean (model/wire.py), exit codes (cli/).
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -29,6 +30,8 @@ START_DEADLINE_S: Final = 30.0
 """From exec to ready takes 0.6 s; a machine under load takes ten times that."""
 ANSWER_MARGIN_S: Final = 15.0
 """On top of the wait a request asks for: a daemon that is later than that is stuck."""
+_GIVE_UP_S: Final = 5.0
+"""For a daemon that said why it cannot start to be gone."""
 _MAX_SOCKET_PATH: Final = 107  # sun_path, unix(7)
 
 
@@ -130,7 +133,8 @@ class Client:
         finally:
             os.close(ready)
         if word != "ready":
-            process.poll()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GIVE_UP_S)
             raise DaemonUnreachable(word or f"the daemon did not start; see {self._home / 'logs' / 'daemon.log'}")
         process.returncode = 0  # it is not ours to wait for: it outlives us, and Popen would warn
 

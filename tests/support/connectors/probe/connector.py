@@ -74,7 +74,7 @@ def hoard(megabytes: int = 512):
 
 
 @op
-def write_raw(hexadecimal: str = "ff"):
+def write_raw(hexadecimal: str = "ffffffff00000000"):
     """Write bytes where frames belong."""
     os.write(4, bytes.fromhex(hexadecimal))
     time.sleep(60)

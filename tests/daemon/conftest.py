@@ -1,0 +1,35 @@
+"""One daemon for a module: starting it costs half a second, and most tests only need it to be there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream_http import CountingServer
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[CountingServer]:
+    """A plain HTTP server on loopback that counts what reaches it."""
+    with CountingServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def home(upstream: CountingServer) -> Iterator[DaemonHome]:
+    """A home with the probe connector granted the upstream, its credential bound, the vault open."""
+    with daemon_home() as made:
+        made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        made.install_probe(f"localhost:{upstream.port}")
+        made.unlock()
+        made.bind_probe()
+        yield made
+
+
+@pytest.fixture
+def bare_home() -> Iterator[DaemonHome]:
+    """A home with nothing in it, for tests that break it."""
+    with daemon_home() as made:
+        yield made

@@ -1,0 +1,322 @@
+"""The one door, with a real daemon, real jails and a real upstream."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+
+def test_arguments_keep_their_types_and_the_result_comes_back(home: DaemonHome) -> None:
+    """What goes in as JSON arrives at the operation as declared, and its output is the answer."""
+    home.add_probe_action("give_back", "text:string", "number:integer?", "flag:boolean?", "share:number?")
+
+    answer = home.run("give-back", {"text": "grüße ☃", "number": 7, "flag": True, "share": 0.5})
+
+    assert answer.status == 200
+    assert answer.body["result"] == {"text": "grüße ☃", "number": 7, "flag": True, "share": 0.5}
+    assert [event["type"] for event in home.events(answer.body["audit_id"])] == [
+        "run.requested",
+        "run.started",
+        "run.finished",
+    ]
+
+
+def test_a_request_leaves_with_the_credential_and_is_on_record_before(
+    home: DaemonHome, upstream: CountingServer
+) -> None:
+    """The upstream sees the password, the record sees the binding's name, the caller sees neither."""
+    home.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
+
+    answer = home.run("fetch", {"path": "/hello?secret=1", "with_credential": True})
+
+    assert answer.body["result"] == {"status": 200, "body": "hello"}
+    assert upstream.requests[-1] == ("GET", "/hello?secret=1", "Basic bWlyYTpodW50ZXIyLWh1bnRlcjI=")
+    sending = next(event for event in home.events(answer.body["audit_id"]) if event["type"] == "egress.sending")
+    assert (sending["path"], sending["credential"]) == ("/hello", "basic/probe/me")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ({}, "text"),
+        ({"text": 3}, "text"),
+        ({"text": "a", "number": "1"}, "number"),
+        ({"text": "a", "number": True}, "number"),
+        ({"text": "a", "numbr": 1}, "numbr"),
+    ],
+)
+def test_wrong_arguments_are_refused_and_nothing_runs(home: DaemonHome, args: dict[str, object], words: str) -> None:
+    """bad_input names the argument; one refused row is all there is on record."""
+    home.add_probe_action("give_back", "text:string", "number:integer?", name="strict")
+
+    answer = home.run("strict", args)
+
+    assert (answer.status, answer.body["error"]["class"]) == (422, "bad_input")
+    assert words in answer.body["error"]["message"]
+    assert [event["type"] for event in home.events(answer.body["error"]["audit_id"])] == ["run.refused"]
+
+
+def test_an_undeclared_host_ends_the_invocation_and_nothing_arrives(home: DaemonHome) -> None:
+    """Denied before a look-up, with what was asked for and what is granted; the declared host works."""
+    home.add_probe_action("fetch_url", "url:string")
+    with CountingServer() as elsewhere:
+        denied = home.run("fetch-url", {"url": f"http://localhost:{elsewhere.port}/"})
+
+        error = denied.body["error"]
+        assert (denied.status, error["class"]) == (403, "capability_denied")
+        assert error["requested"] == f"network:localhost:{elsewhere.port}"
+        assert error["connector"] == "github://aileron-tests/probe@1.0.0"
+        assert elsewhere.requests == []
+    assert error["granted"] == home.must("GET", "/v1/actions/fetch-url")["hosts"]
+
+
+@pytest.mark.parametrize(
+    ("args", "expected", "detail"),
+    [
+        ({"failure": "ExternalApiError", "status": 404}, (502, "external_api_error"), ("status", 404)),
+        ({"failure": "made_up"}, (502, "connector_runtime_error"), ("connector_class", "missing_scope")),
+        ({"failure": "bug"}, (502, "connector_runtime_error"), ("step", "step")),
+    ],
+)
+def test_a_connectors_failure_arrives_in_the_closed_list(
+    home: DaemonHome, args: dict[str, object], expected: tuple[int, str], detail: tuple[str, object]
+) -> None:
+    """A class that is not ours becomes connector_runtime_error, with its own name in the details."""
+    home.add_probe_action("fail_as", "failure:string?", "status:integer?")
+
+    answer = home.run("fail-as", args)
+
+    assert (answer.status, answer.body["error"]["class"]) == expected
+    assert answer.body["error"]["details"][detail[0]] == detail[1]
+
+
+@pytest.mark.parametrize(
+    ("op", "words"),
+    [("leave", "exited with status 3"), ("write_raw", "broke the frame protocol"), ("close_frames", "kept running")],
+)
+def test_a_connector_that_does_not_play_by_the_frames_is_ended(home: DaemonHome, op: str, words: str) -> None:
+    """Gone without a word, nonsense on the pipe, a closed pipe: each by its own reason."""
+    home.add_probe_action(op)
+
+    answer = home.run(op.replace("_", "-"))
+
+    assert (answer.status, answer.body["error"]["class"]) == (502, "connector_runtime_error")
+    assert words in answer.body["error"]["message"]
+
+
+def test_last_words_reach_the_caller_with_controls_made_visible(home: DaemonHome) -> None:
+    """A run that ended without a result carries the tail of its log."""
+    home.add_probe_action("leave", name="last-words")
+
+    answer = home.run("last-words")
+
+    assert "some last words" in answer.body["error"]["details"]["log"]
+
+
+def test_memory_over_the_limit_ends_the_run_by_its_name(home: DaemonHome) -> None:
+    """64 MiB are granted; 512 are asked for, and a small piece is fine."""
+    home.add_probe_action("hoard", "megabytes:integer")
+
+    too_much, fine = home.run("hoard", {"megabytes": 512}), home.run("hoard", {"megabytes": 8})
+
+    assert (too_much.status, too_much.body["error"]["details"]["limit"]) == (422, "memory")
+    assert fine.body["result"] == 8 << 20
+
+
+@pytest.mark.slow
+def test_the_wall_clock_ends_a_run_that_waits_for_nothing(home: DaemonHome) -> None:
+    """timeout_s of the manifest is 10: a connector that sleeps is ended by it, by its name."""
+    home.add_probe_action("linger")
+
+    answer = home.run("linger")
+
+    assert (answer.status, answer.body["error"]["class"]) == (422, "resource_limit_exceeded")
+    assert answer.body["error"]["details"]["limit"] == "wall"
+
+
+def test_a_transient_failure_is_tried_again_only_where_the_step_is_idempotent(
+    home: DaemonHome, upstream: CountingServer
+) -> None:
+    """503 once: an idempotent step succeeds at the second try, another fails at the first."""
+    home.add_probe_action("effect", "path:string?", name="careless", idempotent=False)
+    home.add_probe_action("fail_as", "status:integer?", name="try-again", idempotent=True)
+    home.add_probe_action("fail_as", "status:integer?", name="never-again", idempotent=False)
+
+    again, never = home.run("try-again", {"status": 503}), home.run("never-again", {"status": 503})
+
+    assert again.body["error"]["details"]["retried"] == 2 or again.body["error"]["details"]["retried"] == 3
+    retried = [event for event in home.events(again.body["error"]["audit_id"]) if event["type"] == "run.retried"]
+    assert len(retried) == again.body["error"]["details"]["retried"]
+    assert "retried" not in never.body["error"]["details"]
+    assert never.body["error"]["retriable"] is False
+
+
+def test_a_gated_action_waits_and_nothing_runs(home: DaemonHome, upstream: CountingServer) -> None:
+    """202 at once, the frozen plan on record, no effect."""
+    home.add_probe_action("effect", name="gated-effect", gated=True)
+    before = upstream.effects
+
+    answer = home.run("gated-effect")
+
+    assert (answer.status, answer.body["status"]) == (202, "pending_approval")
+    assert upstream.effects == before
+    shown = home.must("GET", f"/v1/action-approvals/{answer.body['approval_id']}")
+    assert shown["plan"]["action"] == "gated-effect"
+    result = home.must("GET", f"/v1/action-approvals/{answer.body['approval_id']}/result")
+    assert result["status"] == "pending_approval"
+    types = [event["type"] for event in home.events(answer.body["audit_id"])]
+    assert types == ["run.requested", "approval.requested"]
+
+
+def test_a_caller_that_does_not_wait_finds_the_run_later(home: DaemonHome) -> None:
+    """202 running with an id; the run goes on, and its outcome is there for whoever asks."""
+    home.add_probe_action("linger", "seconds:number?", name="linger-shortly")
+
+    answer = home.run("linger-shortly", {"seconds": 0.3}, wait=0.0)
+
+    assert (answer.status, answer.body["status"]) == (202, "running")
+    later = home.must("GET", f"/v1/runs/{answer.body['run_id']}?wait=10", wait_s=10)
+    assert later["status"] == "completed"
+
+
+def test_the_same_idempotency_key_is_the_same_run(home: DaemonHome, upstream: CountingServer) -> None:
+    """Asked twice with one key: one effect, one run; with other arguments: a conflict."""
+    home.add_probe_action("effect", "path:string?", name="once")
+    before = upstream.effects
+    key = {"Idempotency-Key": "k-1"}
+
+    first, second = home.run("once", headers=key), home.run("once", headers=key)
+    other = home.run("once", {"path": "/other"}, headers=key)
+
+    assert first.body == second.body
+    assert upstream.effects == before + 1
+    assert (other.status, other.body["error"]["class"]) == (409, "idempotency_conflict")
+
+
+def test_a_dry_run_shows_the_plan_and_does_nothing(home: DaemonHome, upstream: CountingServer) -> None:
+    """Hosts, credential identity, arguments and digest; no row, no effect."""
+    home.add_probe_action("effect", name="dry")
+    before = upstream.effects
+
+    plan = home.must("POST", "/v1/actions/dry/run", {"args": {}, "dry_run": True})["plan"]
+
+    assert plan["steps"][0]["grant"]["credential"]["binding"] == {"kind": "basic", "service": "probe", "identity": "me"}
+    assert plan["digest"].startswith("sha256:")
+    assert upstream.effects == before
+
+
+def test_the_agent_socket_runs_and_cannot_administer(home: DaemonHome) -> None:
+    """One app for each socket: the same run works on both, the operator's routes say no on the agent's."""
+    home.add_probe_action("give_back", "text:string", name="for-agents")
+
+    ran = home.agent.ask("POST", "/v1/actions/for-agents/run", {"args": {"text": "hi"}})
+    denied = home.agent.ask("POST", "/v1/vault/lock")
+    unseen = home.agent.ask("GET", "/v1/audit")
+
+    assert ran.body["result"]["text"] == "hi"
+    assert (denied.status, denied.body["error"]["class"]) == (401, "unauthorized")
+    assert unseen.status == 401
+    assert home.must("GET", "/v1/vault/status")["locked"] is False
+
+
+def test_a_locked_vault_refuses_before_anything_runs(bare_home: DaemonHome) -> None:
+    """423 with the command; after unlocking the same run works."""
+    bare_home.install_probe()
+    bare_home.unlock()
+    bare_home.bind_probe()
+    bare_home.add_probe_action("give_back", "text:string")
+    bare_home.must("POST", "/v1/vault/lock")
+
+    locked = bare_home.run("give-back", {"text": "a"})
+    bare_home.unlock()
+
+    assert (locked.status, locked.body["error"]["class"]) == (423, "vault_locked")
+    assert "aileron vault unlock" in locked.body["error"]["message"]
+    assert bare_home.run("give-back", {"text": "a"}).status == 200
+
+
+def test_changed_bytes_are_not_run(bare_home: DaemonHome) -> None:
+    """One flipped byte in the store: hash_mismatch and no start on record; before it, the same run works."""
+    bare_home.install_probe()
+    bare_home.unlock()
+    bare_home.bind_probe()
+    bare_home.add_probe_action("give_back", "text:string")
+    assert bare_home.run("give-back", {"text": "a"}).status == 200
+    program = next((bare_home.path / "store" / "connectors" / "sha256").glob("*/connector"))
+    data = bytearray(program.read_bytes())
+    data[len(data) // 2] ^= 1
+    program.chmod(0o600)
+    program.write_bytes(data)
+
+    answer = bare_home.run("give-back", {"text": "a"})
+
+    assert (answer.status, answer.body["error"]["class"]) == (409, "hash_mismatch")
+    assert [event["type"] for event in bare_home.events(answer.body["error"]["audit_id"])] == ["run.refused"]
+
+
+def test_what_is_not_installed_is_named_with_its_cure(bare_home: DaemonHome) -> None:
+    """No such action, and an action whose connector is gone."""
+    bare_home.install_probe()
+    bare_home.unlock()
+    bare_home.bind_probe()
+    bare_home.add_probe_action("give_back", "text:string")
+    installed = bare_home.must("GET", "/v1/connectors")["connectors"][0]
+    bare_home.must("DELETE", f"/v1/connectors/{installed['hash']}")
+
+    unknown, gone = bare_home.run("nothing-like-it"), bare_home.run("give-back", {"text": "a"})
+
+    assert (unknown.status, gone.status) == (404, 404)
+    assert "aileron connector install" in gone.body["error"]["message"]
+
+
+def test_a_disabled_action_does_not_run(home: DaemonHome) -> None:
+    """409 while it is off, 200 when it is on again."""
+    home.add_probe_action("give_back", "text:string", name="switched")
+    home.must("PATCH", "/v1/actions/switched", {"enabled": False})
+
+    off = home.run("switched", {"text": "a"})
+    home.must("PATCH", "/v1/actions/switched", {"enabled": True})
+
+    assert (off.status, off.body["error"]["class"]) == (409, "action_disabled")
+    assert home.run("switched", {"text": "a"}).status == 200
+
+
+def test_two_daemons_never_serve_one_home(bare_home: DaemonHome) -> None:
+    """A second start finds the first one, and the pid stays."""
+    bare_home.must("GET", "/healthz")
+    first = bare_home.daemon_pid
+
+    bare_home.operator.start()
+
+    assert bare_home.daemon_pid == first
+
+
+def test_many_callers_at_once_get_their_own_answers(home: DaemonHome) -> None:
+    """No cross-talk between thirty concurrent runs."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    home.add_probe_action("give_back", "text:string", name="parallel")
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda number: home.run("parallel", {"text": f"t{number}"}), range(30)))
+
+    assert [answer.body["result"]["text"] for answer in answers] == [f"t{number}" for number in range(30)]
+
+
+def test_a_clean_stop_records_what_it_cut_short_as_unknown() -> None:
+    """A run under way when the daemon stops is unknown afterwards, and is not run again."""
+    with daemon_home() as home:
+        home.install_probe()
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("linger")
+        run_id = home.run("linger", wait=0.0).body["run_id"]
+
+        home.stop()
+
+        assert home.must("GET", f"/v1/runs/{run_id}")["status"] == "unknown"
+        verified = home.must("GET", "/v1/audit/verify")
+        assert verified["ok"], verified

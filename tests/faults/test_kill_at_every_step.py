@@ -1,0 +1,86 @@
+"""kill -9 of the supervisor at every ledger commit and frame boundary of a run with one effect: the record is right.
+
+For each point: no effect without its durable `started` and `egress.sending`, none twice, nothing answered completed that is
+not on record, a run that began is `unknown` (or over, where its outcome was durable), the chain verifies, and no jail is left.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from aileron.client import DaemonUnreachable
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+ROOT = Path(__file__).resolve().parents[2]
+
+# One run: commits are requested+started, egress.sending, egress.finished, run.finished. Frames out: invoke, head, body, end;
+# frames in: request, result, end of stream.
+CASES = [
+    *((point, count) for point in ("before_commit", "after_commit") for count in (1, 2, 3, 4)),
+    *((point, count) for point in ("before_send", "after_send") for count in (1, 2, 3, 4)),
+    *(("after_receive", count) for count in (1, 2, 3)),
+]
+NOTHING_DURABLE = {("before_commit", 1)}
+OUTCOME_DURABLE = {("after_commit", 4)}
+
+
+def _crashing_daemon(home: DaemonHome, point: str, count: int) -> subprocess.Popen[bytes]:
+    ready, told = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.crashing_daemon", str(home.path), str(told), point, str(count)],
+        pass_fds=[told],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+    )
+    os.close(told)
+    with open(ready, "rb") as pipe:
+        assert pipe.read() == b"ready"
+    return process
+
+
+@pytest.mark.parametrize(("point", "count"), CASES)
+def test_the_record_is_right_after_a_kill(point: str, count: int) -> None:
+    """Whatever moment it was: nothing lost, nothing doubled, nothing unrecorded, nothing guessed."""
+    with CountingServer() as upstream, daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        home.install_probe(f"localhost:{upstream.port}")
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("effect")
+        home.stop()
+        daemon = _crashing_daemon(home, point, count)
+        home.unlock()
+        below = psutil.Process(daemon.pid).children(recursive=True)
+        with pytest.raises((DaemonUnreachable, OSError)):
+            home.operator.ask("POST", "/v1/actions/effect/run", {"args": {}})
+        assert daemon.wait(10) == -9
+        _, left = psutil.wait_procs(below, timeout=10)
+        assert below, "a template was there"
+        assert not left, "jails die with the supervisor"
+
+        events = home.must("GET", "/v1/audit?order=oldest&limit=1000")["events"]
+
+        runs = {event["run"] for event in events if event["type"] == "run.requested"}
+        began = {event["run"] for event in events if event["type"] == "run.started"}
+        sent = [event for event in events if event["type"] == "egress.sending"]
+        assert upstream.effects <= 1, "doubled"
+        assert upstream.effects <= len(sent), "an effect without its durable intent"
+        assert began == runs, "an ungated run is requested and started in one commit"
+        if (point, count) in NOTHING_DURABLE:
+            assert not runs
+        else:
+            (run_id,) = runs
+            expected = "completed" if (point, count) in OUTCOME_DURABLE else "unknown"
+            assert home.must("GET", f"/v1/runs/{run_id}")["status"] == expected
+        verified = home.must("GET", "/v1/audit/verify")
+        assert verified["ok"], verified
+        home.unlock()
+        assert home.run("effect").status == 200, "the next run works"

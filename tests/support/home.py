@@ -1,0 +1,184 @@
+"""A home with a real daemon in it, for tests: start, ask, stop, kill; connectors and actions written in two lines.
+
+Everything goes through the operator or the agent socket, as a front door would. The home lies in a short path of its own,
+because a socket's path may have 107 bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from aileron.client import Answer, Client
+from aileron.model.names import HostPort
+from aileron.registry.build import build
+
+__all__ = ["PROBE", "DaemonHome", "daemon_home"]
+
+PASSPHRASE: Final = "correct horse battery"
+PROBE: Final = "github://aileron-tests/probe"
+_PROBE_SOURCE: Final = Path(__file__).parent / "connectors" / "probe"
+_END_S: Final = 15.0
+
+
+class DaemonHome:
+    """One home. The daemon starts with the first request."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.operator = Client(path)
+        self.agent = Client(path, operator=False)
+
+    def ask(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
+        """One request on the operator socket; the daemon is started if need be."""
+        return self.operator.request(method, path, body, **options)
+
+    def must(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        """The body of a request that has to succeed."""
+        answer = self.ask(method, path, body, **options)
+        assert not answer.is_error, answer.body
+        return answer.body
+
+    def run(self, action: str, args: dict[str, Any] | None = None, *, wait: float = 25.0, **options: Any) -> Answer:
+        """The one door."""
+        return self.ask("POST", f"/v1/actions/{action}/run?wait={wait:g}", {"args": args or {}}, wait_s=wait, **options)
+
+    def configure(self, text: str) -> None:
+        """Write config.toml; the daemon reads it when it starts."""
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        (self.path / "config.toml").write_text(text, encoding="utf-8")
+
+    def unlock(self, secret: bytes = b"hunter2-hunter2") -> None:
+        """Make the vault, or unlock it, with one secret `pw`."""
+        if self.must("GET", "/v1/vault/status")["exists"]:
+            self.must("POST", "/v1/vault/unlock", {"passphrase": PASSPHRASE})
+            return
+        self.must("POST", "/v1/vault/init", {"passphrase": PASSPHRASE})
+        self.must("PUT", "/v1/secrets/pw", {"value_base64": base64.b64encode(secret).decode()})
+
+    def bind_probe(self) -> None:
+        """Bind `pw` to the probe connector."""
+        self.must(
+            "POST",
+            "/v1/bindings",
+            {"connector": PROBE, "name": "basic/probe/me", "username": "mira", "secret": "pw"},
+        )
+
+    def install(self, source: Path, *hosts: str) -> dict[str, Any]:
+        """Build a connector and install it."""
+        archive = self.path / "built.tar.gz"
+        archive.write_bytes(build(source, [HostPort.parse(host) for host in hosts]).archive)
+        installed: dict[str, Any] = self.must("POST", "/v1/connectors", {"path": str(archive)})
+        return installed
+
+    def install_probe(self, host: str = "localhost:1") -> None:
+        """The probe connector of tests/support/connectors, granted one host."""
+        self.ask("GET", "/healthz")  # makes the home
+        self.install(_PROBE_SOURCE, host)
+
+    def add_probe_action(
+        self, op: str, *inputs: str, name: str | None = None, gated: bool = False, idempotent: bool = False
+    ) -> str:
+        """An action `name` with one step that calls `op`; inputs as `name:type`, `name:type?` for an optional one."""
+        text = probe_action(op, *inputs, name=name, gated=gated, idempotent=idempotent)
+        added = self.must("POST", "/v1/actions", {"text": text, "file": "a test"})
+        return str(added["name"])
+
+    def events(self, run_id: str) -> list[dict[str, Any]]:
+        """What is on record about one run, oldest first."""
+        events: list[dict[str, Any]] = self.must("GET", f"/v1/audit/{run_id}")["events"]
+        return events
+
+    @property
+    def daemon_pid(self) -> int | None:
+        """The running daemon, by its own announcement."""
+        with contextlib.suppress(OSError, ValueError):
+            return int(json.loads((self.path / "run" / "daemon.json").read_text())["pid"])
+        return None
+
+    def stop(self) -> None:
+        """A clean stop, waited for. Harmless when none runs."""
+        pid = self.daemon_pid
+        if pid is None:
+            return
+        with contextlib.suppress(OSError):
+            self.operator.ask("POST", "/v1/stop")
+        _wait_gone(pid)
+
+    def kill(self) -> None:
+        """SIGKILL, waited for."""
+        pid = self.daemon_pid
+        assert pid is not None, "no daemon runs"
+        os.kill(pid, signal.SIGKILL)
+        _wait_gone(pid)
+
+
+@contextlib.contextmanager
+def daemon_home() -> Iterator[DaemonHome]:
+    """A home of its own, removed at the end with its daemon."""
+    path = Path(tempfile.mkdtemp(prefix="ail-"))
+    home = DaemonHome(path / "h")
+    try:
+        yield home
+    finally:
+        home.stop()
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def probe_action(op: str, *inputs: str, name: str | None = None, gated: bool = False, idempotent: bool = False) -> str:
+    """The text of an action file with one step of the probe connector."""
+    lines = [
+        "+++",
+        f'name = "{name or op.replace("_", "-")}"',
+        'version = "1.0.0"',
+        "[[requires.connectors]]",
+        f'name = "{PROBE}"',
+        'version = "1.0.0"',
+        'hash = "sha256:bound-at-release"',
+        f'capabilities = ["{op}"]',
+        "[match]",
+        'intent = "see what happens"',
+        "[[execute]]",
+        'id = "step"',
+        f'connector = "{PROBE}"',
+        f'op = "{op}"',
+        f"idempotent = {str(idempotent).lower()}",
+    ]
+    for spec in inputs:
+        input_name, _, kind = spec.partition(":")
+        required = not kind.endswith("?")
+        lines += [
+            "[[inputs]]",
+            f'name = "{input_name}"',
+            f'type = "{kind.removesuffix("?")}"',
+            'description = "For the test."',
+            f"required = {str(required).lower()}",
+        ]
+    if gated:
+        lines += ["[approval]", "required = true"]
+    return "\n".join([*lines, "+++", "", "# A test", ""])
+
+
+def _wait_gone(pid: int) -> None:
+    """Until the process has ended, whoever reaps it."""
+    until = time.monotonic() + _END_S
+    while time.monotonic() < until:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return
+        if state == "Z":
+            return
+        time.sleep(0.01)
+    raise TimeoutError(f"process {pid} is still there after {_END_S} s")

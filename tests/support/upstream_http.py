@@ -1,0 +1,73 @@
+"""A plain HTTP server on loopback that counts effects and remembers what it was sent: the outside world of a test."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from typing import Self
+
+__all__ = ["CountingServer"]
+
+
+class CountingServer:
+    """`/status/N` answers N, `/slow` never answers, `/effect` counts, anything else says hello."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str, str]] = []
+        """(method, path, Authorization)"""
+        self.effects = 0
+        self.failures_left = 0
+        """`/flaky` answers 503 this many times, then 200."""
+        outer = self
+        release = threading.Event()
+        self._release = release
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer.requests.append((self.command, self.path, self.headers.get("Authorization", "")))
+                if self.path == "/slow":
+                    release.wait(30)
+                status = 200
+                if self.path.startswith("/status/"):
+                    status = int(self.path.rpartition("/")[2])
+                elif self.path == "/flaky" and outer.failures_left > 0:
+                    outer.failures_left -= 1
+                    status = 503
+                self._answer(status, b"hello")
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", "0")))
+                outer.requests.append((self.command, self.path, self.headers.get("Authorization", "")))
+                outer.effects += 1
+                self._answer(200, b"done")
+
+            def _answer(self, status: int, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_: object) -> None:
+                """A client that goes away is no news here."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.port: int = self._server.server_address[1]
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._release.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
