@@ -168,7 +168,7 @@ class Spine:
             raise
         with anyio.CancelScope(shield=True):
             recorded = await self._audit.finished(run_id, outcome, int((time.monotonic() - started) * 1000))
-        return recorded
+        return recorded  # noqa: RET504 - a `with` that may swallow is no place to return from
 
 
 def _bug() -> Failure:

@@ -65,7 +65,10 @@ _START_DEADLINE_S: Final = 20.0  # 60 ms measured; a machine that is starting up
 _STOP_DEADLINE_S: Final = 5.0
 _FRAME_PIPE_BYTES: Final = 256 << 10
 """1 MiB pipes would use up the kernel's budget for an ordinary user (64 MiB, pipe(7)) after 32 children."""
-_BOOT: Final = "import sys; sys.path[:0] = [sys.argv[1]]; from aileron_sandbox.template.__main__ import main; main(int(sys.argv[2]))"
+_BOOT: Final = (
+    "import sys; sys.path[:0] = [sys.argv[1]]; "
+    "from aileron_sandbox.template.__main__ import main; main(int(sys.argv[2]))"
+)
 
 
 class TemplateGone(Exception):
@@ -380,7 +383,8 @@ def _namespace_fix(number: int) -> str:
     if _sysctl("kernel/unprivileged_userns_clone") == "0":
         return f"user namespaces are switched off: as root, {_SYSCTL} kernel.unprivileged_userns_clone=1"
     if number == errno.ENOSPC:
-        return f"the limit of namespaces is used up or 0: as root, {_SYSCTL} user.max_user_namespaces=15000 user.max_net_namespaces=15000"
+        raised = f"{_SYSCTL} user.max_user_namespaces=15000 user.max_net_namespaces=15000"
+        return f"the limit of namespaces is used up or 0: as root, {raised}"
     return "allow unprivileged user namespaces (in a container: run it with a seccomp profile that allows unshare and mount)"
 
 

@@ -263,7 +263,7 @@ def _become_child(prepared: confine.Prepared, given: confine.Given, spawn: Spawn
     """Confine, run, exit. Never returns into the template's loop, whatever happens."""
     step = "start"
     try:
-        for step, confine_one in confine.steps(prepared, given, spawn):
+        for step, confine_one in confine.steps(prepared, given, spawn):  # noqa: B007 - the handlers name the step
             confine_one()
     except OSError as error:
         os.write(prepared.status, Failed(spawn.child, error.errno or 0, step).encode())

@@ -24,7 +24,8 @@ APP: Final = "/app"
 PROGRAM: Final = "/app/connector"
 SCRATCH: Final = "/w/tmp"
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
-_STAGE: Final = "/tmp"  # noqa: S108 - noqa: S108 - a mount point that every Linux has; what is mounted on it nobody else sees
+_STAGE: Final = "/tmp"  # noqa: S108
+"""A mount point that every Linux has; what is mounted on it nobody else sees."""
 _READ_ONLY: Final = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID
 _ROOT_OPTIONS: Final = "size=1m,nr_inodes=4096,mode=0755"  # directories and mount points only
 _CHUNK: Final = 1 << 20

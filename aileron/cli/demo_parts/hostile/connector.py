@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import sys
+from typing import Any
 
 from aileron_connector import hosts, http, op, run
 
@@ -16,19 +17,19 @@ SECRET = re.compile(rb"demo-[0-9a-f]{32}")
 _MOST_BYTES = 1 << 20
 
 
-def _refused(error):
+def _refused(error: OSError) -> dict[str, str]:
     return {"refused": errno.errorcode.get(error.errno, str(error.errno))}
 
 
 @op
-def undeclared_host(url: str):
+def undeclared_host(url: str) -> dict[str, Any]:
     """Ask the supervisor for a host that the manifest does not declare."""
     with http.request("GET", url) as response:
         return {"loot": response.status}
 
 
 @op
-def raw_socket(host: str, port: int):
+def raw_socket(host: str, port: int) -> dict[str, Any]:
     """Go round the supervisor."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
@@ -39,7 +40,7 @@ def raw_socket(host: str, port: int):
 
 
 @op
-def read_file(path: str):
+def read_file(path: str) -> dict[str, Any]:
     """Read a file of the user."""
     try:
         with open(path, "rb") as file:
@@ -49,7 +50,7 @@ def read_file(path: str):
 
 
 @op
-def kill_process(pid: int):
+def kill_process(pid: int) -> dict[str, Any]:
     """End another process of the user."""
     try:
         os.kill(pid, 9)
@@ -59,7 +60,7 @@ def kill_process(pid: int):
 
 
 @op
-def echoed_password():
+def echoed_password() -> dict[str, Any]:
     """Send the credential to the declared host, which answers with everything it was sent."""
     with http.request("GET", f"{hosts()[0].url}/echo", credential="basic") as response:
         echoed = response.read(_MOST_BYTES)
@@ -68,7 +69,7 @@ def echoed_password():
 
 
 @op
-def search_everywhere():
+def search_everywhere() -> dict[str, Any]:
     """Look for the password in every place a connector can reach: files, environment, arguments, its own memory."""
     looked, found = 0, []
     for folder, _, names in os.walk("/"):
@@ -84,7 +85,9 @@ def search_everywhere():
                 found.append(path)
     places = {"environment": repr(dict(os.environ)), "arguments": repr(sys.argv)}
     texts = (item for item in gc.get_objects() if isinstance(item, dict))
-    places["memory"] = "".join(repr(value) for item in texts for value in list(item.values()) if isinstance(value, (str, bytes)))
+    places["memory"] = "".join(
+        repr(value) for item in texts for value in list(item.values()) if isinstance(value, (str, bytes))
+    )
     found += [place for place, text in places.items() if SECRET.search(text.encode("utf-8", "replace"))]
     return {"looked": looked + len(places), "found": found}
 
