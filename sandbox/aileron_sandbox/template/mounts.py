@@ -24,7 +24,8 @@ APP: Final = "/app"
 PROGRAM: Final = "/app/connector"
 SCRATCH: Final = "/w/tmp"
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
-_STAGE: Final = "/tmp"  # noqa: S108
+_TMP: Final = "/tmp"  # noqa: S108
+_STAGE: Final = _TMP
 """A mount point that every Linux has; what is mounted on it nobody else sees."""
 _READ_ONLY: Final = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID
 _ROOT_OPTIONS: Final = "size=1m,nr_inodes=4096,mode=0755"  # directories and mount points only
@@ -45,7 +46,7 @@ def build_root(preparation: Preparation) -> None:
     _hide_site_packages(_STAGE + preparation.stdlib)
     for directory in (SCRATCH, APP):
         os.makedirs(_STAGE + directory, exist_ok=True)
-    os.symlink(SCRATCH.lstrip("/"), f"{_STAGE}/tmp")
+    os.symlink(SCRATCH.lstrip("/"), _STAGE + _TMP)
 
 
 def _binds(preparation: Preparation) -> list[tuple[str, str]]:

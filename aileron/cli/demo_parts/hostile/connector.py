@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 20
 
 
 def _refused(error: OSError) -> dict[str, str]:
-    return {"refused": errno.errorcode.get(error.errno, str(error.errno))}
+    return {"refused": errno.errorcode.get(error.errno or 0, str(error.errno))}
 
 
 @op
