@@ -110,9 +110,8 @@ def delete_event(uid: str | None = None, href: str | None = None, calendar: str 
             )
     else:
         found = [Item(href, None, b"") for candidate in calendars if href and _is_in(href, candidate)]
-    if not found:
+    if not found or not account.delete(found[0]):
         raise ConnectorError("not_found", "there is no such event", details={"uid": uid, "href": href})
-    account.delete(found[0])
     log.info("event deleted", href=found[0].href)
     return {"deleted": {"uid": uid, "href": found[0].href}}
 

@@ -84,11 +84,12 @@ class Account:
         with self._send("PUT", href, headers, data) as answer:
             _check(answer, "store the event", {200, 201, 204})
 
-    def delete(self, item: Item) -> None:
-        """Remove an object, if it is still the one that was found."""
+    def delete(self, item: Item) -> bool:
+        """Remove an object, if it is still the one that was found. False if there is none."""
         headers = [("If-Match", item.etag)] if item.etag else []
         with self._send("DELETE", item.href, headers) as answer:
-            _check(answer, "delete the event", {200, 202, 204})
+            _check(answer, "delete the event", {200, 202, 204, 404})
+            return answer.status != 404
 
     def _principal(self) -> str:
         """The account's own resource, from the well-known address or, where that is not set up, the root."""

@@ -86,7 +86,10 @@ def read_events(data: bytes) -> list[Event]:
     """Every VEVENT in a calendar object. ICalError if it is none, or an event has no start that can be read."""
     calendar = _parsed(data)
     zones = {zone.text("TZID"): _Zone(zone) for zone in calendar.components if zone.name == "VTIMEZONE"}
-    return [_event(found, zones) for found in calendar.components if found.name == "VEVENT"]
+    try:
+        return [_event(found, zones) for found in calendar.components if found.name == "VEVENT"]
+    except OverflowError as error:
+        raise ICalError(f"a time is outside the years 1 to 9999: {error}") from error
 
 
 def _parsed(data: bytes) -> _Component:
@@ -192,12 +195,8 @@ def _duration(text: str) -> tuple[timedelta, timedelta]:
         raise ICalError(f"duration {text[:40]!r} cannot be read")
     sign = -1 if found[1] == "-" else 1
     weeks, days, hours, minutes, seconds = (int(part or 0) for part in found.groups()[1:])
-    try:
-        return timedelta(sign * days, weeks=sign * weeks), sign * timedelta(
-            hours=hours, minutes=minutes, seconds=seconds
-        )
-    except OverflowError as error:
-        raise ICalError(f"duration {text[:40]!r} is too long") from error
+    nominal, exact = timedelta(days, weeks=weeks), timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    return sign * nominal, sign * exact
 
 
 def _moment(found: _Property, zones: dict[str | None, _Zone]) -> tuple[Moment, str | None]:

@@ -1,0 +1,252 @@
+"""The connector's iCalendar: laws, and the corners of times."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.support.plain_host import ROOT
+
+
+def _load() -> Any:
+    spec = importlib.util.spec_from_file_location("caldav_ical", ROOT / "connectors" / "caldav" / "ical.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+ical = _load()
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+DAY = ical.Times(date(2026, 3, 1), date(2026, 3, 2))
+
+BERLIN = """BEGIN:VTIMEZONE\r
+TZID:Europe/Berlin\r
+BEGIN:DAYLIGHT\r
+TZOFFSETFROM:+0100\r
+TZOFFSETTO:+0200\r
+DTSTART:19810329T020000\r
+RRULE:FREQ=YEARLY;BYMONTH=3;BYDAY=-1SU\r
+END:DAYLIGHT\r
+BEGIN:STANDARD\r
+TZOFFSETFROM:+0200\r
+TZOFFSETTO:+0100\r
+DTSTART:19961027T030000\r
+RRULE:FREQ=YEARLY;BYMONTH=10;BYDAY=-1SU\r
+END:STANDARD\r
+END:VTIMEZONE\r
+"""
+
+
+def event(*lines: str, zone: str = "") -> Any:
+    """The one event of a calendar with these lines in it."""
+    inside = "\r\n".join(lines)
+    text = (
+        f"BEGIN:VCALENDAR\r\nVERSION:2.0\r\n{zone}BEGIN:VEVENT\r\nUID:1\r\n{inside}\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+    )
+    [found] = ical.read_events(text.encode())
+    return found
+
+
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from('\n\t\\;,:"'), max_size=200)
+
+
+@given(texts, texts)
+@example("Grüße 🎉" * 20, "\\n is not a newline\n; , \\")
+def test_any_text_survives_writing_and_reading(title: str, description: str) -> None:
+    """Escapes, folding of multi-byte characters, line breaks; nothing in a text can become a line of its own."""
+    data = ical.write_event("u", title, DAY, now=NOW, description=description, location=description)
+    [found] = ical.read_events(data)
+    assert (found.title, found.description, found.location) == (title, description or None, description or None)
+    assert all(len(line) <= 75 for line in data.split(b"\r\n"))
+    data.decode()
+    for line in data.split(b"\r\n"):
+        line.decode()  # no character is cut in two
+
+
+@pytest.mark.parametrize("text", ["\x00", "\x07bell", "\x1b[31m", "\x7f"])
+def test_control_characters_are_not_stored(text: str) -> None:
+    """Other clients would show them."""
+    with pytest.raises(ical.ICalError, match="control characters"):
+        ical.write_event("u", text, DAY, now=NOW)
+
+
+lines = st.sampled_from(
+    [
+        "BEGIN:VCALENDAR", "END:VCALENDAR", "BEGIN:VEVENT", "END:VEVENT", "BEGIN:VTIMEZONE", "END:VTIMEZONE",
+        "BEGIN:STANDARD", "END:STANDARD", "TZID:X", "TZOFFSETFROM:+0100", "TZOFFSETTO:+0200", "DTSTART:19700101T000000",
+        "DTSTART;TZID=X:20260301T100000", "DTSTART:20260301", "DTEND:20260302T000000Z", "DURATION:P1DT2H",
+        "RRULE:FREQ=YEARLY;BYMONTH=3;BYDAY=-1SU", "RRULE:FREQ=YEARLY;UNTIL=19990101T000000Z", "SUMMARY:x\\", " folded",
+        "DTSTART:99991231T235959Z", "DURATION:P999999999W", "DTSTART;TZID=\"a:b\":00010101T000000", "RDATE:20260101T000000",
+    ]
+)  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(st.lists(lines | st.text(max_size=20), max_size=25))
+def test_any_text_is_events_or_ical_error(found: list[str]) -> None:
+    """A server sends what it likes."""
+    wrapped = ["BEGIN:VCALENDAR", *found, "END:VCALENDAR"]
+    for text in ("\r\n".join(found), "\n".join(wrapped)):
+        with contextlib.suppress(ical.ICalError):
+            ical.read_events(text.encode("utf-8", "replace"))
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_are_events_or_ical_error(data: bytes) -> None:
+    """Also where it is no text at all."""
+    with pytest.raises(ical.ICalError):
+        ical.read_events(data)
+
+
+@settings(max_examples=200)
+@given(st.datetimes(datetime(1997, 1, 1), datetime(2100, 1, 1)))
+@example(datetime(2026, 3, 29, 1, 59, 59))
+@example(datetime(2026, 3, 29, 2, 30))
+@example(datetime(2026, 3, 29, 3, 0))
+@example(datetime(2026, 10, 25, 2, 30))
+@example(datetime(2026, 10, 25, 3, 0))
+def test_a_vtimezone_means_what_the_zone_database_means(local: datetime) -> None:
+    """At any moment, the skipped hour and the doubled hour included."""
+    local = local.replace(microsecond=0)
+    stamp = f"DTSTART;TZID=Europe/Berlin:{local:%Y%m%dT%H%M%S}"
+    expected = local.replace(tzinfo=ZoneInfo("Europe/Berlin"))
+    renamed = BERLIN.replace("Europe/Berlin", "Mine")
+    found = event(stamp.replace("Europe/Berlin", "Mine"), zone=renamed)
+    assert found.start.utcoffset() == expected.utcoffset()
+    assert found.start.replace(tzinfo=None) == local
+    assert found.timezone == "Mine"
+
+
+@settings(max_examples=100)
+@given(
+    st.sampled_from(
+        ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Africa/Casablanca", "UTC"]
+    ),
+    st.datetimes(datetime(1990, 1, 1), datetime(2037, 1, 1), timezones=st.just(UTC)),
+    st.timedeltas(timedelta(minutes=1), timedelta(days=300)),
+)
+def test_an_event_in_a_zone_keeps_its_moments(name: str, start: datetime, length: timedelta) -> None:
+    """What is written brings its own zone, and read without the machine's zone data gives the same moments."""
+    start = start.replace(second=0, microsecond=0)
+    times = ical.Times(start, start + timedelta(minutes=length // timedelta(minutes=1)))
+    data = ical.write_event("u", "t", times, now=NOW, zone=(name, ZoneInfo(name)))
+    [found] = ical.read_events(data.replace(name.encode(), b"Unknown/Zone"))
+    # The second of a doubled hour cannot be told from the first in iCalendar (RFC 5545 section 3.3.5).
+    for moment, original in zip((found.start, found.end), times, strict=True):
+        if not original.astimezone(ZoneInfo(name)).fold:
+            assert moment == original
+
+
+def test_a_zone_of_the_machine_serves_where_the_file_has_none() -> None:
+    """And where nobody knows the zone, the local time stays without an offset, with the zone's name."""
+    known = event("DTSTART;TZID=Europe/Berlin:20260701T100000")
+    assert known.start.isoformat() == "2026-07-01T10:00:00+02:00"
+    unknown = event("DTSTART;TZID=Nowhere:20260701T100000")
+    assert (unknown.start.isoformat(), unknown.timezone) == ("2026-07-01T10:00:00", "Nowhere")
+
+
+@pytest.mark.parametrize(
+    ("given_lines", "end"),
+    [
+        (["DTSTART:20260301T100000Z"], "2026-03-01T10:00:00+00:00"),
+        (["DTSTART;VALUE=DATE:20260301"], "2026-03-02"),
+        (["DTSTART:20260301"], "2026-03-02"),
+        (["DTSTART;VALUE=DATE:20260301", "DTEND;VALUE=DATE:20260304"], "2026-03-04"),
+        (["DTSTART;VALUE=DATE:20260301", "DURATION:P2D"], "2026-03-03"),
+        (["DTSTART:20260301T100000Z", "DURATION:PT1H30M"], "2026-03-01T11:30:00+00:00"),
+        (["DTSTART:20260301T100000Z", "DURATION:P1W"], "2026-03-08T10:00:00+00:00"),
+        (["DTSTART:20260301T100000Z", "DURATION:-PT15M"], "2026-03-01T09:45:00+00:00"),
+        (["DTSTART:20260301T235960Z"], "2026-03-01T23:59:59+00:00"),
+        # Over the change to summer time: a day is a day on the wall clock, 24 hours are 24 hours.
+        (["DTSTART;TZID=Europe/Berlin:20260328T120000", "DURATION:P1D"], "2026-03-29T12:00:00+02:00"),
+        (["DTSTART;TZID=Europe/Berlin:20260328T120000", "DURATION:PT24H"], "2026-03-29T13:00:00+02:00"),
+    ],
+)
+def test_an_end_comes_from_where_the_standard_says(given_lines: list[str], end: str) -> None:
+    """DTEND, DURATION, or neither."""
+    found = event(*given_lines, zone=BERLIN).end
+    expected = date.fromisoformat(end) if len(end) == 10 else datetime.fromisoformat(end)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "given_lines",
+    [
+        ["SUMMARY:no start"],
+        ["DTSTART:99991231"],
+        ["DTSTART:99991231T235959Z", "DURATION:P1D"],
+        ["DTSTART:20260301T000000Z", "DURATION:P9999999999W"],
+        ["DTSTART:20260301T000000Z", "DURATION:P"],
+        ["DTSTART:20260301T000000Z", "DURATION:P1DT"],
+        ["DTSTART:20260231"],
+        ["DTSTART:20260301T250000Z"],
+        ["DTSTART:tomorrow"],
+        ["no colon"],
+        ["BEGIN:VALARM"],
+        ["END:VALARM"],
+        [*["BEGIN:X"] * 9, *["END:X"] * 9],
+    ],
+)
+def test_an_event_that_cannot_be_read_is_an_ical_error(given_lines: list[str]) -> None:
+    """And nothing else: the listing goes on without it."""
+    with pytest.raises(ical.ICalError):
+        event(*given_lines, zone=BERLIN)
+
+
+def test_parameters_may_hold_separators_and_carets() -> None:
+    """Quoted values and RFC 6868."""
+    found = event('DTSTART;X-A="a;b:c";TZID="Europe/Berlin":20260301T100000', 'SUMMARY;ALTREP="x^\'y":t')
+    assert found.start.utcoffset() == timedelta(hours=1)
+    assert found.title == "t"
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "FREQ=YEARLY;BYMONTH=3;BYMONTHDAY=25,26,27,28,29,30,31;BYDAY=SU",
+        "FREQ=YEARLY;BYDAY=-1SU;BYMONTH=3;WKST=MO",
+        "FREQ=YEARLY;BYMONTH=3;BYDAY=-1SU;UNTIL=20991231T000000Z",
+    ],
+)
+def test_a_rule_may_be_written_in_other_ways(rule: str) -> None:
+    """As Outlook, Apple and others write the last Sunday of March."""
+    zone = BERLIN.replace("FREQ=YEARLY;BYMONTH=3;BYDAY=-1SU", rule).replace("Europe/Berlin", "Mine")
+    assert event("DTSTART;TZID=Mine:20260329T120000", zone=zone).start.utcoffset() == timedelta(hours=2)
+    assert event("DTSTART;TZID=Mine:20260328T120000", zone=zone).start.utcoffset() == timedelta(hours=1)
+
+
+def test_a_rule_that_has_ended_stays_at_its_last_change() -> None:
+    """A country that gave up summer time."""
+    zone = BERLIN.replace("BYDAY=-1SU", "BYDAY=-1SU;UNTIL=20101231T000000Z").replace("Europe/Berlin", "Mine")
+    assert event("DTSTART;TZID=Mine:20260701T120000", zone=zone).start.utcoffset() == timedelta(hours=1)
+    assert event("DTSTART;TZID=Mine:20100701T120000", zone=zone).start.utcoffset() == timedelta(hours=2)
+
+
+def test_before_the_first_change_the_offset_is_the_one_it_left() -> None:
+    """As the standard says, down to the year 1."""
+    assert event("DTSTART;TZID=Europe/Berlin:00010101T000000", zone=BERLIN).start.utcoffset() == timedelta(hours=1)
+
+
+def test_a_rule_that_is_not_handled_makes_the_zone_unknown() -> None:
+    """Not wrong by an hour: without an offset."""
+    zone = BERLIN.replace("FREQ=YEARLY", "FREQ=MONTHLY").replace("Europe/Berlin", "Mine")
+    found = event("DTSTART;TZID=Mine:20260701T120000", zone=zone)
+    assert (found.start.tzinfo, found.timezone) == (None, "Mine")
+
+
+def test_times_are_written_in_utc_unless_a_zone_is_given() -> None:
+    """The offset of the caller is not kept, the moment is."""
+    start = datetime(2026, 3, 1, 10, tzinfo=timezone(timedelta(hours=1)))
+    data = ical.write_event("u", "t", ical.Times(start, start + timedelta(hours=1)), now=NOW)
+    assert b"DTSTART:20260301T090000Z\r\nDTEND:20260301T100000Z\r\n" in data

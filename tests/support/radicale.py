@@ -1,0 +1,201 @@
+"""A real CalDAV server (Radicale) in a process of its own, with one user and a password.
+
+    with RadicaleServer(tmp_path) as server:
+        server.make_calendar("work", "Work")
+        server.put("work/a.ics", ICALENDAR)
+        ...
+        assert server.accepted_users() == ["ada"]
+
+Data, users and configuration live in the folder it is given. Its log is read all along:
+`accepted_users` and `refused_users` are its own account of who came with which name. Every wait has a deadline.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import http.client
+import os
+import re
+import secrets
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+START_S: Final = 30.0
+REQUEST_S: Final = 10.0
+ATTEMPTS: Final = 3
+
+
+class RadicaleServer:
+    """Radicale on 127.0.0.1. `start`, then `url`; `stop` ends it; as a context manager it does both."""
+
+    def __init__(self, folder: Path, *, user: str = "ada", tls: tuple[Path, Path] | None = None) -> None:
+        """`tls` is certificate chain and key, PEM; without it the server speaks plain HTTP."""
+        self.user: Final = user
+        self.password: Final = f"pass-{secrets.token_hex(16)}"
+        self.port = 0
+        self._folder: Final = folder
+        self._tls: Final = tls
+        self._lines: Final[list[str]] = []
+        self._news: Final = threading.Condition()
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._has_ended = False
+
+    @property
+    def url(self) -> str:
+        """Its origin, without a slash at the end."""
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it and wait until it answers. TimeoutError with its log if it does not."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / "users").write_text(f"{self.user}:{self.password}\n", encoding="utf-8")
+        for attempt in range(ATTEMPTS):
+            # It does not take port 0, and between our choice and its bind somebody else may take the port.
+            self.port = _free_port()
+            self._spawn()
+            try:
+                self.wait_for_log("Radicale server ready", START_S)
+                return
+            except TimeoutError:
+                self.stop()
+                if attempt == ATTEMPTS - 1:
+                    raise
+
+    def _spawn(self) -> None:
+        config = self._folder / "config"
+        config.write_text(self._configuration(), encoding="utf-8")
+        self._has_ended = False
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-m", "radicale", "--config", str(config)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={"PATH": os.environ["PATH"]},
+        )
+        self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
+        self._reader.start()
+
+    def stop(self) -> None:
+        """End it. No harm if it is not running."""
+        if self._process is not None and self._reader is not None:
+            self._process.kill()
+            self._process.wait(REQUEST_S)
+            self._reader.join(REQUEST_S)
+            assert self._process.stderr is not None
+            self._process.stderr.close()
+            self._process = None
+
+    def make_calendar(self, name: str, title: str) -> str:
+        """A calendar of the user; returns its path."""
+        path = f"/{self.user}/{name}/"
+        body = (
+            '<C:mkcalendar xmlns:D="DAV:" xmlns:C="urn:ietf:params:xml:ns:caldav"><D:set><D:prop>'
+            f"<D:displayname>{html.escape(title)}</D:displayname></D:prop></D:set></C:mkcalendar>"
+        )
+        assert self.request("MKCALENDAR", path, body.encode())[0] == 201
+        return path
+
+    def put(self, name: str, text: str) -> str:
+        """Store a calendar object under the user, as any other client would; returns its path."""
+        path = f"/{self.user}/{name}"
+        status, answer = self.request("PUT", path, text.encode(), {"Content-Type": "text/calendar"})
+        assert status == 201, (status, answer)
+        return path
+
+    def get(self, path: str) -> str:
+        """A stored object. KeyError if there is none."""
+        status, answer = self.request("GET", path)
+        if status != 200:
+            raise KeyError(path)
+        return answer.decode()
+
+    def request(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, bytes]:
+        """A request with the user's password; status and body."""
+        token = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+        connection = self._connection()
+        try:
+            connection.request(method, path, body, {"Authorization": f"Basic {token}", **(headers or {})})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def accepted_users(self) -> list[str]:
+        """User names whose password it has accepted, in order, by its own log. Includes requests made here."""
+        return re.findall(r"Successful login: '([^']*)'", self.log())
+
+    def refused_users(self) -> list[str]:
+        """User names whose password it has refused."""
+        return re.findall(r"Failed login attempt from .*?: '([^']*)'", self.log())
+
+    def requests(self) -> list[tuple[str, str]]:
+        """Method and path of every request, in order, by its own log."""
+        return re.findall(r"(\w+) request for '([^']*)' received", self.log())
+
+    def log(self) -> str:
+        """Everything it has written to its log so far."""
+        with self._news:
+            return "".join(self._lines)
+
+    def wait_for_log(self, words: str, timeout_s: float = REQUEST_S) -> None:
+        """Wait until its log has these words. TimeoutError with the log."""
+        deadline = time.monotonic() + timeout_s
+        with self._news:
+            while words not in "".join(self._lines):
+                if self._has_ended or not self._news.wait(deadline - time.monotonic()):
+                    raise TimeoutError(f"no {words!r} in the log of Radicale: {''.join(self._lines)[-2000:]}")
+
+    def _configuration(self) -> str:
+        certificate, key = self._tls or ("", "")
+        tls = f"ssl = True\ncertificate = {certificate}\nkey = {key}\n" if self._tls else ""
+        return (
+            f"[server]\nhosts = 127.0.0.1:{self.port}\n{tls}"
+            f"[auth]\ntype = htpasswd\nhtpasswd_filename = {self._folder / 'users'}\nhtpasswd_encryption = plain\ndelay = 0\n"
+            f"[storage]\nfilesystem_folder = {self._folder / 'data'}\n"
+            "[logging]\nlevel = info\n"
+        )
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=REQUEST_S)
+        trusting = ssl.create_default_context()
+        trusting.check_hostname = False  # our own process, reached by its address
+        trusting.verify_mode = ssl.CERT_NONE
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=REQUEST_S, context=trusting)
+
+    def _read_log(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            with self._news:
+                self._lines.append(line)
+                self._news.notify_all()
+        with self._news:
+            self._has_ended = True
+            self._news.notify_all()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
