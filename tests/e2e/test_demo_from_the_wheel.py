@@ -1,0 +1,114 @@
+"""The built wheel, installed into a new environment away from the source: every claim of the demo, as root and as nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(400)]
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEM_PYTHON = "/usr/bin/python3"
+NOBODY = 65534
+
+CLAIMS = {
+    "events-listed",
+    "server-saw-password",
+    "gated-waits",
+    "password-nowhere-inside",
+    "undeclared-host-denied",
+    "raw-socket-refused",
+    "nothing-arrived",
+    "file-hidden",
+    "process-out-of-reach",
+    "echo-scrubbed",
+    "audit-verified",
+    "password-nowhere-at-rest",
+}
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    """A directory that any user may read, on a short path."""
+    path = Path(tempfile.mkdtemp(prefix="wheel-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def wheel(place: Path) -> Path:
+    """The distribution, built from a copy of the source that is gone afterwards."""
+    source = place / "source"
+    kept_out = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis")
+    shutil.copytree(ROOT, source, ignore=kept_out)
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", str(place), str(source)],
+        check=True,
+        capture_output=True,
+        timeout=180,
+    )
+    shutil.rmtree(source)
+    return next(place.glob("aileron-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def aileron(place: Path, wheel: Path) -> Path:
+    """The installed command, in an environment of the system's Python, which an ordinary user may execute."""
+    python = SYSTEM_PYTHON if os.geteuid() == 0 else sys.executable
+    subprocess.run([python, "-m", "venv", str(place / "venv")], check=True, timeout=60)
+    subprocess.run(
+        [str(place / "venv/bin/python"), "-m", "pip", "install", "--quiet", f"{wheel}[demo]"],
+        check=True,
+        capture_output=True,
+        timeout=180,
+    )
+    return place / "venv/bin/aileron"
+
+
+def _demo(aileron: Path, **identity: int) -> subprocess.CompletedProcess[str]:
+    home = tempfile.mkdtemp(prefix="home-")
+    if identity:
+        os.chown(home, identity["user"], identity["group"])
+    try:
+        return subprocess.run(
+            [str(aileron), "demo", "--json"],
+            env={"PATH": "/usr/bin:/bin", "HOME": home, "LANG": "C.UTF-8"},
+            cwd=home,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            extra_groups=[] if identity else None,
+            user=identity.get("user"),
+            group=identity.get("group"),
+        )
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _assert_every_claim_observed(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.stdout, done.stderr
+    said = json.loads(done.stdout)
+    not_observed = {claim["name"]: claim["evidence"] for claim in said["claims"] if not claim["observed"]}
+    assert not_observed == {}, done.stderr
+    assert {claim["name"] for claim in said["claims"]} == CLAIMS
+    assert said["complete"]
+    assert done.returncode == 0
+
+
+def test_every_claim_of_the_demo_is_observed(aileron: Path) -> None:
+    """As whoever runs the tests."""
+    _assert_every_claim_observed(_demo(aileron))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root; the test above covers this user")
+def test_every_claim_of_the_demo_is_observed_for_an_ordinary_user(aileron: Path) -> None:
+    """The same wheel, run by nobody: no privilege, a home of its own."""
+    _assert_every_claim_observed(_demo(aileron, user=NOBODY, group=NOBODY))
