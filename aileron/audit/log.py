@@ -517,7 +517,7 @@ def _end(
         status=status,
         connector=row.connector,
         failure_class=None if failure is None else failure.failure_class,
-        message=None if failure is None else _bounded(failure.message, MAX_MESSAGE_CHARACTERS),
+        message=None if failure is None else failure.message,
         boundary=None if failure is None else failure.boundary,
         details=None if failure is None or not failure.details else _recordable(failure.details),
         ms=ms,
@@ -537,7 +537,7 @@ def _lose(tx: Transaction, run_id: str, failure: Failure, stored: bytes, ms: int
         session=row.session,
         action=row.action,
         connector=row.connector,
-        message=_bounded(failure.message, MAX_MESSAGE_CHARACTERS),
+        message=failure.message,
         ms=ms,
         outcome_digest=sha256_digest(stored),
     )
@@ -690,6 +690,7 @@ def _digest_of(invocation: Invocation) -> str:
 
 def _storable(outcome: Outcome) -> tuple[Outcome, bytes]:
     """An outcome that can be stored, and its bytes: the one given, or one that says why that one cannot be."""
+    outcome = _with_bounded_message(outcome)
     try:
         stored = msgspec.json.encode(outcome)
     except (TypeError, ValueError, RecursionError) as error:
@@ -700,19 +701,23 @@ def _storable(outcome: Outcome) -> tuple[Outcome, bytes]:
     return outcome, stored
 
 
+def _with_bounded_message(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, Succeeded):
+        return outcome
+    message = _bounded(outcome.failure.message, MAX_MESSAGE_CHARACTERS)
+    if message == outcome.failure.message:
+        return outcome
+    return Failed(run_id=outcome.run_id, failure=msgspec.structs.replace(outcome.failure, message=message))
+
+
 def _replaced(outcome: Outcome, failure_class: FailureClass, problem: str, details: dict[str, Any]) -> Failed:
     """A failure keeps its class and loses its details; a result becomes a failure of its own."""
     if isinstance(outcome, Failed):
-        failure = msgspec.structs.replace(
-            outcome.failure,
-            message=_bounded(outcome.failure.message, MAX_MESSAGE_CHARACTERS),
-            details={"omitted": _bounded(problem, MAX_NAME_CHARACTERS)},
-        )
+        failure = msgspec.structs.replace(outcome.failure, details={"omitted": _bounded(problem, MAX_NAME_CHARACTERS)})
     else:
-        message = f"the action ended well, but its result {problem}"
         failure = Failure(
             failure_class=failure_class,
-            message=_bounded(message, MAX_MESSAGE_CHARACTERS),
+            message=f"the action ended well, but its result {problem}",
             boundary=Boundary.SANDBOX,
             details=details,
         )

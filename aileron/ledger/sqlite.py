@@ -104,6 +104,8 @@ _OPEN: Final = "('pending_approval', 'approved')"  # spelled as in the partial i
 _FATAL: Final = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
 _FATAL_PRIMARY: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 """Answers after which nothing the file says can be relied on."""
+_DATABASE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
+"""What the sqlite3 module raises. Its words about a damaged page may quote bytes of it, and then they are no text."""
 _ALONE: Final = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError)
 """Errors of one statement. Any other may have rolled back the whole transaction (lang_transaction.html, section 3)."""
 
@@ -362,7 +364,8 @@ class Ledger:
         """
         _check_file(path)
         clock = clock or _wall_clock_us
-        connection = _connect(path)
+        with _translated(path):
+            connection = _connect(path)
         try:
             with _translated(path):
                 _prepare(connection, path, home, version, clock)
@@ -429,7 +432,7 @@ class _Store:
             value = work(transaction)
             transaction._keep_work()
         except Exception as error:
-            alone = isinstance(error, _ALONE) or not isinstance(error, sqlite3.Error)
+            alone = isinstance(error, _ALONE) or not isinstance(error, _DATABASE_ERRORS)
             if not alone or not self._db.in_transaction:
                 raise GroupFailed(self._failure(error)) from error
             with self._group_fails():
@@ -456,7 +459,7 @@ class _Store:
     def _group_fails(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except _DATABASE_ERRORS as error:
             raise GroupFailed(self._failure(error)) from error
 
     def _failure(self, error: Exception) -> Failure:
@@ -755,12 +758,14 @@ def _check_head(db: sqlite3.Connection, path: Path) -> None:
 def _translated(path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except _DATABASE_ERRORS as error:
         raise AileronError.of(_failure_of(error, path)) from error
 
 
 def _failure_of(error: Exception, path: Path) -> Failure:
     """What a caller is told, and in `details.cause` what a program may act on: the machine's state, never ours."""
+    if isinstance(error, UnicodeDecodeError):
+        return _damaged(path, "it holds bytes that are no text").failure
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     primary = code & 0xFF
     if code in _FATAL or primary in _FATAL_PRIMARY:

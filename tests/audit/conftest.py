@@ -1,0 +1,135 @@
+"""An audit on a real ledger, with a clock that only the test moves, and a plan to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from aileron.audit.log import Audit
+from aileron.ledger import EventFilter, Ledger
+from aileron.model.invocation import Invocation, Scope
+from aileron.model.manifest import ApprovalRule, CredentialNeed, LimitsSpec
+from aileron.model.names import BindingName, HostPort
+from aileron.model.outcome import Pending
+from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan, Step
+
+START_S = 1_800_000_000.0
+
+
+class Clock:
+    """Microseconds since the epoch; each look is one microsecond later, so that order can be seen."""
+
+    def __init__(self) -> None:
+        self.now_us = int(START_S * 1_000_000)
+
+    def __call__(self) -> int:
+        self.now_us += 1
+        return self.now_us
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now_us += int(seconds * 1_000_000)
+
+
+def a_step(name: str = "send") -> Step:
+    """One step that may reach one host with one credential."""
+    host = HostPort("api.example.com", 443)
+    need = CredentialNeed(kind="basic", scope="send mail")
+    return Step(
+        id=name,
+        connector=ConnectorPin("github://acme/mail", "1.2.0", "sha256:" + "ab" * 32),
+        op="send_email",
+        args={"to": "a@example.com", "ratio": 1e17},
+        idempotent=False,
+        grant=Grant(hosts=(host,), credential=CredentialUse(binding=BindingName("basic", "mail", "work"), need=need)),
+        limits=LimitsSpec(),
+    )
+
+
+def a_plan(*steps: str) -> Plan:
+    """A plan of these steps."""
+    return Plan(
+        action="send-email",
+        action_version="1.2.0",
+        action_digest="sha256:" + "cd" * 32,
+        action_text="+++\n+++\nSends it.",
+        args={"to": "a@example.com"},
+        steps=tuple(a_step(name) for name in steps or ("send",)),
+        approval=ApprovalRule(required=True),
+    )
+
+
+def an_invocation(**changes: Any) -> Invocation:
+    """Somebody asks for it."""
+    asked = Invocation(action="send-email", args={"to": "a@example.com"}, scope=Scope.AGENT)
+    return msgspec.structs.replace(asked, **changes)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The one event loop there is."""
+    return "asyncio"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands still between looks."""
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the ledger is."""
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def ledger(path: Path, clock: Clock) -> Iterator[Ledger]:
+    """An open ledger with its genesis row."""
+    with Ledger.open(path, path.parent, "0.1.0", clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def audit(ledger: Ledger) -> Audit:
+    """The verbs."""
+    return Audit(ledger)
+
+
+@pytest.fixture
+def plan() -> Plan:
+    """A plan of one step."""
+    return a_plan()
+
+
+@pytest.fixture
+def asked() -> Invocation:
+    """Somebody asks for it."""
+    return an_invocation()
+
+
+@pytest.fixture
+async def pending(audit: Audit, plan: Plan, asked: Invocation) -> Pending:
+    """A run that waits for a person, for fifteen minutes."""
+    return await audit.pending(plan, asked, START_S + 900)
+
+
+@pytest.fixture
+def facts(ledger: Ledger) -> Callable[..., list[dict[str, Any]]]:
+    """Everything recorded of a run, without what every row has."""
+
+    def read(run: str | None = None) -> list[dict[str, Any]]:
+        rows = ledger.read_now(lambda snapshot: snapshot.events(EventFilter(run=run, oldest_first=True, limit=1000)))
+        return [{key: value for key, value in row.facts.items() if key not in ("seq", "at_us")} for row in rows]
+
+    return read
+
+
+@pytest.fixture
+def types(facts: Callable[..., list[dict[str, Any]]]) -> Callable[..., list[str]]:
+    """The kinds of events recorded of a run, in order."""
+    return lambda run=None: [str(row["type"]) for row in facts(run)]

@@ -1,0 +1,249 @@
+"""Questions to a person: bound to bytes, used once, over in time, and one outcome in every race."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from aileron.audit import query
+from aileron.audit.log import MAX_OPEN_APPROVALS, Audit
+from aileron.audit.verify import verify
+from aileron.ledger import Ledger
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.invocation import Invocation
+from aileron.model.outcome import Failed, Pending
+from aileron.model.plan import Plan
+from tests.audit.conftest import START_S, an_invocation
+
+pytestmark = pytest.mark.anyio
+
+Types = Callable[..., list[str]]
+
+
+async def refusal(attempt: Awaitable[Any]) -> tuple[FailureClass, dict[str, Any]]:
+    """How it is refused."""
+    with pytest.raises(AileronError) as caught:
+        await attempt
+    return caught.value.failure.failure_class, caught.value.failure.details
+
+
+async def test_a_gated_run_is_recorded_with_its_question_and_waits(
+    audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, facts: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """Request, question and frozen plan in one commit; nothing is started."""
+    requested, question = facts(pending.run_id)
+
+    assert requested["plan_digest"] == plan.digest
+    assert question == {
+        "type": "approval.requested",
+        "run": pending.run_id,
+        "approval": pending.approval_id,
+        "kind": "action",
+        "digest": plan.digest,
+        "expires_at_us": int((START_S + 900) * 1_000_000),
+    }
+    assert pending.approval_id.startswith("act-20270115T080000-")
+    assert await audit.frozen(pending.approval_id) == (pending.run_id, plan)
+    assert (await query.run_state(ledger, pending.run_id, None))["status"] == "pending_approval"
+
+
+async def test_an_approved_plan_runs_once(audit: Audit, pending: Pending, plan: Plan, types: Types) -> None:
+    """Approve, redeem; the second redeemer is told that it runs."""
+    await audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="console", reason="fine")
+    await audit.redeem(pending.approval_id, plan.digest)
+
+    assert await refusal(audit.redeem(pending.approval_id, plan.digest)) == (
+        FailureClass.ALREADY_DECIDED,
+        {"status": "running"},
+    )
+    await audit.started(pending.run_id, plan.steps[0], 1, ("seccomp",))
+    assert types(pending.run_id)[2:] == ["approval.decided", "approval.redeemed", "run.started"]
+
+
+async def test_a_denied_plan_does_not_run_and_the_reason_is_kept(
+    audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, types: Types
+) -> None:
+    """Whoever asked gets the person's words."""
+    await audit.decide(pending.approval_id, "deny", digest=plan.digest, surface="cli", reason="wrong address")
+
+    assert await refusal(audit.redeem(pending.approval_id, plan.digest)) == (
+        FailureClass.APPROVAL_DENIED,
+        {"reason": "wrong address"},
+    )
+    result = await query.approval_result(ledger, pending.approval_id, "local")
+    assert (result["status"], result["reason"]) == ("denied", "wrong address")
+    assert result["error"].failure_class is FailureClass.APPROVAL_DENIED
+    assert types(pending.run_id)[2:] == ["approval.decided", "run.finished"]
+
+
+async def test_what_was_not_decided_is_not_redeemed(audit: Audit, pending: Pending, plan: Plan) -> None:
+    """Waiting is not a yes."""
+    refused = await refusal(audit.redeem(pending.approval_id, plan.digest))
+
+    assert refused == (FailureClass.ALREADY_DECIDED, {"status": "pending_approval"})
+
+
+async def test_a_decision_is_about_the_bytes_that_were_shown(audit: Audit, pending: Pending, plan: Plan) -> None:
+    """Another digest decides nothing and redeems nothing; the right one still does both."""
+    other = "sha256:" + "0" * 64
+    failure_class, _ = await refusal(audit.decide(pending.approval_id, "approve", digest=other, surface="cli"))
+    assert failure_class is FailureClass.INVALID_REQUEST
+
+    await audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="cli")
+    failure_class, _ = await refusal(audit.redeem(pending.approval_id, other))
+    assert failure_class is FailureClass.HASH_MISMATCH
+
+    await audit.redeem(pending.approval_id, plan.digest)
+
+
+async def test_a_question_is_over_when_its_time_is(
+    audit: Audit, pending: Pending, plan: Plan, clock: Any, ledger: Ledger, types: Types
+) -> None:
+    """A second before it can be decided, a second after not: and the record says that it ended."""
+    clock.advance(899)
+    other = await audit.pending(plan, an_invocation(), START_S + 900)
+    await audit.decide(other.approval_id, "approve", digest=plan.digest, surface="cli")
+    clock.advance(2)
+
+    for _ in range(2):
+        failure_class, _ = await refusal(
+            audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="cli")
+        )
+        assert failure_class is FailureClass.APPROVAL_EXPIRED
+    assert types(pending.run_id)[2:] == ["approval.expired", "run.finished"]
+    assert (await query.run_state(ledger, pending.run_id, None))["status"] == "expired"
+
+    for _ in range(2):
+        failure_class, _ = await refusal(audit.redeem(other.approval_id, plan.digest))
+        assert failure_class is FailureClass.APPROVAL_EXPIRED
+    assert types(other.run_id)[2:] == ["approval.decided", "approval.expired", "run.finished"]
+
+
+async def test_what_is_due_expires_by_itself(audit: Audit, pending: Pending, clock: Any) -> None:
+    """The daemon sweeps: those whose time is over, and each once."""
+    assert await audit.expire_due() == []
+    clock.advance(901)
+
+    assert await audit.expire_due() == [pending.approval_id]
+    assert await audit.expire_due() == []
+
+
+async def test_a_question_can_be_taken_back_until_it_is_used(
+    audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
+) -> None:
+    """Pending, or approved and not begun; then nothing runs. Once it runs it is too late."""
+    await audit.cancel(pending.approval_id, surface="agent")
+    failure_class, _ = await refusal(audit.redeem(pending.approval_id, plan.digest))
+    assert failure_class is FailureClass.CANCELLED
+    assert (await query.run_state(ledger, pending.run_id, None))["status"] == "cancelled"
+
+    second = await audit.pending(plan, an_invocation(), START_S + 900)
+    await audit.decide(second.approval_id, "approve", digest=plan.digest, surface="cli")
+    await audit.cancel(second.approval_id, surface="cli")
+    third = await audit.pending(plan, an_invocation(), START_S + 900)
+    await audit.decide(third.approval_id, "approve", digest=plan.digest, surface="cli")
+    await audit.redeem(third.approval_id, plan.digest)
+
+    assert await refusal(audit.cancel(third.approval_id, surface="cli")) == (
+        FailureClass.ALREADY_DECIDED,
+        {"status": "running"},
+    )
+
+
+async def test_an_approved_run_that_is_refused_at_the_last_moment_fails(
+    audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
+) -> None:
+    """Its action was disabled, or its connector's bytes changed: recorded as that, without having begun."""
+    await audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="cli")
+    failure = Failure(failure_class=FailureClass.ACTION_DISABLED, message="disabled", boundary=Boundary.USER)
+    await audit.finished(pending.run_id, Failed(run_id=pending.run_id, failure=failure), 0)
+
+    assert (await query.run_state(ledger, pending.run_id, None))["status"] == "failed"
+
+
+async def test_in_every_race_there_is_one_outcome(audit: Audit, plan: Plan, path: Path, types: Types) -> None:
+    """Approve, deny, cancel and redeem at once, in every order, many times: one decision, at most one use, one end."""
+    ends: Counter[str] = Counter()
+
+    async def attempt(work: Callable[[], Awaitable[Any]], won: list[str], name: str) -> None:
+        try:
+            await work()
+        except AileronError:
+            return
+        won.append(name)
+
+    for order in itertools.permutations(("approve", "deny", "cancel", "redeem", "redeem2")):
+        asked = await audit.pending(plan, an_invocation(), START_S + 900)
+        name = asked.approval_id
+        works: dict[str, Callable[[], Awaitable[Any]]] = {
+            "approve": partial(audit.decide, name, "approve", digest=plan.digest, surface="cli"),
+            "deny": partial(audit.decide, name, "deny", digest=plan.digest, surface="page"),
+            "cancel": partial(audit.cancel, name, surface="agent"),
+            "redeem": partial(audit.redeem, name, plan.digest),
+            "redeem2": partial(audit.redeem, name, plan.digest),
+        }
+        won: list[str] = []
+        async with anyio.create_task_group() as tasks:
+            for work in order:
+                tasks.start_soon(attempt, works[work], won, work)
+
+        recorded = Counter(types(asked.run_id))
+        assert recorded["approval.decided"] == len({"approve", "deny"} & set(won)) <= 1
+        assert recorded["approval.redeemed"] == len({"redeem", "redeem2"} & set(won)) <= 1
+        assert recorded["approval.redeemed"] + recorded["run.finished"] <= 1
+        if recorded["approval.redeemed"]:
+            assert "approve" in won
+        ends[types(asked.run_id)[-1]] += 1
+    assert ends.keys() == {"approval.redeemed", "run.finished"}
+    assert verify(path).is_whole
+
+
+async def test_there_is_a_bound_to_what_waits(
+    audit: Audit, plan: Plan, asked: Invocation, pending: Pending, types: Types
+) -> None:
+    """An agent cannot bury a person in questions; room comes back as they are answered."""
+    async with anyio.create_task_group() as tasks:
+        for _ in range(MAX_OPEN_APPROVALS - 1):
+            tasks.start_soon(audit.pending, plan, asked, START_S + 900)
+    failure_class, _ = await refusal(audit.pending(plan, asked, START_S + 900))
+    assert failure_class is FailureClass.BUSY
+
+    await audit.cancel(pending.approval_id, surface="agent")
+
+    await audit.pending(plan, asked, START_S + 900)
+
+
+async def test_what_is_not_there_is_not_found(audit: Audit) -> None:
+    """Each verb alike, with nothing recorded."""
+    for attempt in (
+        audit.frozen("act-x"),
+        audit.decide("act-x", "approve", digest="", surface="cli"),
+        audit.redeem("act-x", ""),
+        audit.cancel("act-x", surface="cli"),
+    ):
+        failure_class, _ = await refusal(attempt)
+        assert failure_class is FailureClass.NOT_FOUND
+
+
+async def test_a_plan_changed_at_rest_is_neither_shown_nor_run(
+    audit: Audit, pending: Pending, ledger: Ledger, path: Path, plan: Plan
+) -> None:
+    """The digest is of the bytes; with other bytes under it, everybody refuses."""
+    shown = await query.approval(ledger, pending.approval_id)
+    assert msgspec.convert(shown["plan"], Plan) == plan
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE approvals SET subject = CAST(replace(subject, 'a@ex', 'b@ex') AS BLOB)")
+    connection.close()
+
+    for attempt in (audit.frozen(pending.approval_id), query.approval(ledger, pending.approval_id)):
+        failure_class, _ = await refusal(attempt)
+        assert failure_class is FailureClass.HASH_MISMATCH

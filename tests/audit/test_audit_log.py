@@ -1,0 +1,480 @@
+"""The verbs of a run: what each writes, what it changes with it, and what it never writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from aileron.audit import query
+from aileron.audit.events import EVENT_TYPES, Event, Genesis, SecretSet, VaultCreated
+from aileron.audit.log import MAX_DETAILS_BYTES, MAX_MESSAGE_CHARACTERS, MAX_OUTCOME_BYTES, Audit
+from aileron.audit.verify import verify
+from aileron.ledger import Ledger
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.invocation import Invocation
+from aileron.model.names import HostPort
+from aileron.model.outcome import Failed, Outcome, RunStatus, Succeeded
+from aileron.model.plan import Plan
+from tests.audit.conftest import a_plan, an_invocation
+
+pytestmark = pytest.mark.anyio
+
+Facts = Callable[..., list[dict[str, Any]]]
+LAYERS = ("seccomp", "landlock 7")
+
+
+def a_failure(failure_class: FailureClass = FailureClass.NETWORK_ERROR, **changes: Any) -> Failure:
+    """Something went wrong outside."""
+    failure = Failure(failure_class=failure_class, message="no answer", boundary=Boundary.EXTERNAL)
+    return msgspec.structs.replace(failure, **changes)
+
+
+def row_of(ledger: Ledger, run_id: str) -> Any:
+    """The run as it now is."""
+    return ledger.read_now(lambda snapshot: snapshot.run(run_id))
+
+
+async def test_an_ungated_run_is_requested_and_started_in_one_commit(
+    audit: Audit, plan: Plan, asked: Invocation, facts: Facts, ledger: Ledger
+) -> None:
+    """Both rows are there when the call returns, with everything that was decided, at one moment."""
+    run_id = await audit.requested(plan, asked, layers=LAYERS)
+
+    requested, started = facts(run_id)
+    assert requested == {
+        "type": "run.requested",
+        "run": run_id,
+        "session": "local",
+        "scope": "agent",
+        "action": "send-email",
+        "action_version": "1.2.0",
+        "action_digest": plan.action_digest,
+        "plan_digest": plan.digest,
+        "args": {"to": "a@example.com"},
+        "steps": [
+            {
+                "id": "send",
+                "connector": "github://acme/mail",
+                "version": "1.2.0",
+                "hash": plan.steps[0].connector.hash,
+                "op": "send_email",
+                "hosts": ["api.example.com:443"],
+                "credential": "basic/mail/work",
+                "idempotent": False,
+            }
+        ],
+    }
+    assert started == {
+        "type": "run.started",
+        "run": run_id,
+        "step": "send",
+        "connector": "github://acme/mail",
+        "op": "send_email",
+        "attempt": 1,
+        "layers": list(LAYERS),
+    }
+    rows = (await query.run_with_events(ledger, run_id))["events"]
+    assert rows[0]["at"] == rows[1]["at"]
+    assert row_of(ledger, run_id).status is RunStatus.RUNNING
+
+
+async def test_the_first_start_is_recorded_once(
+    audit: Audit, asked: Invocation, types: Callable[..., list[str]]
+) -> None:
+    """The start that `requested` recorded is not repeated; every later one is a row of its own."""
+    plan = a_plan("look", "send")
+    run_id = await audit.requested(plan, asked, layers=LAYERS)
+    await audit.started(run_id, plan.steps[0], 1, LAYERS)
+    assert types(run_id) == ["run.requested", "run.started"]
+
+    await audit.retried(run_id, plan.steps[0], 1, a_failure(), 1.25)
+    await audit.started(run_id, plan.steps[0], 2, LAYERS)
+    await audit.started(run_id, plan.steps[1], 1, LAYERS)
+
+    assert types(run_id)[2:] == ["run.retried", "run.started", "run.started"]
+
+
+async def test_a_run_admitted_and_not_begun_is_approved_until_it_starts(
+    audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger
+) -> None:
+    """What stands at `approved` after a crash has had no effect."""
+    run_id = await audit.requested(plan, asked)
+    assert row_of(ledger, run_id).status is RunStatus.APPROVED
+
+    await audit.started(run_id, plan.steps[0], 1, LAYERS)
+
+    assert row_of(ledger, run_id).status is RunStatus.RUNNING
+    assert row_of(ledger, run_id).connector == "github://acme/mail"
+
+
+async def test_success_is_recorded_with_the_digest_of_its_result(
+    audit: Audit, plan: Plan, asked: Invocation, facts: Facts, ledger: Ledger
+) -> None:
+    """The result is beside the chain, bound to it; status and row change together."""
+    run_id = await audit.requested(plan, asked, layers=LAYERS)
+    outcome = Succeeded(run_id=run_id, result={"id": 7, "text": "\u202e!"})
+
+    assert await audit.finished(run_id, outcome, 12) is outcome
+
+    row = row_of(ledger, run_id)
+    finished = facts(run_id)[-1]
+    assert finished.pop("outcome_digest").startswith("sha256:")
+    assert finished == {
+        "type": "run.finished",
+        "run": run_id,
+        "session": "local",
+        "action": "send-email",
+        "connector": "github://acme/mail",
+        "status": "completed",
+        "ms": 12,
+    }
+    assert row.status is RunStatus.COMPLETED
+    assert query.outcome_of(row) == outcome
+
+
+async def test_failure_is_recorded_with_its_class_and_details(
+    audit: Audit, plan: Plan, asked: Invocation, facts: Facts, ledger: Ledger
+) -> None:
+    """Everything the caller is told, the record says too."""
+    run_id = await audit.requested(plan, asked, layers=LAYERS)
+    failure = a_failure(details={"phase": "connect", "ratio": 0.5})
+
+    await audit.finished(run_id, Failed(run_id=run_id, failure=failure), 12)
+
+    finished = facts(run_id)[-1]
+    assert (finished["status"], finished["class"], finished["message"]) == ("failed", "network_error", "no answer")
+    assert (finished["boundary"], finished["details"]) == ("external", failure.details)
+    assert query.outcome_of(row_of(ledger, run_id)) == Failed(run_id=run_id, failure=failure)
+
+
+async def test_a_run_ends_once(audit: Audit, plan: Plan, asked: Invocation, types: Callable[..., list[str]]) -> None:
+    """Whoever comes second is told how it ended, and nothing is added."""
+    run_id = await audit.requested(plan, asked, layers=LAYERS)
+    await audit.finished(run_id, Succeeded(run_id=run_id, result=1), 1)
+
+    for late in (
+        audit.finished(run_id, Failed(run_id=run_id, failure=a_failure()), 2),
+        audit.interrupted(run_id),
+        audit.started(run_id, plan.steps[0], 2, LAYERS),
+    ):
+        with pytest.raises(AileronError) as caught:
+            await late
+        assert caught.value.failure.details == {"status": "completed"}
+    assert types(run_id) == ["run.requested", "run.started", "run.finished"]
+
+
+async def test_an_unknown_outcome_is_a_state_of_its_own(
+    audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger, facts: Facts
+) -> None:
+    """Cut short by the daemon, or by an executor that cannot say: `unknown`, never `failed`."""
+    first = await audit.requested(plan, asked, layers=LAYERS)
+    await audit.interrupted(first)
+    second = await audit.requested(plan, asked, layers=LAYERS)
+    await audit.finished(second, Failed(run_id=second, failure=a_failure(FailureClass.OUTCOME_UNKNOWN)), 5)
+
+    for run_id in (first, second):
+        assert facts(run_id)[-1]["type"] == "run.unknown"
+        state = await query.run_state(ledger, run_id, None)
+        assert state["status"] == "unknown"
+        assert state["error"].failure_class is FailureClass.OUTCOME_UNKNOWN
+
+
+async def test_a_request_that_does_not_resolve_is_one_row(audit: Audit, facts: Facts, ledger: Ledger) -> None:
+    """Class and message, the name that was asked for, and no arguments."""
+    asked = an_invocation(action="no-such" + "x" * 500 + "\ud800", args={"secret": "s3cret-value"})
+
+    audit_id = await audit.refused(asked, a_failure(FailureClass.NOT_FOUND))
+
+    (_, row) = facts()
+    assert row == {
+        "type": "run.refused",
+        "run": audit_id,
+        "session": "local",
+        "scope": "agent",
+        "action": ("no-such" + "x" * 500)[:200],
+        "class": "not_found",
+        "message": "no answer",
+    }
+    assert row_of(ledger, audit_id) is None
+
+
+async def test_a_request_is_in_the_record_before_and_after(
+    audit: Audit, plan: Plan, asked: Invocation, facts: Facts
+) -> None:
+    """Where to, with whose credential, how much, how long; never a query string, even if a caller passes one."""
+    run_id, step = await audit.requested(plan, asked, layers=LAYERS), plan.steps[0]
+
+    await audit.egress_sending(
+        run_id,
+        step,
+        request=1,
+        method="POST",
+        destination=HostPort("api.example.com", 443),
+        path="/v1/send?token=s3cret",
+        credential="basic/mail/work",
+    )
+    await audit.egress_finished(
+        run_id,
+        step,
+        request=1,
+        status=200,
+        bytes_up=10,
+        bytes_down=20,
+        ms=3.7,
+        address="93.184.216.34",
+        scrubbed=1,
+        failure_class=None,
+    )
+
+    common = {"run": run_id, "step": "send", "connector": "github://acme/mail", "request": 1}
+    assert facts(run_id)[2:] == [
+        {
+            "type": "egress.sending",
+            **common,
+            "method": "POST",
+            "host": "api.example.com",
+            "port": 443,
+            "path": "/v1/send",
+            "credential": "basic/mail/work",
+        },
+        {
+            "type": "egress.finished",
+            **common,
+            "status": 200,
+            "bytes_up": 10,
+            "bytes_down": 20,
+            "ms": 3,
+            "address": "93.184.216.34",
+            "scrubbed": 1,
+        },
+    ]
+
+
+async def test_what_a_connector_says_is_kept_as_it_came(
+    audit: Audit, plan: Plan, asked: Invocation, facts: Facts
+) -> None:
+    """Hostile text is data: hidden characters stay, for surfaces to show."""
+    run_id, step = await audit.requested(plan, asked, layers=LAYERS), plan.steps[0]
+    fields = {"note": "\u202egnp.exe\x1b[2J", "ratio": 0.1, "é": [None, True]}
+
+    await audit.connector_event(run_id, step, "sent\x00" + "x" * 500, fields)
+
+    row = facts(run_id)[-1]
+    assert row["fields"] == fields
+    assert row["event"] == ("sent\x00" + "x" * 500)[:200]
+
+
+@pytest.mark.parametrize("fields", [{"n": 2**53}, {"n": float("nan")}, {"n": "x" * MAX_DETAILS_BYTES}])
+async def test_what_a_connector_may_not_record_is_its_own_failure(
+    audit: Audit, plan: Plan, asked: Invocation, types: Callable[..., list[str]], fields: dict[str, Any]
+) -> None:
+    """The run fails with the connector's name; the record is as it was."""
+    run_id, step = await audit.requested(plan, asked, layers=LAYERS), plan.steps[0]
+
+    with pytest.raises(AileronError, match=r"github://acme/mail@1\.2\.0 wrote an audit event") as caught:
+        await audit.connector_event(run_id, step, "sent", fields)
+
+    assert caught.value.failure.failure_class is FailureClass.CONNECTOR_RUNTIME_ERROR
+    assert types(run_id) == ["run.requested", "run.started"]
+
+
+@pytest.mark.parametrize(
+    ("details", "reason"),
+    [
+        ({"n": 2**60}, "no canonical JSON form"),
+        ({"n": "x" * MAX_DETAILS_BYTES}, "at most"),
+        ({"n": float("inf")}, "no can"),
+    ],
+)
+async def test_details_that_cannot_be_recorded_do_not_stop_the_outcome(
+    audit: Audit, plan: Plan, asked: Invocation, facts: Facts, details: dict[str, Any], reason: str
+) -> None:
+    """A connector cannot keep its failure out of the record by what it puts in it."""
+    run_id = await audit.requested(plan, asked, layers=LAYERS)
+    message = "m" * 10_000 + "\ud800"
+
+    await audit.finished(run_id, Failed(run_id=run_id, failure=a_failure(details=details, message=message)), 1)
+
+    finished = facts(run_id)[-1]
+    assert reason in finished["details"]["omitted"]
+    assert finished["message"] == message[:MAX_MESSAGE_CHARACTERS]
+
+
+@pytest.mark.parametrize(
+    ("result", "failure_class", "words"),
+    [
+        ({"a": object()}, "connector_runtime_error", "is not JSON"),
+        ("\ud800", "connector_runtime_error", "is not JSON"),
+        ("x" * MAX_OUTCOME_BYTES, "resource_limit_exceeded", "can be kept"),
+    ],
+    ids=["object", "surrogate", "large"],
+)
+async def test_a_result_that_cannot_be_kept_is_recorded_as_that_failure(
+    audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger, result: Any, failure_class: str, words: str
+) -> None:
+    """The run is over all the same, and its caller gets what the record says."""
+    run_id = await audit.requested(plan, asked, layers=LAYERS)
+
+    recorded = await audit.finished(run_id, Succeeded(run_id=run_id, result=result), 1)
+
+    assert isinstance(recorded, Failed)
+    assert recorded.failure.failure_class == failure_class
+    assert words in recorded.failure.message
+    assert query.outcome_of(row_of(ledger, run_id)) == recorded
+
+
+async def test_arguments_without_a_canonical_form_stop_the_run_before_it_begins(
+    audit: Audit, plan: Plan, asked: Invocation, types: Callable[..., list[str]]
+) -> None:
+    """Nothing is recorded and the caller must not go on."""
+    plan = msgspec.structs.replace(plan, args={"text": "\ud800"})
+
+    with pytest.raises((AileronError, ValueError), match="canonical"):
+        await audit.requested(plan, asked, layers=LAYERS)
+
+    assert types() == ["genesis"]
+
+
+async def test_lifecycle_events_stand_alone(audit: Audit, facts: Facts, path: Any) -> None:
+    """One row each; a secret is a name."""
+    await audit.daemon_started("0.1.0", LAYERS)
+    await audit.note(VaultCreated())
+    assert await audit.note(SecretSet(name="mail")) == 4
+    await audit.daemon_stopped("0.1.0")
+
+    assert facts()[1:] == [
+        {"type": "daemon.started", "version": "0.1.0", "home": str(path.parent), "layers": list(LAYERS)},
+        {"type": "vault.created"},
+        {"type": "secret.set", "name": "mail"},
+        {"type": "daemon.stopped", "version": "0.1.0"},
+    ]
+
+
+async def test_recovery_closes_what_was_begun_and_runs_nothing(
+    audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger, types: Callable[..., list[str]], path: Any, clock: Any
+) -> None:
+    """Begun → unknown; waiting → as it is; admitted and not begun → cancelled; time over → expired. A second time: nothing."""
+    begun = await audit.requested(plan, asked, layers=LAYERS)
+    admitted = await audit.requested(plan, asked)
+    waiting = await audit.pending(plan, asked, clock.now_us / 1e6 + 900)
+    approved = await audit.pending(plan, asked, clock.now_us / 1e6 + 900)
+    await audit.decide(approved.approval_id, "approve", digest=plan.digest, surface="cli")
+    late = await audit.pending(plan, asked, clock.now_us / 1e6 + 10)
+    done = await audit.requested(plan, asked, layers=LAYERS)
+    await audit.finished(done, Succeeded(run_id=done, result=None), 1)
+    clock.advance(60)
+
+    next_audit = Audit(ledger)
+    assert await next_audit.recover() == [begun]
+    assert await next_audit.recover() == []
+
+    expected = {
+        begun: "unknown",
+        admitted: "cancelled",
+        waiting.run_id: "pending_approval",
+        approved.run_id: "approved",
+        late.run_id: "expired",
+        done: "completed",
+    }
+    assert {run_id: row_of(ledger, run_id).status.value for run_id in expected} == expected
+    assert types(begun) == ["run.requested", "run.started", "run.unknown"]
+    assert types(admitted) == ["run.requested", "run.finished"]
+    assert verify(path).is_whole
+
+
+async def test_the_same_key_is_the_same_run(audit: Audit, plan: Plan, ledger: Ledger) -> None:
+    """Found again by its key, whatever became of it; not another session's, and not for other arguments."""
+    asked = an_invocation(idempotency_key="k-1")
+    assert await audit.earlier(asked) is None
+    run_id = await audit.requested(plan, asked, layers=LAYERS)
+
+    found = await audit.earlier(asked)
+    assert found is not None
+    assert (found.id, found.status) == (run_id, RunStatus.RUNNING)
+    assert await audit.earlier(an_invocation(idempotency_key="k-1", session="other")) is None
+    assert await audit.earlier(an_invocation()) is None
+    for other in ({"args": {"to": "b"}}, {"action": "other"}, {"binding": "home"}):
+        with pytest.raises(AileronError) as caught:
+            await audit.earlier(an_invocation(idempotency_key="k-1", **other))
+        assert caught.value.failure.failure_class is FailureClass.IDEMPOTENCY_CONFLICT
+
+
+async def test_a_second_run_with_the_same_key_is_not_recorded(
+    audit: Audit, plan: Plan, types: Callable[..., list[str]]
+) -> None:
+    """Two that raced past the look-up: the loser writes nothing and is told which run to ask for."""
+    asked = an_invocation(idempotency_key="k-1")
+    run_id = await audit.requested(plan, asked, layers=LAYERS)
+    before = types()
+
+    for late in (audit.requested(plan, asked, layers=LAYERS), audit.pending(plan, asked, 1.9e9)):
+        with pytest.raises(AileronError, match=run_id) as caught:
+            await late
+        assert caught.value.failure.failure_class is FailureClass.BUSY
+        assert caught.value.failure.details == {"run_id": run_id}
+    assert types() == before
+
+
+async def test_a_key_whose_run_is_unknown_runs_nothing(audit: Audit, plan: Plan) -> None:
+    """Nobody knows whether it took effect, so it is not done again under that key."""
+    asked = an_invocation(idempotency_key="k-1")
+    run_id = await audit.requested(plan, asked, layers=LAYERS)
+    await audit.interrupted(run_id)
+
+    with pytest.raises(AileronError, match=run_id) as caught:
+        await audit.earlier(asked)
+
+    assert caught.value.failure.failure_class is FailureClass.OUTCOME_UNKNOWN
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "a\nb", "\ud800"])
+async def test_a_key_that_is_no_key_is_refused(audit: Audit, key: str) -> None:
+    """Bounded and printable; one of 255 characters passes."""
+    assert await audit.earlier(an_invocation(idempotency_key="x" * 255)) is None
+
+    with pytest.raises(AileronError) as caught:
+        await audit.earlier(an_invocation(idempotency_key=key))
+
+    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
+
+
+async def test_ids_sort_by_time_and_cannot_be_guessed(audit: Audit, plan: Plan, asked: Invocation, clock: Any) -> None:
+    """A second apart they are in order; eighty bits of each are random."""
+    ids = []
+    for _ in range(3):
+        ids.append(await audit.requested(plan, asked))
+        clock.advance(1)
+
+    assert ids == sorted(ids)
+    assert [run_id.rsplit("-", 1)[0] for run_id in ids] == [f"run-20270115T08000{second}" for second in range(3)]
+    assert len({run_id.rsplit("-", 1)[1] for run_id in ids}) == 3
+    assert all(len(run_id.rsplit("-", 1)[1]) == 20 for run_id in ids)
+
+
+async def test_every_row_reads_back_as_an_event_of_the_closed_set(
+    audit: Audit, plan: Plan, asked: Invocation, facts: Facts
+) -> None:
+    """The genesis row too, which the ledger writes itself."""
+    run_id = await audit.requested(plan, asked, layers=LAYERS)
+    await audit.finished(run_id, Failed(run_id=run_id, failure=a_failure(details={"phase": "dns"})), 3)
+
+    events: list[Any] = [msgspec.convert(row, Event) for row in facts()]
+
+    assert isinstance(events[0], Genesis)
+    assert [type(event) for event in events] == [EVENT_TYPES[row["type"]] for row in facts()]
+
+
+async def test_no_canary_of_a_secret_gets_into_the_file(audit: Audit, path: Any, plan: Plan, asked: Invocation) -> None:
+    """There is no field to put one in: the whole plan, with its credential, leaves only the binding's name."""
+    outcome: Outcome = Succeeded(run_id=await audit.requested(plan, asked, layers=LAYERS), result=None)
+    await audit.finished(outcome.run_id, outcome, 1)
+
+    record = json.dumps([msgspec.json.schema(kind) for kind in EVENT_TYPES.values()])
+
+    for word in ("header", "body", "query", "password", "token"):
+        assert f'"{word}"' not in record
+    assert b"basic/mail/work" in path.with_name("ledger.db-wal").read_bytes()

@@ -1,0 +1,314 @@
+"""Checking a file alone: everything that can be done to a row is found, and what cannot be proven is said."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import stat
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aileron.audit.log import Audit
+from aileron.audit.verify import Reason, Report, verify
+from aileron.ledger import Head, Ledger
+from aileron.ledger.chain import NO_HASH, link, make_record
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.outcome import Succeeded
+from tests.audit.conftest import START_S, a_plan, an_invocation
+
+HOME = Path("/home/somebody/.aileron")
+
+
+async def _history(audit: Audit) -> None:
+    plan = a_plan()
+    await audit.daemon_started("0.1.0", ["seccomp"])
+    run_id = await audit.requested(plan, an_invocation(), layers=["seccomp"])
+    await audit.finished(run_id, Succeeded(run_id=run_id, result={"sent": True}), 3)
+    asked = await audit.pending(plan, an_invocation(), START_S * 2)
+    await audit.decide(asked.approval_id, "deny", digest=plan.digest, surface="cli", reason="no")
+    await audit.daemon_stopped("0.1.0")
+
+
+ROWS = 10
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed ledger of ten rows, one of each kind of thing that lies beside the chain."""
+    path = tmp_path_factory.mktemp("original") / "ledger.db"
+    with Ledger.open(path, HOME, "0.1.0") as ledger:
+        anyio.run(_history, Audit(ledger))
+    return path
+
+
+@pytest.fixture
+def copy(original: Path, tmp_path: Path) -> Path:
+    """A copy to tamper with."""
+    path = tmp_path / "ledger.db"
+    shutil.copy(original, path)
+    return path
+
+
+def edit(path: Path, *statements: str) -> Report:
+    """Change the file with the sqlite3 shell's means, then check it."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+    return verify(path)
+
+
+def found(report: Report) -> tuple[Reason, int | None] | None:
+    """What was found, and where."""
+    return None if report.finding is None else (report.finding.reason, report.finding.seq)
+
+
+def test_an_untouched_ledger_is_whole(copy: Path) -> None:
+    """All rows, the head, and what that does not prove; the copy needs no daemon and is not changed by looking."""
+    before = copy.read_bytes()
+    copy.chmod(0o400)
+    report = verify(copy, expected_home=HOME)
+
+    assert report.is_whole
+    assert report.rows == ROWS
+    assert report.head is not None
+    assert re.fullmatch(rf"{ROWS}:[0-9a-f]{{64}}", report.head)
+    assert any("cut off the end" in words for words in report.cannot_prove)
+    assert any("computed anew" in words for words in report.cannot_prove)
+    assert copy.read_bytes() == before
+    assert [found.name for found in copy.parent.iterdir()] == ["ledger.db"]
+    assert report.to_json()["whole"] is True
+
+
+@pytest.mark.parametrize("seq", range(1, ROWS + 1))
+def test_a_flipped_character_is_found_in_any_row(copy: Path, seq: int) -> None:
+    """In the record itself, wherever it is."""
+    report = edit(copy, f"UPDATE events SET record = replace(record, 'at_us', 'at_uz') WHERE seq = {seq}")
+
+    assert found(report) == (Reason.HASH, seq)
+    assert report.rows == seq - 1
+
+
+@pytest.mark.parametrize("seq", range(1, ROWS))
+def test_a_deleted_row_is_found(copy: Path, seq: int) -> None:
+    """As a gap; or, where the numbers were closed up after it, as a row that follows another."""
+    assert found(edit(copy, f"DELETE FROM events WHERE seq = {seq}")) == (Reason.GAP, seq + 1)
+
+    renumbered = edit(copy, *(f"UPDATE events SET seq = {late} - 1 WHERE seq = {late}" for late in range(seq + 1, 11)))
+    assert found(renumbered) == (Reason.PREVIOUS, seq)
+
+
+def test_two_swapped_rows_are_found(copy: Path) -> None:
+    """The first of them does not follow the row before it."""
+    swap = (
+        "UPDATE events SET seq = 100 WHERE seq = 4",
+        "UPDATE events SET seq = 4 WHERE seq = 5",
+        "UPDATE events SET seq = 5 WHERE seq = 100",
+    )
+
+    assert found(edit(copy, *swap)) == (Reason.PREVIOUS, 4)
+
+
+def test_an_inserted_row_is_found(copy: Path) -> None:
+    """Even one whose own hash is right: the next row names another one before it."""
+    connection = sqlite3.connect(copy, isolation_level=None)
+    (previous,) = connection.execute("SELECT hash FROM events WHERE seq = 5").fetchone()
+    record = make_record(6, 1, {"type": "vault.created"})
+    connection.execute("UPDATE events SET seq = seq + 1000 WHERE seq > 5")
+    connection.execute("UPDATE events SET seq = seq - 999 WHERE seq > 1000")
+    connection.execute(
+        "INSERT INTO events VALUES (6, 1, 'vault.created', NULL, NULL, NULL, NULL, NULL, ?, ?, ?)",
+        (record.decode(), previous, link(previous, record)),
+    )
+    connection.close()
+
+    assert found(verify(copy)) == (Reason.PREVIOUS, 7)
+
+
+def test_a_row_hashed_anew_is_found_at_the_next(copy: Path) -> None:
+    """Altering a row means computing every hash after it."""
+    connection = sqlite3.connect(copy, isolation_level=None)
+    record, previous = connection.execute("SELECT record, previous FROM events WHERE seq = 5").fetchone()
+    record = record.replace("completed", "cancelled")
+    connection.execute(
+        "UPDATE events SET record = ?, hash = ? WHERE seq = 5", (record, link(previous, record.encode()))
+    )
+    connection.close()
+
+    assert found(verify(copy)) == (Reason.PREVIOUS, 6)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["type = 'vault.locked'", "run = 'run-other'", "session = NULL", "action = 'other'", "at_us = 5", "class = 'busy'"],
+)
+def test_a_column_that_says_something_else_is_found(copy: Path, change: str) -> None:
+    """Searches see columns: they must not be made to hide what the record says."""
+    assert found(edit(copy, f"UPDATE events SET {change} WHERE seq = 5")) == (Reason.COLUMNS, 5)
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("UPDATE runs SET outcome = CAST(replace(outcome, 'true', 'null') AS BLOB)", Reason.OUTCOME),
+        ("UPDATE runs SET outcome = NULL", Reason.OUTCOME),
+        ("DELETE FROM runs", Reason.OUTCOME),
+        ("UPDATE approvals SET subject = CAST(replace(subject, 'a@ex', 'b@ex') AS BLOB)", Reason.PLAN),
+        ("UPDATE approvals SET subject = x'00'", Reason.PLAN),
+        ("DELETE FROM approvals", Reason.PLAN),
+    ],
+)
+def test_what_lies_beside_the_chain_is_bound_to_it(copy: Path, statement: str, reason: Reason) -> None:
+    """Results and plans are too large for a row; their digests are in it."""
+    report = edit(copy, statement)
+
+    assert report.finding is not None
+    assert report.finding.reason is reason
+
+
+def test_a_ledger_of_another_home_is_told_apart(copy: Path) -> None:
+    """If the caller says which home it should be."""
+    assert found(verify(copy, expected_home=Path("/home/other/.aileron"))) == (Reason.GENESIS, 1)
+
+
+def test_a_ledger_without_its_beginning_is_found(copy: Path) -> None:
+    """No row at all, or another row first."""
+    assert found(edit(copy, "DELETE FROM events")) == (Reason.GENESIS, None)
+    record = make_record(1, 1, {"type": "vault.created"})
+    connection = sqlite3.connect(copy, isolation_level=None)
+    connection.execute(
+        "INSERT INTO events VALUES (1, 1, 'vault.created', NULL, NULL, NULL, NULL, NULL, ?, ?, ?)",
+        (record.decode(), NO_HASH, link(NO_HASH, record)),
+    )
+    connection.close()
+
+    assert found(verify(copy)) == (Reason.GENESIS, 1)
+
+
+def test_a_cut_tail_is_only_found_by_a_head_kept_outside(copy: Path) -> None:
+    """Without one the report says that it cannot know; with one it does, and says what is still open."""
+    whole = verify(copy)
+    assert whole.head is not None
+    head = Head.parse(whole.head)
+    cut = edit(copy, "DELETE FROM events WHERE seq > 5")
+
+    assert cut.is_whole
+    assert any("cut off the end" in words for words in cut.cannot_prove)
+    assert found(verify(copy, known_head=head)) == (Reason.HEAD, 5)
+
+
+def test_a_head_kept_outside_is_found_in_a_ledger_that_went_on(copy: Path, original: Path) -> None:
+    """Any row it names will do; a chain computed anew does not have it."""
+    with sqlite3.connect(copy) as connection:
+        (digest,) = connection.execute("SELECT hash FROM events WHERE seq = 5").fetchone()
+    connection.close()
+
+    report = verify(copy, known_head=Head(5, digest))
+    assert report.is_whole
+    assert any("after row 5" in words for words in report.cannot_prove)
+    assert found(verify(copy, known_head=Head(5, bytes(32)))) == (Reason.HEAD, 5)
+    assert verify(original).is_whole
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("CREATE TRIGGER t BEFORE INSERT ON events BEGIN SELECT RAISE(IGNORE); END", "trigger 't'"),
+        ("CREATE VIEW v AS SELECT 1", "view 'v'"),
+        ("PRAGMA user_version = 2", "schema 2"),
+        ("PRAGMA application_id = 7", "not a ledger of aileron"),
+    ],
+)
+def test_a_file_that_could_show_something_else_is_found(copy: Path, statement: str, words: str) -> None:
+    """What aileron never made is not looked through but reported."""
+    report = edit(copy, statement)
+
+    assert report.finding is not None
+    assert report.finding.reason is Reason.FILE
+    assert words in report.finding.message
+
+
+def test_a_missing_file_and_one_that_is_no_database(tmp_path: Path) -> None:
+    """The first is the caller's mistake, the second a finding."""
+    with pytest.raises(AileronError) as caught:
+        verify(tmp_path / "none.db")
+    assert caught.value.failure.failure_class is FailureClass.NOT_FOUND
+
+    (tmp_path / "ledger.db").write_bytes(b"not a database, and long enough to be read as one" * 100)
+    assert found(verify(tmp_path / "ledger.db")) == (Reason.FILE, None)
+
+
+def _bytes_of_rows(path: Path) -> list[int]:
+    """Where in the file the rows lie: record, previous hash and hash are the end of each, in one piece."""
+    content = path.read_bytes()
+    places: list[int] = []
+    with sqlite3.connect(path) as connection:
+        for parts in connection.execute("SELECT CAST(record AS BLOB), previous, hash FROM events").fetchall():
+            value = b"".join(parts)
+            assert content.count(value) == 1
+            places.extend(range(content.find(value), content.find(value) + len(value)))
+    connection.close()
+    return places
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_flipped_bit_of_any_row_on_disk_is_found(original: Path, tmp_path: Path, data: st.DataObject) -> None:
+    """The file itself, below the database: each bit of each record and hash counts."""
+    place = data.draw(st.sampled_from(_bytes_of_rows(original)))
+    content = bytearray(original.read_bytes())
+    content[place] ^= 1 << data.draw(st.integers(0, 7))
+    path = tmp_path / "flipped.db"
+    path.write_bytes(content)
+
+    assert verify(path).finding is not None
+
+
+def test_damage_that_even_its_error_cannot_spell_is_a_finding(copy: Path) -> None:
+    """A byte that is no text in the file's own schema: the database quotes it, and its Python module cannot read that."""
+    content = bytearray(copy.read_bytes())
+    content[content.index(b"CREATE TABLE runs")] = 0x80
+    copy.write_bytes(content)
+
+    assert found(verify(copy)) == (Reason.FILE, None)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_file_is_a_finding_or_does_not_matter(original: Path, tmp_path: Path, data: st.DataObject) -> None:
+    """Any bytes changed, cut or added anywhere: a report, never an exception."""
+    content = bytearray(original.read_bytes())
+    start = data.draw(st.integers(0, len(content) - 1))
+    content[start : start + data.draw(st.integers(0, 64))] = data.draw(st.binary(max_size=64))
+    path = tmp_path / "damaged.db"
+    path.write_bytes(content)
+
+    report = verify(path)
+
+    assert report.is_whole == (report.finding is None)
+
+
+def test_a_running_ledger_can_be_checked(copy: Path) -> None:
+    """Beside a daemon that writes: one moment of it, newest rows included, and no file of another owner left behind."""
+    copy.chmod(0o600)
+    with Ledger.open(copy, HOME, "0.1.0") as ledger:
+        ledger.commit_now(lambda tx: tx.append({"type": "vault.created"}))
+        report = verify(copy)
+
+        assert report.is_whole
+        assert report.rows == ROWS + 1
+        assert {stat.S_IMODE(found.stat().st_mode) for found in copy.parent.iterdir()} == {0o600}
+        assert {found.stat().st_uid for found in copy.parent.iterdir()} == {os.getuid()}
+
+
+def test_every_reason_is_reached(copy: Path) -> None:
+    """The closed list has no member that nothing can cause: each is named in a test above."""
+    source = Path(__file__).read_text()
+
+    assert [reason for reason in Reason if f"Reason.{reason.name}" not in source] == []
