@@ -124,12 +124,15 @@ class DataKey:
     @contextlib.contextmanager
     def _derived(self, purpose: bytes) -> Iterator[bytearray]:
         """One key for each purpose, so that no two algorithms share one."""
-        if not any(self._key):
-            # Sealing with a known key is worse than any crash, so this does not rest on callers taking care.
-            raise RuntimeError("this key was wiped")
         with _scratch() as derived:
-            HKDFExpand(SHA256(), KEY_BYTES, purpose).derive_into(self._key, derived)
+            HKDFExpand(SHA256(), KEY_BYTES, purpose).derive_into(self._usable(), derived)
             yield derived
+
+    def _usable(self) -> bytearray:
+        """The key itself. Sealing with one that anybody knows is worse than any crash, so nobody is trusted to take care."""
+        if not any(self._key):
+            raise RuntimeError("this key was wiped")
+        return self._key
 
     def __repr__(self) -> str:
         return "<data key>"
@@ -142,7 +145,7 @@ def wrap_key(key: DataKey, passphrase: Secret, salt: bytes, cost: Cost, *, conte
     """Seal `key` under a passphrase. Takes as long as `cost` says; MemoryError if the machine cannot."""
     nonce = os.urandom(NONCE_BYTES)
     with _stretched(passphrase, salt, cost) as wrapping:
-        return Sealed(nonce, AESGCM(wrapping).encrypt(nonce, key._key, context))
+        return Sealed(nonce, AESGCM(wrapping).encrypt(nonce, key._usable(), context))
 
 
 def unwrap_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> DataKey:

@@ -105,7 +105,7 @@ class Opened:
         """Store a value, new or in place of the one there is. AileronError(bad_input) says why not."""
         with _as_bad_input():
             check_secret_name(name)
-            _check_value(name, value.reveal())
+            _check_value(name, value)
         old = self._secrets.get(name)
         if old is None and len(self._secrets) >= MAX_SECRETS:
             raise _refused(f"the vault holds {MAX_SECRETS} secrets already; remove one with `aileron secret remove`")
@@ -193,16 +193,17 @@ def _sealed(contents: Contents, key: DataKey) -> Contents:
     return msgspec.structs.replace(contents, seal=key.authenticate(sealed_bytes(contents)))
 
 
-def _check_value(name: str, value: bytes) -> None:
-    """ValueError, which never quotes the value. A line end is most often `echo`'s."""
+def _check_value(name: str, value: Secret) -> None:
+    """ValueError, which never quotes the value, nor holds it in a frame: a traceback may show those."""
     if not MIN_SECRET_BYTES <= len(value) <= MAX_SECRET_BYTES:
         reason = "a shorter one cannot be told from ordinary text when answers are scrubbed of it"
         bounds = f"{MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes are allowed"
         raise ValueError(f"secret {name!r} has {len(value)} bytes; {bounds} ({reason})")
     for byte, called in ((b"\n", "a line end"), (b"\r", "a carriage return"), (b"\0", "a NUL byte")):
-        if byte in value:
-            cure = "; pass it without one, as with printf %s" if value.endswith((b"\n", b"\r")) else ""
-            raise ValueError(f"secret {name!r} holds {called}, which could end a header early{cure}")
+        if byte in value.reveal():
+            # Most often it is the one that echo adds.
+            cure = "; pass it without one, as with printf %s" if value.reveal().endswith(byte) else ""
+            raise ValueError(f"secret {name!r} holds {called}, which would end a header early{cure}")
 
 
 @contextlib.contextmanager

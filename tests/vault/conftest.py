@@ -1,0 +1,140 @@
+"""What the tests of the vault share: one vault made once, copied for each test that wants its own."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.manifest import CredentialNeed
+from aileron.model.names import BindingName
+from aileron.model.plan import CredentialUse
+from aileron.model.secret import Secret
+from aileron.vault import Binding, Vault
+
+PASSPHRASE = b"correct horse battery"
+CANARY = b"canary-5b1f-of-the-mail-account"
+OTHER = b"another-secret-altogether"
+CONNECTOR = "github://example/aileron-connector-mail"
+BASIC = Binding(BindingName.parse("basic/mail/home"), CONNECTOR, "basic", "me@example.test", "mail", 1_700_000_000.25)
+API_KEY = Binding(BindingName.parse("api_key/tickets/work"), CONNECTOR, "api_key", None, "tickets", 1_700_000_001.0)
+
+
+class Clock:
+    """A clock that stands until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1_750_000_000.5
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclasses.dataclass
+class Refusals:
+    """What was refused inside a `with` block."""
+
+    failure_class: FailureClass | None = None
+    message: str = ""
+
+
+@contextlib.contextmanager
+def refused(failure_class: FailureClass) -> Iterator[Refusals]:
+    """The block must end in a failure of this class; its message is what comes back."""
+    seen = Refusals()
+    with pytest.raises(AileronError) as caught:
+        yield seen
+    seen.failure_class, seen.message = caught.value.failure.failure_class, caught.value.failure.message
+    assert seen.failure_class == failure_class, seen.message
+
+
+def use(binding: Binding, kind: str | None = None) -> CredentialUse:
+    """A plan's use of a binding, by a connector that declares `kind` (the binding's own, unless said)."""
+    declared = binding.kind if kind is None else kind
+    return CredentialUse(binding=binding.name, need=CredentialNeed(kind=declared, scope="all"))  # type: ignore[arg-type]
+
+
+def verify(vault: Vault) -> None:
+    """Make an open vault read and verify its file, changing nothing: AileronError unless the file is all right."""
+    with refused(FailureClass.NOT_FOUND):
+        vault.remove_secret("never-stored")
+
+
+def write(path: Path, data: bytes) -> None:
+    """A file as the vault makes it: 0600."""
+    path.touch(0o600)
+    path.write_bytes(data)
+
+
+def environment() -> dict[str, str]:
+    """For another Python with our modules, installed or not."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def python(*args: str | Path) -> str:
+    """What another Python, with our modules, prints; nothing on standard error."""
+    command = [sys.executable, *args]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment())
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The bytes of a vault with two secrets and two bindings, in generation 5."""
+    path = tmp_path_factory.mktemp("made") / "vault.json"
+    vault = Vault(path, clock=Clock())
+    vault.create(Secret(PASSPHRASE))
+    vault.set_secret("mail", Secret(CANARY))
+    vault.set_secret("tickets", Secret(OTHER))
+    vault.bind(BASIC)
+    vault.bind(API_KEY)
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="session")
+def standing(made: bytes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
+    """That vault, open, for all tests that only try what is refused: opening one takes a tenth of a second."""
+    path = tmp_path_factory.mktemp("standing") / "vault.json"
+    write(path, made)
+    vault = Vault(path, clock=Clock())
+    vault.unlock(Secret(PASSPHRASE))
+    yield vault
+    assert (vault.status()["generation"], path.read_bytes()) == (5, made)
+    vault.lock()
+
+
+@pytest.fixture
+def path(tmp_path: Path, made: bytes) -> Path:
+    """A file of one's own with those bytes."""
+    write(tmp_path / "vault.json", made)
+    return tmp_path / "vault.json"
+
+
+@pytest.fixture
+def locked(path: Path) -> Vault:
+    """That vault, locked."""
+    return Vault(path, clock=Clock())
+
+
+@pytest.fixture
+def vault(locked: Vault) -> Iterator[Vault]:
+    """That vault, open."""
+    locked.unlock(Secret(PASSPHRASE))
+    yield locked
+    locked.lock()
+
+
+@pytest.fixture
+def absent(tmp_path: Path) -> Iterator[Vault]:
+    """A vault that is not there yet, nor is the directory for it."""
+    vault = Vault(tmp_path / "home" / ".aileron" / "vault.json", clock=Clock())
+    yield vault
+    vault.lock()

@@ -1,0 +1,140 @@
+"""Changes one vault again and again, and dies or fails at the n-th system call of the change. Run as a program.
+
+    crash_probe.py VAULT kill|fail
+
+Opens the vault once, then forks for each step, so that every attempt starts from the same file and the same memory. Says
+in JSON lines what was there afterwards: `found` is "old", "new" or what was wrong; `left` names what lay beside it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from aileron.model.failure import AileronError
+from aileron.model.secret import Secret
+from aileron.vault import Vault
+
+CALLS = ("open", "listdir", "fchmod", "write", "fsync", "rename", "unlink", "close")
+VALUE = b"the-new-value-of-the-secret"
+REPORT_FD = 9
+
+
+class Steps:
+    """Counts the calls of the module `os`, and acts before or after the n-th."""
+
+    def __init__(self, number: int, when: str, how: str) -> None:
+        self.left, self.when, self.how = number, when, how
+        self.reached = ""
+
+    def wrap(self, name: str) -> None:
+        """Put ourselves before `os.NAME`."""
+        real = getattr(os, name)
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            self.left -= 1
+            if self.left == 0:
+                self.reached = name
+                return self.act(name, real, args, kwargs)
+            return real(*args, **kwargs)
+
+        setattr(os, name, called)
+
+    def act(self, name: str, real: Any, args: Any, kwargs: Any) -> Any:
+        """Die or fail here."""
+        if self.how == "fail":
+            if name == "close":
+                real(*args)  # close(2): on Linux the descriptor is gone even when it fails
+            raise OSError(errno.ENOSPC if name == "write" else errno.EIO, "probe")
+        if self.when == "half" and name == "write":
+            real(args[0], args[1][: len(args[1]) // 2])
+        elif self.when == "after":
+            real(*args, **kwargs)
+        return die(name)
+
+
+def die(name: str) -> NoReturn:
+    """As a power cut would, as far as a process can: no handler, no cleanup."""
+    os.write = _WRITE
+    os.write(REPORT_FD, name.encode())
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+_WRITE = os.write
+
+
+def attempt(vault: Vault, number: int, when: str, how: str) -> dict[str, Any]:
+    """One change in a child of ours, which dies or fails at step `number`; what it reported."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(writer, REPORT_FD)
+        steps = Steps(number, when, how)
+        for name in CALLS:
+            steps.wrap(name)
+        raised = again = ""
+        try:
+            vault.set_secret("mail", Secret(VALUE))
+        except AileronError as error:
+            raised = error.failure.failure_class
+        except OSError as error:
+            raised = f"leaked {error!r}"
+        if when == "again" and raised:
+            vault.set_secret("other", Secret(VALUE))  # the failure was passing: memory and file still agree
+            again = "fine"
+        _WRITE(REPORT_FD, json.dumps([steps.reached, raised, again]).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as report:
+        said = report.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return {"call": said, "raised": "", "again": ""}
+    call, raised, again = json.loads(said)
+    return {"call": call, "raised": raised, "again": again}
+
+
+def found(vault: Vault, path: Path, before: bytes) -> str:
+    """Which file is there, verified by the key in memory."""
+    now = path.read_bytes()
+    if now == before:
+        return "old"
+    try:
+        vault.remove_secret("never-stored")
+    except AileronError as error:
+        return "new" if error.failure.failure_class == "not_found" else str(error)
+    return "removed"
+
+
+def main() -> None:
+    """All steps, in order, until a change goes through undisturbed."""
+    path, how = Path(sys.argv[1]), sys.argv[2]
+    vault = Vault(path)
+    vault.unlock(Secret(b"correct horse battery"))
+    before = path.read_bytes()
+    for when in ("before", "half", "after") if how == "kill" else ("before", "again"):
+        for number in range(1, 100):
+            path.write_bytes(before)
+            path.with_name("vault.json.0.tmp").touch(0o600)  # so that there is something to tidy up, too
+            report = attempt(vault, number, when, how)
+            if not report["call"]:
+                break
+            left = beside(path)
+            leaks = [name for name in left if VALUE in path.with_name(name).read_bytes()]
+            report |= {"when": when, "found": found(vault, path, before), "left": left, "leaks": leaks}
+            print(json.dumps(report), flush=True)
+
+
+def beside(path: Path) -> list[str]:
+    """What lies there besides the vault and its lock."""
+    return sorted(set(os.listdir(path.parent)) - {path.name, f"{path.name}.lock"})
+
+
+if __name__ == "__main__":
+    main()

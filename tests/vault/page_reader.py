@@ -1,0 +1,80 @@
+"""A second reader of vault.json, written from docs/reference/vault-format.md alone; it shares no code with the first.
+
+It shows that the page is enough to get one's secrets back without Aileron, and it lets the tests make files that are
+properly sealed and wrong all the same. Sections of the page are named where they are followed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+Json = dict[str, Any]
+
+
+def canonical(value: Json) -> bytes:
+    """'Spelling': sorted keys, no spaces, UTF-8. Enough of RFC 8785 for ASCII keys and integers."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def load(path: Path) -> Json:
+    """The file as JSON."""
+    read: Json = json.loads(path.read_bytes())
+    return read
+
+
+def store(path: Path, vault: Json) -> None:
+    """Write it as the page spells it, in place, so that owner and permissions stay."""
+    path.write_bytes(canonical(vault) + b"\n")
+
+
+def data_key(vault: Json, passphrase: bytes) -> bytes:
+    """'From the passphrase to the data key'."""
+    slot = vault["slots"][0]
+    cost, salt = slot["argon2id"], base64.b64decode(slot["salt"])
+    stretch = Argon2id(
+        salt=salt, length=32, iterations=cost["passes"], lanes=cost["lanes"], memory_cost=cost["memory_kib"]
+    )
+    context = canonical(
+        {
+            "use": "aileron vault 1: slot",
+            "vault": vault["vault"],
+            "kind": slot["kind"],
+            "argon2id": cost,
+            "salt": salt.hex(),
+        }
+    )
+    return _open(stretch.derive(passphrase), slot["key"], context)
+
+
+def secret(vault: Json, key: bytes, name: str) -> bytes:
+    """'Secrets'."""
+    entry = next(entry for entry in vault["secrets"] if entry["name"] == name)
+    said = {field: entry[field] for field in ("name", "id", "version", "created_ms", "updated_ms")}
+    context = canonical({"use": "aileron vault 1: secret", "vault": vault["vault"], **said})
+    return _open(_derived(key, b"aileron vault 1: entries"), entry["sealed"], context)
+
+
+def seal(vault: Json, key: bytes) -> Json:
+    """'The seal': the same vault with the seal it should have."""
+    said = canonical({**vault, "seal": ""}) + b"\n"
+    made = hmac.new(_derived(key, b"aileron vault 1: list"), said, hashlib.sha256).digest()
+    return {**vault, "seal": base64.b64encode(made).decode()}
+
+
+def _derived(key: bytes, purpose: bytes) -> bytes:
+    return HKDFExpand(SHA256(), 32, purpose).derive(key)
+
+
+def _open(key: bytes, sealed: dict[str, str], context: bytes) -> bytes:
+    nonce, ciphertext = base64.b64decode(sealed["nonce"]), base64.b64decode(sealed["ciphertext"])
+    return AESGCM(key).decrypt(nonce, ciphertext, context)

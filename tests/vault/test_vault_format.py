@@ -1,0 +1,269 @@
+"""The file as bytes: what the page says, that there is one spelling, and that no bytes do harm before a key is made."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.model.failure import FailureClass
+from aileron.model.secret import Secret
+from aileron.vault import Vault
+from aileron.vault.contents import (
+    BindingEntry,
+    Contents,
+    ContentsError,
+    SecretEntry,
+    Slot,
+    UnknownFormatError,
+    decode,
+    encode,
+)
+from aileron.vault.envelope import COST, Cost, Sealed
+from tests.vault import page_reader
+from tests.vault.conftest import CANARY, OTHER, PASSPHRASE, python, refused, write
+
+ids = st.text("0123456789abcdef", min_size=32, max_size=32)
+names = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,63}", fullmatch=True)
+times = st.integers(0, 253402300799)
+counts = st.integers(1, 2**53 - 1)
+
+
+def sealed(shortest: int, longest: int) -> st.SearchStrategy[Sealed]:
+    """Something sealed, of a plaintext of so many bytes."""
+    nonces = st.binary(min_size=12, max_size=12)
+    return st.builds(Sealed, nonces, st.binary(min_size=shortest + 16, max_size=longest + 16))
+
+
+@st.composite
+def contents(draw: st.DrawFn) -> Contents:
+    """What a file may say, as far as its shape goes."""
+    costs = st.builds(Cost, st.integers(64 << 10, 1 << 20), st.integers(3, 8), st.integers(1, 16))
+    slot = Slot(draw(costs), draw(st.binary(min_size=16, max_size=16)), draw(sealed(32, 32)))
+    secrets = []
+    for name, entry_id in draw(st.lists(st.tuples(names, ids), max_size=4, unique_by=(lambda x: x[0], lambda x: x[1]))):
+        created, later, value = draw(times), draw(times), draw(sealed(8, 64))
+        secrets.append(SecretEntry(name, entry_id, draw(counts), created, created + later, value))
+    bindings = []
+    for name in draw(st.lists(names, max_size=4, unique=True)) if secrets else ():
+        secret = draw(st.sampled_from(secrets)).name
+        kind, user = draw(st.sampled_from([("basic", "jürgen"), ("basic", "\U0001f511"), ("api_key", None)]))
+        bindings.append(BindingEntry(f"{kind}/{name}/x", "github://o/r", secret, user, draw(times)))
+    secrets.sort(key=lambda entry: entry.name)
+    bindings.sort(key=lambda entry: entry.name)
+    seal = draw(st.binary(min_size=32, max_size=32))
+    return Contents(1, draw(ids), draw(counts), (slot,), tuple(secrets), tuple(bindings), seal)
+
+
+@given(contents())
+def test_what_is_written_is_read_back(value: Contents):
+    """decode(encode(x)) is x."""
+    assert decode(encode(value)) == value
+
+
+@given(contents(), st.data())
+def test_there_is_one_spelling(value: Contents, data: st.DataObject):
+    """Bytes that differ anywhere say something else or are refused; what is accepted is written back byte for byte."""
+    raw = bytearray(encode(value))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(raw)))
+        raw[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
+    try:
+        read = decode(bytes(raw))
+    except (ContentsError, UnknownFormatError):
+        return
+    assert encode(read) == bytes(raw)
+
+
+@given(st.one_of(st.binary(), st.from_regex(rb'\{"format":1[^"]*"', fullmatch=False)))
+def test_any_bytes_are_contents_or_refused(data: bytes):
+    """Nothing but ContentsError or UnknownFormatError, whose message can be shown, comes of what is not a vault."""
+    with pytest.raises((ContentsError, UnknownFormatError)) as caught:
+        decode(data)
+    assert str(caught.value).isprintable()
+
+
+def respelled(made: bytes) -> dict[str, bytes]:
+    """The same vault as other JSON programs would write it."""
+    text, value = made.decode(), json.loads(made)
+    return {
+        "indented": json.dumps(value, indent=1).encode(),
+        "without the line end": made[:-1],
+        "with two": made + b"\n",
+        "with a space": text.replace('"format":1', '"format": 1').encode(),
+        "with a key twice": text.replace('"format":1', '"format":1,"format":1').encode(),
+        "with a byte order mark": b"\xef\xbb\xbf" + made,
+        "with an escape": text.replace('"mail"', '"m\\u0061il"').encode(),
+        "in another order": (json.dumps(dict(reversed(value.items())), separators=(",", ":")) + "\n").encode(),
+        "with a float": text.replace('"format":1,', '"format":1.0,').encode(),
+        "with stray bits in base64": re.sub(r"[AQgw](?===)", lambda last: chr(ord(last[0]) + 1), text).encode(),
+        "with an unknown key": text.replace('"format":1', '"format":1,"forward":1').encode(),
+        "with an unknown key in an entry": text.replace('"version":1', '"version":1,"z":1', 1).encode(),
+        "empty": b"",
+    }
+
+
+def test_other_spellings_of_the_same_vault_are_refused(made: bytes):
+    """A file has no byte that means nothing, so none can be changed unseen."""
+    decode(made)
+    for how, data in respelled(made).items():
+        assert data != made, how
+        with pytest.raises(ContentsError):
+            decode(data)
+
+
+def broken(made: bytes) -> dict[str, dict[str, Any]]:
+    """Right spelling, wrong contents: each breaks one rule of the page."""
+
+    def but(change: Any) -> dict[str, Any]:
+        vault = json.loads(made)
+        change(vault)
+        return vault
+
+    return {
+        "2 slots, not 1": but(lambda v: v["slots"].append(v["slots"][0])),
+        "0 slots, not 1": but(lambda v: v["slots"].clear()),
+        "generation is out of range": but(lambda v: v.update(generation=0)),
+        "vault's id is not": but(lambda v: v.update(vault="ABC")),
+        "seal has another length": but(lambda v: v.update(seal="AAAA")),
+        "salt has another length": but(lambda v: v["slots"][0].update(salt="AAAA")),
+        "nonce of the wrapped key": but(lambda v: v["slots"][0]["key"].update(nonce="AAAA")),
+        "the wrapped key has": but(lambda v: v["slots"][0]["key"].update(ciphertext="AAAA")),
+        "secrets are not in order": but(lambda v: v["secrets"].reverse()),
+        "two secrets with one id": but(lambda v: v["secrets"][0].update(id=v["secrets"][1]["id"])),
+        "id of secret mail is not": but(lambda v: v["secrets"][0].update(id="..")),
+        "version of secret mail": but(lambda v: v["secrets"][0].update(version=0)),
+        "times of secret mail": but(lambda v: v["secrets"][0].update(created_ms=2**52)),
+        "nonce of secret mail": but(lambda v: v["secrets"][0]["sealed"].update(nonce="AAAA")),
+        "secret mail has -13 bytes": but(lambda v: v["secrets"][0]["sealed"].update(ciphertext="AAAA")),
+        "is not a secret's name": but(lambda v: v["secrets"][0].update(name="\x1b[2J")),
+        "bindings are not in order": but(lambda v: v["bindings"].reverse()),
+        "which is not there": but(lambda v: v["secrets"].pop(0)),
+        "KIND/SERVICE/IDENTITY": but(lambda v: v["bindings"][0].update(name="api_key/\x1b/x")),
+        "kind 'a_shell' is not one of": but(lambda v: v["bindings"][0].update(name="a_shell/a/b")),
+        "no known scheme": but(lambda v: v["bindings"][0].update(connector="file:///etc")),
+        "user name holds U+001B": but(lambda v: v["bindings"][1].update(username="\x1b[2J")),
+    }
+
+
+def test_what_aileron_would_not_write_is_refused_although_it_is_well_spelled(path: Path, made: bytes):
+    """Each rule on its own, by its reason, before any key is there; what is shown can be shown."""
+    vault = Vault(path)
+    for words, value in broken(made).items():
+        page_reader.store(path, value)
+        with refused(FailureClass.HASH_MISMATCH) as refusal:
+            vault.bindings()
+        assert words in refusal.message
+        assert "aileron vault init" in refusal.message
+        assert refusal.message.isprintable()
+    write(path, made)
+    assert len(vault.bindings()) == 2
+
+
+def test_a_vault_cut_short_anywhere_is_refused(path: Path, made: bytes):
+    """Every proper prefix, the empty one too; the whole is read."""
+    vault = Vault(path)
+    for length in range(len(made)):
+        write(path, made[:length])
+        with refused(FailureClass.HASH_MISMATCH):
+            vault.bindings()
+    write(path, made)
+    assert len(vault.bindings()) == 2
+
+
+def test_a_later_format_asks_for_a_newer_aileron(path: Path):
+    """It is not damage: the answer is to upgrade, whatever else the file holds."""
+    page_reader.store(path, {"format": 2, "anything": []})
+    with refused(FailureClass.INVALID_REQUEST) as refusal:
+        Vault(path).status()
+    assert "format 2" in refusal.message
+    assert "upgrade aileron" in refusal.message
+
+
+def test_the_page_is_enough_to_get_the_secrets_back(path: Path):
+    """A reader written from docs/reference/vault-format.md finds both values, and the seal it expects."""
+    vault = page_reader.load(path)
+    key = page_reader.data_key(vault, PASSPHRASE)
+    assert page_reader.secret(vault, key, "mail") == CANARY
+    assert page_reader.secret(vault, key, "tickets") == OTHER
+    assert page_reader.seal(vault, key) == vault
+
+
+def test_the_cost_of_a_guess_is_what_the_page_says(path: Path):
+    """RFC 9106's second recommended option, and a salt that is not used twice."""
+    slot = page_reader.load(path)["slots"][0]
+    assert slot["argon2id"] == {"memory_kib": 65536, "passes": 3, "lanes": 4}
+    assert slot["argon2id"] == msgspec.to_builtins(COST)
+
+
+@pytest.mark.parametrize(
+    ("cost", "words"),
+    [
+        ({"memory_kib": 4 << 20}, "4194304 KiB"),
+        ({"memory_kib": (1 << 20) + 1}, "1048577 KiB"),
+        ({"memory_kib": 2**53 - 1}, "KiB"),
+        ({"passes": 9}, "9 argon2id passes"),
+        ({"passes": 2**31}, "passes"),
+        ({"lanes": 17}, "17 argon2id lanes"),
+        ({"lanes": 0}, "0 argon2id lanes"),
+        ({"lanes": -1}, "lanes"),
+        ({"memory_kib": (64 << 10) - 1}, "65535 KiB"),
+        ({"memory_kib": 8}, "8 KiB"),
+        ({"passes": 2}, "2 argon2id passes"),
+    ],
+)
+def test_a_cost_nobody_chose_is_refused_before_it_is_paid(path: Path, cost: dict[str, int], words: str):
+    """Too dear would take the machine down, too cheap would give the passphrase away; neither needs a key to be seen."""
+    vault = page_reader.load(path)
+    vault["slots"][0]["argon2id"].update(cost)
+    page_reader.store(path, vault)
+    for attempt in (lambda: Vault(path).unlock(Secret(PASSPHRASE)), lambda: Vault(path).bindings()):
+        with refused(FailureClass.HASH_MISMATCH) as refusal:
+            attempt()
+        assert words in refusal.message
+
+
+def test_the_dearest_cost_that_is_read_passes_the_check():
+    """The bounds themselves are inside; one more is not."""
+    Cost(1 << 20, 8, 16).check()
+    Cost(64 << 10, 3, 1).check()
+
+
+BOMB = r"""
+import re, sys
+from pathlib import Path
+from aileron.model.failure import AileronError
+from aileron.model.secret import Secret
+from aileron.vault import Vault
+def peak():  # not ru_maxrss, which survives exec
+    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+before = peak()
+try:
+    Vault(Path(sys.argv[1])).unlock(Secret(b"correct horse battery"))
+except AileronError as error:
+    print(error.failure.failure_class)
+print((peak() - before) // 1024)
+"""
+
+
+def unlock_apart(path: Path) -> list[str]:
+    """Unlock in a process of its own: the failure, if any, and by how many MiB its memory grew."""
+    return python("-c", BOMB, path).split()
+
+
+def test_a_memory_bomb_costs_no_memory(path: Path):
+    """The intact vault takes its 64 MiB; the one that asks for 512 GiB next to none."""
+    (grown,) = unlock_apart(path)
+    assert int(grown) >= 60
+    vault = page_reader.load(path)
+    vault["slots"][0]["argon2id"]["memory_kib"] = 512 << 20
+    page_reader.store(path, vault)
+    failure, grown = unlock_apart(path)
+    assert failure == "hash_mismatch"
+    assert int(grown) < 16

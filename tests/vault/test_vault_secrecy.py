@@ -1,0 +1,167 @@
+"""Nothing of a secret is where it should not be: on disk, in words, in memory once the vault is locked."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import re
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aileron.model.failure import AileronError
+from aileron.model.secret import Secret
+from aileron.vault import Vault, VaultLender
+from tests.vault import page_reader
+from tests.vault.conftest import API_KEY, BASIC, CANARY, PASSPHRASE, environment, use
+
+
+def spellings(secret: bytes) -> Iterator[bytes]:
+    """The ways a secret might lie about: as it is, in hex, and in base64 at any of its three offsets."""
+    yield secret
+    yield secret.hex().encode()
+    for shift in range(3):
+        encoded = base64.b64encode(bytes(shift) + secret)
+        yield encoded[4:-4]
+        yield base64.urlsafe_b64encode(bytes(shift) + secret)[4:-4]
+
+
+def shows(text: bytes, secret: bytes) -> bool:
+    """Whether any of them is in `text`."""
+    return any(spelling in text for spelling in spellings(secret))
+
+
+def test_the_file_shows_names_and_no_value(vault: Vault, path: Path):
+    """Neither value, passphrase nor data key is in the bytes, in any spelling; the names are, by design."""
+    made = path.read_bytes()
+    assert b'"mail"' in made
+    assert shows(b"x" + base64.b64encode(b"yz" + CANARY + b"x"), CANARY)  # the search finds what is there
+    key = page_reader.data_key(page_reader.load(path), PASSPHRASE)
+    for secret in (CANARY, PASSPHRASE, key):
+        assert not shows(made, secret)
+    for beside in path.parent.iterdir():
+        assert not shows(beside.read_bytes(), CANARY)
+
+
+def provoked(vault: Vault, path: Path) -> Iterator[AileronError]:
+    """Every refusal that has a secret, a passphrase or a key at hand."""
+    canary = Secret(CANARY)
+    good = path.read_bytes()
+    bad = page_reader.load(path)
+    bad["secrets"][0]["sealed"] = bad["secrets"][1]["sealed"]
+    forged = page_reader.seal(bad, page_reader.data_key(bad, PASSPHRASE))
+
+    def lend_forged() -> None:
+        page_reader.store(path, forged)
+        other = Vault(path)
+        other.unlock(Secret(PASSPHRASE))
+        with VaultLender(other).lend(use(BASIC)):
+            pass
+
+    for attempt in (
+        lambda: vault.unlock(canary),
+        lambda: vault.create(canary),
+        lambda: Vault(path).set_secret("mail", canary),
+        lambda: vault.set_secret("No Name", canary),
+        lambda: vault.set_secret("mail", Secret(CANARY + b"\n")),
+        lambda: vault.set_secret("mail", Secret(CANARY * 4096)),
+        lambda: vault.set_secret("mail", Secret(b"\0" + CANARY)),
+        lambda: vault.bind(BASIC),
+        lambda: vault.lock() or vault.set_secret("mail", canary),  # type: ignore[func-returns-value]
+        lend_forged,
+    ):
+        with pytest.raises(AileronError) as caught:
+            attempt()
+        path.write_bytes(good)
+        yield caught.value
+
+
+def test_no_refusal_tells_a_secret_not_even_with_its_frames(vault: Vault, path: Path):
+    """Message, details, causes, and the local names of every frame of ours, as a debugger or a reporter would print them."""
+    seen = 0
+    for error in provoked(vault, path):
+        told = traceback.TracebackException.from_exception(error, capture_locals=True)
+        ours = [frame for frame in told.stack if "/aileron/" in frame.filename]
+        assert ours
+        assert error.__cause__ is None
+        text = "\n".join([str(error), repr(error), repr(error.failure), *(str(frame.locals) for frame in ours)])
+        for secret in (CANARY, PASSPHRASE):
+            assert not shows(text.encode("latin-1", "backslashreplace"), secret), error
+        seen += 1
+    assert seen == 10
+
+
+def test_nothing_shows_a_value_when_printed(standing: Vault):
+    """The vault, its lender, a loan, and what is listed."""
+    lender = VaultLender(standing)
+    with lender.lend(use(API_KEY)) as loan:
+        for thing in (
+            standing,
+            lender,
+            loan,
+            standing.secrets(),
+            standing.bindings(),
+            standing._opened,
+            vars(standing),
+        ):
+            printed = f"{thing!r} {thing!s}".encode()
+            assert not shows(printed, CANARY)
+            assert not shows(printed, loan.secret.reveal())
+        assert "<secret>" in repr(loan)
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from aileron.model.secret import Secret
+from aileron.vault import Vault
+vault = Vault(Path(sys.argv[1]))
+vault.unlock(Secret(sys.stdin.readline().encode().strip()))
+vault.set_secret("third", Secret(b"x" * 32))
+for step in (lambda: None, vault.lock):
+    step()
+    print("now", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def copies(pid: int, needle: bytes) -> int:
+    """How often `needle` is in the memory of another process, wherever it may be written."""
+    count = 0
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            found = re.match(r"([0-9a-f]+)-([0-9a-f]+) rw", line)
+            if found:
+                start, end = (int(part, 16) for part in found.groups())
+                memory.seek(start)
+                with contextlib.suppress(OSError):  # what is mapped and cannot be read, such as [vvar]
+                    count += memory.read(end - start).count(needle)
+    return count
+
+
+def test_the_data_key_is_gone_from_memory_once_the_vault_is_locked(path: Path):
+    """Looked for in a process that unlocked, used and locked: it is there before, and after it is not."""
+    key = page_reader.data_key(page_reader.load(path), PASSPHRASE)
+    command = [sys.executable, "-c", HOLDER, path]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), bufsize=0
+    ) as holder:
+        assert holder.stdin
+        assert holder.stdout
+        try:
+            holder.stdin.write(PASSPHRASE + b"\n")
+            assert holder.stdout.readline() == b"now\n"
+            before = copies(holder.pid, key)
+            holder.stdin.write(b"\n")
+            assert holder.stdout.readline() == b"now\n"
+            after = copies(holder.pid, key)
+            holder.stdin.write(b"\n")
+        finally:
+            if holder.poll() is None:
+                holder.stdin.close()
+    assert before >= 1
+    assert after == 0

@@ -1,0 +1,249 @@
+"""What an agent with a shell, or a failing disk, can do to the file, and that it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.secret import Secret
+from aileron.vault import Vault, VaultLender
+from tests.vault import page_reader
+from tests.vault.conftest import BASIC, CANARY, OTHER, PASSPHRASE, Clock, refused, use, verify, write
+
+Json = dict[str, Any]
+
+
+def outcome(vault: Vault) -> FailureClass:
+    """How an open vault takes to its file: not_found stands for verified (see `verify`)."""
+    with pytest.raises(AileronError) as caught:
+        vault.remove_secret("never-stored")
+    return caught.value.failure.failure_class
+
+
+def test_every_flipped_bit_is_found(vault: Vault, path: Path, made: bytes):
+    """Each bit of each byte, with the key in memory: nothing verifies but the file itself."""
+    assert outcome(vault) == FailureClass.NOT_FOUND
+    found = set()
+    with path.open("r+b", buffering=0) as file:
+        for at, byte in enumerate(made):
+            for bit in range(8):
+                file.seek(at)
+                file.write(bytes([byte ^ 1 << bit]))
+                found.add(outcome(vault))
+            file.seek(at)
+            file.write(bytes([byte]))
+    # invalid_request: the format number itself, become another number.
+    assert found == {FailureClass.HASH_MISMATCH, FailureClass.INVALID_REQUEST}
+    assert outcome(vault) == FailureClass.NOT_FOUND
+    with VaultLender(vault).lend(use(BASIC)) as loan:
+        assert loan.secret.reveal() == CANARY  # verified memory, whatever happened to the file
+
+
+def to(*where: str | int, value: Any) -> Callable[[Json], None]:
+    """A change: what is at `where` becomes `value`, or what `value` makes of it."""
+
+    def change(vault: Any) -> None:
+        for step in where[:-1]:
+            vault = vault[step]
+        old = vault[where[-1]]
+        vault[where[-1]] = value(old) if callable(value) else value
+
+    return change
+
+
+def other_base64(text: str) -> str:
+    """Other bytes of the same length."""
+    return ("B" if text[0] == "A" else "A") + text[1:]
+
+
+CHANGES = {
+    "another user name": to("bindings", 1, "username", value="mallory"),
+    "another connector": to("bindings", 1, "connector", value="github://mallory/aileron-connector-mail"),
+    "another secret for a binding": to("bindings", 1, "secret", value="tickets"),
+    "another name for a binding": to("bindings", 1, "name", value="basic/mail/work"),
+    "a binding removed": to("bindings", value=lambda all_: all_[:1]),
+    "a binding added": to("bindings", value=lambda all_: [*all_, {**all_[1], "name": "basic/zoo/x"}]),
+    "another name for a secret": to("secrets", 1, "name", value="tickets2"),
+    "another date": to("secrets", 0, "updated_ms", value=1_750_000_001_000),
+    "another version": to("secrets", 0, "version", value=2),
+    "another value": to("secrets", 0, "sealed", "ciphertext", value=other_base64),
+    "another nonce": to("secrets", 0, "sealed", "nonce", value=other_base64),
+    "another generation": to("generation", value=6),
+    "another seal": to("seal", value=other_base64),
+}
+SLOT_CHANGES = {
+    "another vault": to("vault", value="0" * 32),
+    "another salt": to("slots", 0, "salt", value=other_base64),
+    "another wrapped key": to("slots", 0, "key", "ciphertext", value=other_base64),
+    "a dearer cost": to("slots", 0, "argon2id", "passes", value=4),
+    "fewer lanes": to("slots", 0, "argon2id", "lanes", value=1),
+}
+
+
+def changed(path: Path, what: str) -> None:
+    """Make one of the changes, well spelled and well formed."""
+    vault = page_reader.load(path)
+    CHANGES[what](vault)
+    if what == "another name for a secret":
+        vault["bindings"][0]["secret"] = "tickets2"
+    page_reader.store(path, vault)
+
+
+def test_a_change_beside_an_open_vault_is_found_before_the_next_one(vault: Vault, path: Path, made: bytes):
+    """Whatever part was changed: nothing is written over it, and the cause is named."""
+    for what in CHANGES:
+        changed(path, what)
+        Vault(path).bindings()  # well formed: without a key nobody can tell
+        with refused(FailureClass.HASH_MISMATCH) as refusal:
+            vault.set_secret("mail", Secret(OTHER))
+        assert "seal" in refusal.message, what
+        write(path, made)
+        verify(vault)
+
+
+@pytest.mark.parametrize("what", ["a binding removed", "another value", "another generation"])
+def test_a_change_while_it_was_locked_is_found_on_unlock(path: Path, what: str):
+    """The right passphrase opens nothing that was changed, and says that the file is at fault."""
+    changed(path, what)
+    attacked = Vault(path)
+    with refused(FailureClass.HASH_MISMATCH) as refusal:
+        attacked.unlock(Secret(PASSPHRASE))
+    assert "seal" in refusal.message
+    assert attacked.is_locked
+
+
+@pytest.mark.parametrize("what", SLOT_CHANGES)
+def test_a_changed_slot_opens_with_no_passphrase(path: Path, what: str):
+    """The numbers that lead to the key are bound to it; the message says that it need not be the passphrase."""
+    vault = page_reader.load(path)
+    SLOT_CHANGES[what](vault)
+    page_reader.store(path, vault)
+    with refused(FailureClass.UNAUTHORIZED) as refusal:
+        Vault(path).unlock(Secret(PASSPHRASE))
+    assert "or its slot was changed" in refusal.message
+
+
+def swapped_values(vault: Json) -> None:
+    """The two secrets trade their sealed values."""
+    first, second = vault["secrets"]
+    first["sealed"], second["sealed"] = second["sealed"], first["sealed"]
+
+
+def test_swapped_secrets_are_found_even_under_a_good_seal(path: Path):
+    """By the seal on unlock; and were the seal forged, by the entry itself when it is to be lent."""
+    vault = page_reader.load(path)
+    key = page_reader.data_key(vault, PASSPHRASE)
+    swapped_values(vault)
+    page_reader.store(path, vault)
+    with refused(FailureClass.HASH_MISMATCH):
+        Vault(path).unlock(Secret(PASSPHRASE))
+
+    page_reader.store(path, page_reader.seal(vault, key))
+    forged = Vault(path)
+    forged.unlock(Secret(PASSPHRASE))
+    with refused(FailureClass.HASH_MISMATCH) as refusal, VaultLender(forged).lend(use(BASIC)):
+        pass
+    assert "secret mail does not open" in refusal.message
+    forged.lock()
+
+
+def test_a_rolled_back_entry_is_found_even_under_a_good_seal(vault: Vault, path: Path):
+    """The old value of a secret, put back into the newer file, is no value of it."""
+    old = page_reader.load(path)
+    vault.set_secret("mail", Secret(OTHER))
+    new = page_reader.load(path)
+    key = page_reader.data_key(new, PASSPHRASE)
+    new["secrets"][0] = old["secrets"][0]
+    page_reader.store(path, new)
+    with refused(FailureClass.HASH_MISMATCH):
+        Vault(path).unlock(Secret(PASSPHRASE))
+
+    new["secrets"][0]["version"] = 2
+    page_reader.store(path, page_reader.seal(new, key))
+    forged = Vault(path)
+    forged.unlock(Secret(PASSPHRASE))
+    with refused(FailureClass.HASH_MISMATCH), VaultLender(forged).lend(use(BASIC)):
+        pass
+    forged.lock()
+
+
+def test_an_older_file_is_refused_by_who_has_seen_the_newer(vault: Vault, path: Path, made: bytes):
+    """Open: the next change is refused and the newer value stays lent. Locked: so is the unlock. Then the cure works."""
+    vault.set_secret("mail", Secret(OTHER))
+    newer = path.read_bytes()
+    write(path, made)
+    with refused(FailureClass.HASH_MISMATCH) as refusal:
+        vault.set_secret("mail", Secret(CANARY))
+    assert "older copy (generation 5; this daemon has seen 6)" in refusal.message
+    assert path.read_bytes() == made
+    with VaultLender(vault).lend(use(BASIC)) as loan:
+        assert loan.secret.reveal() == OTHER
+    vault.lock()
+    with refused(FailureClass.HASH_MISMATCH) as refusal:
+        vault.unlock(Secret(PASSPHRASE))
+    assert "aileron daemon stop" in refusal.message
+    write(path, newer)
+    vault.unlock(Secret(PASSPHRASE))
+    verify(vault)
+    # A new process has seen nothing, so it takes the older file: what `generation` in status() is for.
+    write(path, made)
+    fresh = Vault(path)
+    fresh.unlock(Secret(PASSPHRASE))
+    assert fresh.status()["generation"] == 5
+    fresh.lock()
+
+
+def test_another_history_of_the_same_length_is_refused(vault: Vault, path: Path, made: bytes):
+    """A restored backup that was changed as often as the vault it replaces is not that vault."""
+    vault.set_secret("mail", Secret(OTHER))
+    mine = path.read_bytes()
+    write(path, made)
+    elsewhere = Vault(path, clock=Clock())
+    elsewhere.unlock(Secret(PASSPHRASE))
+    elsewhere.set_secret("mail", Secret(CANARY))
+    elsewhere.lock()
+    with refused(FailureClass.HASH_MISMATCH):
+        vault.set_secret("mail", Secret(CANARY))
+    write(path, mine)
+    verify(vault)
+
+
+def test_what_another_process_wrote_with_the_passphrase_is_built_upon(vault: Vault, path: Path):
+    """A later generation under the same key is no attack: the next change keeps it."""
+    elsewhere = Vault(path, clock=Clock())
+    elsewhere.unlock(Secret(PASSPHRASE))
+    elsewhere.set_secret("new", Secret(OTHER))
+    elsewhere.lock()
+    vault.revoke(BASIC.name)
+    assert [info.name for info in vault.secrets()] == ["mail", "new", "tickets"]
+
+
+def test_another_vault_in_its_place_is_refused_until_it_is_opened_itself(vault: Vault, path: Path):
+    """Its key does not verify under ours. Opened by its own passphrase it is simply another vault."""
+    path.unlink()
+    with refused(FailureClass.HASH_MISMATCH) as refusal:
+        vault.revoke(BASIC.name)
+    assert "it is gone" in refusal.message
+    planted = Vault(path)
+    planted.create(Secret(b"mallory's own"))
+    planted.lock()
+    with refused(FailureClass.HASH_MISMATCH):
+        vault.revoke(BASIC.name)
+    with refused(FailureClass.UNAUTHORIZED):
+        vault.unlock(Secret(PASSPHRASE))
+    vault.unlock(Secret(b"mallory's own"))
+    assert vault.secrets() == ()
+
+
+def test_the_directory_taken_away_is_told(vault: Vault, path: Path):
+    """No change is made of memory alone, and no directory is made anew."""
+    elsewhere = path.parent.rename(path.parent.with_name("elsewhere"))
+    with refused(FailureClass.HASH_MISMATCH) as refusal:
+        vault.revoke(BASIC.name)
+    assert "its directory with it" in refusal.message
+    elsewhere.rename(path.parent)
+    vault.revoke(BASIC.name)

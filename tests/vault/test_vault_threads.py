@@ -1,0 +1,101 @@
+"""One vault in many threads: nothing is lost, nothing is half, and nobody waits who need not."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.secret import Secret
+from aileron.vault import Vault, VaultLender
+from tests.vault.conftest import BASIC, CANARY, CONNECTOR, OTHER, PASSPHRASE, use, verify
+
+
+def test_changes_from_many_threads_all_happen(vault: Vault):
+    """One after the other, each upon the last: as many generations as changes."""
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda n: vault.set_secret(f"s{n:02}", Secret(b"value-%08d" % n)), range(40)))
+    assert [info.name for info in vault.secrets()] == ["mail", *(f"s{n:02}" for n in range(40)), "tickets"]
+    assert vault.status()["generation"] == 45
+    verify(vault)
+
+
+def test_changes_from_two_vaults_on_one_file_all_happen(vault: Vault, path: Path):
+    """As two processes would: the lock is the file's."""
+    second = Vault(path)
+    second.unlock(Secret(PASSPHRASE))
+    with ThreadPoolExecutor(2) as threads:
+        for each, letter in ((vault, "a"), (second, "b")):
+            threads.submit(
+                lambda each, letter: [each.set_secret(f"{letter}{n}", Secret(OTHER)) for n in range(10)], each, letter
+            )
+    second.lock()
+    fresh = Vault(path)
+    assert len(fresh.secrets()) == 22
+    assert fresh.status()["generation"] == 25
+
+
+def test_reading_lending_and_locking_wait_for_no_writer(vault: Vault, path: Path):
+    """While a change waits for another process, everything quick is answered, and locking takes effect at once.
+
+    The change that was waiting is refused then: there is no key to make it with.
+    """
+    lock = os.open(path.with_name("vault.json.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            change = threads.submit(vault.set_secret, "mail", Secret(OTHER))
+            assert vault.candidates(CONNECTOR, "basic") == [BASIC.name]
+            with VaultLender(vault).lend(use(BASIC)) as loan:
+                assert loan.secret.reveal() == CANARY
+            assert vault.status()["locked"] is False
+            assert not change.done()
+            vault.lock()
+            assert vault.is_locked
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            error = change.exception(timeout=10)
+    finally:
+        os.close(lock)
+    assert isinstance(error, AileronError)
+    assert error.failure.failure_class == FailureClass.VAULT_LOCKED
+    assert vault.is_locked
+    vault.unlock(Secret(PASSPHRASE))
+    with VaultLender(vault).lend(use(BASIC)) as loan:
+        assert loan.secret.reveal() == CANARY
+
+
+def test_a_vault_locked_under_its_users_gives_the_secret_or_says_so(vault: Vault):
+    """Four threads borrow, one changes, while it is locked and opened again: right values or vault_locked, nothing else."""
+    stop = threading.Event()
+    kinds: set[FailureClass] = set()
+    values: set[bytes] = set()
+
+    def borrow() -> None:
+        while not stop.is_set():
+            try:
+                with VaultLender(vault).lend(use(BASIC)) as loan:
+                    values.add(loan.secret.reveal())
+            except AileronError as error:
+                kinds.add(error.failure.failure_class)
+
+    def change() -> None:
+        while not stop.is_set():
+            try:
+                vault.set_secret("third", Secret(OTHER))
+            except AileronError as error:
+                kinds.add(error.failure.failure_class)
+
+    with ThreadPoolExecutor(5) as threads:
+        users = [*(threads.submit(borrow) for _ in range(4)), threads.submit(change)]
+        for _ in range(4):
+            vault.lock()
+            vault.unlock(Secret(PASSPHRASE))
+        stop.set()
+        for user in users:
+            user.result(timeout=10)
+    assert values == {CANARY}
+    assert kinds <= {FailureClass.VAULT_LOCKED}
+    verify(vault)

@@ -1,0 +1,315 @@
+"""The vault as the daemon uses it: made, opened, filled, bound, lent from, locked."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aileron.egress.inject import inject
+from aileron.model.failure import FailureClass
+from aileron.model.names import BindingName
+from aileron.model.secret import Secret
+from aileron.vault import Binding, SecretInfo, Vault, VaultLender
+from tests.vault.conftest import API_KEY, BASIC, CANARY, CONNECTOR, OTHER, PASSPHRASE, Clock, refused, use
+
+
+def lent(vault: Vault, binding: Binding, kind: str | None = None) -> bytes:
+    """The value that a loan carries."""
+    with VaultLender(vault).lend(use(binding, kind)) as loan:
+        return loan.secret.reveal()
+
+
+def test_a_vault_is_made_empty_and_open_and_survives_a_restart(absent: Vault, tmp_path: Path):
+    """What was stored and bound is there for the next process, which needs the passphrase for the values only."""
+    nothing = {"exists": False, "locked": True, "secrets": 0, "bindings": 0, "format": None, "generation": None}
+    assert (absent.status(), absent.secrets(), absent.bindings()) == (nothing, (), ())
+    absent.create(Secret(PASSPHRASE))
+    assert (absent.exists, absent.is_locked, absent.status()["generation"]) == (True, False, 1)
+    absent.set_secret("mail", Secret(CANARY))
+    absent.bind(BASIC)
+
+    again = Vault(tmp_path / "home" / ".aileron" / "vault.json")
+
+    assert again.status() == {
+        "exists": True,
+        "locked": True,
+        "secrets": 1,
+        "bindings": 1,
+        "format": 1,
+        "generation": 3,
+    }
+    assert again.bindings() == (BASIC,)
+    again.unlock(Secret(PASSPHRASE))
+    assert lent(again, BASIC) == CANARY
+    again.lock()
+
+
+def test_there_is_one_vault_and_it_is_not_made_twice(vault: Vault, path: Path):
+    """A second `create` is refused, and the file stays as it is."""
+    before = path.read_bytes()
+    with refused(FailureClass.INVALID_REQUEST) as refusal:
+        Vault(path).create(Secret(PASSPHRASE))
+    assert "aileron vault unlock" in refusal.message
+    assert path.read_bytes() == before
+
+
+def test_a_short_passphrase_is_refused_with_the_reason(absent: Vault):
+    """Seven bytes are not enough and a kilobyte is a file; eight are taken, by the test above. Nothing is made."""
+    for passphrase, words in ((b"seven77", "at least 8"), (b"", "at least 8"), (b"x" * 1025, "at most 1024")):
+        with refused(FailureClass.BAD_INPUT) as refusal:
+            absent.create(Secret(passphrase))
+        assert words in refusal.message
+    assert not absent.exists
+
+
+def test_without_a_passphrase_names_are_told_and_values_are_not(locked: Vault):
+    """Locked: secrets by name, bindings and candidates; every use of the key says how to unlock."""
+    stored = 1_750_000_000.5
+    assert locked.secrets() == (SecretInfo("mail", stored, stored), SecretInfo("tickets", stored, stored))
+    assert locked.bindings() == (API_KEY, BASIC)
+    assert locked.candidates(CONNECTOR, "basic") == [BASIC.name]
+    for attempt in (
+        locked.check_unlocked,
+        lambda: locked.set_secret("mail", Secret(CANARY)),
+        lambda: locked.remove_secret("mail"),
+        lambda: locked.bind(BASIC),
+        lambda: locked.revoke(BASIC.name),
+        lambda: lent(locked, BASIC),
+    ):
+        with refused(FailureClass.VAULT_LOCKED) as refusal:
+            attempt()
+        assert "aileron vault unlock" in refusal.message
+
+
+def test_without_a_vault_the_message_says_how_to_make_one(absent: Vault):
+    """The same class as a locked one, with another command."""
+    for attempt in (absent.check_unlocked, lambda: absent.unlock(Secret(PASSPHRASE)), lambda: lent(absent, BASIC)):
+        with refused(FailureClass.VAULT_LOCKED) as refusal:
+            attempt()
+        assert "aileron vault init" in refusal.message
+    assert absent.candidates(CONNECTOR, "basic") == []
+
+
+def test_a_wrong_passphrase_opens_nothing_and_locks_nothing(locked: Vault):
+    """Near misses and absurd lengths are unauthorized; the right one works before and after."""
+    wrong = [PASSPHRASE[:-1], PASSPHRASE + b"\0", b"", b"x" * (1 << 20)]
+    for passphrase in wrong:
+        with refused(FailureClass.UNAUTHORIZED) as refusal:
+            locked.unlock(Secret(passphrase))
+        assert "wrong passphrase" in refusal.message
+        assert locked.is_locked
+    locked.unlock(Secret(PASSPHRASE))
+    with refused(FailureClass.UNAUTHORIZED):
+        locked.unlock(Secret(wrong[0]))
+    assert lent(locked, BASIC) == CANARY
+
+
+def test_after_locking_nothing_is_lent_and_a_loan_already_made_stays(vault: Vault):
+    """The response that is under way ends with its secret; the next request gets none."""
+    with VaultLender(vault).lend(use(BASIC)) as loan:
+        vault.lock()
+        assert loan.secret.reveal() == CANARY
+    vault.lock()  # twice is no matter
+    with refused(FailureClass.VAULT_LOCKED):
+        lent(vault, BASIC)
+
+
+def test_what_is_lent_is_what_egress_puts_on_the_wire(standing: Vault):
+    """A loan has the shape that egress declares: user name and secret for basic, the secret alone for a key."""
+    with VaultLender(standing).lend(use(BASIC)) as loan:
+        injection = inject(use(BASIC), loan)  # type: ignore[arg-type]
+    pair = b"me@example.test:" + CANARY
+    assert injection.fields == (("Authorization", "Basic " + base64.b64encode(pair).decode()),)
+    with VaultLender(standing).lend(use(API_KEY)) as loan:
+        injection = inject(use(API_KEY), loan)  # type: ignore[arg-type]
+    assert injection.fields == (("Authorization", "Bearer " + OTHER.decode()),)
+
+
+def test_a_binding_that_was_revoked_is_not_lent(vault: Vault):
+    """A plan frozen before the revocation gets binding_required; its secret is still stored."""
+    assert lent(vault, BASIC) == CANARY
+    vault.revoke(BASIC.name)
+    with refused(FailureClass.BINDING_REQUIRED) as refusal:
+        lent(vault, BASIC)
+    assert "aileron binding setup" in refusal.message
+    assert [info.name for info in vault.secrets()] == ["mail", "tickets"]
+    with refused(FailureClass.NOT_FOUND):
+        vault.revoke(BASIC.name)
+
+
+def test_a_credential_of_another_kind_than_declared_is_not_lent(standing: Vault):
+    """The connector that declares an api_key does not get what was bound as a password."""
+    assert lent(standing, BASIC, "basic") == CANARY
+    with refused(FailureClass.BINDING_FAILED):
+        lent(standing, BASIC, "api_key")
+
+
+def test_a_secret_is_replaced_under_its_name(vault: Vault, path: Path):
+    """The next loan has the new value; the date of the first storing is kept, even by a clock set back."""
+    before = vault.secrets()[0]
+    vault.set_secret("mail", Secret(OTHER))
+    assert lent(vault, BASIC) == OTHER
+    later = Vault(path, clock=lambda: 1.0)
+    later.unlock(Secret(PASSPHRASE))
+    later.set_secret("mail", Secret(CANARY))
+    assert later.secrets()[0] == before
+    later.lock()
+
+
+def test_dates_come_from_the_clock(path: Path):
+    """A new value moves `updated_at` and nothing else."""
+    clock = Clock()
+    vault = Vault(path, clock=clock)
+    vault.unlock(Secret(PASSPHRASE))
+    clock.now += 60.25
+    vault.set_secret("mail", Secret(OTHER))
+    assert vault.secrets()[0] == SecretInfo("mail", 1_750_000_000.5, 1_750_000_060.75)
+    vault.lock()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (b"7 bytes", "7 bytes; 8 to"),
+        (b"", "0 bytes"),
+        (b"x" * (64 * 1024 + 1), "65537 bytes"),
+        (b"password\n", "printf %s"),
+        (b"password\r\nX-Injected: 1", "a line end"),
+        (b"pass\rword", "a carriage return"),
+        (b"pass\0word", "a NUL byte"),
+    ],
+)
+def test_a_value_that_cannot_be_lent_safely_is_not_stored(standing: Vault, value: bytes, words: str):
+    """Too short to scrub, too long, or able to end a header: refused with the reason, and nothing is written."""
+    with refused(FailureClass.BAD_INPUT) as refusal:
+        standing.set_secret("mail", Secret(value))
+    assert words in refusal.message
+
+
+def test_the_shortest_and_the_longest_value_are_stored(vault: Vault):
+    """The bounds themselves are inside, and any byte but three may occur."""
+    for value in (b"8 bytes!", bytes(set(range(256)) - {0, 10, 13}), b"x" * (64 * 1024)):
+        vault.set_secret("mail", Secret(value))
+        assert lent(vault, BASIC) == value
+
+
+@pytest.mark.parametrize("name", ["", "Mail", "-mail", "a/b", "a b", "x" * 65, "m\u0430il", "a\n", "../x"])
+def test_a_name_outside_the_grammar_is_refused(standing: Vault, name: str):
+    """For storing bad_input with the grammar; nothing of that name can be removed either."""
+    with refused(FailureClass.BAD_INPUT) as refusal:
+        standing.set_secret(name, Secret(OTHER))
+    assert "lower-case letters" in refusal.message
+    assert refusal.message.isprintable()
+    with refused(FailureClass.NOT_FOUND) as refusal:
+        standing.remove_secret(name)
+    assert refusal.message.isprintable()
+
+
+def test_a_name_inside_the_grammar_is_taken(vault: Vault):
+    """Every kind of character it allows, and its greatest length."""
+    for name in ("0.mail_box-2", "x" * 64):
+        vault.set_secret(name, Secret(OTHER))
+        assert name in [info.name for info in vault.secrets()]
+
+
+def test_a_secret_in_use_is_not_removed(vault: Vault):
+    """First the binding, then the secret; the refusal names the binding."""
+    with refused(FailureClass.INVALID_REQUEST) as refusal:
+        vault.remove_secret("mail")
+    assert "aileron binding revoke basic/mail/home" in refusal.message
+    vault.revoke(BASIC.name)
+    vault.remove_secret("mail")
+    assert [info.name for info in vault.secrets()] == ["tickets"]
+    with refused(FailureClass.NOT_FOUND):
+        vault.remove_secret("mail")
+
+
+def test_candidates_are_for_one_connector_in_full_and_one_kind(vault: Vault):
+    """Two identities of one connector are both named; a prefix of its name, another kind or case finds nothing."""
+    work = msgspec.structs.replace(BASIC, name=BindingName("basic", "mail", "work"), secret="tickets")
+    vault.bind(work)
+    assert vault.candidates(CONNECTOR, "basic") == [BASIC.name, work.name]
+    for connector, kind in ((CONNECTOR[:-1], "basic"), (CONNECTOR + "/x", "basic"), (CONNECTOR.upper(), "basic")):
+        assert vault.candidates(connector, kind) == []
+    assert vault.candidates(CONNECTOR, "api_key") == [API_KEY.name]
+    assert vault.candidates(CONNECTOR, "oauth2") == []
+
+
+def test_a_bound_name_is_taken_unless_it_is_to_be_replaced(vault: Vault):
+    """Binding again under the same name needs `replace`, and then the new secret is what is lent."""
+    other = msgspec.structs.replace(BASIC, secret="tickets")
+    with refused(FailureClass.INVALID_REQUEST) as refusal:
+        vault.bind(other)
+    assert "aileron binding rebind" in refusal.message
+    assert lent(vault, BASIC) == CANARY
+    vault.bind(other, replace=True)
+    assert lent(vault, BASIC) == OTHER
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"username": None}, "--username"),
+        ({"username": ""}, "--username"),
+        ({"username": "me:you"}, "colon"),
+        ({"username": "me\u202e"}, "U+202E"),
+        ({"username": "me\r\nX: 1"}, "U+000D"),
+        ({"username": "é" * 161}, "longer than 320"),
+        ({"kind": "api_key", "name": BindingName("api_key", "mail", "home")}, "only for kind basic"),
+        ({"kind": "oauth2", "name": BindingName("oauth2", "mail", "home")}, "only for kind basic"),
+        ({"kind": "password", "name": BindingName("password", "mail", "home")}, "not one of"),
+        ({"kind": "api_key"}, "named for another kind"),
+        ({"name": BindingName("basic", "Mail", "home")}, "KIND/SERVICE/IDENTITY"),
+        ({"name": BindingName("basic", "a/b", "c")}, "KIND/SERVICE/IDENTITY"),
+        ({"name": BindingName("basic", "mail\u202e", "home")}, "KIND/SERVICE/IDENTITY"),
+        ({"connector": "example/mail"}, "no known scheme"),
+        ({"connector": "github://example/" + "x" * 1024}, "at most 1024"),
+        ({"secret": "Mail"}, "not a secret's name"),
+        ({"created_at": float("nan")}, "not a time"),
+        ({"created_at": -1.0}, "not a time"),
+        ({"created_at": 1e30}, "not a time"),
+    ],
+)
+def test_what_is_not_a_binding_is_refused(standing: Vault, changes: dict[str, object], words: str):
+    """Each field on its own, by its reason, and shown without a character that a terminal would act on."""
+    with refused(FailureClass.BAD_INPUT) as refusal:
+        standing.bind(msgspec.structs.replace(BASIC, **changes), replace=True)
+    assert words in refusal.message
+    assert refusal.message.isprintable()
+
+
+def test_a_binding_needs_a_secret_that_is_stored(standing: Vault):
+    """Otherwise not_found with the command that stores one."""
+    with refused(FailureClass.NOT_FOUND) as refusal:
+        standing.bind(msgspec.structs.replace(BASIC, secret="mial"), replace=True)
+    assert "aileron secret set" in refusal.message
+
+
+def test_the_lists_and_the_file_have_an_end(vault: Vault, monkeypatch: pytest.MonkeyPatch):
+    """One more than fits is refused with what to do; what is there can still be replaced."""
+    monkeypatch.setattr("aileron.vault.opened.MAX_SECRETS", 2)
+    monkeypatch.setattr("aileron.vault.opened.MAX_BINDINGS", 2)
+    extra = msgspec.structs.replace(BASIC, name=BindingName("basic", "mail", "work"))
+    for attempt in (lambda: vault.set_secret("third", Secret(OTHER)), lambda: vault.bind(extra)):
+        with refused(FailureClass.INVALID_REQUEST) as refusal:
+            attempt()
+        assert "already" in refusal.message
+    vault.set_secret("mail", Secret(OTHER))
+    vault.bind(BASIC, replace=True)
+    monkeypatch.setattr("aileron.vault.opened.MAX_FILE_BYTES", 2048)
+    with refused(FailureClass.INVALID_REQUEST) as refusal:
+        vault.set_secret("mail", Secret(b"x" * 4096))
+    assert "larger than 2048" in refusal.message
+    assert lent(vault, BASIC) == OTHER
+
+
+def test_values_of_the_package_are_frozen(standing: Vault):
+    """A loan and a binding cannot be turned into another one on the way."""
+    with VaultLender(standing).lend(use(BASIC)) as loan, pytest.raises(dataclasses.FrozenInstanceError):
+        loan.username = "mallory"  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        BASIC.connector = "github://mallory/x"  # type: ignore[misc]
