@@ -33,6 +33,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.secret import Secret
 from aileron.model.wire import RunRequest
+from aileron.registry.install import OnConflict
 from aileron.runs.perform import Spine
 
 __all__ = ["MAX_BODY_BYTES", "ROUTES", "Api", "RouteSpec"]
@@ -94,6 +95,7 @@ ROUTES: Final = (
 class _AddAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
     file: str
+    replace: bool = False
 
 
 class _ChangeAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,6 +104,7 @@ class _ChangeAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Install(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
+    on_conflict: OnConflict = "refuse"
 
 
 class _AddBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -207,7 +210,7 @@ class Api:
     async def add_action(self, request: Request) -> Response:
         """Install an action file."""
         asked = await _body(request, _AddAction)
-        return as_json(await self._manager.add_action(asked.text, asked.file))
+        return as_json(await self._manager.add_action(asked.text, asked.file, replace=asked.replace))
 
     async def change_action(self, request: Request) -> Response:
         """Enable or disable."""
@@ -238,7 +241,8 @@ class Api:
 
     async def install_connector(self, request: Request) -> Response:
         """Install from a directory or a tarball on this machine."""
-        return as_json(await self._manager.install_connector((await _body(request, _Install)).path))
+        asked = await _body(request, _Install)
+        return as_json(await self._manager.install_connector(asked.path, asked.on_conflict))
 
     async def remove_connector(self, request: Request) -> Response:
         """Remove one by its hash."""

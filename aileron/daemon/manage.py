@@ -34,7 +34,7 @@ from aileron.model.names import BindingName, Fqn
 from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
 from aileron.registry.content import ContentStore
-from aileron.registry.install import install, read_artifact
+from aileron.registry.install import OnConflict, install, read_artifact
 from aileron.runs.perform import Spine
 from aileron.vault.bindings import Binding
 from aileron.vault.vault import Vault
@@ -89,7 +89,7 @@ class Manager:
             "hosts": await _thread(lambda: self._hosts(action)),
         }
 
-    async def add_action(self, text: str, file: str) -> dict[str, Any]:
+    async def add_action(self, text: str, file: str, *, replace: bool) -> dict[str, Any]:
         """Install an action file's text; placeholders are bound to the one installed connector they can mean."""
         async with self._changing:
             bound: dict[str, str] = {}
@@ -101,7 +101,7 @@ class Manager:
                         bound[f"{name}@{version}"] = found[0]
                     return found
 
-                return self._actions.add(bind_placeholders(text, file=file[:_MAX_PATH], pins=pins))
+                return self._actions.add(bind_placeholders(text, file=file[:_MAX_PATH], pins=pins), replace=replace)
 
             action = await _thread(add)
             await self._audit.note(
@@ -109,7 +109,7 @@ class Manager:
                     action=action.name, version=action.version, digest=action.digest, source=action.source
                 )
             )
-        return {"name": action.name, "bound": bound, "replaced": False}
+        return {"name": action.name, "bound": bound}
 
     async def enable_action(self, name: str, enabled: bool) -> None:
         """Switch an action on or off."""
@@ -152,13 +152,13 @@ class Manager:
             for entry in await _thread(self._connectors.list_connectors)
         ]
 
-    async def install_connector(self, path: str) -> dict[str, Any]:
+    async def install_connector(self, path: str, on_conflict: OnConflict) -> dict[str, Any]:
         """Install from a directory, which is built, or from an archive."""
         source = Path(path)
         if not source.is_absolute() or len(os.fsencode(path)) > _MAX_PATH:
             raise AileronError(FailureClass.INVALID_REQUEST, "path is not an absolute path on this machine")
         async with self._changing:
-            result = await _thread(lambda: install(read_artifact(source), self._connectors))
+            result = await _thread(lambda: install(read_artifact(source), self._connectors, on_conflict=on_conflict))
             if result.new:
                 await self._audit.note(
                     events.ConnectorInstalled(
@@ -169,15 +169,21 @@ class Manager:
                         signature="unsigned",
                     )
                 )
-        return {**_connector(result.pin, result.manifest), "new": result.new}
+            for pin in result.replaced:
+                await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
+        return {
+            **_connector(result.pin, result.manifest),
+            "new": result.new,
+            "replaced": [pin.hash for pin in result.replaced],
+        }
 
     async def remove_connector(self, pin_hash: str) -> None:
         """Remove one by its hash."""
         async with self._changing:
             found = [
-                entry.pin
+                entry.pin or ConnectorPin("", "", entry.hash)  # a damaged one has lost its name, and goes all the same
                 for entry in await _thread(self._connectors.list_connectors)
-                if entry.hash == pin_hash and entry.pin is not None
+                if entry.hash == pin_hash
             ]
             if not found:
                 raise AileronError(

@@ -21,7 +21,7 @@ from aileron.egress.meter import Meter
 from aileron.executor import retry
 from aileron.executor.conversation import Conversation, Journal
 from aileron.executor.jails import Jails
-from aileron.model.failure import AileronError, Failure, FailureClass
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.plan import ApprovedPlan, ConnectorPin, Step
 from aileron_sandbox.policy import Policy
 
@@ -36,6 +36,11 @@ class Program(Protocol):
     @property
     def program_fd(self) -> int:
         """A sealed descriptor of exactly the bytes that were hashed."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """`python` for a zip application, `elf` for a program."""
         ...
 
 
@@ -104,10 +109,23 @@ class Executor:
         # In a thread: a connector may be 64 MiB, and hashing it must not hold up every other run.
         opened = await anyio.to_thread.run_sync(self._store.open, step.connector)
         with opened as program:
+            _check_runnable(step, program.kind)
             await journal.started(step, attempt, self._jails.layers)
             async with self._jails.open(program.program_fd, _policy(step)) as jailed:
                 conversation = Conversation(jailed, self._egress, step, meter, journal.of_step(step), run_id)
                 return await conversation.run(deadline)
+
+
+def _check_runnable(step: Step, kind: str) -> None:
+    """This version has one seccomp profile, for Python without processes: what needs another is refused, not let in."""
+    if kind == "python" and not step.limits.subprocess:
+        return
+    what = "may start processes" if kind == "python" else "is a compiled program"
+    raise AileronError(
+        FailureClass.SANDBOX_UNAVAILABLE,
+        f"{step.connector} {what}, and this version of aileron has no jail for that yet",
+        boundary=Boundary.SANDBOX,
+    )
 
 
 def _policy(step: Step) -> Policy:
