@@ -1,0 +1,34 @@
+"""What every test has: Hypothesis profiles, and no way to the home of whoever runs the tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Machines that run this are shared and noisy: a slow example says nothing about the code.
+_CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("default", max_examples=100, **_CALM)
+settings.register_profile("fuzz", max_examples=20_000, **_CALM)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_real_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A test that forgets to name its home gets an empty one, never the user's."""
+    os.environ["AILERON_HOME"] = str(tmp_path_factory.mktemp("nobody") / "home")
+    os.environ.pop("AILERON_VAULT_PASSPHRASE", None)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The one event loop the daemon runs on (docs/adr/0009-async-library.md)."""
+    return "asyncio"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts jails comes last: when something small is broken, it is said first."""
+    first = ("frames", "model", "egress", "actions", "registry", "ledger", "audit", "vault", "architecture")
+    items.sort(key=lambda item: Path(str(item.path)).parent.name not in first)
