@@ -18,7 +18,7 @@ from uuid import uuid4
 from dav import Account, Calendar, Item
 from ical import Event, ICalError, Times, read_events, write_event, zone_named
 
-from aileron_connector import BadInput, ConnectorError, hosts, log, op, run
+from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts, log, op, run
 
 MAX_DAYS: Final = 366
 """Of one listing: a year, and a server expands recurrences for all of it."""
@@ -111,7 +111,7 @@ def delete_event(uid: str | None = None, href: str | None = None, calendar: str 
     else:
         found = [Item(href, None, b"") for candidate in calendars if href and _is_in(href, candidate)]
     if not found or not account.delete(found[0]):
-        raise ConnectorError("not_found", "there is no such event", details={"uid": uid, "href": href})
+        raise ExternalApiError("there is no such event", status=404)
     log.info("event deleted", href=found[0].href)
     return {"deleted": {"uid": uid, "href": found[0].href}}
 

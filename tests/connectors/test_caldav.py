@@ -357,7 +357,7 @@ def test_an_event_is_deleted_by_uid_or_by_href(server: RadicaleServer, call: Cal
     assert call("delete_event", href="/ada/work/b.ics").output == {"deleted": {"uid": None, "href": "/ada/work/b.ics"}}
     assert titles(call("list_events", **WEEK)) == ["c"]
     for gone in ({"uid": "a"}, {"href": "/ada/work/b.ics"}):
-        assert call("delete_event", **gone).failure.failure_class == "not_found"
+        assert call("delete_event", **gone).failure.message == "there is no such event"
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_a_delete_reaches_single_events_only(server: RadicaleServer, call: Call,
     """An href that is a calendar, or outside of one, is no event: the calendar and its events are still there."""
     server.put("work/a.ics", calendar_object("UID:a\nSUMMARY:a\nDTSTART:20260330T070000Z"))
     report = call("delete_event", href=href)
-    assert report.failure.failure_class == "not_found"
+    assert report.failure.message == "there is no such event"
     assert "DELETE" not in [request.method for request in report.requests]
     assert titles(call("list_events", **WEEK)) == ["a"]
 

@@ -61,6 +61,7 @@ def event(*lines: str, zone: str = "") -> Any:
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from('\n\t\\;,:"'), max_size=200)
 
 
+@settings(deadline=None)
 @given(texts, texts)
 @example("Grüße 🎉" * 20, "\\n is not a newline\n; , \\")
 def test_any_text_survives_writing_and_reading(title: str, description: str) -> None:
@@ -92,7 +93,7 @@ lines = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(lines | st.text(max_size=20), max_size=25))
 def test_any_text_is_events_or_ical_error(found: list[str]) -> None:
     """A server sends what it likes."""
@@ -102,6 +103,7 @@ def test_any_text_is_events_or_ical_error(found: list[str]) -> None:
             ical.read_events(text.encode("utf-8", "replace"))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=100))
 def test_any_bytes_are_events_or_ical_error(data: bytes) -> None:
     """Also where it is no text at all."""
@@ -109,7 +111,7 @@ def test_any_bytes_are_events_or_ical_error(data: bytes) -> None:
         ical.read_events(data)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.datetimes(datetime(1997, 1, 1), datetime(2100, 1, 1)))
 @example(datetime(2026, 3, 29, 1, 59, 59))
 @example(datetime(2026, 3, 29, 2, 30))
@@ -128,7 +130,7 @@ def test_a_vtimezone_means_what_the_zone_database_means(local: datetime) -> None
     assert found.timezone == "Mine"
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from(
         ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Africa/Casablanca", "UTC"]

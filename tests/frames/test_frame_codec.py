@@ -72,6 +72,7 @@ def refusal(data: bytes, incoming: Any = FromJail) -> str:
 # The four laws
 
 
+@settings(deadline=None)
 @given(to_jail, bodies)
 def test_what_the_host_encodes_the_jail_decodes(message: Message, body: bytes) -> None:
     """decode(encode(x)) = x, to the jail."""
@@ -80,6 +81,7 @@ def test_what_the_host_encodes_the_jail_decodes(message: Message, body: bytes) -
     assert [expected] == decoded(spelled(message, body), ToJail)
 
 
+@settings(deadline=None)
 @given(from_jail, bodies)
 def test_what_the_jail_encodes_the_host_decodes(message: Message, body: bytes) -> None:
     """decode(encode(x)) = x, from the jail, and encode(decode(b)) = b for the spelling encode writes."""
@@ -90,6 +92,7 @@ def test_what_the_jail_encodes_the_host_decodes(message: Message, body: bytes) -
     assert spelled(frame.message, frame.body or b"") == data
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(from_jail, bodies), max_size=4), st.data())
 def test_any_split_of_the_bytes_gives_the_same_frames(pairs: list[tuple[Message, bytes]], data: st.DataObject) -> None:
     """Where reads end has no meaning."""
@@ -104,18 +107,21 @@ def test_any_split_of_the_bytes_gives_the_same_frames(pairs: list[tuple[Message,
     assert decoder.is_between_frames
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_give_frames_or_frame_error(data: bytes) -> None:
     """Nothing else comes out of random bytes."""
     _survives(data)
 
 
+@settings(deadline=None)
 @given(st.binary(min_size=1, max_size=200), st.binary(max_size=20))
 def test_any_header_gives_a_frame_or_frame_error(header: bytes, body: bytes) -> None:
     """Random headers inside a true prefix reach further than random bytes."""
     _survives(framed(header, body))
 
 
+@settings(deadline=None)
 @given(from_jail, st.data())
 def test_a_mutated_frame_gives_a_frame_or_frame_error(message: Message, data: st.DataObject) -> None:
     """A valid frame with a few bytes changed, put in or taken out; what still decodes says what it seems to say."""
@@ -138,6 +144,7 @@ def _survives(data: bytes) -> None:
             assert again.message == message
 
 
+@settings(deadline=None)
 @given(from_jail, st.randoms(use_true_random=False))
 def test_key_order_and_integer_width_have_no_meaning(message: Message, random: Any) -> None:
     """A header written by another library, in another order and with wide integers, says the same."""
@@ -166,6 +173,7 @@ def _respelled(value: Any, random: Any) -> bytes:
             return bytes(pack(value))
 
 
+@settings(deadline=None)
 @given(json_values)
 def test_a_json_value_passes_check_json(value: Any) -> None:
     """The positive control of the refusals below."""
@@ -447,7 +455,7 @@ def test_the_deepest_value_passes_and_one_more_level_does_not() -> None:
 # A large output
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(json_values, min_size=1, max_size=5))
 def test_a_large_output_travels_in_the_body_unseen(values: list[Any]) -> None:
     """Neither end notices, and the header on the wire says `output: nil`."""

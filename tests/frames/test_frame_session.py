@@ -255,7 +255,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(steps, max_size=60))
 def test_what_one_session_lets_out_the_other_lets_in_however_late(steps: list[tuple[str, Message | None]]) -> None:
     """Two honest ends never see an error, whatever crosses on the way, and agree in the end about what is open."""

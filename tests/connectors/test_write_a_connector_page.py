@@ -1,0 +1,89 @@
+"""docs/how-to/write-a-connector.md: its files are built and run as they stand."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.registry.build import build
+from aileron.registry.manifest import parse_connector_manifest
+from aileron_sandbox.frames import GrantedHost, Log
+from tests.support.plain_host import ROOT, PlainHost
+
+PAGE = (ROOT / "docs" / "how-to" / "write-a-connector.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """The page's files in a directory."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for name, text in re.findall(r"^`notes/([a-z.]+)`:\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
+        (folder / name).write_text(text, encoding="utf-8")
+    assert sorted(path.name for path in folder.iterdir()) == ["connector.py", "manifest.toml"]
+    return folder
+
+
+@pytest.fixture
+def notes() -> Iterator[GrantedHost]:
+    """A service that keeps notes, and wants a Content-Type."""
+    kept: list[dict[str, Any]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            limit = int(self.path.rpartition("=")[2])
+            self._send(200, kept[::-1][:limit])
+
+        def do_POST(self) -> None:
+            note = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if self.headers["Content-Type"] != "application/json" or len(kept) >= 2:
+                self._send(507, {})
+                return
+            kept.append({"id": len(kept) + 1, **note})
+            self._send(201, kept[-1])
+
+        def _send(self, status: int, value: Any) -> None:
+            data = json.dumps(value).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield GrantedHost("127.0.0.1", server.server_address[1], True)
+        server.shutdown()
+        thread.join()
+
+
+def test_the_connector_of_the_page_builds_and_works(source: Path, notes: GrantedHost, tmp_path: Path) -> None:
+    """Its manifest is valid, its program runs as built, and each operation does what the page says."""
+    built = build(source)
+    manifest = parse_connector_manifest(built.manifest, file="manifest.toml")
+    program = tmp_path / "connector"
+    program.write_bytes(built.connector)
+    host = PlainHost(program, hosts=[notes])
+
+    assert host.call("list_notes").output == {"notes": []}
+    added = host.call("add_note", text="first", tags=["a"])
+    assert added.output == {"note": {"id": 1, "text": "first", "tags": ["a"]}}
+    assert added.told == [Log(level="info", message="note added", fields={"id": 1})]
+    assert host.call("add_note", text="second").output["note"]["tags"] == []
+    assert [note["id"] for note in host.call("list_notes", limit=1).output["notes"]] == [2]
+    assert added.requests[0].credential == (manifest.credential.kind if manifest.credential else None)
+
+    assert host.call("add_note", text=" ").failure.details == {"argument": "text"}
+    assert host.call("list_notes", limit="3").failure.failure_class == "bad_input"
+    assert host.call("add_note", text="third").failure.details == {"status": 507}
+    assert set(manifest.intents) <= set(host.call("nothing").failure.details["operations"])
