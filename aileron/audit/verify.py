@@ -121,7 +121,7 @@ def _verify_once(path: Path, known_head: Head | None, expected_home: Path | None
     except _FoundError as found:
         finding = found.finding
     except AileronError as error:
-        if error.failure.details.get("cause") not in ("damaged", "refused"):
+        if error.failure.details.get("cause") in (None, "inaccessible", "locked"):
             raise
         finding = Finding(Reason.FILE, None, error.failure.message)
     return check.report(finding), is_stale

@@ -104,6 +104,16 @@ _OPEN: Final = "('pending_approval', 'approved')"  # spelled as in the partial i
 _FATAL: Final = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
 _FATAL_PRIMARY: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 """Answers after which nothing the file says can be relied on."""
+_INACCESSIBLE: Final = frozenset(
+    {
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_NOMEM,
+    }
+)
+"""Answers that say nothing about what is in the file, only that it could not be got at."""
 _DATABASE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 """What the sqlite3 module raises. Its words about a damaged page may quote bytes of it, and then they are no text."""
 _ALONE: Final = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError)
@@ -586,7 +596,8 @@ class StoredLedger:
 def open_stored(path: Path) -> Iterator[StoredLedger]:
     """Open a ledger file for verification: reads only, one consistent view, no daemon needed, beside one if it runs.
 
-    AileronError(not_found) without a file, AileronError(internal_error, cause damaged) if it is not a readable ledger.
+    AileronError(not_found) without a file; otherwise `details.cause` is `inaccessible` or `locked` where it could not be got
+    at, and anything else where it is not a ledger as it should be.
     """
     if not path.is_file():
         raise AileronError(FailureClass.NOT_FOUND, f"{path}: no such file")
@@ -779,7 +790,8 @@ def _failure_of(error: Exception, path: Path) -> Failure:
         return _failure("locked", f"another program holds {path}: close it and try again", FailureClass.BUSY)
     if primary == sqlite3.SQLITE_INTERRUPT:
         return _failure("too_slow", "the search took too long: narrow it", FailureClass.BUSY)
-    return _failure("unwritable", f"{path} cannot be used ({error}): nothing was recorded, so nothing is done")
+    cause = "inaccessible" if primary in _INACCESSIBLE else "unexpected"
+    return _failure(cause, f"{path} cannot be used ({error}): nothing was recorded, so nothing is done")
 
 
 def _failure(cause: str, message: str, failure_class: FailureClass = FailureClass.INTERNAL_ERROR) -> Failure:

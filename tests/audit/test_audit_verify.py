@@ -279,6 +279,15 @@ def test_damage_that_even_its_error_cannot_spell_is_a_finding(copy: Path) -> Non
     assert found(verify(copy)) == (Reason.FILE, None)
 
 
+def test_a_file_format_nobody_knows_is_a_finding(copy: Path) -> None:
+    """Bytes 18 and 19 of the header are the format's version: the database refuses to read, and that is what is reported."""
+    content = bytearray(copy.read_bytes())
+    content[18:20] = b"\x05\x05"
+    copy.write_bytes(content)
+
+    assert found(verify(copy)) == (Reason.FILE, None)
+
+
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_file_is_a_finding_or_does_not_matter(original: Path, tmp_path: Path, data: st.DataObject) -> None:

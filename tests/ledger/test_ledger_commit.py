@@ -240,7 +240,7 @@ def test_a_file_that_may_not_grow_is_refused_and_recovers(path: Path) -> None:
         [sys.executable, "-c", _FILL, str(path), "limit"], capture_output=True, text=True, timeout=60
     )
 
-    assert filled.stdout.split("\n")[:4] == ["internal_error unwritable True", "kept", "next", "whole"], filled.stderr
+    assert filled.stdout.split("\n")[:4] == ["internal_error inaccessible True", "kept", "next", "whole"], filled.stderr
 
 
 def test_a_full_disk_is_refused_and_recovers(tmp_path: Path) -> None:

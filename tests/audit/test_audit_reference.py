@@ -1,0 +1,55 @@
+"""The reference page says what the code does: every event, every fact, and a program that checks a ledger."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aileron.audit.events import EVENT_TYPES
+from aileron.audit.verify import verify
+from aileron.ledger import FILTERED, Ledger
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "audit-events.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^### `([^`]+)`\n(.*?)(?=^##|\Z)", PAGE, flags=re.MULTILINE | re.DOTALL))
+
+
+def test_the_page_has_every_event_and_no_other() -> None:
+    """A new event needs its section, a removed one would leave old ledgers unexplained."""
+    assert list(SECTIONS) == list(EVENT_TYPES)
+
+
+@pytest.mark.parametrize("name", EVENT_TYPES)
+def test_the_page_has_every_fact_of_an_event_and_no_other(name: str) -> None:
+    """In the order of the type; the ones that may be absent too."""
+    documented = re.findall(r"^\| `([^`]+)` \|", SECTIONS[name], flags=re.MULTILINE)
+
+    assert sorted(documented) == sorted(field.encode_name for field in msgspec.structs.fields(EVENT_TYPES[name]))
+
+
+def test_facts_that_can_be_searched_for_are_named_on_the_page() -> None:
+    """The columns of the ledger, in words."""
+    (sentence,) = re.findall(r"([^.]*) can be\nsearched for", PAGE)
+
+    assert {"type", *re.findall(r"`(\w+)`", sentence)} == set(FILTERED)
+
+
+def test_the_program_on_the_page_checks_a_ledger(tmp_path: Path) -> None:
+    """It prints the head that `verify` reports, and finds an altered row."""
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    with Ledger.open(tmp_path / "ledger.db", tmp_path, "0.1.0") as ledger:
+        ledger.commit_now(lambda tx: tx.append({"type": "vault.locked", "reason": "asked ü"}))
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+
+    assert run().stdout == f"head {verify(tmp_path / 'ledger.db').head}\n"
+    with sqlite3.connect(tmp_path / "ledger.db") as connection:
+        connection.execute("UPDATE events SET record = replace(record, 'asked', 'idle') WHERE seq = 2")
+    connection.close()
+    assert "row 2 was altered" in run().stderr
