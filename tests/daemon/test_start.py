@@ -1,0 +1,118 @@
+"""Starting the daemon, and every way it cannot: said at once, with the cure."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from aileron.client import Client, DaemonUnreachable
+from tests.support.home import DaemonHome
+
+pytestmark = pytest.mark.jail
+
+
+def test_it_starts_with_the_first_request_and_stops_when_told(bare_home: DaemonHome) -> None:
+    """No daemon, one request, a daemon; a stop, and its sockets and announcement are gone."""
+    assert bare_home.daemon_pid is None
+
+    assert bare_home.must("GET", "/healthz") == {"status": "ok"}
+    pid = bare_home.daemon_pid
+    bare_home.stop()
+
+    assert pid is not None
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    assert sorted(path.name for path in (bare_home.path / "run").iterdir()) == ["daemon.lock"]
+
+
+def test_only_the_user_reaches_the_sockets_and_nobody_attaches(bare_home: DaemonHome) -> None:
+    """0700 directories, 0600 sockets, and a process whose memory other processes of the user cannot open."""
+    bare_home.must("GET", "/healthz")
+    run = bare_home.path / "run"
+
+    assert stat.S_IMODE(run.stat().st_mode) == 0o700
+    assert {stat.S_IMODE((run / name).stat().st_mode) for name in ("agent.sock", "operator.sock")} == {0o600}
+    assert stat.S_IMODE((bare_home.path / "ledger.db").stat().st_mode) == 0o600
+    # An undumpable process's /proc entries belong to root, proc_pid(5).
+    assert os.stat(f"/proc/{bare_home.daemon_pid}/environ").st_uid == 0
+    limits = Path(f"/proc/{bare_home.daemon_pid}/limits").read_text().splitlines()
+    assert next(line for line in limits if "core file" in line).split()[4] == "0"
+
+
+def test_after_a_kill_the_next_request_starts_another(bare_home: DaemonHome) -> None:
+    """Stale sockets and a stale announcement do not matter: the lock went with the process."""
+    bare_home.must("GET", "/healthz")
+    first = bare_home.daemon_pid
+    bare_home.kill()
+
+    bare_home.must("GET", "/healthz")
+
+    assert bare_home.daemon_pid not in (None, first)
+
+
+def test_a_setting_nobody_knows_keeps_it_from_starting(bare_home: DaemonHome) -> None:
+    """The key, and the nearest one there is."""
+    bare_home.configure("[egress]\nprivat = []\n")
+
+    with pytest.raises(DaemonUnreachable, match=r"unknown setting 'egress\.privat'; did you mean 'egress\.private'"):
+        bare_home.ask("GET", "/healthz")
+
+
+def test_a_home_that_others_may_read_keeps_it_from_starting(bare_home: DaemonHome) -> None:
+    """With the chmod that mends it; after it, it starts."""
+    bare_home.path.mkdir(mode=0o755)
+    bare_home.path.chmod(0o755)
+
+    with pytest.raises(DaemonUnreachable, match=rf"chmod 700 {bare_home.path}"):
+        bare_home.ask("GET", "/healthz")
+
+    bare_home.path.chmod(0o700)
+    assert bare_home.must("GET", "/healthz") == {"status": "ok"}
+
+
+def test_a_file_where_the_home_should_be_keeps_it_from_starting(bare_home: DaemonHome) -> None:
+    """Not a traceback: the path and what is wrong with it."""
+    bare_home.path.write_text("", encoding="utf-8")
+
+    with pytest.raises(DaemonUnreachable, match=str(bare_home.path)):
+        bare_home.ask("GET", "/healthz")
+
+
+def test_a_path_too_long_for_a_socket_is_said_before_anything_starts(tmp_path: Path) -> None:
+    """sun_path has 108 bytes."""
+    with pytest.raises(DaemonUnreachable, match="AILERON_HOME"):
+        Client(tmp_path / ("x" * 120)).request("GET", "/healthz")
+
+
+_WITHOUT_NAMESPACES = """
+import errno, sys
+import pyseccomp
+filter = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+filter.add_rule(pyseccomp.ERRNO(errno.EPERM), "unshare")
+filter.load()
+from pathlib import Path
+from aileron.client import Client, DaemonUnreachable
+try:
+    Client(Path(sys.argv[1])).request("GET", "/healthz")
+except DaemonUnreachable as error:
+    print(error)
+"""
+
+
+def test_where_user_namespaces_are_blocked_it_refuses_with_the_fix(bare_home: DaemonHome) -> None:
+    """As in a container with a default seccomp profile: no jail, so no daemon, and what to change."""
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_NAMESPACES, str(bare_home.path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert "confinement failed at namespaces and root: EPERM" in done.stdout
+    assert "allow unprivileged user namespaces" in done.stdout or "sysctl -w" in done.stdout
