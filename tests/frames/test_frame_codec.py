@@ -482,6 +482,7 @@ def test_an_output_in_both_places_is_refused() -> None:
     [
         (b"\x82\xa1a\x01\xa1a\x01", "duplicate key"),
         (b"\x81\x01\x01", "not a string"),
+        (b"\x81\x90\x01", "not a string"),
         (b"\xc4\x01x", "not allowed"),
         (b"\xd4\x05x", "not allowed"),
         (b"\xc1", "not allowed"),
