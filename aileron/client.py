@@ -94,6 +94,7 @@ class Client:
         self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
     ) -> Answer:
         """One request to a running daemon. FileNotFoundError or ConnectionRefusedError where none runs."""
+        self._check_socket_path()
         payload = None if body is None else json.dumps(body).encode()
         connection = _UnixConnection(self._socket, wait_s + ANSWER_MARGIN_S)
         try:
@@ -101,19 +102,18 @@ class Client:
             connection.request(method, path, payload, sent)
             response = connection.getresponse()
             data = response.read()
-        except (TimeoutError, http.client.HTTPException, ConnectionResetError) as error:
-            raise DaemonUnreachable(f"the daemon does not answer ({error or type(error).__name__})") from error
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise  # nobody there
+        except (OSError, http.client.HTTPException) as error:
+            raise DaemonUnreachable(
+                f"the daemon does not answer at {self._socket}: {error or type(error).__name__}"
+            ) from error
         finally:
             connection.close()
         return Answer(response.status, json.loads(data) if data else None)
 
     def start(self) -> None:
         """Start the daemon and wait until it is ready. Harmless when one runs. DaemonUnreachable says why not."""
-        if len(os.fsencode(self._socket)) > _MAX_SOCKET_PATH:
-            raise DaemonUnreachable(
-                f"{self._socket} is longer than a socket's path may be ({_MAX_SOCKET_PATH} bytes): "
-                "set AILERON_HOME to a shorter path"
-            )
         ready, told = os.pipe()
         try:
             # A session of its own: the daemon outlives this terminal. The pipe says "ready", or why not.
@@ -137,6 +137,13 @@ class Client:
                 process.wait(_GIVE_UP_S)
             raise DaemonUnreachable(word or f"the daemon did not start; see {self._home / 'logs' / 'daemon.log'}")
         process.returncode = 0  # it is not ours to wait for: it outlives us, and Popen would warn
+
+    def _check_socket_path(self) -> None:
+        if len(os.fsencode(self._socket)) > _MAX_SOCKET_PATH:
+            raise DaemonUnreachable(
+                f"{self._socket} is longer than a socket's path may be ({_MAX_SOCKET_PATH} bytes): "
+                "set AILERON_HOME to a shorter path"
+            )
 
 
 def home_directory() -> Path:
