@@ -31,7 +31,7 @@ SECRET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 KINDS: Final[tuple[str, ...]] = get_args(CredentialKind)
 MAX_USERNAME_BYTES: Final = 320  # an e-mail address: 64 + 1 + 255 (RFC 5321, section 4.5.3.1)
 MAX_CONNECTOR_CHARACTERS: Final = 1024  # an FQN of ten segments of the greatest length
-_LATEST_S: Final = 253402300800.0  # the year 10000, past which no date can be shown
+LATEST_S: Final = 253402300799.0  # the last second of the year 9999, past which no date can be shown
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -49,8 +49,7 @@ def check_binding(binding: Binding) -> None:
     """ValueError says which field is not what it should be."""
     if binding.kind not in KINDS:
         raise ValueError(f"kind {binding.kind!a} is not one of {', '.join(KINDS)}")
-    if BindingName.parse(str(binding.name)) != binding.name:
-        raise ValueError(f"{str(binding.name)!a} is not KIND/SERVICE/IDENTITY")
+    BindingName.parse(str(binding.name))  # a value of the type need not have been parsed
     if binding.name.kind != binding.kind:
         raise ValueError(f"binding {binding.name} is named for another kind; expected {binding.kind}/SERVICE/IDENTITY")
     if len(binding.connector) > MAX_CONNECTOR_CHARACTERS:
@@ -58,7 +57,7 @@ def check_binding(binding: Binding) -> None:
     Fqn.parse(binding.connector)
     check_secret_name(binding.secret)
     _check_username(binding)
-    if not (math.isfinite(binding.created_at) and 0 <= binding.created_at < _LATEST_S):
+    if not (math.isfinite(binding.created_at) and 0 <= binding.created_at <= LATEST_S):
         raise ValueError(f"created_at {binding.created_at} is not a time")
 
 

@@ -16,8 +16,8 @@ Rules
 Threads: every method may be called from any thread. `create` and `unlock` take at least a tenth of a second, and every
 change waits for the disk: call those in a worker thread. All else is quick and never waits for them, so it may be called
 in the event loop. Two locks, always taken in this order: `_changing` is held over derivations and I/O, so that these come
-one at a time (memory for one Argon2, not for forty); `_using` is held over microseconds of cryptography, so that no key is
-wiped while it is in use.
+one at a time (memory for one Argon2, not for forty); `_using` is held over the cryptography alone, so that no key is wiped
+while it is in use: microseconds, or a tenth of a second for a change to a vault of the greatest size.
 
 Source: docs/reference/vault-format.md, docs/adr/0005-vault-format.md. Not here: lending for a request (lend.py).
 
@@ -180,9 +180,11 @@ class Vault:
         with self._changing:
             self.check_unlocked()
             with self._changed_file() as change:
+                unverified = self._written(change)
                 with self._using, self._translated():
                     known = self._required()
-                    current = self._current(known, change)
+                    current = known.verified(unverified)
+                    self._check_not_older(current.mark)
                     after = edit(current)
                 change.replace(encode(after.contents))
             with self._using:
@@ -190,13 +192,12 @@ class Vault:
                 if self._opened is known:  # else it was locked meanwhile; the change is on disk and stays there
                     self._opened = after
 
-    def _current(self, known: Opened, change: Change) -> Opened:
+    def _written(self, change: Change) -> Contents:
         data = change.maybe_read()
         if data is None:
             raise self._damaged("it is gone")
-        current = known.verified(decode(data))
-        self._check_not_older(current.mark)
-        return current
+        with self._translated():
+            return decode(data)
 
     def _unlocked(self, unverified: Contents, passphrase: Secret) -> Opened:
         wrong = f"wrong passphrase for {self._file.path} (or its slot was changed)"

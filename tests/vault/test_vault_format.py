@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aileron.model.canonical import canonical_json
 from aileron.model.failure import FailureClass
 from aileron.model.secret import Secret
 from aileron.vault import Vault
@@ -31,7 +32,7 @@ from tests.vault.conftest import CANARY, OTHER, PASSPHRASE, python, refused, wri
 
 ids = st.text("0123456789abcdef", min_size=32, max_size=32)
 names = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,63}", fullmatch=True)
-times = st.integers(0, 253402300799)
+times = st.integers(0, 253402300799000 // 2)
 counts = st.integers(1, 2**53 - 1)
 
 
@@ -63,8 +64,9 @@ def contents(draw: st.DrawFn) -> Contents:
 
 @given(contents())
 def test_what_is_written_is_read_back(value: Contents):
-    """decode(encode(x)) is x."""
+    """decode(encode(x)) is x, and the bytes are the canonical JSON of what they say."""
     assert decode(encode(value)) == value
+    assert encode(value) == canonical_json(msgspec.to_builtins(value)) + b"\n"
 
 
 @given(contents(), st.data())
@@ -139,7 +141,8 @@ def broken(made: bytes) -> dict[str, dict[str, Any]]:
         "two secrets with one id": but(lambda v: v["secrets"][0].update(id=v["secrets"][1]["id"])),
         "id of secret mail is not": but(lambda v: v["secrets"][0].update(id="..")),
         "version of secret mail": but(lambda v: v["secrets"][0].update(version=0)),
-        "times of secret mail": but(lambda v: v["secrets"][0].update(created_ms=2**52)),
+        "times of secret mail": but(lambda v: v["secrets"][0].update(created_ms=1_750_000_000_501)),
+        "times of secret tickets": but(lambda v: v["secrets"][1].update(updated_ms=253402300799001)),
         "nonce of secret mail": but(lambda v: v["secrets"][0]["sealed"].update(nonce="AAAA")),
         "secret mail has -13 bytes": but(lambda v: v["secrets"][0]["sealed"].update(ciphertext="AAAA")),
         "is not a secret's name": but(lambda v: v["secrets"][0].update(name="\x1b[2J")),
@@ -175,6 +178,12 @@ def test_a_vault_cut_short_anywhere_is_refused(path: Path, made: bytes):
             vault.bindings()
     write(path, made)
     assert len(vault.bindings()) == 2
+
+
+def test_bytes_past_the_bound_are_refused_by_their_number():
+    """Whoever reads the file may not have looked."""
+    with pytest.raises(ContentsError, match="more than"):
+        decode(b" " * ((16 << 20) + 1))
 
 
 def test_a_later_format_asks_for_a_newer_aileron(path: Path):
@@ -267,3 +276,28 @@ def test_a_memory_bomb_costs_no_memory(path: Path):
     failure, grown = unlock_apart(path)
     assert failure == "hash_mismatch"
     assert int(grown) < 16
+
+
+CRAMPED = r"""
+import resource, sys
+from pathlib import Path
+from aileron.model.failure import AileronError
+from aileron.model.secret import Secret
+from aileron.vault import Vault
+vault = Vault(Path(sys.argv[1]))
+vault.status()
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+for room in (32 << 20, 512 << 20):
+    resource.setrlimit(resource.RLIMIT_AS, (used + room, -1))
+    try:
+        vault.unlock(Secret(b"correct horse battery"))
+        print("open")
+    except AileronError as error:
+        print(error)
+"""
+
+
+def test_a_machine_without_the_memory_says_so(path: Path):
+    """Less than one guess needs: told with the number, and nothing is broken for when there is room again."""
+    told = python("-c", CRAMPED, path).splitlines()
+    assert told == ["not enough memory to derive the vault's key (64 MiB at once); free some and try again", "open"]
