@@ -1,0 +1,91 @@
+"""The jail by itself: `python -m aileron_sandbox` examines this machine, `… run PROGRAM.pyz` runs a zip application jailed.
+
+python -m aileron_sandbox [--json]      exit 0 if a jail can be had, 1 with the fix if not
+python -m aileron_sandbox run FILE      its log on standard error, its frames (descriptor 4) on standard output
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+from typing import Final
+
+from aileron_sandbox.ending import Ending, Exited, JailUnavailable
+from aileron_sandbox.jail import Child, Template
+from aileron_sandbox.policy import Policy
+from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.support import examine
+
+__all__ = ["main"]
+
+_DEADLINE_S: Final = 60.0
+_READ_BYTES: Final = 64 << 10
+_USAGE: Final = "usage: python -m aileron_sandbox [--json] | run PROGRAM.pyz"
+
+
+def main(arguments: list[str]) -> int:
+    """The exit status."""
+    match arguments:
+        case [] | ["--json"]:
+            return _report(as_json=bool(arguments))
+        case ["run", program]:
+            return _run(program)
+        case _:
+            print(_USAGE, file=sys.stderr)
+            return 2
+
+
+def _report(*, as_json: bool) -> int:
+    report = examine()
+    if as_json:
+        print(json.dumps(report.to_json()))
+    elif report.available:
+        print(f"jails can be had here: {', '.join(report.layers)}")
+    else:
+        print(f"no jail can be had here: {report.what}\nfix: {report.fix}", file=sys.stderr)
+    return 0 if report.available else 1
+
+
+def _run(program: str) -> int:
+    try:
+        with (
+            open(program, "rb") as file,
+            Template.start(PythonRuntime.of_this_interpreter()) as template,
+            Child.open(template, file.fileno(), Policy(cpu_s=int(_DEADLINE_S))) as child,
+        ):
+            child.close_input()
+            _relay(child)
+            ending = child.wait(_DEADLINE_S)
+    except (JailUnavailable, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return _status(ending)
+
+
+def _relay(child: Child) -> None:
+    """Copy both pipes until both have ended."""
+    targets = {child.log: sys.stderr.buffer, child.frames_out: sys.stdout.buffer}
+    while targets:
+        ready, _, _ = select.select(list(targets), [], [], _DEADLINE_S)
+        if not ready:
+            raise TimeoutError(f"nothing was heard for {_DEADLINE_S:.0f} s")
+        for fd in ready:
+            data = os.read(fd, _READ_BYTES)
+            if data:
+                targets[fd].write(data)
+                targets[fd].flush()
+            else:
+                del targets[fd]
+
+
+def _status(ending: Ending) -> int:
+    if isinstance(ending, Exited):
+        return ending.code
+    print(f"error: {ending}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
