@@ -210,7 +210,9 @@ class GroupWriter(Generic[Tx]):
         self._store.rollback()
         with contextlib.suppress(queue.Empty):
             while True:
-                group.append(self._line.get_nowait() or _Job(lambda _: None))
+                job = self._line.get_nowait()
+                if job is not None:
+                    group.append(job)
         for job in group:
             job.error = AileronError(FailureClass.INTERNAL_ERROR, f"the ledger's writer ended: {type(error).__name__}")
         self._answer(group)

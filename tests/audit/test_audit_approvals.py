@@ -159,6 +159,15 @@ async def test_a_question_can_be_taken_back_until_it_is_used(
     )
 
 
+async def test_a_question_whose_time_is_over_cannot_be_taken_back(audit: Audit, pending: Pending, clock: Any) -> None:
+    """It ended as expired, not as cancelled, however often somebody asks."""
+    clock.advance(901)
+
+    for _ in range(2):
+        failure_class, _ = await refusal(audit.cancel(pending.approval_id, surface="agent"))
+        assert failure_class is FailureClass.APPROVAL_EXPIRED
+
+
 async def test_an_approved_run_that_is_refused_at_the_last_moment_fails(
     audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
 ) -> None:

@@ -442,6 +442,14 @@ async def test_a_key_that_is_no_key_is_refused(audit: Audit, key: str) -> None:
     assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
 
 
+async def test_arguments_that_cannot_be_compared_are_bad_input(audit: Audit) -> None:
+    """Without a canonical form there is no saying whether they are the same."""
+    with pytest.raises(AileronError, match="canonical") as caught:
+        await audit.earlier(an_invocation(idempotency_key="k", args={"n": 2**60}))
+
+    assert caught.value.failure.failure_class is FailureClass.BAD_INPUT
+
+
 async def test_ids_sort_by_time_and_cannot_be_guessed(audit: Audit, plan: Plan, asked: Invocation, clock: Any) -> None:
     """A second apart they are in order; eighty bits of each are random."""
     ids = []

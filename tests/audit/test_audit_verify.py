@@ -144,6 +144,18 @@ def test_a_row_hashed_anew_is_found_at_the_next(copy: Path) -> None:
     assert found(verify(copy)) == (Reason.PREVIOUS, 6)
 
 
+@pytest.mark.parametrize("record", ["not JSON", "[]", "{}"])
+def test_a_well_chained_row_that_is_no_record_is_found(copy: Path, record: str) -> None:
+    """A correct hash over nonsense is still nonsense."""
+    connection = sqlite3.connect(copy, isolation_level=None)
+    (previous,) = connection.execute("SELECT previous FROM events WHERE seq = 10").fetchone()
+    digest = link(previous, record.encode())
+    connection.execute("UPDATE events SET record = ?, hash = ? WHERE seq = 10", (record, digest))
+    connection.close()
+
+    assert found(verify(copy)) == (Reason.COLUMNS if record == "{}" else Reason.HASH, 10)
+
+
 @pytest.mark.parametrize(
     "change",
     ["type = 'vault.locked'", "run = 'run-other'", "session = NULL", "action = 'other'", "at_us = 5", "class = 'busy'"],
