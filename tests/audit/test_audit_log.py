@@ -63,7 +63,7 @@ async def test_an_ungated_run_is_requested_and_started_in_one_commit(
                 "hash": plan.steps[0].connector.hash,
                 "op": "send_email",
                 "hosts": ["api.example.com:443"],
-                "credential": "basic/mail/work",
+                "credential": "basic/mail/office",
                 "idempotent": False,
             }
         ],
@@ -215,7 +215,7 @@ async def test_a_request_is_in_the_record_before_and_after(
         method="POST",
         destination=HostPort("api.example.com", 443),
         path="/v1/send?token=s3cret",
-        credential="basic/mail/work",
+        credential="basic/mail/office",
     )
     await audit.egress_finished(
         run_id,
@@ -239,7 +239,7 @@ async def test_a_request_is_in_the_record_before_and_after(
             "host": "api.example.com",
             "port": 443,
             "path": "/v1/send",
-            "credential": "basic/mail/work",
+            "credential": "basic/mail/office",
         },
         {
             "type": "egress.finished",
@@ -485,4 +485,4 @@ async def test_no_canary_of_a_secret_gets_into_the_file(audit: Audit, path: Any,
 
     for word in ("header", "body", "query", "password", "token"):
         assert f'"{word}"' not in record
-    assert b"basic/mail/work" in path.with_name("ledger.db-wal").read_bytes()
+    assert b"basic/mail/office" in path.with_name("ledger.db-wal").read_bytes()
