@@ -235,7 +235,8 @@ class _Demo:
 
     def _audit(self) -> None:
         self._show.chapter("What is on record")
-        self._must("audit", "list", "--limit", "8")
+        said = self._must("audit", "list", "--limit", "8", "--json")
+        self._show.output("\n".join(_told(event) for event in (said.json or {}).get("events", [])))
         said = self._aileron("audit", "verify", "--json")
         self._claim(
             "audit-verified",
@@ -291,58 +292,78 @@ class _Demo:
 class Show:
     """What a person reads while it happens."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, folder: Path, *, quiet: bool) -> None:
         from rich.console import Console
 
-        self._console = Console(stderr=quiet, quiet=quiet, highlight=False, soft_wrap=False)
+        self._console = Console(quiet=quiet, highlight=False)
+        # Paths of no interest: where the demo's own home is, and where this program lies.
+        self._prefixes = (
+            f"{folder}/",
+            f"{Path(__file__).resolve().parent}/",
+            f"{Path(__file__).resolve().parents[2]}/",
+        )
         self._chapter = 0
 
     def chapter(self, title: str) -> None:
         """A new part begins."""
         self._chapter += 1
-        self._console.print(f"\n[bold cyan]{self._chapter}[/] [bold]{title}[/]")
+        self._console.print(f"\n[bold cyan]{self._chapter}[/]  [bold]{title}[/]\n")
 
     def command(self, arguments: tuple[str, ...]) -> None:
         """A command that is about to run, as a person would type it."""
-        from rich.markup import escape
-
-        words = [f"'{word}'" if " " in word else word for word in arguments]
-        self._console.print(f"  [dim]$[/] aileron {escape(' '.join(words))}", overflow="ellipsis", no_wrap=True)
+        words = [self._shortened(word) for word in arguments if word != "--json"]
+        self._line("$", "dim", "aileron " + " ".join(words))
 
     def note(self, text: str) -> None:
         """An aside."""
-        self._console.print(f"  [dim]{text}[/]")
+        self._line(" ", "dim", text, "dim")
+
+    def output(self, text: str) -> None:
+        """What a command printed."""
+        for line in text.rstrip().splitlines():
+            self._line(" ", "dim", line, "dim", cut=True)
 
     def table(self, events: list[dict[str, Any]]) -> None:
         """Calendar events."""
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=None, padding=(0, 2), show_header=False)
         for event in events:
-            table.add_row("   ", Text(str(event.get("start"))), Text(str(event.get("title"))))
-        self._console.print(table)
+            self._line(" ", "dim", f"{event.get('start')}  {event.get('title')}")
 
     def claim(self, claim: Claim) -> None:
         """A claim, with its evidence below."""
-        from rich.markup import escape
-
-        sign = "[green]✓[/]" if claim.observed else "[bold red]✗ NOT OBSERVED[/]"
-        self._console.print(f"  {sign} {escape(claim.text)}")
-        self._console.print(f"    [dim]{escape(claim.evidence)}[/]")
+        if claim.observed:
+            self._line("\u2713", "green", claim.text)
+        else:
+            self._line("\u2717", "bold red", f"{claim.text}: NOT OBSERVED", "bold red")
+        self._line(" ", "dim", claim.evidence, "dim")
 
     def end(self, claims: list[Claim], seconds: float) -> None:
         """The sum."""
         seen = sum(claim.observed for claim in claims)
-        colour = "green" if claims and seen == len(claims) else "bold red"
+        colour = "bold green" if claims and seen == len(claims) else "bold red"
         self._console.print(f"\n[{colour}]{seen} of {len(claims)} claims observed[/] in {seconds:.1f} s\n")
+
+    def _shortened(self, word: str) -> str:
+        for prefix in self._prefixes:
+            word = word.replace(prefix, "")
+        return f"'{word}'" if " " in word else word
+
+    def _line(self, sign: str, sign_style: str, text: str, style: str = "", *, cut: bool = False) -> None:
+        """One line with a sign in front; what does not fit goes on under its own beginning, or is cut."""
+        from rich.table import Table
+        from rich.text import Text
+
+        row = Table.grid(padding=(0, 1))
+        row.add_column(width=4, justify="right")
+        row.add_column(overflow="ellipsis" if cut else "fold", no_wrap=cut)
+        row.add_row(Text(sign, sign_style), Text(text, style))
+        self._console.print(row)
 
 
 def demo(*, as_json: bool = False, keep: bool = False) -> int:
     """Run it. 0 only if every claim was observed; with `as_json` the claims go to standard output."""
     started = time.monotonic()
-    show = Show(quiet=as_json)
     folder = Path(tempfile.mkdtemp(prefix="aileron-demo-"))
+    show = Show(folder, quiet=as_json)
     scene = _Demo(folder, show)
     problem = None
     try:
@@ -374,6 +395,13 @@ def _icalendar(name: str, title: str, days: int, hour: int) -> str:
         f"UID:{name}@demo\r\nDTSTAMP:{start:%Y%m%dT%H%M%SZ}\r\nDTSTART:{start:%Y%m%dT%H%M%SZ}\r\nDTEND:{end:%Y%m%dT%H%M%SZ}\r\n"
         f"SUMMARY:{title}\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
     )
+
+
+def _told(event: dict[str, Any]) -> str:
+    """One event of the record in a line."""
+    names = ("action", "op", "method", "host", "path", "credential", "status", "class", "address", "scrubbed")
+    facts = " ".join(f"{name}={event[name]}" for name in names if event.get(name) is not None)
+    return f"{event.get('seq'):>3}  {event.get('type'):<16} {facts}"
 
 
 def _result(said: Said) -> dict[str, Any]:
