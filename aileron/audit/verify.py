@@ -32,7 +32,7 @@ from aileron.ledger import NO_HASH, Head, StoredLedger, StoredRow, columns_of, l
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError
 
-__all__ = ["Finding", "Reason", "Report", "verify"]
+__all__ = ["Finding", "Head", "Reason", "Report", "verify"]
 
 
 class Reason(enum.StrEnum):
