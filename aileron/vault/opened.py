@@ -139,7 +139,7 @@ class Opened:
         others = self._bindings_but(binding.name)
         if len(others) < len(self.bindings) and not replace:
             name = binding.name
-            raise _refused(f"{name} is bound already; use `aileron binding rebind {name}`, or another IDENTITY")
+            raise _refused(f"{name} is bound already; use another IDENTITY, or first `aileron binding revoke {name}`")
         if len(others) >= MAX_BINDINGS:
             raise _refused(f"the vault holds {MAX_BINDINGS} bindings already; first `aileron binding revoke` one")
         return self._changed(bindings=[*others, BindingEntry.of(binding)])
@@ -186,7 +186,11 @@ def unlock(unverified: Contents, passphrase: Secret) -> Opened:
     (slot,) = unverified.slots
     context = slot.context(unverified.vault)
     key = unwrap_key(slot.key, passphrase, slot.salt, slot.argon2id, context=context)
-    return Opened(unverified, key)
+    try:
+        return Opened(unverified, key)
+    except ContentsError:
+        key.wipe()
+        raise
 
 
 def _sealed(contents: Contents, key: DataKey) -> Contents:

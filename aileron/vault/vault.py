@@ -97,8 +97,8 @@ class Vault:
                 if change.maybe_read() is not None:
                     message = f"{self._file.path} is there already; open it with `aileron vault unlock`"
                     raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
-                new = opened.create(passphrase)
-                change.replace(encode(new.contents))
+                with _wiped_on_failure(opened.create(passphrase)) as new:
+                    change.replace(encode(new.contents))
             self._keep(new)
 
     def unlock(self, passphrase: Secret) -> None:
@@ -110,9 +110,8 @@ class Vault:
             unverified = self._read()
             if unverified is None:
                 raise self._locked()
-            with self._translated():
-                new = self._unlocked(unverified, passphrase)
-            self._check_not_older(new.mark)
+            with self._translated(), _wiped_on_failure(self._unlocked(unverified, passphrase)) as new:
+                self._check_not_older(new.mark)
             self._keep(new)
 
     def lock(self) -> None:
@@ -276,6 +275,16 @@ class Vault:
         else:
             message = "there is no vault yet; run `aileron vault init`"
         return AileronError(FailureClass.VAULT_LOCKED, message, boundary=Boundary.USER)
+
+
+@contextlib.contextmanager
+def _wiped_on_failure(new: Opened) -> Iterator[Opened]:
+    """A key that nobody came to hold must not stay in memory."""
+    try:
+        yield new
+    except BaseException:
+        new.wipe()
+        raise
 
 
 def _check_passphrase(passphrase: Secret) -> None:

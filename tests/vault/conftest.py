@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from aileron.model.names import BindingName
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
 from aileron.vault import Binding, Vault
+from tests.vault import page_reader
 
 PASSPHRASE = b"correct horse battery"
 CANARY = b"canary-5b1f-of-the-mail-account"
@@ -97,6 +99,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     vault.bind(BASIC)
     vault.bind(API_KEY)
     return path.read_bytes()
+
+
+@pytest.fixture(scope="session")
+def key(made: bytes) -> bytes:
+    """Its data key, as the second reader finds it."""
+    return page_reader.data_key(json.loads(made), PASSPHRASE)
 
 
 @pytest.fixture(scope="session")

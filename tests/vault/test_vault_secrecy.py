@@ -35,25 +35,24 @@ def shows(text: bytes, secret: bytes) -> bool:
     return any(spelling in text for spelling in spellings(secret))
 
 
-def test_the_file_shows_names_and_no_value(vault: Vault, path: Path):
+def test_the_file_shows_names_and_no_value(path: Path, key: bytes):
     """Neither value, passphrase nor data key is in the bytes, in any spelling; the names are, by design."""
     made = path.read_bytes()
     assert b'"mail"' in made
     assert shows(b"x" + base64.b64encode(b"yz" + CANARY + b"x"), CANARY)  # the search finds what is there
-    key = page_reader.data_key(page_reader.load(path), PASSPHRASE)
     for secret in (CANARY, PASSPHRASE, key):
         assert not shows(made, secret)
     for beside in path.parent.iterdir():
         assert not shows(beside.read_bytes(), CANARY)
 
 
-def provoked(vault: Vault, path: Path) -> Iterator[AileronError]:
+def provoked(vault: Vault, path: Path, key: bytes) -> Iterator[AileronError]:
     """Every refusal that has a secret, a passphrase or a key at hand."""
     canary = Secret(CANARY)
     good = path.read_bytes()
     bad = page_reader.load(path)
     bad["secrets"][0]["sealed"] = bad["secrets"][1]["sealed"]
-    forged = page_reader.seal(bad, page_reader.data_key(bad, PASSPHRASE))
+    forged = page_reader.seal(bad, key)
 
     def lend_forged() -> None:
         page_reader.store(path, forged)
@@ -80,10 +79,10 @@ def provoked(vault: Vault, path: Path) -> Iterator[AileronError]:
         yield caught.value
 
 
-def test_no_refusal_tells_a_secret_not_even_with_its_frames(vault: Vault, path: Path):
+def test_no_refusal_tells_a_secret_not_even_with_its_frames(vault: Vault, path: Path, key: bytes):
     """Message, details, causes, and the local names of every frame of ours, as a debugger or a reporter would print them."""
     seen = 0
-    for error in provoked(vault, path):
+    for error in provoked(vault, path, key):
         told = traceback.TracebackException.from_exception(error, capture_locals=True)
         ours = [frame for frame in told.stack if "/aileron/" in frame.filename]
         assert ours
@@ -143,9 +142,8 @@ def copies(pid: int, needle: bytes) -> int:
     return count
 
 
-def test_the_data_key_is_gone_from_memory_once_the_vault_is_locked(path: Path):
+def test_the_data_key_is_gone_from_memory_once_the_vault_is_locked(path: Path, key: bytes):
     """Looked for in a process that unlocked, used and locked: it is there before, and after it is not."""
-    key = page_reader.data_key(page_reader.load(path), PASSPHRASE)
     command = [sys.executable, "-c", HOLDER, path]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), bufsize=0

@@ -133,10 +133,9 @@ def swapped_values(vault: Json) -> None:
     first["sealed"], second["sealed"] = second["sealed"], first["sealed"]
 
 
-def test_swapped_secrets_are_found_even_under_a_good_seal(path: Path):
+def test_swapped_secrets_are_found_even_under_a_good_seal(path: Path, key: bytes):
     """By the seal on unlock; and were the seal forged, by the entry itself when it is to be lent."""
     vault = page_reader.load(path)
-    key = page_reader.data_key(vault, PASSPHRASE)
     swapped_values(vault)
     page_reader.store(path, vault)
     with refused(FailureClass.HASH_MISMATCH):
@@ -151,12 +150,11 @@ def test_swapped_secrets_are_found_even_under_a_good_seal(path: Path):
     forged.lock()
 
 
-def test_a_rolled_back_entry_is_found_even_under_a_good_seal(vault: Vault, path: Path):
+def test_a_rolled_back_entry_is_found_even_under_a_good_seal(vault: Vault, path: Path, key: bytes):
     """The old value of a secret, put back into the newer file, is no value of it."""
     old = page_reader.load(path)
     vault.set_secret("mail", Secret(OTHER))
     new = page_reader.load(path)
-    key = page_reader.data_key(new, PASSPHRASE)
     new["secrets"][0] = old["secrets"][0]
     page_reader.store(path, new)
     with refused(FailureClass.HASH_MISMATCH):

@@ -244,7 +244,7 @@ def test_a_bound_name_is_taken_unless_it_is_to_be_replaced(vault: Vault):
     other = msgspec.structs.replace(BASIC, secret="tickets")
     with refused(FailureClass.INVALID_REQUEST) as refusal:
         vault.bind(other)
-    assert "aileron binding rebind" in refusal.message
+    assert "aileron binding revoke basic/mail/home" in refusal.message
     assert lent(vault, BASIC) == CANARY
     vault.bind(other, replace=True)
     assert lent(vault, BASIC) == OTHER
