@@ -65,6 +65,8 @@ _START_DEADLINE_S: Final = 20.0  # 60 ms measured; a machine that is starting up
 _STOP_DEADLINE_S: Final = 5.0
 _FRAME_PIPE_BYTES: Final = 256 << 10
 """1 MiB pipes would use up the kernel's budget for an ordinary user (64 MiB, pipe(7)) after 32 children."""
+_TICK_MS: Final = 100
+"""The kernel looks at RLIMIT_CPU on a timer tick and counts in other units than it reports (996 ms seen for 1 s)."""
 _BOOT: Final = (
     "import sys; sys.path[:0] = [sys.argv[1]]; "
     "from aileron_sandbox.template.__main__ import main; main(int(sys.argv[2]))"
@@ -175,9 +177,12 @@ class Template:
         if isinstance(message, (Spawn, Ready)):
             raise ValueError("the template does not say that")
         child = self._children.get(message.child)
-        if child is None:  # closed before the template knew
-            for fd in fds:
-                os.close(fd)
+        if child is None:
+            # 1 a child is asked for · 2 its owner closes it, with no pidfd to kill it by · 3 it is born
+            for pidfd in fds:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                os.close(pidfd)
             return None
         match message:
             case Born():
@@ -314,7 +319,7 @@ class Child:
             self.ending = RefusedToStart(self._failure.step, self._failure.errno)
         elif code >= 0:
             self.ending = Exited(code, usage)
-        elif -code == signal.SIGKILL and not self._kill_wanted and ended.cpu_ms >= self._policy.cpu_s * 1000:
+        elif -code == signal.SIGKILL and not self._kill_wanted and ended.cpu_ms >= self._policy.cpu_s * 1000 - _TICK_MS:
             # As pid 1 the child does not feel SIGXCPU; the hard limit's SIGKILL is what ends it, setrlimit(2).
             self.ending = OverLimit("cpu", usage)
         else:

@@ -1,0 +1,118 @@
+"""One template for all: a probe is run in a real jail, and for the positive control as an ordinary process."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.jail import Child, Template
+from aileron_sandbox.policy import Policy
+from aileron_sandbox.runtime import PythonRuntime
+from tests.sandbox.seen import Seen
+
+_ATTEMPTS = Path(__file__).parent / "probes" / "attempts.py"
+DEADLINE_S = 20.0
+
+
+def program(name: str, *arguments: Any) -> bytes:
+    """A zip application that makes one attempt."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("__main__.py", _ATTEMPTS.read_text(encoding="utf-8"))
+        archive.writestr("attempts.json", json.dumps([name, arguments]))
+    return data.getvalue()
+
+
+def memory_file(data: bytes) -> int:
+    """A descriptor of these bytes; the caller closes it."""
+    fd = os.memfd_create("program", os.MFD_CLOEXEC)
+    os.write(fd, data)
+    return fd
+
+
+@pytest.fixture(scope="session")
+def template() -> Iterator[Template]:
+    """The warm process. In CI a machine without a jail is a failure; elsewhere the reason is shown."""
+    try:
+        started = Template.start(PythonRuntime.of_this_interpreter(preload=("json", "zipfile", "runpy")))
+    except JailUnavailable as error:
+        if os.environ.get("AILERON_MUST_JAIL"):
+            raise
+        pytest.skip(f"no jail here: {error}")
+    with started:
+        yield started
+
+
+@pytest.fixture
+def jailed(template: Template) -> Callable[..., Seen]:
+    """Make one attempt in a jail of its own."""
+
+    def attempt(name: str, *arguments: Any, policy: Policy | None = None) -> Seen:
+        fd = memory_file(program(name, *arguments))
+        try:
+            with Child.open(template, fd, policy or Policy()) as child:
+                ending = child.wait(DEADLINE_S)
+                said, log = _drained(child.frames_out), _drained(child.log)
+        finally:
+            os.close(fd)
+        return Seen(json.loads(said) if said else None, ending, log.decode("utf-8", "replace"))
+
+    return attempt
+
+
+@pytest.fixture
+def free(tmp_path: Path) -> Callable[..., Any]:
+    """The same attempt as an ordinary process of this user: what it gets there."""
+
+    def attempt(name: str, *arguments: Any) -> Any:
+        path = tmp_path / "attempt.pyz"
+        path.write_bytes(program(name, *arguments))
+        read, written = os.pipe()
+        saved = os.dup(written)
+        os.close(written)
+        try:
+            subprocess.run(
+                [sys.executable, "-I", "-S", "-c", _AT_FOUR, str(saved), str(path)],
+                pass_fds=[saved],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=DEADLINE_S,
+                check=False,
+            )
+        finally:
+            os.close(saved)
+        with open(read, "rb") as pipe:
+            said = pipe.read()
+        return json.loads(said) if said else None
+
+    return attempt
+
+
+_AT_FOUR = """
+import os, runpy, sys
+os.dup2(int(sys.argv[1]), 4, inheritable=True)
+runpy.run_path(sys.argv[2], run_name="__main__")
+"""
+
+
+def _drained(fd: int) -> bytes:
+    pieces = []
+    while True:
+        try:
+            piece = os.read(fd, 1 << 16)
+        except BlockingIOError:
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+    return b"".join(pieces)

@@ -1,0 +1,302 @@
+"""One forbidden thing each: what a hostile program tries, reporting the errno it got or the loot.
+
+Runs as a zip application, in a jail or (for the positive control) as an ordinary process: `attempts.json` beside it names the
+function and its arguments; the answer goes to descriptor 4 as JSON. Standard library only.
+"""
+
+import ctypes
+import errno
+import json
+import mmap
+import os
+import socket
+import sys
+import threading
+import time
+import zipfile
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def call(number, *arguments):
+    """A raw system call; OSError with its errno."""
+    result = libc.syscall(ctypes.c_long(number), *(ctypes.c_ulong(value) for value in arguments))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "syscall")
+    return result
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read(64).decode("latin-1")
+
+
+def listing(path):
+    return sorted(os.listdir(path))
+
+
+def status(path):
+    return os.stat(path).st_mode
+
+
+def write(path, size=1):
+    with open(path, "wb") as file:
+        written = 0
+        while written < size:
+            written += file.write(b"x" * min(1 << 16, size - written))
+        file.flush()
+    return os.stat(path).st_size
+
+
+def make_files(path, count):
+    for number in range(count):
+        with open(f"{path}/{number}", "wb"):
+            pass
+    return count
+
+
+def through_link(target):
+    os.symlink(target, "/tmp/link")
+    return read("/tmp/link")
+
+
+def walk_for(text):
+    """Every file that can be reached by name and holds `text`."""
+    needle, found, looked = text.encode(), [], 0
+    for folder, _, names in os.walk("/"):
+        for name in names:
+            path = os.path.join(folder, name)
+            try:
+                if os.path.isfile(path):
+                    looked += 1
+                    with open(path, "rb") as file:
+                        if needle in file.read():
+                            found.append(path)
+            except OSError:
+                pass
+    return {"looked": looked, "found": found}
+
+
+def chmod(path):
+    os.chmod(path, 0o777)
+
+
+def make_socket(family, kind):
+    socket.socket(family, kind).close()
+    return True
+
+
+def all_sockets():
+    """errno by family and kind, for every family there is."""
+    got = {}
+    for family in range(46):
+        for kind in (1, 2, 3, 5):
+            try:
+                os.close(libc_socket(family, kind))
+                got[f"{family}/{kind}"] = "ok"
+            except OSError as error:
+                got[f"{family}/{kind}"] = errno.errorcode[error.errno]
+    return sorted(set(got.values()))
+
+
+def libc_socket(family, kind):
+    fd = libc.socket(family, kind, 0)
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), "socket")
+    return fd
+
+
+def pair(family):
+    one, two = socket.socketpair(family, socket.SOCK_STREAM)
+    one.send(b"x")
+    two.recv(1)
+    return True
+
+
+def send_to_address():
+    one, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    one.sendto(b"x", "\0somebody")
+
+
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return True
+
+
+def execute():
+    os.execv("/bin/true", ["true"])
+
+
+def threads(count):
+    release = threading.Event()
+    made = []
+    try:
+        for _ in range(count):
+            thread = threading.Thread(target=release.wait)
+            thread.start()
+            made.append(thread)
+    except RuntimeError:
+        pass
+    release.set()
+    for thread in made:
+        thread.join()
+    return len(made)
+
+
+def signal_process(pid):
+    os.kill(pid, 0)
+    return True
+
+
+def raw(number, *arguments):
+    return call(number, *arguments)
+
+
+def resource_of_other(pid):
+    import resource
+
+    return resource.prlimit(pid, resource.RLIMIT_NOFILE)
+
+
+def raise_limit():
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard + 1000))
+    except ValueError:  # what Python makes of EPERM here
+        raise PermissionError(errno.EPERM, "setrlimit") from None
+    return [soft, hard]
+
+
+def inject_terminal_input():
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSTI, b"x")
+
+
+def machine_code(code):
+    """Run bytes as a function: the way to 32-bit and x32 system calls without a compiler."""
+    area = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    area.write(bytes.fromhex(code))
+    address = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    return ctypes.CFUNCTYPE(ctypes.c_long)(address)()
+
+
+def descriptors():
+    """Every open descriptor below 1024, but for the ones this program opened itself."""
+    import fcntl
+
+    found = []
+    for fd in range(1024):
+        try:
+            fcntl.fcntl(fd, fcntl.F_GETFD)
+            found.append(fd)
+        except OSError:
+            pass
+    return found
+
+
+def open_many(count):
+    opened = []
+    try:
+        for _ in range(count):
+            opened.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError as error:
+        return [len(opened), errno.errorcode[error.errno]]
+    return [len(opened), "ok"]
+
+
+def facts():
+    """What a program can tell about where it is."""
+    return {
+        "environment": dict(os.environ),
+        "host": socket.gethostname(),
+        "ids": [os.getpid(), os.getppid(), os.getuid(), os.getgid(), os.getgroups()],
+        "session": [os.getsid(0), os.getpgid(0)],
+        "working_directory": os.getcwd(),
+        "devices": sorted(os.listdir("/dev")) if os.path.isdir("/dev") else None,
+        "root": sorted(os.listdir("/")),
+        "path": sys.path,
+        "random": os.urandom(4).hex(),
+    }
+
+
+def allocate(megabytes):
+    return len(bytearray(megabytes << 20))
+
+
+def spin():
+    while True:
+        pass
+
+
+def sleep(seconds):
+    time.sleep(seconds)
+
+
+def sleep_with_scratch(seconds):
+    write("/tmp/mine")
+    os.write(4, b'"ready"\n')
+    time.sleep(seconds)
+
+
+def noise(size):
+    """Print much, and things that look like frames."""
+    os.write(1, b"\0\0\0\x02\0\0\0\0" * (size // 8))
+    print("to stdout")
+    print("to stderr", file=sys.stderr)
+    return True
+
+
+def leave(code):
+    sys.exit(code)
+
+
+def crash():
+    raise ValueError("a bug of the program")
+
+
+def typical_imports():
+    """What connectors use works inside: threads, temporary files, databases, TLS contexts, event loops, zones."""
+    import asyncio
+    import hashlib
+    import logging
+    import sqlite3
+    import ssl
+    import tempfile
+    import zoneinfo
+
+    logging.getLogger("x").warning("y")
+    ssl.create_default_context()
+    database = sqlite3.connect(":memory:")
+    with tempfile.NamedTemporaryFile() as file, tempfile.TemporaryDirectory():
+        file.write(b"x")
+
+    async def go():
+        await asyncio.sleep(0)
+        return await asyncio.to_thread(lambda: 7)
+
+    return [asyncio.run(go()), database.execute("select 1").fetchone()[0], hashlib.sha256(b"").hexdigest()[:4],
+            str(zoneinfo.ZoneInfo("Europe/Berlin"))]  # fmt: skip
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    with zipfile.ZipFile(here) as archive:
+        name, arguments = json.loads(archive.read("attempts.json"))
+    try:
+        answer = {"loot": globals()[name](*arguments)}
+    except OSError as error:
+        answer = {"errno": errno.errorcode.get(error.errno, str(error.errno))}
+    except MemoryError:
+        answer = {"errno": "MemoryError"}
+    os.write(4, json.dumps(answer).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""What a jailed program cannot do, by errno or by its end, each beside the same attempt where it works."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron_sandbox.ending import Exited, Signalled
+from aileron_sandbox.policy import Policy
+from tests.sandbox.seen import Seen
+
+pytestmark = pytest.mark.jail
+Jailed = Callable[..., Seen]
+Free = Callable[..., Any]
+
+X86_64 = os.uname().machine == "x86_64"
+NUMBERS = {
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "mount": (165, 40),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "pidfd_getfd": (438, 438),
+    "open_by_handle_at": (304, 265),
+    "init_module": (175, 105),
+    "kexec_load": (246, 104),
+    "pivot_root": (155, 41),
+    "fsopen": (430, 430),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "kcmp": (312, 272),
+}
+REFUSED = {
+    "memfd_create": ((319, 279), "EPERM"),
+    "seccomp": ((317, 277), "EPERM"),
+    "clone3": ((435, 435), "ENOSYS"),
+    "pidfd_open": ((434, 434), "EPERM"),
+    "execveat": ((322, 281), "EPERM"),
+    "setpriority": ((141, 140), "EPERM"),
+    "sched_setaffinity": ((203, 122), "EPERM"),
+    "personality": ((135, 92), "EPERM"),
+    "shmget": ((29, 194), "EPERM"),
+    "mq_open": ((240, 180), "EPERM"),
+    "sendmsg": ((46, 211), "EPERM"),
+    "connect": ((42, 203), "EPERM"),
+    "bind": ((49, 200), "EPERM"),
+    "listen": ((50, 201), "EPERM"),
+    "accept4": ((288, 242), "EPERM"),
+    "prctl (no_new_privs)": ((157, 167), "EPERM"),
+}
+
+
+def _number(pair: tuple[int, int]) -> int:
+    return pair[0 if X86_64 else 1]
+
+
+# Files
+
+
+@pytest.mark.parametrize("attempt", ["read", "status"])
+def test_a_file_of_the_host_is_not_there(jailed: Jailed, free: Free, tmp_path: Path, attempt: str) -> None:
+    """ENOENT from the mount namespace; EACCES would be Landlock, and would tell that the file exists."""
+    planted = tmp_path / "canary"
+    planted.write_text("canary", encoding="utf-8")
+
+    assert "loot" in free(attempt, str(planted))
+    assert jailed(attempt, str(planted)).report == {"errno": "ENOENT"}
+
+
+@pytest.mark.parametrize("path", ["/proc", "/sys", "/etc/passwd", "/home", "/var", "/dev/shm", "/dev/tty", "/run"])
+def test_what_a_system_has_a_jail_has_not(jailed: Jailed, path: str) -> None:
+    """No /proc, no /sys, no /etc, no home; the root itself can be listed."""
+    assert jailed("status", path).report == {"errno": "ENOENT"}
+    assert "loot" in jailed("listing", "/").report
+
+
+def test_no_file_that_can_be_reached_holds_what_was_planted(jailed: Jailed, tmp_path: Path) -> None:
+    """The whole visible tree is read; what is looked for lies in the user's files, and a word of the library is found."""
+    (tmp_path / "canary").write_text("canary-4d1f0c", encoding="utf-8")
+
+    seen = jailed("walk_for", "canary-4d1f0c").report["loot"]
+
+    assert seen["looked"] > 500
+    assert seen["found"] == ["/app/connector"], "its own program names what it looks for: the control, and nothing else"
+
+
+@pytest.mark.parametrize("path", ["/x", "/app/x", "/app/connector", "/dev/x", "/w/x", os.__file__])
+def test_nothing_but_scratch_can_be_written(jailed: Jailed, path: str) -> None:
+    """Read-only mounts, and Landlock on top; /tmp takes a file."""
+    assert jailed("write", path).report["errno"] in {"EROFS", "EACCES"}
+    assert jailed("write", "/tmp/x").report == {"loot": 1}
+
+
+def test_links_and_dots_do_not_lead_out(jailed: Jailed, free: Free, tmp_path: Path) -> None:
+    """A symbolic link in scratch to a host file, and a path of many dots, name nothing."""
+    planted = tmp_path / "canary"
+    planted.write_text("canary", encoding="utf-8")
+
+    assert free("read", f"/tmp/../../..{planted}") == {"loot": "canary"}
+    assert jailed("through_link", str(planted)).report == {"errno": "ENOENT"}
+    assert jailed("read", f"/tmp/../../..{planted}").report == {"errno": "ENOENT"}
+
+
+def test_metadata_cannot_be_changed(jailed: Jailed, free: Free, tmp_path: Path) -> None:
+    """chmod is not Landlock's to refuse: seccomp does."""
+    (tmp_path / "mine").touch()
+
+    assert "loot" in free("chmod", str(tmp_path / "mine"))
+    assert jailed("chmod", "/tmp").report == {"errno": "EPERM"}
+
+
+# Network
+
+
+def test_no_socket_of_any_family_can_be_made(jailed: Jailed, free: Free) -> None:
+    """Forty-six families, four kinds each: EACCES from the filter, and one answer for all."""
+    assert "ok" in free("all_sockets")["loot"]
+    assert jailed("all_sockets").report == {"loot": ["EACCES"]}
+
+
+def test_a_pair_of_unix_sockets_is_all_there_is(jailed: Jailed) -> None:
+    """Event loops wake themselves with one; it cannot name anybody."""
+    assert jailed("pair", socket.AF_UNIX).report == {"loot": True}
+    assert jailed("pair", socket.AF_INET).report["errno"] == "EPERM"
+    assert jailed("send_to_address").report == {"errno": "EPERM"}
+
+
+# Processes
+
+
+def test_no_process_can_be_started(jailed: Jailed, free: Free) -> None:
+    """fork and exec; threads work, up to the limit."""
+    assert free("fork") == {"loot": True}
+    assert jailed("fork").report == {"errno": "EPERM"}
+    assert jailed("execute").report["errno"] in {"EPERM", "ENOENT"}
+    assert jailed("threads", 4).report == {"loot": 4}
+    assert jailed("threads", 64, policy=Policy(processes=16)).report["loot"] == 15
+
+
+def test_no_other_process_is_in_reach(jailed: Jailed, free: Free) -> None:
+    """Signals and limits of a real process of this user."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as victim:
+        try:
+            assert free("signal_process", victim.pid) == {"loot": True}
+            assert jailed("signal_process", victim.pid).report == {"errno": "EPERM"}
+            assert jailed("resource_of_other", victim.pid).report == {"errno": "EPERM"}
+        finally:
+            victim.communicate(b"\n")
+
+
+@pytest.mark.parametrize("name", sorted(NUMBERS))
+def test_what_no_honest_program_calls_ends_it(jailed: Jailed, name: str) -> None:
+    """SIGSYS: the process is killed at the call, and reports nothing."""
+    seen = jailed("raw", _number(NUMBERS[name]), 0, 0, 0, 0)
+
+    assert seen.report is None
+    assert isinstance(seen.ending, Signalled)
+    assert seen.ending.signal is signal.SIGSYS
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_is_not_on_the_list_is_refused(jailed: Jailed, name: str) -> None:
+    """EPERM by default, ENOSYS where a library then falls back; the program goes on and says so."""
+    numbers, expected = REFUSED[name]
+    arguments = (38, 1, 0, 0) if name.startswith("prctl") else (0, 0, 0, 0)
+
+    assert jailed("raw", _number(numbers), *arguments).report == {"errno": expected}
+
+
+@pytest.mark.skipif(not X86_64, reason="these entries exist on x86-64 only")
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [
+        ("32-bit getpid by int 0x80", "b814000000cd80c3"),
+        ("32-bit socketcall by int 0x80", "b866000000cd80c3"),
+        ("x32 getpid", "b8270000400f05c3"),
+    ],
+)
+def test_the_other_abis_end_it(jailed: Jailed, what: str, code: str) -> None:
+    """Native calls only: 32-bit and x32 entries are killed; the same machine code with a native number works."""
+    assert isinstance(jailed("machine_code", code).ending, Signalled), what
+    assert jailed("machine_code", "b8270000000f05c3").report == {"loot": 1}, "getpid, natively: pid 1"
+
+
+def test_limits_cannot_be_raised_nor_terminals_typed_into(jailed: Jailed) -> None:
+    """setrlimit of a hard limit, and TIOCSTI; reading the limits works."""
+    assert jailed("raise_limit").report == {"errno": "EPERM"}
+    assert jailed("inject_terminal_input").report == {"errno": "EPERM"}
+    assert jailed("open_many", 10).report == {"loot": [10, "ok"]}
+
+
+def test_the_control_ends_as_it_should(jailed: Jailed) -> None:
+    """A broken harness would pass every denial above: here everything works."""
+    seen = jailed("typical_imports")
+
+    assert seen.report == {"loot": [7, 1, "e3b0", "Europe/Berlin"]}, seen.log
+    assert isinstance(seen.ending, Exited)
+    assert seen.ending.code == 0
+    assert errno.EPERM == 1

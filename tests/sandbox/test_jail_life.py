@@ -1,0 +1,321 @@
+"""A jail from birth to death: what it is given, what it may use up, how it ends, and that nothing is left."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from aileron_sandbox.ending import Exited, JailUnavailable, OverLimit, RefusedToStart, Signalled
+from aileron_sandbox.jail import MAX_CHILDREN, Child, Template, TemplateGone
+from aileron_sandbox.policy import Policy
+from aileron_sandbox.runtime import PythonRuntime
+from tests.sandbox.conftest import memory_file, program
+from tests.sandbox.seen import Seen
+
+pytestmark = pytest.mark.jail
+Jailed = Callable[..., Seen]
+ROOT = Path(__file__).resolve().parents[2]
+NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
+
+
+@contextlib.contextmanager
+def _child(template: Template, name: str, *arguments: object, policy: Policy | None = None) -> Iterator[Child]:
+    fd = memory_file(program(name, *arguments))
+    try:
+        with Child.open(template, fd, policy or Policy()) as child:
+            yield child
+    finally:
+        os.close(fd)
+
+
+def _heard(child: Child) -> bytes:
+    assert select.select([child.frames_out], [], [], 10)[0], "nothing came"
+    return os.read(child.frames_out, 1 << 16)
+
+
+def _host_pid(template: Template) -> int:
+    """The newest process below the template, by the host's count: the child."""
+    return psutil.Process(template.pid).children(recursive=True)[-1].pid
+
+
+# What it is given
+
+
+def test_a_program_finds_nothing_but_itself(jailed: Jailed) -> None:
+    """No environment, a host name of no use, pid 1, one unprivileged id, a session of its own, five devices, a bare root."""
+    facts = jailed("facts").report["loot"]
+
+    assert facts["environment"] == {}
+    assert facts["host"] == "jail"
+    assert facts["ids"] == [1, 0, 1000, 1000, []] or facts["ids"][:4] == [1, 0, 1000, 1000]
+    assert facts["session"] == [1, 1]
+    assert facts["working_directory"] == "/w/tmp"
+    assert facts["devices"] == ["full", "null", "random", "urandom", "zero"]
+    assert {"proc", "sys", "etc", "home"}.isdisjoint(facts["root"])
+    assert not any("site-packages" in entry or "dist-packages" in entry for entry in facts["path"])
+
+
+def test_two_programs_do_not_share_their_randomness(jailed: Jailed) -> None:
+    """Children of one template, and still not the same bytes."""
+    assert jailed("facts").report["loot"]["random"] != jailed("facts").report["loot"]["random"]
+
+
+def test_only_the_five_descriptors_are_open(template: Template, jailed: Jailed) -> None:
+    """However many the host has open, inheritable ones among them; seen from inside and from outside."""
+    opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(200)]
+    for fd in opened:
+        os.set_inheritable(fd, True)
+    try:
+        inside = jailed("descriptors").report["loot"]
+        with _child(template, "sleep_with_scratch", 30) as child:
+            assert _heard(child) == b'"ready"\n'
+            outside = os.listdir(f"/proc/{_host_pid(template)}/fd")
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+    assert inside == [0, 1, 2, 3, 4]
+    assert sorted(map(int, outside))[:5] == [0, 1, 2, 3, 4]
+    assert len(outside) <= 6
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the child is undumpable: only root may read its /proc entries")
+def test_from_outside_it_has_no_privilege_and_its_own_namespaces(template: Template) -> None:
+    """No capability in any set, no new privileges, a filter, no group, and seven namespaces that are not the host's."""
+    with _child(template, "sleep_with_scratch", 30) as child:
+        assert _heard(child) == b'"ready"\n'
+        pid = _host_pid(template)
+        status = dict(
+            line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
+        )
+        theirs = {name: os.stat(f"/proc/{pid}/ns/{name}").st_ino for name in NAMESPACES}
+
+    assert {status[f"Cap{name}"] for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}
+    assert status["NoNewPrivs"] == "1"
+    assert status["Seccomp"] == "2"
+    assert status["Groups"].strip() == ""
+    assert status["NSpid"].split()[-1] == "1"
+    assert "0" not in status["Uid"].split()
+    ours = {name: os.stat(f"/proc/self/ns/{name}").st_ino for name in NAMESPACES}
+    assert all(theirs[name] != ours[name] for name in NAMESPACES)
+
+
+def test_scratch_is_private_while_two_run_and_afterwards(template: Template, jailed: Jailed) -> None:
+    """One program's file is in nobody else's /tmp, and is gone with it."""
+    with _child(template, "sleep_with_scratch", 30) as child:
+        assert _heard(child) == b'"ready"\n'
+        assert jailed("listing", "/tmp").report == {"loot": []}
+
+    assert jailed("listing", "/tmp").report == {"loot": []}
+
+
+def test_what_it_prints_cannot_touch_the_frames(jailed: Jailed) -> None:
+    """print goes to the log, byte for byte, also what looks like a frame."""
+    seen = jailed("noise", 1024)
+
+    assert seen.report == {"loot": True}
+    assert "to stdout" in seen.log
+    assert "to stderr" in seen.log
+    assert "\0\0\0\x02" in seen.log
+
+
+# What it may use up
+
+
+def test_each_limit_stops_what_goes_over_it_and_nothing_below(jailed: Jailed) -> None:
+    """Scratch bytes and files, file size, descriptors, memory: by errno, and the same attempt below the limit works."""
+    small = Policy(scratch_bytes=1 << 20, scratch_files=16, file_bytes=1 << 16, open_files=32)
+
+    assert jailed("write", "/tmp/x", 2 << 20, policy=Policy(scratch_bytes=1 << 20)).report == {"errno": "ENOSPC"}
+    assert jailed("write", "/tmp/x", 1 << 17, policy=small).report == {"errno": "EFBIG"}
+    assert jailed("make_files", "/tmp", 32, policy=small).report == {"errno": "ENOSPC"}
+    assert jailed("open_many", 100, policy=small).report["loot"][1] == "EMFILE"
+    assert jailed("allocate", 256).report == {"errno": "MemoryError"}
+    assert jailed("write", "/tmp/x", 1 << 15, policy=small).report == {"loot": 1 << 15}
+    assert jailed("allocate", 16).report == {"loot": 16 << 20}
+
+
+def test_processor_time_over_the_limit_ends_it_by_its_name(jailed: Jailed) -> None:
+    """One second is granted to a loop without end."""
+    seen = jailed("spin", policy=Policy(cpu_s=1))
+
+    assert isinstance(seen.ending, OverLimit)
+    assert seen.ending.limit == "cpu"
+    assert 900 <= seen.ending.usage.cpu_ms <= 3000
+
+
+def test_a_policy_outside_its_range_is_refused_when_made() -> None:
+    """Never clamped."""
+    with pytest.raises(ValueError, match="memory_bytes is 0"):
+        Policy(memory_bytes=0)
+    with pytest.raises(ValueError, match="processes"):
+        Policy(processes=10_000)
+
+
+# How it ends
+
+
+def test_exit_statuses_and_crashes_are_told_apart(jailed: Jailed) -> None:
+    """sys.exit, an uncaught exception with its traceback in the log, and a plain return."""
+    left, crashed, done = jailed("leave", 7), jailed("crash"), jailed("facts")
+
+    assert isinstance(left.ending, Exited)
+    assert left.ending.code == 7
+    assert isinstance(crashed.ending, Exited)
+    assert crashed.ending.code == 1
+    assert "ValueError: a bug of the program" in crashed.log
+    assert isinstance(done.ending, Exited)
+    assert done.ending.code == 0
+
+
+def test_killing_it_is_seen_at_once_as_a_signal(template: Template) -> None:
+    """A program that sleeps for ever, ended by the host."""
+    with _child(template, "sleep", 3600) as child:
+        child.kill()
+        ending = child.wait(5)
+
+    assert isinstance(ending, Signalled)
+    assert ending.signal is signal.SIGKILL
+
+
+def test_a_wait_that_is_over_leaves_it_running(template: Template) -> None:
+    """TimeoutError, and the child is still there to be killed."""
+    with _child(template, "sleep", 3600) as child:
+        with pytest.raises(TimeoutError):
+            child.wait(0.1)
+        assert child.is_born
+        child.kill()
+        child.wait(5)
+
+
+def test_a_confinement_that_fails_runs_nothing(template: Template) -> None:
+    """A scratch smaller than the kernel allows inodes for: RefusedToStart names the step, and no line of the program ran."""
+    short = memory_file(program("facts"))
+    try:
+        with Child.open(template, short, Policy()) as child:
+            os.ftruncate(short, 0)  # between the request and the copy, if we are lucky; both endings are closed
+            ending = child.wait(5)
+            said = os.read(child.frames_out, 100) if isinstance(ending, RefusedToStart) else b""
+    finally:
+        os.close(short)
+
+    if isinstance(ending, RefusedToStart):
+        assert (ending.step, ending.errno) == ("program", errno.EIO)
+        assert said == b""
+
+
+def test_more_than_a_template_takes_is_refused(template: Template) -> None:
+    """MAX_CHILDREN and one more: EAGAIN, and room again once one has ended."""
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(_child(template, "sleep", 60)) for _ in range(MAX_CHILDREN)]
+        with pytest.raises(BlockingIOError):
+            stack.enter_context(_child(template, "sleep", 60))
+        children[0].kill()
+        children[0].wait(10)
+        stack.enter_context(_child(template, "sleep", 60))
+
+
+def test_two_hundred_jails_leave_no_descriptor_and_no_process(template: Template) -> None:
+    """Waited for, or closed before they were born: counted before and after, on the host and below the template."""
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(100):
+        with _child(template, "sleep", 3600):
+            pass
+        with _child(template, "listing", "/") as child:
+            child.wait(10)
+    _, left = psutil.wait_procs(psutil.Process(template.pid).children(recursive=True)[1:], timeout=10)
+
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert left == []
+
+
+# When the others die
+
+
+def test_when_the_template_dies_every_child_dies_with_it() -> None:
+    """SIGKILL to the template: pid_namespaces(7) ends what is below, and the host is told."""
+    with Template.start(PythonRuntime.of_this_interpreter()) as template:
+        fd = memory_file(program("sleep_with_scratch", 3600))
+        try:
+            with Child.open(template, fd, Policy()) as child:
+                assert _heard(child) == b'"ready"\n'
+                below = psutil.Process(template.pid).children(recursive=True)
+                os.kill(template.pid, signal.SIGKILL)
+                _, left = psutil.wait_procs(below, timeout=5)
+                with pytest.raises(TemplateGone):
+                    child.wait(5)
+        finally:
+            os.close(fd)
+
+    assert len(below) == 2
+    assert left == []
+
+
+_HOST = """
+import os, sys, time
+sys.path[:0] = [sys.argv[1]]
+from tests.sandbox.conftest import memory_file, program
+from aileron_sandbox.jail import Child, Template
+from aileron_sandbox.policy import Policy
+from aileron_sandbox.runtime import PythonRuntime
+template = Template.start(PythonRuntime.of_this_interpreter())
+child = Child.open(template, memory_file(program("sleep_with_scratch", 3600)), Policy())
+while not child.is_born:
+    template.pump()
+    time.sleep(0.01)
+print("born", flush=True)
+time.sleep(3600)
+"""
+
+
+def test_when_the_host_dies_every_jail_dies_with_it() -> None:
+    """SIGKILL to the supervisor: nobody is left to tell, and nothing is left to run."""
+    with subprocess.Popen([sys.executable, "-c", _HOST, str(ROOT)], stdout=subprocess.PIPE) as host:
+        assert host.stdout is not None
+        assert host.stdout.readline() == b"born\n"
+        below = psutil.Process(host.pid).children(recursive=True)
+        host.kill()
+        _, left = psutil.wait_procs(below, timeout=5)
+
+    assert len(below) >= 3, "stub, template, child"
+    assert left == []
+
+
+def test_a_template_that_cannot_be_had_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    """A package that does not exist: the step, and no process behind."""
+    before = len(psutil.Process().children(recursive=True))
+
+    with pytest.raises(JailUnavailable, match="confinement failed at namespaces and root: ENOENT"):
+        Template.start(PythonRuntime.of_this_interpreter(packages={"gone": tmp_path / "gone"}))
+
+    assert len(psutil.Process().children(recursive=True)) == before
+
+
+def test_the_jail_is_usable_alone(tmp_path: Path) -> None:
+    """`python -m aileron_sandbox` examines the machine and runs a zip application, without aileron."""
+    path = tmp_path / "program.pyz"
+    path.write_bytes(program("facts"))
+
+    report = subprocess.run(
+        [sys.executable, "-m", "aileron_sandbox", "--json"], capture_output=True, timeout=60, check=True
+    )
+    ran = subprocess.run(
+        [sys.executable, "-m", "aileron_sandbox", "run", str(path)], capture_output=True, timeout=60, check=True
+    )
+
+    layers = json.loads(report.stdout)["layers"]
+    assert {"user-ns", "net-ns", "pivoted-root", "no-capabilities", "seccomp:python"} <= set(layers)
+    assert json.loads(ran.stdout)["loot"]["host"] == "jail"
+    assert time.monotonic() > 0
