@@ -121,6 +121,7 @@ from aileron.vault import Vault
 vault = Vault(Path(sys.argv[1]))
 vault.unlock(Secret(sys.stdin.readline().encode().strip()))
 vault.set_secret("third", Secret(b"x" * 32))
+held = vault._opened  # what holds the key is not freed, so that no reuse of its memory hides a key left there
 for step in (lambda: None, vault.lock):
     step()
     print("now", flush=True)

@@ -8,6 +8,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.secret import Secret
 from aileron.vault import Vault, VaultLender
@@ -65,6 +67,46 @@ def test_reading_lending_and_locking_wait_for_no_writer(vault: Vault, path: Path
     vault.unlock(Secret(PASSPHRASE))
     with VaultLender(vault).lend(use(BASIC)) as loan:
         assert loan.secret.reveal() == CANARY
+
+
+def test_a_vault_locked_while_a_change_is_written_stays_locked(
+    vault: Vault, path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Between sealing and renaming: the change, asked for while it was open, is made; no key comes back with it."""
+    flush = os.fsync
+
+    def lock_then_flush(descriptor: int) -> None:
+        vault.lock()
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", lock_then_flush)
+    vault.set_secret("mail", Secret(OTHER))
+    assert vault.is_locked
+    monkeypatch.undo()
+    vault.unlock(Secret(PASSPHRASE))
+    with VaultLender(vault).lend(use(BASIC)) as loan:
+        assert loan.secret.reveal() == OTHER
+
+
+def test_the_key_is_not_wiped_while_it_is_in_use(path: Path):
+    """Locking in the middle of a change waits for the cryptography, then locks; what was sealed is whole."""
+    lockers: list[threading.Thread] = []
+
+    def clock() -> float:  # asked for the date of a secret while the key is held
+        lockers.append(threading.Thread(target=vault.lock))
+        lockers[0].start()
+        lockers[0].join(timeout=0.05)  # long enough for a lock that does not wait
+        return 1_750_000_001.0
+
+    vault = Vault(path, clock=clock)
+    vault.unlock(Secret(PASSPHRASE))
+    vault.set_secret("mail", Secret(OTHER))
+    lockers[0].join(timeout=10)
+    assert vault.is_locked
+    vault.unlock(Secret(PASSPHRASE))
+    with VaultLender(vault).lend(use(BASIC)) as loan:
+        assert loan.secret.reveal() == OTHER
+    vault.lock()
 
 
 def test_a_vault_locked_under_its_users_gives_the_secret_or_says_so(vault: Vault):
