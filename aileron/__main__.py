@@ -1,0 +1,74 @@
+"""`aileron` and `python -m aileron`: which command, before anything dear is imported.
+
+`run` is dispatched here by its first word; everything else, help, and the completion of words go through typer (cli/app.py).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from aileron.cli import output
+from aileron.cli.problem import FAILED, INTERRUPTED, Problem
+from aileron.cli.prompts import take_passphrase
+
+__all__ = ["main"]
+
+_COMPLETING = "_AILERON_COMPLETE"
+"""Set by the shell's completion script while words are completed."""
+
+
+def main() -> int:
+    """The exit code of the command in sys.argv."""
+    words = sys.argv[1:]
+    output.prepare()
+    take_passphrase()
+    try:
+        return _dispatch(words)
+    except KeyboardInterrupt:
+        output.note("\ninterrupted")
+        return INTERRUPTED
+    except Exception:  # noqa: BLE001 - the end of the process: a bug of ours is told as one, its text made harmless
+        return _bug()
+
+
+def _dispatch(words: list[str]) -> int:
+    from aileron.cli.run import main as run
+    from aileron.cli.run import report
+
+    for number, word in enumerate(words, start=1):
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            return report(Problem.usage(f"argument {number} is not UTF-8"), as_json="--json" in words)
+    if _COMPLETING not in os.environ:
+        if words[:1] == ["run"] and not _asks_for_help(words[1:]):
+            return run(words[1:])
+        if words == ["--version"]:
+            from aileron import __version__
+
+            output.write(f"aileron {__version__}")
+            return 0
+    from aileron.cli.app import main as every_other
+
+    return every_other(words)
+
+
+def _asks_for_help(words: list[str]) -> bool:
+    options = words[: words.index("--")] if "--" in words else words
+    return not {"-h", "--help"}.isdisjoint(options)
+
+
+def _bug() -> int:
+    import traceback
+
+    from aileron.cli.visible import visible_lines
+
+    for line in visible_lines(traceback.format_exc().rstrip()):
+        output.note(line)
+    output.note("error: this is a bug in aileron; please report it with the lines above")
+    return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

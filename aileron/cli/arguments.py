@@ -1,0 +1,126 @@
+"""The arguments of a run as typed on a command line: `KEY=VALUE` words, and JSON.
+
+Runs in commands; pure but for reading the file or standard input that --args names. A word's value is read by the type which the
+action declares for it, and as nothing else: `true` for a string input is the word, not the truth value.
+
+>>> typed({"days": "7", "note": "7"}, [{"name": "days", "type": "integer"}, {"name": "note", "type": "string"}])
+{'days': 7, 'note': '7'}
+
+Source: docs/reference/cli.md. Not here: whether all that is required is there (the daemon says so).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from aileron.cli.problem import Problem
+
+__all__ = ["from_json", "pairs_of", "typed"]
+
+MAX_ARGS_BYTES = 1 << 20
+"""1 MiB, as the daemon reads of a body."""
+_INTEGER = re.compile(r"-?[0-9]{1,40}", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+_HELP = "aileron run --help"
+
+
+def pairs_of(words: Sequence[str]) -> dict[str, str]:
+    """`KEY=VALUE` words as names and texts. Problem for a word without `=`, and for a name given twice."""
+    pairs: dict[str, str] = {}
+    for word in words:
+        key, separator, value = word.partition("=")
+        if not separator or not key:
+            raise Problem.usage(f"{word!r} is not KEY=VALUE", fix=_HELP)
+        if key in pairs:
+            raise Problem.usage(f"{key!r} is given twice", fix=_HELP)
+        pairs[key] = value
+    return pairs
+
+
+def typed(pairs: dict[str, str], inputs: Sequence[dict[str, Any]], *, action: str = "NAME") -> dict[str, Any]:
+    """Each text as a value of its declared type. Problem names the input, and the nearest one for a name that is none."""
+    types = {str(spec.get("name")): str(spec.get("type")) for spec in inputs}
+    show = f"aileron action show {action}"
+    values: dict[str, Any] = {}
+    for key, text in pairs.items():
+        if key not in types:
+            raise Problem.usage(f"{action} has no input {key!r}", why=_nearest(key, list(types)), fix=show)
+        try:
+            values[key] = _value(text, types[key])
+        except ValueError as error:
+            raise Problem.usage(f"{key}={text[:100]!r} is not {error}", fix=show) from None
+    return values
+
+
+def from_json(source: str) -> dict[str, Any]:
+    """What --args gives: JSON, `@FILE`, or `-` for standard input. Problem for what is not one JSON object."""
+    text = _text_of(source)
+    try:
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+    except ValueError as error:
+        raise Problem.usage(f"--args is not JSON: {error}", fix=_HELP) from None
+    except RecursionError:
+        raise Problem.usage("--args is nested too deep") from None
+    if not isinstance(value, dict):
+        raise Problem.usage("--args is not a JSON object", why=f"it is {type(value).__name__}", fix=_HELP)
+    return value
+
+
+def _value(text: str, kind: str) -> Any:
+    match kind:
+        case "integer":
+            if not _INTEGER.fullmatch(text):
+                raise ValueError("an integer")
+            return int(text)
+        case "number":
+            if not _NUMBER.fullmatch(text):
+                raise ValueError("a number")
+            return int(text) if _INTEGER.fullmatch(text) else float(text)
+        case "boolean":
+            if text not in ("true", "false"):
+                raise ValueError("true or false")
+            return text == "true"
+        case _:
+            return text
+
+
+def _nearest(key: str, names: list[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(key, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"its inputs: {', '.join(names) or 'none'}"
+
+
+def _text_of(source: str) -> str:
+    try:
+        if source == "-":
+            data = sys.stdin.buffer.read(MAX_ARGS_BYTES + 1) if sys.stdin is not None else b""
+        elif source.startswith("@"):
+            with open(source[1:], "rb") as file:
+                data = file.read(MAX_ARGS_BYTES + 1)
+        else:
+            return source
+        if len(data) > MAX_ARGS_BYTES:
+            raise Problem.usage(f"--args {source}: more than {MAX_ARGS_BYTES} bytes")
+        return data.decode()
+    except OSError as error:
+        raise Problem.usage(f"--args {source}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise Problem.usage(f"--args {source}: not UTF-8") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} is there twice")
+    return found
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")

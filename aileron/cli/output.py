@@ -1,0 +1,244 @@
+"""What commands print: data on standard output, the rest on standard error.
+
+A terminal gets tables and readable text with hostile characters spelled out; a pipe gets tab-separated lines without a title, in
+which the same characters (so tabs and line ends inside a value as well) are spelled out; `--json` is ASCII everywhere.
+Runs in commands. rich is imported only for a table on a terminal.
+
+Rules
+- A reader that goes away (`| head`) ends the output, not the command: what was asked for is still done, with its exit code.
+- Colour is never the only sign, and there is none with NO_COLOR or TERM=dumb.
+
+Not here: what is shown (commands/).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+from aileron.cli.visible import visible, visible_json, visible_lines
+
+__all__ = [
+    "GUTTER",
+    "as_text",
+    "fitted",
+    "folded",
+    "is_terminal",
+    "local_time",
+    "note",
+    "prepare",
+    "print_block",
+    "print_facts",
+    "print_json",
+    "print_result",
+    "print_table",
+    "short_hash",
+    "styled",
+    "time_left",
+    "write",
+]
+
+GUTTER = "  │ "
+"""Before each line that somebody else wrote, so that none can pass for a line of ours."""
+_LONGEST_WORD = 200
+"""Characters: a hash has 71, a link not many more."""
+_RED, _BOLD, _DIM = "31;1", "1", "2"
+
+
+def prepare() -> None:
+    """Once, first: what an encoding cannot say is spelled out instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def is_terminal(stream: TextIO | None = None) -> bool:
+    """Whether a person reads it: standard output unless said otherwise."""
+    try:
+        return (stream or sys.stdout).isatty()
+    except (AttributeError, ValueError):  # closed, or not there at all
+        return False
+
+
+def write(text: str) -> None:
+    """Text and a line end on standard output. The caller has made it harmless, or knows it to be."""
+    _write(sys.stdout, text + "\n")
+
+
+def note(text: str) -> None:
+    """Text and a line end on standard error: for people, not data."""
+    _write(sys.stderr, text + "\n")
+
+
+def styled(text: str, style: str, stream: TextIO | None = None) -> str:
+    """`text` in red, bold or dim where the stream shows colour."""
+    code = {"red": _RED, "bold": _BOLD, "dim": _DIM}[style]
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if is_plain or not is_terminal(stream) else f"\x1b[{code}m{text}\x1b[0m"
+
+
+def print_json(value: Any) -> None:
+    """ASCII JSON: indented for a terminal, one line for a pipe."""
+    write(json.dumps(value, indent=2 if is_terminal() else None))
+
+
+def print_result(value: Any) -> None:
+    """The result of an action: text as it is, everything else as JSON; on a terminal readable and harmless."""
+    if not is_terminal():
+        write(value if isinstance(value, str) else json.dumps(value))
+    elif isinstance(value, str):
+        write("\n".join(visible_lines(value)))
+    else:
+        write(visible_json(json.dumps(value, indent=2, ensure_ascii=False)))
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, folds: Sequence[str] = ()) -> None:
+    """Rows under titles on a terminal, tab-separated in a pipe; `empty` is said to a person when there are none.
+
+    The columns in `folds`, and the last, take more lines where a terminal is narrow; the others never break.
+    """
+    cells = [[as_text(cell) for cell in row] for row in rows]
+    if not is_terminal():
+        for row in cells:
+            write("\t".join(row))
+    elif cells:
+        _rich_table(titles, cells, {*folds, titles[-1]})
+    else:
+        note(empty)
+
+
+def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
+    """Name and value, one pair a line; a list takes a line for each entry. None is left out."""
+    kept = [(name, value) for name, value in facts if value is not None]
+    width = max((len(name) for name, _ in kept), default=0) + 2
+    for name, value in kept:
+        values = [as_text(entry) for entry in value] if isinstance(value, (list, tuple)) else [as_text(value)]
+        if not is_terminal():
+            write("\t".join([name, *values]))
+            continue
+        lines = [line for entry in values for line in folded(entry, width)] or ["-"]
+        write(f"{styled(name.ljust(width), 'dim')}{lines[0]}")
+        for line in lines[1:]:
+            write(" " * width + line)
+
+
+def print_block(text: str) -> None:
+    """Several lines that somebody else wrote, each marked as such on a terminal."""
+    gutter = styled(GUTTER, "dim") if is_terminal() else ""
+    for line in visible_lines(text.rstrip("\n")):
+        write(gutter + line)
+
+
+def as_text(value: Any) -> str:
+    """One value on one line, harmless. JSON for what is not text."""
+    if isinstance(value, str):
+        return visible(value)
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return visible_json(json.dumps(value, ensure_ascii=False))
+
+
+def local_time(moment: Any) -> str:
+    """RFC 3339 as it comes for a pipe; on a terminal the same moment in local time, to the second."""
+    text = str(moment)
+    if not is_terminal():
+        return text
+    import datetime
+
+    try:
+        return datetime.datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return text
+
+
+def time_left(moment: Any) -> str:
+    """Until a moment: as it comes for a pipe, `in 14 min` on a terminal."""
+    text = str(moment)
+    if not is_terminal():
+        return text
+    import datetime
+
+    try:
+        left_s = (datetime.datetime.fromisoformat(text) - datetime.datetime.now(datetime.UTC)).total_seconds()
+    except (ValueError, TypeError):
+        return text
+    if left_s < 0:
+        return "over"
+    return f"in {left_s / 60:.0f} min" if left_s >= 90 else f"in {left_s:.0f} s"
+
+
+def folded(text: str, indent: int) -> list[str]:
+    """Harmless text in lines that leave room for an indent. Spaces stay, but for the one where a line ends: none can be hidden.
+
+    A word of plain ASCII may be longer than a line, so that it can be copied; anything else is cut, so that what stands at the
+    left margin is ours.
+    """
+    room = max(_columns() - indent, 20)
+    if len(text) <= room:
+        return [text]
+    import textwrap
+
+    may_overflow = text.isascii() and max(map(len, text.split(" "))) <= _LONGEST_WORD
+    first, *rest = textwrap.wrap(
+        text,
+        room,
+        break_long_words=not may_overflow,
+        break_on_hyphens=False,
+        drop_whitespace=False,
+        replace_whitespace=False,
+        expand_tabs=False,
+    )
+    return [first, *(line.removeprefix(" ") for line in rest)]
+
+
+def fitted(text: str) -> str:
+    """A line of a list cut to the terminal's width, and marked where it is."""
+    width = _columns()
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def short_hash(pin: Any) -> str:
+    """12 digits on a terminal, enough to tell two apart and to name one; all of it for a pipe."""
+    text = str(pin)
+    return text.removeprefix("sha256:")[:12] if is_terminal() else text
+
+
+def _rich_table(titles: Sequence[str], rows: list[list[str]], folds: set[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in titles:
+        table.add_column(title, overflow="fold", no_wrap=title not in folds)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # Text, not str: brackets are no markup here
+    console = Console(highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+    _write(sys.stdout, "\n".join(line.rstrip() for line in capture.get().split("\n")))
+
+
+def _columns() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    if stream is None:
+        return
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        # Nobody reads any more. Later writes, and the interpreter's last flush, must not fail again.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

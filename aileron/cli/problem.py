@@ -1,0 +1,244 @@
+"""What a command ends with instead of an answer: what, why, the command that mends it, and the exit code.
+
+Runs in commands. The one voice for failures of all sorts: the daemon's, those of local work, wrong usage, no daemon. For people
+three lines on standard error, for programs the same as JSON.
+
+Rules
+- A failure of the daemon keeps its class, and its exit code comes from the one table in model/failure.py, which is imported only
+  when there is such a failure: it is not cheap.
+- Messages quote agents, connectors and upstreams, so they are shown on one line with hidden characters spelled out.
+- A `fix` is in our voice. It is never taken from a message that came out of a jail: a connector that could write it would.
+
+Source: docs/reference/exit-codes.md. Not here: printing (output.py).
+
+>>> problem = Problem.usage("--wait 'soon' is not a duration", fix="aileron run --help")
+>>> problem.exit_code, problem.lines()
+(2, ["error: --wait 'soon' is not a duration", '  fix: aileron run --help'])
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from aileron.cli.output import GUTTER, folded, is_terminal
+from aileron.cli.visible import visible, visible_lines
+
+if TYPE_CHECKING:
+    from aileron.model.failure import AileronError
+
+__all__ = ["FAILED", "INTEGRITY", "INTERRUPTED", "NOT_FOUND", "OK", "UNFINISHED", "UNREACHABLE", "USAGE", "Problem"]
+
+OK = os.EX_OK
+FAILED = 1
+USAGE = 2
+NOT_FOUND = 3
+INTEGRITY = 9
+UNREACHABLE = os.EX_UNAVAILABLE  # 69, sysexits.h
+UNFINISHED = os.EX_TEMPFAIL  # 75
+INTERRUPTED = 130  # 128 and SIGINT, as shells count
+_MAX_SHOWN = 2000
+"""Characters of a message that are printed; `--json` has all of it. A screen has as many."""
+
+_FIXES = {
+    "vault_locked": "aileron vault unlock",
+    "binding_failed": "aileron binding list",
+    "hash_mismatch": "aileron connector list",
+    "sandbox_unavailable": "aileron doctor",
+    "internal_error": "aileron daemon logs",
+    "busy": "try again when a run has ended",
+    "idempotency_conflict": "use another --idempotency-key",
+}
+_FIX_IS_IN_RECORD = {
+    "outcome_unknown",
+    "capability_denied",
+    "resource_limit_exceeded",
+    "connector_runtime_error",
+    "network_error",
+    "external_api_error",
+    "approval_denied",
+    "approval_expired",
+    "cancelled",
+}
+
+
+class Problem(Exception):
+    """Ends a command. `name` is the class of the failure; `error` the failure as JSON, if there is one already."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        exit_code: int,
+        name: str = "invalid_request",
+        why: str | None = None,
+        fix: str | None = None,
+        log: str | None = None,
+        error: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.exit_code = exit_code
+        self.name = name
+        self.why = why
+        self.fix = fix
+        self.log = log
+        self._error = error
+
+    @classmethod
+    def usage(cls, what: str, *, why: str | None = None, fix: str | None = None) -> Problem:
+        """The command was not called as it has to be."""
+        return cls(what, exit_code=USAGE, why=why, fix=fix)
+
+    @classmethod
+    def missing(cls, what: str, *, fix: str | None = None) -> Problem:
+        """There is no such thing."""
+        return cls(what, exit_code=NOT_FOUND, name="not_found", fix=fix)
+
+    @classmethod
+    def unreachable(cls, why: str, *, fix: str = "aileron daemon logs") -> Problem:
+        """There is no daemon, or it does not answer."""
+        return cls("the daemon cannot be reached", exit_code=UNREACHABLE, name="daemon_unreachable", why=why, fix=fix)
+
+    @classmethod
+    def of_answer(cls, body: Any, *, action: str | None = None) -> Problem:
+        """The daemon's `{"error": …}`; `action` is what was to be run."""
+        error = body.get("error") if isinstance(body, dict) else None
+        if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+            return cls(
+                "the daemon answered something that is not an error as agreed",
+                exit_code=FAILED,
+                name="internal_error",
+                why="the daemon and this command may be of two versions",
+                fix="aileron daemon stop",
+            )
+        return cls._of(error, action)
+
+    @classmethod
+    def of_failure(cls, failed: AileronError) -> Problem:
+        """A failure of local work: building, validating, verifying."""
+        failure = failed.failure
+        return cls._of(
+            {
+                "class": failure.failure_class.value,
+                "message": failure.message,
+                "retriable": failure.retriable,
+                "boundary": failure.boundary.value,
+                "audit_id": None,
+                "details": dict(failure.details),
+            },
+            None,
+        )
+
+    @classmethod
+    def _of(cls, error: dict[str, Any], action: str | None) -> Problem:
+        name = str(error.get("class"))
+        details = error.get("details")
+        details = details if isinstance(details, dict) else {}
+        is_ours = "step" not in details  # else a connector may have written the message
+        what, cure = _parted(error["message"]) if is_ours else (error["message"], None)
+        log = details.get("log")
+        return cls(
+            what,
+            exit_code=_exit_code(name),
+            name=name,
+            why=_why(name, error, details),
+            fix=(_choice(details, action) if is_ours else None) or cure or _usual_fix(name, error, action),
+            log=log if isinstance(log, str) and log else None,
+            error=error,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"error": …}` as the daemon writes it, with `why` and `fix` where they are known."""
+        error = self._error or {
+            "class": self.name,
+            "message": self.what,
+            "retriable": False,
+            "boundary": "user",
+            "audit_id": None,
+            "details": {},
+        }
+        added = {"why": self.why, "fix": self.fix}
+        return {"error": {**error, **{name: text for name, text in added.items() if text is not None}}}
+
+    def lines(self) -> list[str]:
+        """What a person reads, harmless: `error: …`, `  why: …`, `  fix: …`, and a connector's last words behind bars."""
+        lines = _labelled("error: ", _shown(self.what))
+        if self.why:
+            lines += _labelled("  why: ", _shown(self.why))
+        if self.log:
+            lines += [
+                "  log: what the connector said last",
+                *(GUTTER + line for line in visible_lines(self.log.rstrip())),
+            ]
+        if self.fix:
+            lines.append(f"  fix: {_shown(self.fix)}")
+        return lines
+
+
+def _exit_code(name: str) -> int:
+    from aileron.model.failure import FailureClass
+
+    try:
+        return FailureClass(name).exit_code
+    except ValueError:  # a newer daemon: failed, and nothing more is claimed
+        return FAILED
+
+
+def _parted(message: str) -> tuple[str, str | None]:
+    """A message of ours and the command that ends it: `…; run `aileron vault unlock`` or `…: aileron action enable x`."""
+    import re
+
+    quoted = re.fullmatch(
+        r"(?s)(?P<what>.+?)[;:] [^;:`]{0,60}`(?P<command>aileron [^`]{1,200})`(?P<rest>[^`]*)", message
+    )
+    bare = re.fullmatch(r"(?s)(?P<what>.+): (?P<command>aileron [a-z]+(?: [\w@:/.=<>-]+)*)(?P<rest>)", message)
+    match = quoted or bare
+    if match is None:
+        return message, None
+    return (message if match["rest"] else match["what"]), match["command"]
+
+
+def _why(name: str, error: dict[str, Any], details: dict[str, Any]) -> str | None:
+    """What the message does not say already."""
+    match name:
+        case "capability_denied" if error.get("requested"):
+            requested, granted = str(error["requested"]), [str(entry) for entry in error.get("granted") or []]
+            if requested in granted or requested.removeprefix("network:") in granted:
+                return None
+            who = error.get("connector", "the connector")
+            return f"{who} asked for {requested}; granted: {', '.join(granted) or 'nothing'}"
+        case "hash_mismatch" if "expected" in details and "actual" in details:
+            return f"expected {details['expected']}, found {details['actual']}"
+        case "connector_runtime_error" if "connector_class" in details:
+            return f"the connector calls it {details['connector_class']!r}"
+        case "external_api_error" if "status" in details and str(details["status"]) not in error["message"]:
+            return f"the service answered {details['status']}"
+        case "outcome_unknown":
+            return "it was cut short after it began: its effect may or may not have happened"
+        case _:
+            return None
+
+
+def _choice(details: dict[str, Any], action: str | None) -> str | None:
+    choices = details.get("choices")
+    return f"aileron run {action} --as {choices[0]}" if action and isinstance(choices, list) and choices else None
+
+
+def _usual_fix(name: str, error: dict[str, Any], action: str | None) -> str | None:
+    if name == "bad_input" and action is not None:
+        return f"aileron action show {action}"
+    if name in _FIX_IS_IN_RECORD and error.get("audit_id"):
+        return f"aileron audit show {error['audit_id']}"
+    return _FIXES.get(name)
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    lines = folded(text, len(label)) if is_terminal(sys.stderr) else [text]
+    return [label + lines[0], *(" " * len(label) + line for line in lines[1:])]
+
+
+def _shown(text: str) -> str:
+    more = len(text) - _MAX_SHOWN
+    return visible(text) if more <= 0 else f"{visible(text[:_MAX_SHOWN])}… ({more} more characters; --json has all)"

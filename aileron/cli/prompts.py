@@ -1,0 +1,119 @@
+"""What a person types, or gives in place of typing: answers, secrets and passphrases.
+
+Runs in commands. Nothing is asked without a terminal on both standard input and standard error: a script that lacks something is
+told which option it lacks.
+
+Rules
+- AILERON_VAULT_PASSPHRASE leaves the environment as soon as a command starts, so that no process started from it, the daemon
+  included, has it in its own.
+- What is read is bounded, and one line end at its end does not belong to it (`echo secret | aileron secret set NAME`).
+- No value is ever part of a message.
+
+Source: docs/reference/cli.md (secrets without a terminal).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+from aileron.cli.output import is_terminal, note
+from aileron.cli.problem import Problem
+
+__all__ = ["MAX_SECRET_BYTES", "Passphrase", "ask", "ask_unseen", "can_ask", "read_secret", "take_passphrase"]
+
+MAX_SECRET_BYTES = 64 << 10
+"""64 KiB: the vault takes no more, and a key or token has a hundredth of it."""
+_MAX_PASSPHRASE_BYTES = 4096
+_VARIABLE = "AILERON_VAULT_PASSPHRASE"
+_taken: str | None = None
+
+Passphrase = Callable[[], "str | None"]
+"""Where the vault's passphrase comes from without asking; None where nobody said."""
+
+
+def take_passphrase() -> None:
+    """Once, first: out of the environment."""
+    global _taken
+    _taken = os.environ.pop(_VARIABLE, None) or _taken
+
+
+def passphrase_from(file: str | None) -> Passphrase:
+    """`--passphrase-file`, else what AILERON_VAULT_PASSPHRASE was."""
+
+    def passphrase() -> str | None:
+        return _taken if file is None else _passphrase_in(file)
+
+    return passphrase
+
+
+def can_ask() -> bool:
+    """Whether there is a person at a terminal."""
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+
+def ask(question: str, default: str | None = None) -> str:
+    """One line that a person types; an empty one is the default, or asked for again. Problem at the end of input."""
+    while True:
+        sys.stderr.write(f"{question} [{default}]: " if default else f"{question}: ")
+        sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line:
+            raise Problem.usage(f"no answer to {question!r}")
+        if answer := line.strip() or default:
+            return answer
+
+
+def ask_unseen(question: str, *, twice: bool = False) -> str:
+    """What a person types without its being shown; `twice` asks again until both are the same."""
+    import getpass
+
+    while True:
+        try:
+            typed = getpass.getpass(f"{question}: ")
+            if not typed:
+                continue
+            if not twice or typed == getpass.getpass(f"{question}, again: "):
+                return typed
+        except EOFError:
+            raise Problem.usage(f"no answer to {question!r}") from None
+        note("these are not the same; try again")
+
+
+def read_secret(name: str) -> bytes:
+    """A secret from standard input, or typed unseen at a terminal. Problem when it is empty or too long."""
+    if is_terminal(sys.stdin):
+        if not can_ask():
+            raise Problem.usage(
+                "the secret is read from standard input, which is a terminal",
+                fix=f"aileron secret set {name} < FILE",
+            )
+        return ask_unseen(f"Value of {name}").encode()
+    value = sys.stdin.buffer.read(MAX_SECRET_BYTES + 3) if sys.stdin is not None else b""
+    value = _without_line_end(value)
+    if not value:
+        raise Problem.usage(
+            "standard input is empty: the secret is read from it", fix=f"aileron secret set {name} < FILE"
+        )
+    if len(value) > MAX_SECRET_BYTES:
+        raise Problem.usage(f"the secret is longer than {MAX_SECRET_BYTES} bytes")
+    return value
+
+
+def _passphrase_in(file: str) -> str:
+    try:
+        with open(file, "rb") as opened:
+            data = opened.read(_MAX_PASSPHRASE_BYTES + 3)
+        text = _without_line_end(data).decode()
+    except OSError as error:
+        raise Problem.usage(f"--passphrase-file {file}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise Problem.usage(f"--passphrase-file {file}: not UTF-8") from None
+    if not text or len(data) > _MAX_PASSPHRASE_BYTES + 2:
+        raise Problem.usage(f"--passphrase-file {file}: it is empty or longer than {_MAX_PASSPHRASE_BYTES} bytes")
+    return text
+
+
+def _without_line_end(data: bytes) -> bytes:
+    return data.removesuffix(b"\n").removesuffix(b"\r")

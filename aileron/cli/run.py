@@ -1,0 +1,307 @@
+"""`aileron run`: one action, its result on standard output.
+
+The hot command: agents call it, so it imports neither typer nor rich nor msgspec unless something fails (`aileron.__main__` comes
+here before any of them), and reads its options by hand. `OPTIONS` is the one list of them; app.py shows the same to typer.
+
+Rules
+- It goes through the socket that agents use: a run needs no more. Only a passphrase given beforehand goes to the operator's.
+- The first wait is short, so that whoever interrupts a longer run can be told its id; an interrupt never cancels a run.
+- A person is never waited for: exit 75 at once, with the words of the daemon.
+
+Source: docs/reference/cli.md, docs/reference/exit-codes.md.
+Not here: the other commands (app.py), the argument types (arguments.py).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from aileron.cli import output
+from aileron.cli.arguments import from_json, pairs_of, typed
+from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem
+from aileron.cli.prompts import passphrase_from
+from aileron.cli.supervisor import Supervisor, path_of
+from aileron.cli.visible import visible
+
+__all__ = ["OPTIONS", "Asked", "Option", "main", "parse", "perform", "report"]
+
+DEFAULT_WAIT = "25s"
+_FIRST_WAIT_S = 2.0
+"""Most runs end within it, in one request; a longer one costs one request more and has an id meanwhile."""
+_LONGEST_WAIT_S = 60.0
+"""Of one request, as the daemon allows."""
+_MAX_WAIT_S = 24 * 3600.0
+_DURATION = re.compile(r"([0-9]{1,6})(ms|s|m|h)?", re.ASCII)
+_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+_HELP = "aileron run --help"
+
+
+class Option(NamedTuple):
+    """One option; without a metavar it is a flag."""
+
+    flag: str
+    metavar: str | None
+    help: str
+
+
+OPTIONS = (
+    Option("--args", "JSON|@FILE|-", "Arguments as one JSON object: itself, in a file, or on standard input."),
+    Option("--json", None, "Print the whole answer as JSON, failures too."),
+    Option("--wait", "DURATION", f"How long to wait for the end: 500ms, 90s, 5m. [default: {DEFAULT_WAIT}]"),
+    Option("--dry-run", None, "Show what would be done, do nothing."),
+    Option("--idempotency-key", "KEY", "The same key with the same arguments is the same run, for 24 hours."),
+    Option("--as", "BINDING", "Which credential, where several could serve: KIND/SERVICE/IDENTITY or IDENTITY."),
+    Option("--passphrase-file", "FILE", "Unlock the vault with what is in FILE, if it is locked."),
+)
+
+
+class Asked(NamedTuple):
+    """What was asked for, read but not typed yet: the types are the action's."""
+
+    action: str
+    pairs: dict[str, str]
+    args: str | None = None
+    json: bool = False
+    wait_s: float = 25.0
+    dry_run: bool = False
+    idempotency_key: str | None = None
+    binding: str | None = None
+    passphrase_file: str | None = None
+
+
+def main(words: Sequence[str]) -> int:
+    """`aileron run WORDS…`: the exit code."""
+    as_json = "--json" in words
+    try:
+        asked = parse(words)
+        as_json = asked.json
+        return perform(asked)
+    except Problem as problem:
+        return report(problem, as_json=as_json)
+
+
+def report(problem: Problem, *, as_json: bool) -> int:
+    """Tell a person and, with --json, a program; the exit code."""
+    if as_json:
+        output.print_json(problem.to_json())
+    first, *rest = problem.lines()
+    output.note("\n".join([_marked(first), *rest]))
+    return problem.exit_code
+
+
+def parse(words: Sequence[str]) -> Asked:
+    """Words as options, the action's name and its arguments, in any order. Problem for everything else."""
+    options = {option.flag: option for option in OPTIONS}
+    given: dict[str, str] = {}
+    plain: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            plain += rest
+        elif not word.startswith("-") or word == "-":
+            plain.append(word)
+        else:
+            flag, has_value, value = word.partition("=")
+            option = options.get(flag) or _unknown(flag, list(options))
+            if flag in given:
+                raise Problem.usage(f"{flag} is given twice", fix=_HELP)
+            if option.metavar is None:
+                if has_value:
+                    raise Problem.usage(f"{flag} takes no value", fix=_HELP)
+                given[flag] = ""
+            else:
+                given[flag] = value if has_value else _value_after(option, next(rest, None))
+    if not plain:
+        raise Problem.usage("the name of an action is missing", fix="aileron action list")
+    return build(plain[0], plain[1:], given)
+
+
+def build(action: str, words: Sequence[str], given: dict[str, str]) -> Asked:
+    """From the options given, by flag, and the words. Problem for values that cannot be."""
+    if not action or "=" in action:
+        raise Problem.usage(f"the name of an action comes first, not {action!r}", fix="aileron action list")
+    key = given.get("--idempotency-key")
+    if key is not None and not (key.isascii() and key.isprintable() and key.strip()):
+        raise Problem.usage("--idempotency-key is not printable ASCII", fix=_HELP)
+    return Asked(
+        action=action,
+        pairs=pairs_of(words),
+        args=given.get("--args"),
+        json="--json" in given,
+        wait_s=seconds(given.get("--wait", DEFAULT_WAIT)),
+        dry_run="--dry-run" in given,
+        idempotency_key=key,
+        binding=given.get("--as"),
+        passphrase_file=given.get("--passphrase-file"),
+    )
+
+
+def seconds(text: str) -> float:
+    """A duration such as `500ms`, `25` (seconds), `5m`; at most a day. Problem otherwise."""
+    match = _DURATION.fullmatch(text)
+    found = int(match[1]) * _UNIT_S[match[2]] if match else -1.0
+    if not 0.0 <= found <= _MAX_WAIT_S:
+        raise Problem.usage(f"--wait {text!r} is not a duration up to 24h, such as 500ms, 90s or 5m", fix=_HELP)
+    return found
+
+
+def perform(asked: Asked) -> int:
+    """Run it, show what came of it; the exit code. Problem for what failed."""
+    supervisor = Supervisor(operator=False, passphrase=passphrase_from(asked.passphrase_file))
+    run_id: str | None = None
+    try:
+        body = {"args": _arguments(asked, supervisor), "dry_run": asked.dry_run, "binding": asked.binding}
+        until = time.monotonic() + asked.wait_s
+        answer = _first_answer(asked, supervisor, body)
+        while answer.get("status") in ("running", "approved"):
+            run_id = str(answer.get("run_id") or run_id)
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return _still_running(asked, run_id, answer)
+            answer = _next_answer(supervisor, run_id, min(left_s, _LONGEST_WAIT_S), answer)
+    except KeyboardInterrupt:
+        return _interrupted(asked, run_id)
+    return _show(asked, answer)
+
+
+def _arguments(asked: Asked, supervisor: Supervisor) -> dict[str, Any]:
+    args = {} if asked.args is None else from_json(asked.args)
+    if asked.pairs:
+        action = supervisor.ask("GET", path_of("v1", "actions", asked.action))
+        for name, value in typed(asked.pairs, action.get("inputs", []), action=asked.action).items():
+            if name in args:
+                raise Problem.usage(f"{name!r} is in --args and given as {name}=… as well", fix=_HELP)
+            args[name] = value
+    return args
+
+
+def _first_answer(asked: Asked, supervisor: Supervisor, body: dict[str, Any]) -> dict[str, Any]:
+    wait_s = min(asked.wait_s, _FIRST_WAIT_S)
+    headers = {"Idempotency-Key": asked.idempotency_key} if asked.idempotency_key else None
+    path = f"{path_of('v1', 'actions', asked.action, 'run')}?wait={wait_s:.3f}"
+    answer = supervisor.send("POST", path, body, wait_s=wait_s, headers=headers)
+    if answer.is_error:
+        raise Problem.of_answer(answer.body, action=asked.action)
+    found: dict[str, Any] = answer.body
+    return found
+
+
+def _next_answer(supervisor: Supervisor, run_id: str, wait_s: float, last: dict[str, Any]) -> dict[str, Any]:
+    asked_at = time.monotonic()
+    path = f"{path_of('v1', 'runs', run_id)}?wait={wait_s:.3f}"
+    answer: dict[str, Any] = supervisor.ask("GET", path, wait_s=wait_s)
+    if "error" in answer:
+        raise Problem.of_answer(answer)
+    if answer.get("status") in ("running", "approved"):
+        # Not every answer comes at the end of the wait: a run that another process resumed is only looked up.
+        pause_s = max(0.05, min(float(last.get("poll_after_ms", 1000)) / 1000, 5.0))
+        time.sleep(max(0.0, min(pause_s, wait_s) - (time.monotonic() - asked_at)))
+        answer = {**last, "status": answer["status"], "run_id": run_id}
+    return answer
+
+
+def _show(asked: Asked, answer: dict[str, Any]) -> int:
+    status = answer.get("status", "completed")
+    if "plan" in answer:
+        return _show_plan(asked, answer)
+    if status == "pending_approval":
+        return _waits_for_a_person(asked, answer)
+    if status != "completed":
+        raise _ended_otherwise(str(status), answer)
+    if asked.json:
+        output.print_json({"audit_id": answer.get("audit_id"), "result": answer.get("result")})
+    else:
+        output.print_result(answer.get("result"))
+    return OK
+
+
+def _waits_for_a_person(asked: Asked, answer: dict[str, Any]) -> int:
+    if asked.json:
+        output.print_json(answer)
+    approval = str(answer.get("approval_id"))
+    message = visible(str(answer.get("message", "")))
+    lines = [f"{visible(asked.action)} waits for a person"]
+    lines += [f"  {line}" for line in (output.folded(message, 2) if output.is_terminal(sys.stderr) else [message])]
+    facts = {
+        "expires": answer.get("expires_at"),
+        "review": answer.get("review_url"),
+        "look": f"aileron approval show {approval}",
+    }
+    lines += [f"  {name}: {visible(str(value))}" for name, value in facts.items() if value]
+    output.note("\n".join(lines))
+    return UNFINISHED
+
+
+def _still_running(asked: Asked, run_id: str, answer: dict[str, Any]) -> int:
+    if asked.json:
+        output.print_json({**answer, "run_id": run_id})
+    output.note(f"still running after {asked.wait_s:g} s; it goes on\n  look: aileron audit show {visible(run_id)}")
+    return UNFINISHED
+
+
+def _interrupted(asked: Asked, run_id: str | None) -> int:
+    look = f"audit list --action {asked.action}" if run_id is None else f"audit show {run_id}"
+    output.note(f"\ninterrupted; a run that has begun goes on\n  look: aileron {visible(look)}")
+    return INTERRUPTED
+
+
+def _ended_otherwise(status: str, answer: dict[str, Any]) -> Problem:
+    """A final status that came without a failure of its own."""
+    names = {
+        "denied": "approval_denied",
+        "expired": "approval_expired",
+        "cancelled": "cancelled",
+        "unknown": "outcome_unknown",
+    }
+    error = {
+        "class": names.get(status, "internal_error"),
+        "message": f"the run ended as {status!r}",
+        "retriable": False,
+        "boundary": "runtime",
+        "audit_id": answer.get("audit_id"),
+        "details": {"reason": answer["reason"]} if answer.get("reason") else {},
+    }
+    return Problem.of_answer({"error": error})
+
+
+def _show_plan(asked: Asked, answer: dict[str, Any]) -> int:
+    if asked.json:
+        output.print_json(answer)
+        return OK
+    from aileron.cli.plan import print_plan
+
+    plan = answer["plan"]
+    is_gated = (plan.get("approval") or {}).get("required")
+    output.print_facts(
+        [
+            ("action", f"{plan.get('action')} {plan.get('action_version')}"),
+            ("approval", "a person is asked first" if is_gated else "nobody is asked"),
+            ("digest", plan.get("digest")),
+        ]
+    )
+    print_plan(plan)
+    output.note("nothing was done")
+    return OK
+
+
+def _value_after(option: Option, word: str | None) -> str:
+    if word is None:
+        raise Problem.usage(f"{option.flag} needs a value: {option.metavar}", fix=_HELP)
+    return word
+
+
+def _unknown(flag: str, known: list[str]) -> Option:
+    import difflib
+
+    near = difflib.get_close_matches(flag, known, n=1)
+    why = f"did you mean {near[0]}?" if near else "arguments of the action are written KEY=VALUE"
+    raise Problem.usage(f"there is no option {flag}", why=why, fix=_HELP)
+
+
+def _marked(line: str) -> str:
+    word, separator, rest = line.partition(":")
+    return output.styled(word, "red", sys.stderr) + separator + rest

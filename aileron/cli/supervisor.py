@@ -1,0 +1,103 @@
+"""What commands ask of the daemon, with its failures as `Problem`.
+
+Runs in commands, on top of aileron.client: one request, one answer. A daemon that is not there is started, but for commands that
+only look whether there is one.
+
+Rules
+- `vault_locked` is mended once where the passphrase was given beforehand: unlock, then the same request again. The daemon said
+  that nothing was done, so nothing is done twice.
+
+Not here: what the answers mean (run.py, commands/).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from aileron.cli.problem import Problem
+from aileron.cli.prompts import Passphrase, ask_unseen, can_ask, passphrase_from
+from aileron.client import Answer, Client, DaemonUnreachable, home_directory, path_of
+
+__all__ = ["Supervisor", "path_of"]
+
+_KEY_DERIVATION_S = 30.0
+"""scrypt takes half a second; a machine under load takes more."""
+
+
+class Supervisor:
+    """The daemon of one home, as `operator` or, as for `run`, through the socket that agents use."""
+
+    def __init__(
+        self, *, operator: bool = True, passphrase: Passphrase | None = None, home: Path | None = None
+    ) -> None:
+        self.home = home or home_directory()
+        self._client = Client(self.home, operator=operator)
+        self._operator = self._client if operator else Client(self.home)
+        self._passphrase = passphrase or passphrase_from(None)
+
+    def ask(self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0) -> Any:
+        """The body of the answer. Problem for a failure, and when there is no daemon."""
+        return checked(self.send(method, path, body, wait_s=wait_s)).body
+
+    def send(
+        self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """The answer, whatever it says; the vault is unlocked on the way if it has to be and can be."""
+        answer = self._request(self._client, method, path, body, wait_s, headers)
+        if _is_locked(answer) and (passphrase := self._passphrase()) is not None:
+            self.unlock(passphrase)
+            answer = self._request(self._client, method, path, body, wait_s, headers)
+        return answer
+
+    def maybe_ask(self, path: str) -> Any | None:
+        """The same for a look at a daemon that may not be there: None, and none is started."""
+        try:
+            return checked(self._client.ask("GET", path)).body
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+        except (DaemonUnreachable, OSError, ValueError) as error:
+            raise _unreachable(error) from error
+
+    def unlock(self, passphrase: str) -> None:
+        """Unlock the vault. Problem for a wrong passphrase."""
+        body = {"passphrase": passphrase}
+        checked(self._request(self._operator, "POST", "/v1/vault/unlock", body, _KEY_DERIVATION_S, None))
+
+    def open_vault(self) -> None:
+        """See that the vault is open before a person types a secret for it; at a terminal, ask for its passphrase."""
+        status = self.ask("GET", "/v1/vault/status")
+        if not status["exists"]:
+            raise Problem("there is no vault yet", exit_code=4, name="vault_locked", fix="aileron vault init")
+        if not status["locked"]:
+            return
+        passphrase = self._passphrase()
+        if passphrase is None and can_ask():
+            passphrase = ask_unseen("The vault is locked. Its passphrase")
+        if passphrase is None:
+            raise Problem("the vault is locked", exit_code=4, name="vault_locked", fix="aileron vault unlock")
+        self.unlock(passphrase)
+
+    def _request(
+        self, client: Client, method: str, path: str, body: Any, wait_s: float, headers: dict[str, str] | None
+    ) -> Answer:
+        try:
+            return client.request(method, path, body, wait_s=wait_s, headers=headers)
+        except (DaemonUnreachable, OSError, ValueError) as error:  # ValueError: an answer that is not JSON
+            raise _unreachable(error) from error
+
+
+def checked(answer: Answer) -> Answer:
+    """The answer, if it is not a failure. Problem otherwise."""
+    if answer.is_error:
+        raise Problem.of_answer(answer.body)
+    return answer
+
+
+def _is_locked(answer: Answer) -> bool:
+    error = answer.body.get("error") if isinstance(answer.body, dict) else None
+    return answer.status == 423 and isinstance(error, dict) and error.get("class") == "vault_locked"
+
+
+def _unreachable(error: Exception) -> Problem:
+    return Problem.unreachable(str(error) or type(error).__name__)
