@@ -1,0 +1,177 @@
+"""`aileron connector`: the programs that know one service each.
+
+`build` runs here, on the author's files, without a daemon; the rest asks it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aileron.cli import output
+from aileron.cli.commands.options import AsJson
+from aileron.cli.problem import Problem
+from aileron.cli.supervisor import Supervisor, path_of
+from aileron.cli.visible import visible
+
+__all__ = ["build", "install", "list_", "remove", "show"]
+
+_LEAST_DIGITS = 6
+"""Of a hash on the command line: fewer are a slip of the finger."""
+
+Which = Annotated[
+    str, typer.Argument(metavar="CONNECTOR", help="Its full name, name@version, or hash; the first digits will do.")
+]
+
+
+def build(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where manifest.toml and the program are.")],
+    host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:PORT", help='Replaces hosts = ["bound-at-build"]; may be given again.'),
+    ] = None,
+    file: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The archive to write.")] = Path(
+        "aileron.tar.gz"
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """Build an archive, without a daemon.
+
+    The same sources give the same bytes everywhere; the archive can be installed or published.
+    """
+    from aileron.model.names import HostPort
+    from aileron.registry.build import build as built_from
+    from aileron.registry.content import content_hash
+
+    try:
+        hosts = [HostPort.parse(name) for name in host or []]
+    except ValueError as error:
+        raise Problem.usage(f"--host {error}", fix="aileron connector build --help") from None
+    built = built_from(directory, hosts)
+    pin = content_hash(built.connector, built.manifest)
+    _write_whole(file, built.archive)
+    if as_json:
+        output.print_json({"file": str(file), "hash": pin, "bytes": len(built.archive)})
+        return
+    output.print_facts([("file", str(file)), ("hash", pin), ("bytes", len(built.archive))])
+    output.note("unsigned")
+
+
+def install(
+    path: Annotated[Path, typer.Argument(metavar="DIR|ARCHIVE", help="A source directory, or what `build` made.")],
+    as_json: AsJson = False,
+) -> None:
+    """Install a connector, and show what it may reach."""
+    if not path.exists():
+        raise Problem.missing(f"{path}: there is no such file or directory")
+    answer = Supervisor().ask("POST", "/v1/connectors", {"path": str(path.resolve())}, wait_s=30.0)
+    if as_json:
+        output.print_json(answer)
+        return
+    _print_connector(answer)
+    output.note("installed, unsigned" if answer.get("new") else "it was installed already, with these bytes")
+
+
+def list_(as_json: AsJson = False) -> None:
+    """List the installed connectors."""
+    connectors = Supervisor().ask("GET", "/v1/connectors")["connectors"]
+    if as_json:
+        output.print_json({"connectors": connectors})
+        return
+    output.print_table(
+        ("NAME", "VERSION", "HASH", "REACHES", "CREDENTIAL"),
+        [
+            (
+                entry.get("name") or "broken",
+                entry.get("version"),
+                output.short_hash(entry.get("hash")),
+                ", ".join(entry.get("hosts") or []) or entry.get("problem") or "nothing",
+                (entry.get("credential") or {}).get("kind", "none"),
+            )
+            for entry in connectors
+        ],
+        folds=("NAME", "REACHES"),
+        empty="no connector is installed\n  fix: aileron connector install DIR",
+    )
+
+
+def show(connector: Which, as_json: AsJson = False) -> None:
+    """Show one connector: what it may reach, use and spend."""
+    entry = _only(Supervisor(), connector)
+    if as_json:
+        output.print_json(entry)
+    else:
+        _print_connector(entry)
+
+
+def remove(connector: Which) -> None:
+    """Remove a connector.
+
+    Actions that are pinned to it no longer run.
+    """
+    supervisor = Supervisor()
+    entry = _only(supervisor, connector)
+    supervisor.ask("DELETE", path_of("v1", "connectors", str(entry["hash"])))
+    output.note(f"removed {visible(_called(entry))}")
+
+
+def _only(supervisor: Supervisor, wanted: str) -> dict[str, Any]:
+    """The one installed connector that `wanted` means."""
+    connectors: list[dict[str, Any]] = supervisor.ask("GET", "/v1/connectors")["connectors"]
+    found = [entry for entry in connectors if _is_meant(wanted, entry)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise Problem.missing(f"no connector {wanted!r} is installed", fix="aileron connector list")
+    raise Problem.usage(
+        f"{wanted!r} names {len(found)} connectors; give the hash",
+        why=", ".join(f"{_called(entry)} is {entry['hash']}" for entry in found),
+    )
+
+
+def _is_meant(wanted: str, entry: dict[str, Any]) -> bool:
+    digits = wanted.removeprefix("sha256:")
+    if len(digits) >= _LEAST_DIGITS and str(entry.get("hash")).startswith(f"sha256:{digits}"):
+        return True
+    return wanted in (entry.get("name"), f"{entry.get('name')}@{entry.get('version')}")
+
+
+def _called(entry: dict[str, Any]) -> str:
+    return f"{entry['name']}@{entry['version']}" if entry.get("name") else str(entry["hash"])
+
+
+def _print_connector(entry: dict[str, Any]) -> None:
+    limits = entry.get("limits") or {}
+    output.print_facts(
+        [
+            ("name", entry.get("name")),
+            ("version", entry.get("version")),
+            ("hash", entry.get("hash")),
+            ("problem", entry.get("problem")),
+            ("reaches", entry.get("hosts") or "nothing"),
+            ("credential", _credential(entry) or "none"),
+            ("uses", ", ".join(entry.get("imports") or []) or "nothing"),
+            ("limits", ", ".join(f"{name} {output.as_text(value)}" for name, value in limits.items()) or None),
+        ]
+    )
+
+
+def _credential(entry: dict[str, Any]) -> str | None:
+    credential = entry.get("credential")
+    return f"{credential.get('kind')} ({credential.get('scope')})" if isinstance(credential, dict) else None
+
+
+def _write_whole(file: Path, data: bytes) -> None:
+    """All of it or nothing: an archive cut short would be installed as something else."""
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            unfinished.write_bytes(data)
+            unfinished.replace(file)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise Problem.usage(f"{file} cannot be written: {error.strerror or error}") from None

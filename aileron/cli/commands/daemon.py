@@ -1,0 +1,147 @@
+"""`aileron daemon`: the supervisor. It starts with the first command that needs it; these are for when that is not enough."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aileron.cli import output
+from aileron.cli.commands.options import AsJson
+from aileron.cli.problem import UNREACHABLE, Problem
+from aileron.cli.supervisor import Supervisor
+from aileron.cli.visible import visible_lines
+from aileron.client import Client, DaemonUnreachable, home_directory
+
+__all__ = ["logs", "start", "status", "stop"]
+
+_STOP_S = 30.0
+"""Five seconds for answers under way, thirty at most to write down outcomes on a slow disk; then something is stuck."""
+_TAIL_BYTES = 1 << 20
+_FOLLOW_S = 0.3
+
+
+def start() -> None:
+    """Start it, if it is not there."""
+    supervisor = Supervisor()
+    running = supervisor.maybe_ask("/v1/status")
+    if running is None:
+        try:
+            Client(supervisor.home).start()
+        except (DaemonUnreachable, OSError) as error:
+            raise Problem(
+                "the daemon did not start",
+                exit_code=UNREACHABLE,
+                name="daemon_unreachable",
+                why=str(error),
+                fix="aileron doctor",
+            ) from None
+        running = supervisor.ask("GET", "/v1/status")
+        output.note(f"started, pid {running['pid']}")
+    else:
+        output.note(f"it runs already, pid {running['pid']}")
+
+
+def stop() -> None:
+    """Stop it.
+
+    Runs cut short are recorded as unknown, and the vault is locked.
+    """
+    supervisor = Supervisor()
+    running = supervisor.maybe_ask("/v1/status")
+    if running is None:
+        output.note("no daemon runs")
+        return
+    ended = _watch(int(running["pid"]))
+    try:
+        supervisor.ask("POST", "/v1/stop")
+        if ended is not None and not select.select([ended], [], [], _STOP_S)[0]:
+            raise Problem.unreachable(f"it was told to stop {_STOP_S:g} s ago and is still there")
+    finally:
+        if ended is not None:
+            os.close(ended)
+    output.note("stopped")
+
+
+def status(as_json: AsJson = False) -> None:
+    """Show whether it runs.
+
+    Exit code 69 if not.
+    """
+    running = Supervisor().maybe_ask("/v1/status")
+    if running is None:
+        raise not_running()
+    if as_json:
+        output.print_json(running)
+        return
+    output.print_facts(facts_of(running))
+
+
+def logs(
+    lines: Annotated[int, typer.Option("-n", "--lines", metavar="N", min=1, help="The last so many.")] = 50,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as it grows, until interrupted.")] = False,
+) -> None:
+    """Print the end of its log."""
+    path = home_directory() / "logs" / "daemon.log"
+    try:
+        with path.open("rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(0, size - _TAIL_BYTES))
+            tail = log.read().decode("utf-8", "replace")
+            for line in visible_lines(tail.rstrip("\n"))[-lines:]:
+                output.write(line)
+            if follow:
+                _follow(log, path)
+    except FileNotFoundError:
+        raise Problem.missing(f"{path}: there is no log yet", fix="aileron daemon start") from None
+
+
+def facts_of(running: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What `status` says about a running daemon."""
+    return [
+        ("daemon", f"running, pid {running.get('pid')}"),
+        ("version", running.get("version")),
+        ("since", output.local_time(running.get("started_at"))),
+        ("home", running.get("home")),
+        ("jail", f"{len((running.get('jail') or {}).get('layers') or [])} layers in force"),
+    ]
+
+
+def not_running() -> Problem:
+    """Exit 69."""
+    return Problem(
+        "no daemon runs",
+        exit_code=UNREACHABLE,
+        name="daemon_unreachable",
+        why="it starts with the first command that needs it",
+        fix="aileron daemon start",
+    )
+
+
+def _watch(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process has ended; None if it has. pidfd_open(2)."""
+    with contextlib.suppress(ProcessLookupError):
+        return os.pidfd_open(pid)
+    return None
+
+
+def _follow(log: Any, path: Path) -> None:
+    """Print what is added, and go on with the new file when the old one is put away."""
+    unfinished = b""
+    while True:
+        data = log.read(1 << 16)
+        *whole, unfinished = (unfinished + data).split(b"\n")
+        for line in whole:
+            output.write("\n".join(visible_lines(line.decode("utf-8", "replace"))))
+        if data:
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino != os.fstat(log.fileno()).st_ino:
+                with path.open("rb") as newer:
+                    return _follow(newer, path)
+        time.sleep(_FOLLOW_S)

@@ -1,0 +1,49 @@
+"""`aileron secret`: passwords and tokens in the vault. Values go in, and never come out here."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated
+
+import typer
+
+from aileron.cli import output
+from aileron.cli.commands.options import AsJson, PassphraseFile
+from aileron.cli.prompts import passphrase_from, read_secret
+from aileron.cli.supervisor import Supervisor, path_of
+from aileron.cli.visible import visible
+
+__all__ = ["list_", "remove", "set_"]
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, digits, '.', '_', '-'.")]
+
+
+def set_(name: Name, passphrase_file: PassphraseFile = None) -> None:
+    """Store a secret: from standard input, or typed unseen at a terminal."""
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    supervisor.open_vault()
+    value = read_secret(name)
+    supervisor.ask("PUT", path_of("v1", "secrets", name), {"value_base64": base64.b64encode(value).decode()})
+    output.note(f"stored {visible(name)}")
+
+
+def list_(as_json: AsJson = False) -> None:
+    """List the names of the secrets, never their values."""
+    secrets = Supervisor().ask("GET", "/v1/secrets")["secrets"]
+    if as_json:
+        output.print_json({"secrets": secrets})
+        return
+    output.print_table(
+        ("NAME", "CREATED", "CHANGED"),
+        [
+            (entry["name"], output.local_time(entry.get("created_at")), output.local_time(entry.get("updated_at")))
+            for entry in secrets
+        ],
+        empty="no secret is stored\n  fix: aileron secret set NAME",
+    )
+
+
+def remove(name: Name) -> None:
+    """Forget a secret that no binding uses."""
+    Supervisor().ask("DELETE", path_of("v1", "secrets", name))
+    output.note(f"removed {visible(name)}")

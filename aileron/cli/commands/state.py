@@ -1,0 +1,188 @@
+"""`aileron status` and `aileron doctor`: how things stand, and what to do where they do not.
+
+Neither starts a daemon: looking changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import typer
+
+from aileron import __version__
+from aileron.cli import output
+from aileron.cli.commands.daemon import facts_of, not_running
+from aileron.cli.commands.options import AsJson
+from aileron.cli.commands.vault import state_of
+from aileron.cli.problem import FAILED, Problem
+from aileron.cli.supervisor import Supervisor
+from aileron.cli.visible import visible
+
+if TYPE_CHECKING:
+    from aileron_sandbox.support import Report
+
+__all__ = ["Check", "doctor", "status"]
+
+_MAX_SOCKET_PATH = 107  # sun_path, unix(7)
+_LEAST_FREE_BYTES = 100 << 20
+"""100 MiB: the ledger refuses runs on a full disk, and grows by about 2 KiB a run."""
+
+
+class Check(NamedTuple):
+    """One thing that was looked at. `note` is neither good nor bad."""
+
+    name: str
+    state: Literal["ok", "note", "bad"]
+    found: str
+    fix: str | None = None
+
+
+def status(as_json: AsJson = False) -> None:
+    """Show what runs and what waits."""
+    supervisor = Supervisor()
+    running = supervisor.maybe_ask("/v1/status")
+    if running is None:
+        raise not_running()
+    if as_json:
+        output.print_json(running)
+        return
+    output.print_facts(
+        [
+            *facts_of(running),
+            ("vault", state_of(running.get("vault") or {})),
+            ("actions", running.get("actions")),
+            ("connectors", running.get("connectors")),
+            ("waiting", f"{running.get('pending')} for a person"),
+        ]
+    )
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Examine this machine and this home.
+
+    Exit code 1 if something is in the way.
+    """
+    from aileron_sandbox.support import examine
+
+    supervisor = Supervisor()
+    report = examine()
+    checks = [*_machine(report), *_home(supervisor.home), *_daemon(supervisor)]
+    is_well = all(check.state != "bad" for check in checks)
+    if as_json:
+        found = [check._asdict() for check in checks]
+        output.print_json({"ok": is_well, "version": __version__, "checks": found, "machine": report.to_json()})
+    else:
+        _print(checks)
+    if not is_well:
+        raise typer.Exit(FAILED)
+
+
+def _machine(report: Report) -> Iterator[Check]:
+    if report.available:
+        yield Check("jail", "ok", f"{len(report.layers)} layers in force: {', '.join(report.layers)}")
+    else:
+        yield Check("jail", "bad", str(report.what), report.fix)
+    if not report.libseccomp:
+        yield Check("libseccomp", "bad", "it does not load", "sudo apt-get install libseccomp2")
+    landlock = "no Landlock" if report.landlock_abi is None else f"Landlock ABI {report.landlock_abi}"
+    user = "root" if report.uid == 0 else f"uid {report.uid}"
+    yield Check("machine", "ok", f"Linux {report.kernel_release}, {landlock}, Python {report.python}, {user}")
+
+
+def _home(home: Path) -> Iterator[Check]:
+    try:
+        found = home.stat()
+    except FileNotFoundError:
+        yield Check("home", "note", f"{home} is not there yet; the first command makes it")
+        return
+    except OSError as error:
+        yield Check("home", "bad", f"{home}: {error.strerror}", "set AILERON_HOME to a directory of yours")
+        return
+    yield _owned(home, found)
+    socket = str(home / "run" / "operator.sock")
+    if len(os.fsencode(socket)) > _MAX_SOCKET_PATH:
+        yield Check(
+            "sockets", "bad", f"{socket} is longer than {_MAX_SOCKET_PATH} bytes", "set AILERON_HOME to a shorter path"
+        )
+    yield _space(home)
+    yield _settings(home)
+
+
+def _owned(home: Path, found: os.stat_result) -> Check:
+    if not stat.S_ISDIR(found.st_mode):
+        return Check("home", "bad", f"{home} is not a directory", "set AILERON_HOME to a directory of yours")
+    if found.st_uid != os.geteuid():
+        return Check("home", "bad", f"{home} belongs to uid {found.st_uid}", f"sudo chown -R {os.geteuid()} {home}")
+    if found.st_mode & 0o077:
+        mode = stat.S_IMODE(found.st_mode)
+        return Check("home", "bad", f"{home} has mode {mode:04o}: others may use it", f"chmod 700 {home}")
+    return Check("home", "ok", str(home))
+
+
+def _space(home: Path) -> Check:
+    found = os.statvfs(home)
+    free = found.f_bavail * found.f_frsize
+    words = f"{free >> 20} MiB free"
+    if free < _LEAST_FREE_BYTES:
+        return Check("disk", "bad", words, f"make room on the disk of {home}")
+    return Check("disk", "ok", words)
+
+
+def _settings(home: Path) -> Check:
+    from aileron.config import load_settings
+    from aileron.model.failure import AileronError
+
+    path = home / "config.toml"
+    try:
+        load_settings(path)
+    except AileronError as failed:
+        return Check("settings", "bad", str(failed), f"mend {path}")
+    return Check("settings", "ok", str(path) if path.exists() else "the defaults")
+
+
+def _daemon(supervisor: Supervisor) -> Iterator[Check]:
+    try:
+        running = supervisor.maybe_ask("/v1/status")
+    except Problem as problem:
+        yield Check("daemon", "bad", problem.why or problem.what, "aileron daemon logs")
+        return
+    if running is None:
+        yield Check("daemon", "note", "not running; it starts with the first command that needs it")
+        yield Check(
+            "vault", "note", "there" if (supervisor.home / "vault.json").exists() else "none; aileron vault init"
+        )
+        return
+    if running.get("version") == __version__:
+        yield Check("daemon", "ok", f"running, pid {running.get('pid')}")
+    else:
+        words = f"is version {running.get('version')}, this command {__version__}"
+        yield Check("daemon", "bad", words, "aileron daemon stop")
+    yield _vault(running.get("vault") or {})
+
+
+def _vault(found: dict[str, Any]) -> Check:
+    if not found.get("exists"):
+        return Check("vault", "note", "none; connectors that need a credential need one", "aileron vault init")
+    if found.get("locked"):
+        return Check("vault", "note", "locked", "aileron vault unlock")
+    return Check("vault", "ok", "unlocked")
+
+
+def _print(checks: list[Check]) -> None:
+    if not output.is_terminal():
+        output.print_table((), [(check.state, check.name, check.found, check.fix or "") for check in checks], empty="")
+        return
+    words = {"ok": output.styled("ok", "bold"), "note": "--", "bad": output.styled("no", "red")}
+    width = max(len(check.name) for check in checks)
+    indent = " " * (width + 6)
+    for check in checks:
+        first, *rest = output.folded(visible(check.found), len(indent))
+        output.write(f"{words[check.state]}  {check.name.ljust(width)}  {first}")
+        for line in rest:
+            output.write(indent + line)
+        if check.fix:
+            output.write(f"{indent}fix: {visible(check.fix)}")
