@@ -229,7 +229,7 @@ def _credentials(
         choices = matching or candidates
         if len(choices) != 1:
             raise _unbound(manifest, choices, wanted)
-        uses[pin] = CredentialUse(binding=choices[0], need=manifest.credential)
+        uses[pin] = CredentialUse(connector=str(manifest.name), binding=choices[0], need=manifest.credential)
     if wanted is not None and not is_wanted_used:
         bound = ", ".join(str(use.binding) for use in uses.values() if use) or "none is used"
         raise AileronError(

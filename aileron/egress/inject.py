@@ -130,6 +130,6 @@ def _header(use: CredentialUse, secret: bytes) -> Injection:
 def _unusable(use: CredentialUse, what: str) -> AileronError:
     return AileronError(
         FailureClass.BINDING_FAILED,
-        f"the secret of {use.binding} {what}; store a new one with `aileron secret set`, then `aileron binding rebind`",
+        f"the secret of {use.binding} {what}; store a new one with `aileron secret set`, then `aileron binding setup`",
         boundary=Boundary.USER,
     )

@@ -32,8 +32,13 @@ class ConnectorPin(msgspec.Struct, frozen=True):
 
 
 class CredentialUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Which credential a step may use, and how it goes on the wire. Holds no secret."""
+    """Which credential a step may use, for which connector, and how it goes on the wire. Holds no secret.
 
+    `connector` is the FQN the binding was made for: a name that is revoked and bound to another connector while a plan waits
+    must not be lent to this one.
+    """
+
+    connector: str
     binding: BindingName
     need: CredentialNeed
 

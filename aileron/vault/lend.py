@@ -39,14 +39,21 @@ class VaultLender:
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[Loan]:
         """The credential a plan names. AileronError(vault_locked), (binding_required) if it was revoked since, or
-        (binding_failed) if it is of another kind than the connector declares.
+        (binding_failed) if it is of another kind than the connector declares or was bound to another connector since.
 
         Quick: one decryption in memory. Safe in the event loop and in any thread.
         """
         binding, secret = self._vault.reveal(use.binding)
         if binding.kind != use.need.kind:
             message = (
-                f"{use.binding} is of kind {binding.kind}, the connector needs {use.need.kind}: aileron binding rebind"
+                f"{use.binding} is of kind {binding.kind}, the connector needs {use.need.kind}: "
+                f"`aileron binding revoke {use.binding}`, then `aileron binding setup {use.connector}`"
+            )
+            raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
+        if binding.connector != use.connector:
+            message = (
+                f"{use.binding} now belongs to {binding.connector}, not to {use.connector}: "
+                f"`aileron binding setup {use.connector}`"
             )
             raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
         yield Loan(binding.kind, secret, binding.username)

@@ -45,7 +45,12 @@ def a_step(name: str = "send") -> Step:
         op="send_email",
         args={"to": "a@example.com", "ratio": 1e17},
         idempotent=False,
-        grant=Grant(hosts=(host,), credential=CredentialUse(binding=BindingName("basic", "mail", "office"), need=need)),
+        grant=Grant(
+            hosts=(host,),
+            credential=CredentialUse(
+                connector="github://a/b", binding=BindingName("basic", "mail", "office"), need=need
+            ),
+        ),
         limits=LimitsSpec(),
     )
 

@@ -126,7 +126,9 @@ def need(kind: str = "api_key", **form: object) -> CredentialNeed:
 
 def use(kind: str = "api_key", **form: object) -> CredentialUse:
     """The same, bound."""
-    return CredentialUse(binding=BindingName(kind, "example", "home"), need=need(kind, **form))
+    return CredentialUse(
+        connector="github://a/b", binding=BindingName(kind, "example", "home"), need=need(kind, **form)
+    )
 
 
 class World:

@@ -60,7 +60,9 @@ def refused(failure_class: FailureClass) -> Iterator[Refusals]:
 def use(binding: Binding, kind: str | None = None) -> CredentialUse:
     """A plan's use of a binding, by a connector that declares `kind` (the binding's own, unless said)."""
     declared = binding.kind if kind is None else kind
-    return CredentialUse(binding=binding.name, need=CredentialNeed(kind=declared, scope="all"))  # type: ignore[arg-type]
+    return CredentialUse(
+        connector=binding.connector, binding=binding.name, need=CredentialNeed(kind=declared, scope="all")
+    )  # type: ignore[arg-type]
 
 
 def verify(vault: Vault) -> None:
