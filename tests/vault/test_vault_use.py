@@ -141,17 +141,17 @@ def test_a_binding_that_was_revoked_is_not_lent(vault: Vault):
         vault.revoke(BASIC.name)
 
 
-def test_a_name_that_was_bound_to_another_connector_meanwhile_is_not_lent(standing: Vault):
+def test_a_name_that_was_bound_to_another_connector_meanwhile_is_not_lent(vault: Vault):
     """A plan that waited for a person still names the connector it was made for; the binding's own connector gets it."""
     waiting = use(BASIC)
-    standing.revoke(BASIC.name)
+    vault.revoke(BASIC.name)
     elsewhere = Binding(BASIC.name, "github://somebody/else", "basic", BASIC.username, BASIC.secret, BASIC.created_at)
-    standing.bind(elsewhere)
+    vault.bind(elsewhere)
 
-    with refused(FailureClass.BINDING_FAILED) as refusal, VaultLender(standing).lend(waiting):
+    with refused(FailureClass.BINDING_FAILED) as refusal, VaultLender(vault).lend(waiting):
         pass
     assert "github://somebody/else" in refusal.message
-    assert lent(standing, elsewhere) == CANARY
+    assert lent(vault, elsewhere) == CANARY
 
 
 def test_a_credential_of_another_kind_than_declared_is_not_lent(standing: Vault):
