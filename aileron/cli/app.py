@@ -31,6 +31,7 @@ from aileron.cli.commands import (
     vault,
 )
 from aileron.cli.commands.completion import action_names, completion
+from aileron.cli.commands.options import AsJson
 from aileron.cli.problem import INTERRUPTED, Problem
 from aileron.cli.run import OPTIONS, Asked, build, perform, report
 from aileron.model.failure import AileronError
@@ -38,6 +39,7 @@ from aileron.model.failure import AileronError
 __all__ = ["app", "main"]
 
 _SECTIONS = {
+    "See": ("demo",),
     "Act": ("run", "approval"),
     "Set up": ("action", "connector", "binding", "secret", "vault"),
     "Look": ("audit", "status", "doctor", "daemon", "completion"),
@@ -127,6 +129,17 @@ def run(
     }
     asked: Asked = build(name, arguments or [], {flag: value for flag, value in values.items() if value is not None})
     raise typer.Exit(perform(asked))
+
+
+@app.command("demo")
+def demo(
+    as_json: AsJson = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the demo's home behind, to look around in.")] = False,
+) -> None:
+    """Show the main job on a real server, and a hostile connector stopped."""
+    from aileron.cli.demo import demo as show
+
+    raise typer.Exit(show(as_json=as_json, keep=keep))
 
 
 _group("approval", "What waits for a person.", approval.list_, approval.show)

@@ -236,7 +236,7 @@ class _Demo:
     def _audit(self) -> None:
         self._show.chapter("What is on record")
         said = self._must("audit", "list", "--limit", "8", "--json")
-        self._show.output("\n".join(_told(event) for event in (said.json or {}).get("events", [])))
+        self._show.output("\n".join(_told(event) for event in reversed((said.json or {}).get("events", []))))
         said = self._aileron("audit", "verify", "--json")
         self._claim(
             "audit-verified",
@@ -353,7 +353,7 @@ class Show:
         from rich.text import Text
 
         row = Table.grid(padding=(0, 1))
-        row.add_column(width=4, justify="right")
+        row.add_column(width=4, min_width=4, justify="right")
         row.add_column(overflow="ellipsis" if cut else "fold", no_wrap=cut)
         row.add_row(Text(sign, sign_style), Text(text, style))
         self._console.print(row)
@@ -372,7 +372,9 @@ def demo(*, as_json: bool = False, keep: bool = False) -> int:
         problem = str(error) or type(error).__name__
         print(f"error: the demo stopped: {problem}", file=sys.stderr)
     finally:
-        if not keep:
+        if keep:
+            show.note(f"kept: {folder}")
+        else:
             shutil.rmtree(folder, ignore_errors=True)
     show.end(scene.claims, time.monotonic() - started)
     complete = problem is None and bool(scene.claims) and all(claim.observed for claim in scene.claims)
