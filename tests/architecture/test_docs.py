@@ -1,0 +1,363 @@
+"""The documentation against the code: what exists has an entry, what has an entry exists, and no link is dead.
+
+Tables are compared whole where the page has a table of exactly these things, and by presence where it has prose about them.
+The pages of names, manifests, egress and frames have tests of their own beside the code they describe.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.actions.manifest import SCHEMA as ACTION_SCHEMA
+from aileron.audit.events import EVENT_TYPES
+from aileron.audit.query import event_filter
+from aileron.config import _KEYS, Home, Settings
+from aileron.daemon.api import ROUTES
+from aileron.egress import Reason
+from aileron.model.document import Field
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.invocation import Scope
+from aileron.model.outcome import RunStatus
+from aileron.registry.manifest import SCHEMA as CONNECTOR_SCHEMA
+from aileron_sandbox.frames import FromJail, ToJail
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
+UNWRITTEN = {".git", ".venv", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", "node_modules"}
+"""Directories of tools, not of ours."""
+
+
+def page(name: str) -> str:
+    """A page of the reference."""
+    return (REFERENCE / name).read_text(encoding="utf-8")
+
+
+def table(text: str, heading: str) -> list[list[str]]:
+    """The rows of the first table below a heading, as cells; its own header and rule left out."""
+    section = re.split(r"^#+ ", text, flags=re.MULTILINE)
+    (body,) = [part for part in section if part.startswith(f"{heading}\n")]
+    block = re.search(r"(?:^\|.*\n?)+", body, re.MULTILINE)
+    assert block, f"{heading}: no table"
+    lines = block[0].splitlines()[2:]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def bare(cell: str) -> str:
+    """A cell without its code marks."""
+    return cell.strip("`")
+
+
+def keys_of(schema: dict[str, Field]) -> Iterator[str]:
+    """Every key of a schema at any depth."""
+    for name, field in schema.items():
+        yield name
+        if field.fields:
+            yield from keys_of(dict(field.fields))
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command of the command line that does something, by the words it is typed with."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield " ".join(path), command
+        return
+    for name, inner in below.items():
+        if not inner.hidden:
+            yield from commands(inner, (*path, name))
+
+
+def command_line() -> list[tuple[str, Any]]:
+    """The same, from the application itself."""
+    from typer.main import get_command
+
+    from aileron.cli.app import app
+
+    return list(commands(get_command(app)))
+
+
+def messages() -> list[str]:
+    """The `type` of every frame."""
+    return [message.__struct_config__.tag for union in (ToJail, FromJail) for message in union.__args__]
+
+
+NAMED = [
+    ("frame", "frames.md", messages()),
+    ("event", "audit-events.md", list(EVENT_TYPES)),
+    ("refusal", "egress.md", [reason.value for reason in Reason]),
+    ("key of a manifest", "connector-manifest.md", list(keys_of(CONNECTOR_SCHEMA))),
+    ("key of an action", "action-file.md", list(keys_of(ACTION_SCHEMA))),
+    ("state", "http-api.md", [status.value for status in RunStatus]),
+    ("scope", "http-api.md", [scope.value for scope in Scope]),
+    ("exit code", "exit-codes.md", sorted({str(kind.exit_code) for kind in FailureClass} | {"0", "69", "75", "130"})),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [(name, text) for _, text, names in NAMED for name in names], ids=lambda value: str(value)
+)
+def test_what_exists_has_an_entry(name: str, text: str) -> None:
+    """Each name stands as code or as a cell or heading of its own on the page that has such names."""
+    word = re.escape(name)
+    assert re.search(rf"`\[*{word}[^`\w]*`|`[^`]*\b{word}\b[^`]*`|^\| {word} \|", page(text), re.MULTILINE), (
+        f"docs/reference/{text} has no entry for {name}"
+    )
+
+
+# The command line
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), command_line(), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_every_command_and_option_has_an_entry(words: str, command: Any) -> None:
+    """`aileron WORDS` stands in cli.md, and so does each of its long options in that command's section."""
+    text = page("cli.md")
+    assert f"aileron {words}" in text, f"docs/reference/cli.md has no entry for `aileron {words}`"
+    options = {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
+
+    assert [option for option in sorted(options - {"--help"}) if option not in text] == []
+
+
+# Configuration
+
+
+def test_the_settings_are_the_ones_in_force() -> None:
+    """Neither a key more nor one less, in the order of the code; and each key has its field."""
+    fields = [field.name.replace("_", ".", 1) for field in dataclasses.fields(Settings)]
+
+    assert [bare(row[0]) for row in table(page("configuration.md"), "The file")] == list(_KEYS) == fields
+
+
+def test_the_paths_of_the_home_are_the_ones_in_use() -> None:
+    """Every path that config.py knows is on the page, and every path on the page is one of these or inside of it."""
+    home = Home(Path("/home/you/.aileron"))
+    used = {
+        str(getattr(home, name).relative_to(home.path))
+        for name, member in vars(Home).items()
+        if isinstance(member, property)
+    }
+    shown = {bare(row[0]).rstrip("/") for row in table(page("configuration.md"), "The home")}
+
+    assert used == shown
+
+
+# Failures
+
+
+def test_the_failure_classes_are_those_of_the_table() -> None:
+    """Class, HTTP status and exit code, in the order of the code."""
+    shown = [(bare(row[0]), int(row[1]), int(row[2])) for row in table(page("failures.md"), "Classes")]
+
+    assert shown == [(kind.value, kind.http_status, kind.exit_code) for kind in FailureClass]
+
+
+def test_the_boundaries_are_those_of_the_code() -> None:
+    """In the order of the code."""
+    assert [bare(row[0]) for row in table(page("failures.md"), "Boundaries")] == [line.value for line in Boundary]
+
+
+def boundaries_in_code() -> Iterator[tuple[str, str, str]]:
+    """(class, boundary, where) of every failure that names its boundary in so many words, or takes the default."""
+    for path in sorted((ROOT / "aileron").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith("AileronError"):
+                continue
+            kinds = [ast.unparse(argument) for argument in node.args[:1]]
+            named = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "boundary"]
+            if kinds and kinds[0].startswith("FailureClass.") and (not named or named[0].startswith("Boundary.")):
+                kind = FailureClass[kinds[0].removeprefix("FailureClass.")]
+                line = Boundary[named[0].removeprefix("Boundary.")] if named else Boundary.RUNTIME
+                yield kind.value, line.value, f"{path.relative_to(ROOT)}:{node.lineno}"
+
+
+def test_the_boundary_of_each_class_is_the_one_it_is_raised_with() -> None:
+    """Whoever reads that a class is the user's line must not meet it as the connector's."""
+    shown = {bare(row[0]): row[3] for row in table(page("failures.md"), "Classes")}
+    wrong = [
+        (kind, line, where)
+        for kind, line, where in boundaries_in_code()
+        if shown[kind] != "any" and f"`{line}`" not in shown[kind]
+    ]
+
+    assert wrong == []
+
+
+# The HTTP API
+
+
+def test_the_routes_are_those_of_the_daemon() -> None:
+    """Method, path and scopes, in the order of the code."""
+    shown = [(bare(row[0]), set(row[1].split(", "))) for row in table(page("http-api.md"), "Routes")]
+
+    assert shown == [(f"{route.method} {route.path}", {scope.value for scope in route.scopes}) for route in ROUTES]
+
+
+def test_the_filters_of_the_audit_are_those_understood() -> None:
+    """The daemon lists what it knows when it is asked for something else."""
+    with pytest.raises(AileronError) as refused:
+        event_filter({"q" * 20: "x"}, 0)
+    known = re.findall(r"[a-z]+", str(refused.value).partition("known are ")[2])
+    shown = [name for row in table(page("http-api.md"), "Filters") for name in re.findall(r"`(\w+)`", row[0])]
+
+    assert sorted(shown) == known
+
+
+# Pages
+
+
+def pages() -> list[Path]:
+    """Every Markdown file of ours."""
+    return [path for path in sorted(ROOT.rglob("*.md")) if UNWRITTEN.isdisjoint(path.relative_to(ROOT).parts)]
+
+
+def prose(text: str) -> str:
+    """A page without what is code: links there are not links."""
+    return re.sub(r"`[^`\n]+`", "", re.sub(r"^ *(```+)[^\n]*\n.*?^ *\1 *$", "", text, flags=re.DOTALL | re.MULTILINE))
+
+
+def anchors(text: str) -> set[str]:
+    """The names of a page's headings, as GitHub makes them."""
+    fenced = re.sub(r"^ *(```+)[^\n]*\n.*?^ *\1 *$", "", text, flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#{1,6} (.+)$", fenced, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_link_is_dead(path: Path) -> None:
+    """A relative link leads to a file of ours, and its anchor to a heading there."""
+    text = path.read_text(encoding="utf-8")
+    dead = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(text)):
+        target, _, anchor = link.partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        found = (path.parent / target).resolve() if target else path
+        if (
+            not found.is_relative_to(ROOT)
+            or not found.exists()
+            or (anchor and anchor not in anchors(found.read_text(encoding="utf-8")))
+        ):
+            dead.append(link)
+
+    assert dead == []
+
+
+def test_every_page_can_be_reached() -> None:
+    """A page that nothing links to is one that nobody finds; a link to a folder reaches what is directly in it."""
+    reached: set[Path] = set()
+    for path in pages():
+        for link in re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8")):
+            found = (path.parent / link).resolve()
+            if found != path:
+                reached |= {found, *(found.glob("*.md") if found.is_dir() else ())}
+
+    assert [str(path.relative_to(ROOT)) for path in sorted(DOCS.rglob("*.md")) if path not in reached] == [
+        "docs/README.md"
+    ]
+
+
+def test_the_glossary_is_in_order() -> None:
+    """Each word once, where a reader looks for it."""
+    words = [row[0].lower() for row in table(page("glossary.md"), "Glossary")]
+
+    assert words == sorted(set(words))
+
+
+# Decisions
+
+
+def decisions() -> list[Path]:
+    """The pages of docs/adr."""
+    return sorted(path for path in (DOCS / "adr").glob("*.md") if path.name != "README.md")
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    """Each number once, the heading says the same, and the list of them has all."""
+    numbers = [int(path.name.partition("-")[0]) for path in decisions()]
+    headings = [int(path.read_text(encoding="utf-8").split(".", 1)[0].removeprefix("# ")) for path in decisions()]
+    listed = re.findall(r"^\| \[(\d+)\]\(([\w.-]+)\)", (DOCS / "adr" / "README.md").read_text(encoding="utf-8"), re.M)
+
+    assert numbers == headings == list(range(1, len(numbers) + 1))
+    assert [(int(number), name) for number, name in listed] == [
+        (number, path.name) for number, path in enumerate(decisions(), start=1)
+    ]
+
+
+@pytest.mark.parametrize("path", decisions(), ids=lambda path: path.stem)
+def test_a_decision_has_its_parts(path: Path) -> None:
+    """Status, question, drivers, options weighed both ways, outcome, and what would reopen it."""
+    text = path.read_text(encoding="utf-8")
+    parts = re.findall(r"^## (.+)$", text, re.MULTILINE)
+
+    assert re.search(r"^Status: \w", text, re.MULTILINE)
+    assert [
+        part for part in ("Question", "Drivers", "Options", "Outcome", "What would reopen it") if part in parts
+    ] == [
+        "Question",
+        "Drivers",
+        "Options",
+        "Outcome",
+        "What would reopen it",
+    ]
+    assert re.search(r"\bGood[,:]", text)
+    assert re.search(r"\bBad[,:]", text)
+
+
+def dependencies() -> list[str]:
+    """Every package that pyproject.toml asks for, extras too, by name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    names = {re.match(r"[A-Za-z0-9._-]+", line)[0].lower() for line in asked}  # type: ignore[index]
+    return sorted(names - {project["name"]})
+
+
+def test_every_dependency_has_its_reason() -> None:
+    """A row in the decision on dependencies, and no row for what is not one."""
+    text = (DOCS / "adr" / "0011-dependencies.md").read_text(encoding="utf-8")
+
+    assert sorted(re.findall(r"^\| `([\w.-]+)` \| \w", text, re.MULTILINE)) == dependencies()
+
+
+# Commands that pages tell a reader to type
+
+
+def told(text: str) -> Iterator[str]:
+    """Every `aileron …` in code: in a span, or typed in a console block, where a backslash goes on in the next line."""
+    for block in re.findall(r"^ *```console\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE):
+        yield from re.findall(r"^\s*[$#] (?:.*[|&] )?(aileron [^|&;#<>\n]*)", block.replace("\\\n", " "), re.MULTILINE)
+    outside = re.sub(r"^ *(```+)[^\n]*\n.*?^ *\1 *$", "", text, flags=re.DOTALL | re.MULTILINE)
+    yield from re.findall(r"`(aileron [^`]+)`", outside)
+
+
+def problem_with(typed: str) -> str | None:
+    """What the command line would not understand of it: a command that is not there, or an option it does not have."""
+    known, words = dict(command_line()), typed.split()[1:]
+    groups = {name.split()[0] for name in known if " " in name}
+    if words[0].startswith("-") or words[0].isupper():
+        return None  # `aileron --version`, `aileron COMMAND`
+    in_group = words[0] in groups and len(words) > 1 and re.fullmatch("[a-z-]+", words[1]) is not None
+    name = " ".join(words[: 1 + in_group])
+    if name in groups:
+        return None  # all of them are meant
+    if name not in known:
+        return f"there is no `aileron {name}`"
+    options = {option for parameter in known[name].params for option in parameter.opts} | {"-h", "--help"}
+    asked = re.findall(r"(?<!\S)\[?(--?[a-z][a-z-]*)", typed)
+    return next((f"`aileron {name}` has no {option}" for option in asked if option not in options), None)
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_that_is_told_exists(path: Path) -> None:
+    """A reader can type what stands on the page."""
+    found = [problem_with(typed) for typed in told(path.read_text(encoding="utf-8"))]
+
+    assert [problem for problem in found if problem] == []

@@ -1,0 +1,207 @@
+"""The tutorial, done as it stands: its files are written, its commands run in one shell, and what it shows is what comes.
+
+A fenced `console` block is commands (`$ …`) with what they print; any other block is the file that the sentence before it names
+last. Output is compared loosely: each shown line must come, in order, with anything for `…`; ids, dates and hashes are `…` there.
+A command must succeed unless the page asks for its status next (`echo $?`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from aileron.actions.manifest import parse_action
+from aileron.registry.build import build
+
+pytestmark = [pytest.mark.jail, pytest.mark.slow]
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "tutorial" / "first-action.md"
+PORT = "8765"
+COMMAND_S = 60.0
+"""For one command; the first starts a daemon."""
+COLUMNS = 110
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_MARK = "\x1e"  # record separator: nothing prints it
+
+
+class Command(NamedTuple):
+    """What is typed, and the lines the page shows of what comes."""
+
+    text: str
+    shown: tuple[str, ...]
+
+
+class File(NamedTuple):
+    """A file the reader makes."""
+
+    path: str
+    text: str
+
+
+def steps(text: str) -> Iterator[Command | File]:
+    """What the page asks the reader to do, in order."""
+    for block in _BLOCK.finditer(text):
+        if block[1] != "console":
+            named = re.findall(r"`([\w./-]+\.\w+)`", text[: block.start()].rstrip().rpartition("\n\n")[2])
+            assert named, f"the sentence before a {block[1]} block names no file: {block[2][:60]!r}"
+            yield File(named[-1], block[2])
+            continue
+        assert block[2].startswith("$ "), f"a console block begins with a command: {block[2][:60]!r}"
+        for typed in block[2].removeprefix("$ ").split("\n$ "):
+            command, *shown = typed.rstrip("\n").split("\n")
+            yield Command(command, tuple(shown))
+
+
+class Shell:
+    """One shell of a reader: what it prints goes to a terminal of its own, so that commands print as they do for a person."""
+
+    def __init__(self, environment: dict[str, str], directory: Path) -> None:
+        self._output, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, COLUMNS, 0, 0))
+        self._shell = subprocess.Popen(
+            ["bash", "--norc", "--noprofile"],
+            stdin=subprocess.PIPE,
+            stdout=terminal,
+            stderr=terminal,
+            env=environment,
+            cwd=directory,
+            start_new_session=True,
+        )
+        os.close(terminal)
+
+    def run(self, command: str) -> tuple[int, str]:
+        """The command's exit status and all that came, without the terminal's own characters."""
+        script = f"{{ {command}\n}} < /dev/null\n__s=$?; printf '{_MARK}%s{_MARK}' \"$__s\"; (exit $__s)\n"
+        assert self._shell.stdin is not None
+        self._shell.stdin.write(script.encode())
+        self._shell.stdin.flush()
+        printed, until = "", time.monotonic() + COMMAND_S
+        while (found := re.search(f"{_MARK}(\\d+){_MARK}", printed)) is None:
+            left = until - time.monotonic()
+            assert left > 0, f"{command}: not over after {COMMAND_S} s; it printed {printed!r}"
+            assert select.select([self._output], [], [], left)[0], f"{command}: nothing more comes after {printed!r}"
+            printed += os.read(self._output, 1 << 16).decode("utf-8", "replace")
+        return int(found[1]), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed[: found.start()]).replace("\r", "")
+
+    def close(self) -> None:
+        """End it and everything it left running in its session."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._shell.pid, signal.SIGKILL)
+        if self._shell.stdin is not None:
+            self._shell.stdin.close()
+        self._shell.wait(COMMAND_S)
+        os.close(self._output)
+
+
+def free_port() -> str:
+    """A port nobody listens on, in place of the page's."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """The reader's home directory; in a short path, because a socket's path is short."""
+    path = Path(tempfile.mkdtemp(prefix="reader-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def shell(home: Path) -> Iterator[Shell]:
+    """A shell in which `aileron` is the one under test."""
+    programs = home / "bin"
+    programs.mkdir()
+    launcher = programs / "aileron"
+    launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aileron "$@"\n', encoding="utf-8")
+    launcher.chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AILERON_")}
+    path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
+    opened = Shell({**kept, "HOME": str(home), "PATH": path, "TERM": "xterm", "NO_COLOR": "1"}, home)
+    yield opened
+    with contextlib.suppress(AssertionError, OSError):
+        opened.run("aileron daemon stop")
+    opened.close()
+
+
+def pattern(line: str) -> re.Pattern[str]:
+    """A shown line as it may come: `…` is anything, runs of blanks are one."""
+    parts = [r"\s+".join(map(re.escape, part.split())) for part in line.split("…")]
+    return re.compile(r"\s*" + r".*".join(parts) + r"\s*")
+
+
+def missing(shown: tuple[str, ...], printed: str) -> str | None:
+    """The first shown line that does not come, in order; None if all do."""
+    lines = iter(printed.splitlines())
+    for wanted in shown:
+        if not any(pattern(wanted).fullmatch(line) for line in lines):
+            return wanted
+    return None
+
+
+def wait_listening(port: str) -> None:
+    """Until the reader's server answers, as it does for a reader who types the next command."""
+    until = time.monotonic() + COMMAND_S
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(port)), timeout=1):
+            return
+    raise TimeoutError(f"nobody listens on {port}")
+
+
+def test_the_tutorial_does_what_it_says(shell: Shell, home: Path) -> None:
+    """Every file and every command, from nothing to the audit trail, on a clean home."""
+    port = free_port()
+    todo = list(steps(PAGE.read_text(encoding="utf-8").replace(PORT, port)))
+    assert sum(isinstance(step, File) for step in todo) >= 5
+    for step, after in zip(todo, [*todo[1:], None], strict=True):
+        if isinstance(step, File):
+            (home / "aileron-lesson" / step.path).write_text(step.text, encoding="utf-8")
+            continue
+        status, printed = shell.run(step.text)
+        is_asked = isinstance(after, Command) and after.text == "echo $?"
+        assert (status == 0) or is_asked, f"{step.text}: {printed}"
+        assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
+        if step.text.endswith("server.py &"):
+            wait_listening(port)
+
+    assert not (home / "aileron-lesson").exists()
+
+
+def test_the_first_action_of_the_readme_is_one(tmp_path: Path) -> None:
+    """Its manifest and program build, its action parses, and the connector has the operation it calls."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    written = {}
+    for language in ("toml", "python"):
+        (block,) = [body for kind, body in _BLOCK.findall(text) if kind == language]
+        name = block.partition("\n")[0].removeprefix("# ")
+        written[name] = tmp_path / name
+        written[name].parent.mkdir(exist_ok=True)
+        written[name].write_text(block, encoding="utf-8")
+    (action_text,) = [body for kind, body in _BLOCK.findall(text) if kind == "markdown"]
+
+    built = build(tmp_path / "advice")
+    action = parse_action(action_text, file="README.md", allow_placeholder=True)
+
+    assert sorted(written) == ["advice/connector.py", "advice/manifest.toml"]
+    assert built.archive
+    assert [str(connector.name) in built.manifest.decode() for connector in action.connectors] == [True]
+    assert all(f"def {step.op}(" in written["advice/connector.py"].read_text() for step in action.steps)
