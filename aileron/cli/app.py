@@ -70,7 +70,6 @@ app = typer.Typer(
     help="Let agents act without holding a key: actions, the connectors they use, and what happened.",
     epilog=_EXITS,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings=_HELP,
@@ -165,7 +164,7 @@ app.command("completion")(completion)
 
 def main(words: list[str]) -> int:
     """The exit code of `aileron WORDS…`."""
-    command = typer.main.get_command(app)
+    command = _command()
     as_json = "--json" in words
     try:
         code = command.main(args=words, prog_name="aileron", standalone_mode=False)
@@ -178,7 +177,19 @@ def main(words: list[str]) -> int:
     except typer.Abort:
         output.note("\ninterrupted")
         return INTERRUPTED
+    if code == INTERRUPTED:  # typer has made a code of it, and says nothing
+        output.note("\ninterrupted")
     return code if isinstance(code, int) else 0
+
+
+def _command() -> Any:
+    command = typer.main.get_command(app)
+    for parameter in command.params:
+        if "completion" in str(
+            parameter.name
+        ):  # typer's own two, which turn completing on; `aileron completion` is shown
+            parameter.hidden = True  # type: ignore[attr-defined]
+    return command
 
 
 def _misused(error: Any, as_json: bool) -> int:
