@@ -1,0 +1,120 @@
+"""The command line as a program: in a pipe, or at a terminal with a person who answers.
+
+`Command` runs `python -m aileron` with one home. In a pipe it is given standard input and gives back what it wrote and its exit
+code. At a terminal (a pty of 80 columns that is its controlling terminal) a person waits for each question and types the answer.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Command", "Said"]
+
+DEADLINE_S = 30.0
+_AT_TERMINAL = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+
+
+class Said:
+    """What a command wrote, and its exit code. At a terminal everything is in `out`."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
+
+    @property
+    def json(self) -> Any:
+        """Standard output, which has to be JSON."""
+        return json.loads(self.out)
+
+    def __repr__(self) -> str:
+        return f"[{self.code}]\n{self.out}\n{self.err}"
+
+
+class Command:
+    """`aileron` with one home."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def __call__(self, *words: str, given: str | bytes | None = None, **environment: str) -> Said:
+        """In a pipe, with `given` on standard input."""
+        done = subprocess.run(
+            self._words(words),
+            input=given.encode() if isinstance(given, str) else given,
+            stdin=None if given is not None else subprocess.DEVNULL,
+            capture_output=True,
+            env=self._environment(environment),
+            timeout=DEADLINE_S,
+        )
+        return Said(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+        """In a pipe, still running; whoever starts it ends it (`with`)."""
+        return subprocess.Popen(
+            self._words(words),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self._environment(environment),
+        )
+
+    def at_terminal(self, *words: str, answers: Sequence[tuple[str, str]] = (), **environment: str) -> Said:
+        """At a terminal; each of `answers` is a question to wait for and what is then typed."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+        environment = {"TERM": "xterm-256color", **environment}
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _AT_TERMINAL, *self._words(words)],
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                env=self._environment(environment),
+            )
+        finally:
+            os.close(slave)
+        try:
+            with process:
+                shown = _converse(master, process, list(answers))
+        finally:
+            os.close(master)
+        return Said(process.returncode, shown.replace("\r\n", "\n"), "")
+
+    def _words(self, words: Sequence[str]) -> list[str]:
+        return [sys.executable, "-m", "aileron", *words]
+
+    def _environment(self, more: dict[str, str]) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AILERON_", "NO_COLOR"))}
+        return {**kept, "AILERON_HOME": str(self.home), "TZ": "UTC", **more}
+
+
+def _converse(master: int, process: subprocess.Popen[bytes], answers: list[tuple[str, str]]) -> str:
+    """Type each answer when its question has appeared; everything that was shown, until the end."""
+    shown, seen_to = "", 0
+    until = time.monotonic() + DEADLINE_S
+    while select.select([master], [], [], max(0.0, until - time.monotonic()))[0]:
+        try:
+            data = os.read(master, 65536)
+        except OSError:  # EIO: the last one on the other side has gone, pty(7)
+            return shown
+        shown += data.decode("utf-8", "replace")
+        if answers and (at := shown.find(answers[0][0], seen_to)) >= 0:
+            seen_to = at + len(answers[0][0])
+            os.write(master, answers.pop(0)[1].encode() + b"\n")
+    process.send_signal(signal.SIGKILL)
+    raise TimeoutError(f"still running after {DEADLINE_S} s, having shown: {shown}")

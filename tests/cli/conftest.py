@@ -1,0 +1,34 @@
+"""A home on a short path, a daemon of the test's making in it, and the command line."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Command
+from tests.support.fake_daemon import FakeDaemon
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory whose sockets have names short enough; the home itself is not there yet."""
+    path = Path(tempfile.mkdtemp(prefix="ail-"))
+    yield path / "h"
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def fake(home: Path) -> Iterator[FakeDaemon]:
+    """A daemon that says what the test wants."""
+    with FakeDaemon(home) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def aileron(home: Path) -> Command:
+    """The command line of that home."""
+    return Command(home)

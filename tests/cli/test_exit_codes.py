@@ -1,0 +1,223 @@
+"""Every exit code of the table, from the program itself."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from aileron.model.failure import FailureClass
+from tests.cli.command import Command
+from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "exit-codes.md").read_text(encoding="utf-8")
+RUN = "/v1/actions/act/run"
+
+
+def test_what_worked_is_0(fake: FakeDaemon, aileron: Command):
+    """And standard error stays empty."""
+    fake.add_action("act")
+    said = aileron("run", "act")
+
+    assert (said.code, said.err) == (0, "")
+
+
+@pytest.mark.parametrize("kind", list(FailureClass), ids=lambda kind: kind.value)
+def test_a_failure_ends_with_the_code_of_its_class(fake: FakeDaemon, aileron: Command, kind: FailureClass):
+    """The one table decides, for a run that failed at once and for one that failed later."""
+    fake.script("POST", RUN, error(kind.value, kind.http_status), (202, {"status": "running", "run_id": "run-1"}))
+    _, failed = error(kind.value, kind.http_status)
+    fake.script("GET", "/v1/runs/run-1", (200, {"status": "failed", "audit_id": "run-1", **failed}))
+
+    at_once, later = aileron("run", "act"), aileron("run", "act", "--json")
+    assert (at_once.code, later.code) == (kind.exit_code, kind.exit_code)
+    assert at_once.err.startswith("error: it did not work\n")
+    assert later.json["error"]["class"] == kind.value
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [("denied", 5), ("expired", 6), ("cancelled", 6), ("unknown", 8), ("newer-word", 1)]
+)
+def test_an_end_without_a_failure_of_its_own_has_a_code_too(fake: FakeDaemon, aileron: Command, status: str, code: int):
+    """A status that only says how it ended."""
+    fake.script("POST", RUN, (202, {"status": "running", "run_id": "run-1"}))
+    fake.script("GET", "/v1/runs/run-1", (200, {"status": status, "audit_id": "run-1"}))
+
+    assert aileron("run", "act").code == code
+
+
+def test_a_class_from_a_newer_daemon_is_1(fake: FakeDaemon, aileron: Command):
+    """Failed, and nothing more is claimed."""
+    fake.script("POST", RUN, error("quantum_error", 418))
+
+    assert aileron("run", "act").code == 1
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[1]", b'{"error": "no"}'])
+def test_an_answer_that_is_none_is_a_failure(fake: FakeDaemon, aileron: Command, body: bytes):
+    """Something else listens there, or another version."""
+    fake.script("POST", RUN, (500, body))
+    said = aileron("run", "act")
+
+    assert said.code in (1, 69)
+    assert said.err.startswith("error: the daemon ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run",),
+        ("run", "--wait", "soon", "act"),
+        ("run", "act", "--nope"),
+        ("run", "act", "word"),
+        ("nope",),
+        ("action", "nope"),
+        ("action", "show"),
+        ("audit", "list", "--limit", "many"),
+    ],
+)
+def test_wrong_usage_is_2_and_asks_nothing(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]):
+    """In the same three lines as any failure."""
+    said = aileron(*words)
+
+    assert said.code == 2
+    assert re.match(r"error: [^\n]+\n(  why: [^\n]+\n)?  fix: aileron [^\n]+\n\Z", said.err)
+    assert fake.seen == []
+
+
+def test_a_group_without_a_command_is_2_and_says_which_there_are(aileron: Command):
+    """On standard error: it is no data."""
+    said = aileron("vault")
+
+    assert (said.code, said.out) == (2, "")
+    assert "unlock" in said.err
+
+
+def test_a_daemon_that_cannot_start_is_69(aileron: Command, home: Path):
+    """Here because its home is a file."""
+    home.write_text("")
+    said = aileron("run", "act", "--json")
+
+    assert said.code == 69
+    assert said.json["error"]["class"] == "daemon_unreachable"
+    assert "  why: " in said.err
+
+
+def test_a_home_whose_sockets_have_no_room_is_69_with_the_cure(tmp_path: Path):
+    """107 bytes are all there are."""
+    said = Command(tmp_path / ("x" * 107))("action", "list")
+
+    assert said.code == 69
+    assert "AILERON_HOME" in said.err
+
+
+def test_a_daemon_that_hangs_up_is_69(fake: FakeDaemon, aileron: Command):
+    """In the middle of its answer."""
+    fake.script("GET", "/v1/actions", (200, b'{"actions": ['))
+
+    assert aileron("action", "list").code == 69
+
+
+def test_waiting_for_a_person_is_75_at_once(fake: FakeDaemon, aileron: Command):
+    """Whatever --wait says: the test would time out otherwise."""
+    answer = {"status": "pending_approval", "approval_id": "act-1", "audit_id": "run-1", "message": "Ask Mira."}
+    fake.script("POST", RUN, (202, {**answer, "expires_at": "2026-11-21T04:13:00Z", "poll_after_ms": 2000}))
+    said = aileron("run", "act", "--wait", "1h")
+
+    assert (said.code, said.out) == (75, "")
+    assert said.err.splitlines() == [
+        "act waits for a person",
+        "  Ask Mira.",
+        "  expires: 2026-11-21T04:13:00Z",
+        "  look: aileron approval show act-1",
+    ]
+    assert aileron("run", "act", "--wait", "1h", "--json").json["approval_id"] == "act-1"
+
+
+def test_still_running_when_the_wait_is_over_is_75(fake: FakeDaemon, aileron: Command):
+    """With the id to look for."""
+    fake.script("POST", RUN, (202, {"status": "running", "run_id": "run-1", "poll_after_ms": 10}))
+    fake.script("GET", "/v1/runs/run-1", (200, {"status": "running", "audit_id": "run-1"}))
+    said = aileron("run", "act", "--wait", "100ms")
+
+    assert said.code == 75
+    assert "aileron audit show run-1" in said.err
+    assert aileron("run", "act", "--wait", "0", "--json").json["run_id"] == "run-1"
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_an_interrupt_is_130_and_cancels_nothing(fake: FakeDaemon, aileron: Command, is_known: bool):
+    """Whether the run's id is known yet or not, the command says how to look."""
+    waiting, over = threading.Event(), threading.Event()
+
+    def never(_: Seen) -> Reply:
+        waiting.set()
+        over.wait(30)
+        return 200, {}
+
+    running = (202, {"status": "running", "run_id": "run-1", "poll_after_ms": 10})
+    fake.script("POST", RUN, running if is_known else never)
+    fake.script("GET", "/v1/runs/run-1", never)
+    with aileron.start("run", "act") as process:
+        assert waiting.wait(30)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    over.set()
+
+    assert process.returncode == 130
+    assert f"aileron audit {'show run-1' if is_known else 'list --action act'}" in err
+    assert "Traceback" not in err
+    assert fake.asked("DELETE") == []
+
+
+def test_an_interrupt_of_any_other_command_is_130(fake: FakeDaemon, aileron: Command):
+    """Without a traceback."""
+    waiting, over = threading.Event(), threading.Event()
+
+    def never(_: Seen) -> Reply:
+        waiting.set()
+        over.wait(30)
+        return 200, {}
+
+    fake.script("GET", "/v1/actions", never)
+    with aileron.start("action", "list") as process:
+        assert waiting.wait(30)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    over.set()
+
+    assert (process.returncode, err.strip()) == (130, "interrupted")
+
+
+def test_a_chain_that_does_not_hold_is_9(aileron: Command, home: Path):
+    """Here it is not a ledger at all."""
+    home.mkdir()
+    (home / "ledger.db").write_bytes(b"not a ledger" * 1000)
+    said = aileron("audit", "verify")
+
+    assert said.code == 9
+    assert said.err.startswith("error: the chain does not hold")
+
+
+def test_a_reader_that_goes_away_is_no_failure(fake: FakeDaemon, aileron: Command):
+    """`aileron … | head`: the command ends as it would have."""
+    for number in range(3000):
+        fake.add_action(f"action-{number}", intent="x" * 200)
+    with aileron.start("action", "list") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        _, err = process.communicate(timeout=30)
+
+    assert (process.returncode, err) == (0, "")
+
+
+def test_the_page_has_the_classes_of_each_code():
+    """Each class once, in the row of its code."""
+    rows = re.findall(r"^\| (\d+) \|[^|]*\|([^|]*)\|$", PAGE, re.MULTILINE)
+    shown = {name: int(code) for code, names in rows for name in re.findall(r"`(\w+)`", names)}
+
+    assert shown == {kind.value: kind.exit_code for kind in FailureClass}

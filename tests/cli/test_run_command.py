@@ -1,0 +1,476 @@
+"""`aileron run`: what it asks for, and what it prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aileron.cli.run import OPTIONS
+from tests.cli.command import Command
+from tests.support.fake_daemon import FakeDaemon, error
+
+RUN = "/v1/actions/act/run"
+
+
+@pytest.fixture
+def fake(fake: FakeDaemon) -> FakeDaemon:
+    """With one action that has an input of each type."""
+    fake.add_action("act", "text:string", "count:integer", "share:number", "sure:boolean?")
+    return fake
+
+
+# What it prints
+
+
+@pytest.mark.parametrize(
+    ("result", "printed"),
+    [
+        ("a\nb ü", "a\nb ü\n"),
+        ("null", "null\n"),
+        (None, "null\n"),
+        (7, "7\n"),
+        ([1, "ü"], '[1, "\\u00fc"]\n'),
+        ({"a": {"b": 1.5}}, '{"a": {"b": 1.5}}\n'),
+    ],
+)
+def test_a_result_in_a_pipe_is_text_or_json(fake: FakeDaemon, aileron: Command, result: object, printed: str):
+    """Text exactly as it is, everything else on one line of ASCII; nothing else on either stream."""
+    fake.script("POST", RUN, (200, {"audit_id": "run-1", "result": result}))
+    said = aileron("run", "act")
+
+    assert (said.out, said.err) == (printed, "")
+
+
+def test_a_result_on_a_terminal_is_readable(fake: FakeDaemon, aileron: Command):
+    """Indented, and a letter is a letter."""
+    fake.script("POST", RUN, (200, {"audit_id": "run-1", "result": {"title": "Grüße"}}))
+
+    assert aileron.at_terminal("run", "act").out == '{\n  "title": "Grüße"\n}\n'
+
+
+def test_json_is_the_whole_answer(fake: FakeDaemon, aileron: Command):
+    """ASCII, with the audit id."""
+    fake.script("POST", RUN, (200, {"audit_id": "run-1", "result": "ü"}))
+    said = aileron("run", "act", "--json")
+
+    assert said.out == '{"audit_id": "run-1", "result": "\\u00fc"}\n'
+
+
+def test_a_failure_is_told_to_people_and_programs(fake: FakeDaemon, aileron: Command):
+    """Three lines on standard error; the failure with its cure on standard output, if --json asks for it."""
+    denied = {"requested": "network:b.example:443", "granted": ["a.example:443"], "connector": "github://a/b@1.0.0"}
+    fake.script("POST", RUN, error("capability_denied", 403, "b.example is not granted", audit_id="run-1", **denied))
+    plain, as_json = aileron("run", "act"), aileron("run", "act", "--json")
+
+    assert plain.out == ""
+    assert plain.err.splitlines() == [
+        "error: b.example is not granted",
+        "  why: github://a/b@1.0.0 asked for network:b.example:443; granted: a.example:443",
+        "  fix: aileron audit show run-1",
+    ]
+    assert as_json.err == plain.err
+    assert as_json.json["error"]["requested"] == "network:b.example:443"
+    assert as_json.json["error"]["fix"] == "aileron audit show run-1"
+
+
+@pytest.mark.parametrize(
+    ("message", "what", "fix"),
+    [
+        ("the vault is locked; run `aileron vault unlock`", "the vault is locked", "aileron vault unlock"),
+        ("action 'a' is disabled: aileron action enable a", "action 'a' is disabled", "aileron action enable a"),
+        (
+            "x is bound already; use `aileron binding rebind x`, or another IDENTITY",
+            "x is bound already; use `aileron binding rebind x`, or another IDENTITY",
+            "aileron binding rebind x",
+        ),
+        ("no command in it", "no command in it", None),
+        ("quoted at its end: 'aileron vault lock'", "quoted at its end: 'aileron vault lock'", None),
+    ],
+)
+def test_the_cure_in_a_message_of_ours_is_the_fix(
+    fake: FakeDaemon, aileron: Command, message: str, what: str, fix: str | None
+):
+    """Not said twice."""
+    fake.script("POST", RUN, error("invalid_request", 400, message))
+
+    assert aileron("run", "act").err.splitlines() == [f"error: {what}", *([f"  fix: {fix}"] if fix else [])]
+
+
+def test_the_choice_of_a_credential_is_told_as_an_option(fake: FakeDaemon, aileron: Command):
+    """The daemon says which could serve."""
+    details = {"choices": ["basic/caldav/home", "basic/caldav/work"]}
+    fake.script("POST", RUN, error("binding_required", 409, "2 credentials could serve", details=details))
+
+    assert aileron("run", "act").err.endswith("  fix: aileron run act --as basic/caldav/home\n")
+
+
+def test_the_last_words_of_a_connector_are_marked_as_its_own(fake: FakeDaemon, aileron: Command):
+    """A log can have many lines, and none may pass for ours."""
+    details = {"step": "one", "log": "Traceback:\nerror: all is well\n  fix: rm -r ~"}
+    fake.script("POST", RUN, error("connector_runtime_error", 502, "it exited", details=details, audit_id="run-1"))
+
+    assert aileron("run", "act").err.splitlines() == [
+        "error: it exited",
+        "  log: what the connector said last",
+        "  │ Traceback:",
+        "  │ error: all is well",
+        "  │   fix: rm -r ~",
+        "  fix: aileron audit show run-1",
+    ]
+
+
+# What it asks for
+
+
+def test_values_are_read_by_the_declared_types(fake: FakeDaemon, aileron: Command):
+    """And by nothing else: what looks like a number is text where text is declared."""
+    said = aileron("run", "act", "text=7", "count=-12", "share=1.5e3", "sure=true")
+
+    assert said.json == {"text": "7", "count": -12, "share": 1500.0, "sure": True}
+    assert type(said.json["count"]) is int
+
+
+@pytest.mark.parametrize("text", ["", "=", "a=b", " true ", "null", '"x"', "ü", "-", "@file", "line\nline"])
+def test_text_stays_as_it_was_typed(fake: FakeDaemon, aileron: Command, text: str):
+    """Also when it looks like something else."""
+    assert aileron("run", "act", f"text={text}").json == {"text": text}
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("count=7.0", "count='7.0' is not an integer"),
+        ("count=1_0", "count='1_0' is not an integer"),
+        ("count=٧", "count='٧' is not an integer"),
+        ("count=" + "9" * 41, "is not an integer"),
+        ("share=nan", "share='nan' is not a number"),
+        ("share=Infinity", "share='Infinity' is not a number"),
+        ("sure=True", "sure='True' is not true or false"),
+        ("sure=1", "sure='1' is not true or false"),
+    ],
+)
+def test_a_value_of_another_type_runs_nothing(fake: FakeDaemon, aileron: Command, word: str, told: str):
+    """The name and the type in the message."""
+    said = aileron("run", "act", word)
+
+    assert said.code == 2
+    assert told in said.err
+    assert fake.asked("POST") == []
+
+
+def test_an_unknown_name_runs_nothing_and_names_the_nearest(fake: FakeDaemon, aileron: Command):
+    """Or all there are, where none is near."""
+    near, far = aileron("run", "act", "txt=1"), aileron("run", "act", "zzz=1")
+
+    assert (near.code, far.code) == (2, 2)
+    assert "why: did you mean 'text'?" in near.err
+    assert "why: its inputs: text, count, share, sure" in far.err
+    assert fake.asked("POST") == []
+
+
+def test_a_name_given_twice_runs_nothing(fake: FakeDaemon, aileron: Command):
+    """As words, in JSON, and in both."""
+    assert "'text' is given twice" in aileron("run", "act", "text=1", "text=2").err
+    assert "'text' is there twice" in aileron("run", "act", "--args", '{"text": "1", "text": "2"}').err
+    assert "'text' is in --args" in aileron("run", "act", "text=1", "--args", '{"text": "2"}').err
+    assert fake.asked("POST") == []
+
+
+def test_arguments_as_json_come_from_three_places(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+    """The command line, a file, standard input; and words may be added."""
+    file = tmp_path / "args.json"
+    file.write_text('{"count": 7}')
+
+    assert aileron("run", "act", "--args", '{"count": 7}').json == {"count": 7}
+    assert aileron("run", "act", "--args", f"@{file}").json == {"count": 7}
+    assert aileron("run", "act", "--args", "-", given='{"count": 7}').json == {"count": 7}
+    assert aileron("run", "act", "--args=-", "text=x", given='{"count": 7}').json == {"count": 7, "text": "x"}
+
+
+@pytest.mark.parametrize(
+    "args", ["{", "[1]", "7", '{"a": NaN}', '{"a": 1, "a": 2}', "@/nowhere", "@/", "[" * 100_000, '{"a": 1} {}']
+)
+def test_arguments_that_are_no_json_object_run_nothing(fake: FakeDaemon, aileron: Command, args: str):
+    """Exit 2, whatever is wrong with them."""
+    said = aileron("run", "act", "--args", args)
+
+    assert said.code == 2
+    assert said.err.startswith("error: --args")
+    assert fake.asked("POST") == []
+
+
+def test_too_much_on_standard_input_is_refused(fake: FakeDaemon, aileron: Command):
+    """A bound, not a full memory."""
+    said = aileron("run", "act", "--args", "-", given=b" " * ((1 << 20) + 1))
+
+    assert said.code == 2
+    assert fake.asked("POST") == []
+
+
+def test_options_are_passed_on(fake: FakeDaemon, aileron: Command):
+    """In any order, in both spellings."""
+    aileron("run", "--idempotency-key", "k-1", "act", "--as=home", "--wait=90s")
+    (sent,) = fake.asked("POST")
+
+    assert sent.headers["idempotency-key"] == "k-1"
+    assert sent.body == {"args": {}, "dry_run": False, "binding": "home"}
+    assert sent.query["wait"] == "2.000"  # the first wait is short: a longer run has an id by then
+
+
+def test_words_after_two_dashes_are_arguments(fake: FakeDaemon, aileron: Command):
+    """So a name may begin with a dash, and is then unknown like any other."""
+    said = aileron("run", "--", "act", "--json=1")
+
+    assert "act has no input '--json'" in said.err
+
+
+def test_a_run_goes_through_the_socket_of_agents(fake: FakeDaemon, aileron: Command):
+    """It needs no more than an agent may."""
+    aileron("run", "act", "text=x")
+
+    assert {seen.socket for seen in fake.seen} == {"agent"}
+
+
+@pytest.mark.parametrize("name", ["../connectors", "a/b", "act?wait", "act#x", "ä"])
+def test_a_name_cannot_be_another_route(fake: FakeDaemon, aileron: Command, name: str):
+    """It is one segment of the path, whatever is in it."""
+    said = aileron("run", name)
+
+    assert said.code == 3
+    assert [seen.path.count("/") for seen in fake.seen] == [4]
+
+
+def test_without_words_one_request_is_enough(fake: FakeDaemon, aileron: Command):
+    """The types are only asked for where they are needed."""
+    aileron("run", "act")
+
+    assert [seen.method for seen in fake.seen] == ["POST"]
+
+
+def test_a_longer_run_is_waited_for_by_its_id(fake: FakeDaemon, aileron: Command):
+    """Until it ends."""
+    fake.script("POST", RUN, (202, {"status": "running", "run_id": "run-1", "poll_after_ms": 10}))
+    running = (200, {"status": "running", "audit_id": "run-1"})
+    fake.script("GET", "/v1/runs/run-1", running, running, (200, {"status": "completed", "audit_id": "r", "result": 7}))
+
+    assert aileron("run", "act").out == "7\n"
+    assert len(fake.asked("GET", "/v1/runs/run-1")) == 3
+
+
+def test_a_dry_run_prints_the_plan(fake: FakeDaemon, aileron: Command):
+    """What would be done, and that nothing was."""
+    said = aileron("run", "act", "text=x", "--dry-run")
+
+    assert fake.asked("POST")[0].body["dry_run"] is True
+    assert said.out.splitlines() == [
+        "action\tact 1.0.0",
+        "approval\tnobody is asked",
+        'arguments\ttext = "x"',
+    ]
+    assert said.err == "nothing was done\n"
+    assert aileron("run", "act", "text=x", "--dry-run", "--json").json["plan"]["args"] == {"text": "x"}
+
+
+# The vault on the way
+
+LOCKED = error("vault_locked", 423, "the vault is locked; run `aileron vault unlock`")
+DONE = (200, {"audit_id": "run-1", "result": 7})
+
+
+def test_a_locked_vault_is_opened_where_the_passphrase_was_given(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+    """From the environment or a file; then the same request again, once."""
+    fake.passphrase = "correct horse"
+    file = tmp_path / "passphrase"
+    file.write_text("correct horse\n")
+    for option, environment in (
+        ([], {"AILERON_VAULT_PASSPHRASE": "correct horse"}),
+        (["--passphrase-file", str(file)], {"AILERON_VAULT_PASSPHRASE": "of another vault"}),
+    ):
+        fake.seen.clear()
+        fake.script("POST", RUN, LOCKED, DONE)
+
+        assert aileron("run", "act", *option, **environment).out == "7\n"
+        assert [(seen.socket, seen.path) for seen in fake.asked("POST")] == [
+            ("agent", RUN),
+            ("operator", "/v1/vault/unlock"),
+            ("agent", RUN),
+        ]
+
+
+def test_a_locked_vault_is_a_failure_without_a_passphrase(fake: FakeDaemon, aileron: Command):
+    """Also at a terminal: an agent may have one."""
+    fake.script("POST", RUN, LOCKED)
+
+    for said in (aileron("run", "act").err, aileron.at_terminal("run", "act", NO_COLOR="1").out):
+        assert said == "error: the vault is locked\n  fix: aileron vault unlock\n"
+
+
+def test_a_vault_is_opened_once_and_no_more(fake: FakeDaemon, aileron: Command):
+    """Locked again is locked."""
+    fake.passphrase = "correct horse"
+    fake.script("POST", RUN, LOCKED)
+
+    assert aileron("run", "act", AILERON_VAULT_PASSPHRASE="correct horse").code == 4
+    assert len(fake.asked("POST", RUN)) == 2
+
+
+def test_a_wrong_passphrase_runs_nothing_again(fake: FakeDaemon, aileron: Command):
+    """And is not shown."""
+    fake.passphrase = "correct horse"
+    fake.script("POST", RUN, LOCKED)
+    said = aileron("run", "act", AILERON_VAULT_PASSPHRASE="wrong-word")
+
+    assert said.code == 6
+    assert len(fake.asked("POST", RUN)) == 1
+    assert "wrong-word" not in said.out + said.err
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\n", b"x" * 5000, b"\xff\xff"])
+def test_a_passphrase_file_that_is_none_is_said(fake: FakeDaemon, aileron: Command, tmp_path: Path, content: bytes):
+    """By its name."""
+    file = tmp_path / "passphrase"
+    if content is not None:
+        file.write_bytes(content)
+    fake.script("POST", RUN, LOCKED)
+    said = aileron("run", "act", "--passphrase-file", str(file))
+
+    assert said.code == 2
+    assert str(file) in said.err
+
+
+def test_the_passphrase_leaves_the_environment():
+    """So that a daemon started from a command does not have it in its own; another variable stays."""
+    script = (
+        "import os, sys; from aileron.__main__ import main; sys.argv = ['aileron', '--version']; main(); "
+        "print('AILERON_VAULT_PASSPHRASE' in os.environ, 'AILERON_HOME' in os.environ)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "AILERON_VAULT_PASSPHRASE": "x", "AILERON_HOME": "/nowhere"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.splitlines()[-1] == "False True"
+
+
+# The hot path
+
+DEAR = {"typer", "click", "rich", "msgspec", "pydantic", "asyncio", "anyio", "argparse", "dataclasses", "inspect"}
+
+
+def imported(home: Path, *words: str) -> set[str]:
+    """The top-level packages that a command imports."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "aileron", *words],
+        env={**os.environ, "AILERON_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    names = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    return {name.partition(".")[0] for name in names}
+
+
+@pytest.mark.parametrize("answer", [DONE, (202, {"status": "pending_approval", "approval_id": "a", "message": "m"})])
+def test_a_run_imports_nothing_dear(fake: FakeDaemon, home: Path, answer: tuple[int, object]):
+    """An agent waits for every millisecond, each time."""
+    fake.script("POST", RUN, answer)
+
+    assert imported(home, "run", "act", "text=x", "--json") & DEAR == set()
+
+
+def test_what_is_dear_is_seen_where_it_is_used(fake: FakeDaemon, home: Path):
+    """The control of the test above: help needs typer."""
+    assert {"typer", "pydantic"} <= imported(home, "run", "--help")
+
+
+def test_help_and_the_hot_path_have_the_same_options():
+    """Typer is told the options of run.py: name for name, flag for flag, word for word."""
+    from typer.main import get_command
+
+    from aileron.cli.app import app
+
+    command = get_command(app).commands["run"]  # type: ignore[attr-defined]
+    shown = {
+        parameter.opts[0]: (None if parameter.is_flag else parameter.metavar, parameter.help)
+        for parameter in command.params
+        if parameter.param_type_name == "option"
+    }
+
+    assert {flag: shown[flag] for flag in shown if flag != "--help"} == {
+        option.flag: (option.metavar, option.help) for option in OPTIONS
+    }
+
+
+def test_help_lists_run_first(aileron: Command):
+    """The command that is not typer's stands there like any other, and has its help."""
+    top, run = aileron("--help"), aileron("run", "--help")
+
+    assert (top.code, run.code) == (0, 0)
+    assert "  run       Run an action" in top.out
+    assert all(option.flag in run.out for option in OPTIONS)
+
+
+def test_the_version_is_printed(aileron: Command):
+    """Without a daemon."""
+    assert aileron("--version").out.startswith("aileron ")
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("aileron ru", {"run"}), ("aileron run s", {"send", "sum"}), ("aileron action show su", {"sum"})],
+)
+def test_words_are_completed(fake: FakeDaemon, aileron: Command, words: str, offered: set[str]):
+    """Commands by typer, names of actions from the daemon."""
+    for name in ("send", "sum", "other", "s\x1b[2J"):
+        fake.add_action(name)
+    cword = str(len(words.split()) - 1)
+    said = aileron(COMP_WORDS=words, COMP_CWORD=cword, _AILERON_COMPLETE="complete_bash")
+
+    assert set(said.out.split()) == offered
+
+
+def test_completing_never_starts_a_daemon(aileron: Command, home: Path):
+    """Somebody is typing."""
+    said = aileron(COMP_WORDS="aileron run s", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")
+
+    assert (said.code, said.out.strip()) == (0, "")
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_is_printed(aileron: Command, shell: str):
+    """Of each shell that has one."""
+    said = aileron("completion", shell)
+
+    assert said.code == 0
+    assert "_AILERON_COMPLETE" in said.out
+
+
+def test_an_argument_that_is_not_text_is_refused(fake: FakeDaemon, home: Path):
+    """Bytes of no character could not be sent to the daemon as they are."""
+    done = subprocess.run(
+        [sys.executable, "-m", "aileron", "run", b"act", b"text=\xff"],
+        env={**os.environ, "AILERON_HOME": str(home)},
+        capture_output=True,
+        timeout=30,
+    )
+
+    assert done.returncode == 2
+    assert b"argument 3 is not UTF-8" in done.stderr
+    assert fake.seen == []
+
+
+def test_a_result_that_an_encoding_cannot_say_is_spelled_out(fake: FakeDaemon, aileron: Command):
+    """A lone surrogate in JSON, or a terminal of another age."""
+    fake.script("POST", RUN, (200, json.dumps({"audit_id": "r", "result": "\ud800ü"}).encode()))
+
+    assert aileron("run", "act").out == "\\ud800ü\n"
+    assert aileron("run", "act", PYTHONIOENCODING="ascii").out == "\\ud800\\xfc\n"
