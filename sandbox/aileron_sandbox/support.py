@@ -17,12 +17,11 @@ import dataclasses
 import io
 import os
 import platform
-import zipfile
 from typing import Final
 
 from aileron_sandbox import kernel
 from aileron_sandbox.ending import Exited, JailUnavailable
-from aileron_sandbox.jail import Child, Template, TemplateGone
+from aileron_sandbox.jail import Child, Template, TemplateGone, trivial_program
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 
@@ -94,12 +93,9 @@ def _try_once() -> tuple[str, ...]:
         return template.layers
 
 
-def _program() -> io.BufferedRandom:
-    """The smallest program there is: a zip application that does nothing."""
-    file = open(os.memfd_create("trial", os.MFD_CLOEXEC), "w+b")  # noqa: SIM115 - the caller closes it
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("__main__.py", "")
-    file.flush()
+def _program() -> io.FileIO:
+    file = io.FileIO(os.memfd_create("trial", os.MFD_CLOEXEC), "w+b")
+    file.write(trivial_program())
     return file
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -112,14 +113,27 @@ class DaemonHome:
             return
         with contextlib.suppress(OSError):
             self.operator.ask("POST", "/v1/stop")
-        _wait_gone(pid)
+        self._wait_gone(pid)
 
     def kill(self) -> None:
         """SIGKILL, waited for."""
         pid = self.daemon_pid
         assert pid is not None, "no daemon runs"
         os.kill(pid, signal.SIGKILL)
-        _wait_gone(pid)
+        self._wait_gone(pid)
+
+    def _wait_gone(self, pid: int) -> None:
+        """Until the lock is free: a dying process of several threads is a zombie before its files are closed."""
+        with (self.path / "run" / "daemon.lock").open("rb") as lock:
+            until = time.monotonic() + _END_S
+            while time.monotonic() < until:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    with contextlib.suppress(ChildProcessError):
+                        os.waitpid(pid, 0)
+                    return
+                time.sleep(0.01)
+        raise TimeoutError(f"process {pid} still holds its lock after {_END_S} s")
 
 
 @contextlib.contextmanager
@@ -166,19 +180,3 @@ def probe_action(op: str, *inputs: str, name: str | None = None, gated: bool = F
     if gated:
         lines += ["[approval]", "required = true"]
     return "\n".join([*lines, "+++", "", "# A test", ""])
-
-
-def _wait_gone(pid: int) -> None:
-    """Until the process has ended, whoever reaps it."""
-    until = time.monotonic() + _END_S
-    while time.monotonic() < until:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return
-        if state == "Z":
-            return
-        time.sleep(0.01)
-    raise TimeoutError(f"process {pid} is still there after {_END_S} s")

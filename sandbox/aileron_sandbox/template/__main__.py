@@ -49,6 +49,7 @@ __all__ = ["main"]
 _DESCRIPTORS_OF_A_SPAWN: Final = 4
 _THREAD_STACK_BYTES: Final = 1 << 20  # 1 MiB: sixteen of glibc's 8 MiB would use up RLIMIT_DATA
 _CONFINEMENT_FAILED: Final = 71  # EX_OSERR, sysexits.h; the reason travels on the status pipe
+_WARM_UPS: Final = 20  # CPython 3.11 specialises a function at its eighth call, PEP 659
 _STATUS_BATCH: Final = 64 * FAILED_SIZE
 _LAYERS: Final = (
     "user-ns", "mount-ns", "pid-ns", "net-ns", "ipc-ns", "uts-ns", "cgroup-ns", "pivoted-root",
@@ -82,6 +83,8 @@ def _prepare(control: socket.socket) -> _Ready:
         proc = descriptors.out_of_the_way(os.open("/proc", os.O_PATH | os.O_CLOEXEC))
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         last_capability = kernel.last_capability()
+        step = "warm-up"
+        _warm_up(bytes.fromhex(preparation.trivial_hex))
         step = "landlock"
         abi = kernel.landlock_abi()
         step = "namespaces and root"
@@ -111,6 +114,18 @@ def _prepare(control: socket.socket) -> _Ready:
         proc, null, descriptors.out_of_the_way(status_write), ruleset, filter_, base, last_capability
     )
     return _Ready(prepared, status_read, own_pid_namespace, Ready([*_LAYERS, f"landlock:{abi}"], abi))
+
+
+def _warm_up(trivial: bytes) -> None:
+    """Run a program that does nothing, often enough that the interpreter has specialised what runs every program.
+
+    Otherwise each child does that again, in pages it then has to copy: 0.9 ms of 1.5 (measured).
+    """
+    program = os.memfd_create("trivial", os.MFD_CLOEXEC)
+    os.write(program, trivial)
+    for _ in range(_WARM_UPS):
+        runpy.run_path(f"/proc/self/fd/{program}", run_name="__main__")
+    os.close(program)
 
 
 def _enter_as_root(preparation: Preparation, proc: int) -> None:

@@ -35,6 +35,8 @@ class Preparation:
     zones: str | None
     preload: list[str]
     filter_hex: str
+    trivial_hex: str
+    """A zip application that does nothing, to warm up with: built by the host, as zipfile is dear to import."""
 
     def encode(self) -> bytes:
         """JSON, because the template knows nothing else yet."""
