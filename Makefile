@@ -27,7 +27,8 @@ check: $(VENV)/.dev
 	$(BIN)/python -m pytest tests $(foreach path,$(JAIL_TESTS),--ignore=$(path))
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/bench_jail.py
+	$(BIN)/python -m benchmarks.bench_jail
+	$(BIN)/python -m benchmarks.bench_run
 
 fuzz: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -o timeout=0 tests/frames tests/egress tests/actions tests/registry
