@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import re
 import tomllib
@@ -81,6 +82,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, An
             yield from commands(inner, (*path, name))
 
 
+@functools.cache
 def command_line() -> list[tuple[str, Any]]:
     """The same, from the application itself."""
     from typer.main import get_command
@@ -269,6 +271,7 @@ def test_the_filters_of_the_audit_are_those_understood() -> None:
 # Pages
 
 
+@functools.cache
 def pages() -> list[Path]:
     """Every Markdown file of ours."""
     return [path for path in sorted(ROOT.rglob("*.md")) if UNWRITTEN.isdisjoint(path.relative_to(ROOT).parts)]
@@ -463,3 +466,14 @@ def test_every_cure_that_a_message_names_exists() -> None:
     }
 
     assert found == NOT_YET
+
+
+def test_the_way_to_a_jail_is_the_one_the_jail_names() -> None:
+    """What the page says one sees is in the messages, and what it says to do is what they say."""
+    page_of_it = (DOCS / "how-to" / "when-user-namespaces-are-blocked.md").read_text(encoding="utf-8")
+    sources = [ROOT / "sandbox" / "aileron_sandbox" / name for name in ("jail.py", "ending.py")]
+    messages = " ".join(path.read_text(encoding="utf-8") for path in sources)
+
+    for seen, _why, cure in table(page_of_it, "When user namespaces are blocked"):
+        assert seen.removesuffix(" landlock") in messages
+        assert [setting for setting in re.findall(r"[a-z_.]+=\d+", cure) if setting not in messages] == []
