@@ -146,7 +146,7 @@ def as_text(value: Any) -> str:
 
 def local_time(moment: Any) -> str:
     """RFC 3339 as it comes for a pipe; on a terminal the same moment in local time, to the second."""
-    text = str(moment)
+    text = as_text(moment)
     if not is_terminal():
         return text
     import datetime
@@ -159,7 +159,7 @@ def local_time(moment: Any) -> str:
 
 def time_left(moment: Any) -> str:
     """Until a moment: as it comes for a pipe, `in 14 min` on a terminal."""
-    text = str(moment)
+    text = as_text(moment)
     if not is_terminal():
         return text
     import datetime
@@ -205,7 +205,7 @@ def fitted(text: str) -> str:
 
 def short_hash(pin: Any) -> str:
     """12 digits on a terminal, enough to tell two apart and to name one; all of it for a pipe."""
-    text = str(pin)
+    text = as_text(pin)
     return text.removeprefix("sha256:")[:12] if is_terminal() else text
 
 

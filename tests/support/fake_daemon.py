@@ -8,7 +8,7 @@ exactly what the test says instead.
 >>> with FakeDaemon(home) as fake:
 ...     fake.script("POST", "/v1/actions/send/run", (200, {"audit_id": "run-1", "result": 7}))
 
-Source: docs/reference/http-api.md. The tests beside the real daemon show that it says the same (tests/cli/test_with_the_daemon.py).
+Source: docs/reference/http-api.md; tests/cli/test_with_the_daemon.py shows that the real one says the same.
 Not here: rules. It believes every request.
 """
 

