@@ -1,0 +1,314 @@
+"""Audit, approvals, status and doctor: what happened, what waits, how things stand."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.audit.verify import verify
+from aileron.ledger import Ledger
+from tests.cli.command import Command
+from tests.support.fake_daemon import FakeDaemon, error
+
+EVENTS: list[dict[str, Any]] = [
+    {
+        "seq": 3,
+        "at": "2026-11-21T05:29:24.500000Z",
+        "type": "run.finished",
+        "run": "run-1",
+        "action": "send",
+        "status": "failed",
+        "class": "network_error",
+        "message": "no route",
+        "hash": "00",
+    },
+    {
+        "seq": 2,
+        "at": "2026-11-21T05:29:24.400000Z",
+        "type": "egress.finished",
+        "run": "run-1",
+        "status": 502,
+        "bytes_down": 7,
+        "hash": "00",
+    },
+    {"seq": 1, "at": "2026-11-20T01:00:00.000000Z", "type": "vault.locked", "reason": "asked", "hash": "00"},
+]
+
+
+# Audit
+
+
+def test_filters_are_passed_on(fake: FakeDaemon, aileron: Command):
+    """In the daemon's words; what is not said is not sent."""
+    words = ["--run", "run-1", "--type", "run.finished", "--class", "network_error", "--since", "2h", "--limit", "5"]
+    aileron("audit", "list", *words, "--action", "a&b=c", "--after", "7")
+
+    assert fake.seen[0].query == {
+        "run": "run-1",
+        "type": "run.finished",
+        "class": "network_error",
+        "since": "2h",
+        "limit": "5",
+        "action": "a&b=c",
+        "after": "7",
+    }
+
+
+def test_events_are_lines_in_a_pipe(fake: FakeDaemon, aileron: Command):
+    """Number, time, type, run, and each fact by its name."""
+    fake.events = EVENTS
+
+    assert aileron("audit", "list").out.splitlines() == [
+        "3\t2026-11-21T05:29:24.500000Z\trun.finished\trun-1\t"
+        "action=send status=failed class=network_error message=no route",
+        "2\t2026-11-21T05:29:24.400000Z\tegress.finished\trun-1\tstatus=502 bytes_down=7",
+        "1\t2026-11-20T01:00:00.000000Z\tvault.locked\t-\treason=asked",
+    ]
+    assert aileron("audit", "list", "--json").json == {"events": EVENTS}
+
+
+def test_events_stand_under_their_run_on_a_terminal(fake: FakeDaemon, aileron: Command):
+    """One line each, cut where the terminal ends."""
+    fake.events = [*EVENTS, {**EVENTS[2], "reason": "x" * 200}]
+    lines = aileron.at_terminal("audit", "list", NO_COLOR="1").out.splitlines()
+
+    assert lines[:5] == [
+        "2026-11-21  run-1  send",
+        "     3  05:29:24  run.finished       failed  network_error  no route",
+        "     2  05:29:24  egress.finished    502  bytes_down 7",
+        "2026-11-20",
+        "     1  01:00:00  vault.locked       asked",
+    ]
+    assert (len(lines[5]), lines[5][-1]) == (80, "…")
+
+
+def test_a_run_is_shown_with_its_result(fake: FakeDaemon, aileron: Command):
+    """Which the record of events does not have."""
+    fake.script("GET", "/v1/audit/run-1", (200, {"audit_id": "run-1", "status": "completed", "events": EVENTS[:1]}))
+    fake.script("GET", "/v1/runs/run-1", (200, {"status": "completed", "result": {"id": 7}}))
+    said = aileron("audit", "show", "run-1")
+
+    assert said.out.startswith("run\trun-1\nstatus\tcompleted\n")
+    assert said.out.endswith('{"id": 7}\n')
+    assert aileron("audit", "show", "run-1", "--json").json["result"] == {"id": 7}
+
+
+def test_a_refused_request_has_a_record_and_no_run(fake: FakeDaemon, aileron: Command):
+    """Only the record is asked for."""
+    fake.script("GET", "/v1/audit/run-2", (200, {"audit_id": "run-2", "events": EVENTS[:1]}))
+
+    assert aileron("audit", "show", "run-2").out.startswith("run\trun-2\nstatus\trefused\n")
+    assert len(fake.seen) == 1
+
+
+@pytest.fixture
+def ledger(home: Path) -> Path:
+    """A ledger of this home with one row."""
+    home.mkdir(mode=0o700)
+    with Ledger.open(home / "ledger.db", home, "0.1.0"):
+        pass
+    return home / "ledger.db"
+
+
+def test_a_chain_that_holds_is_0_without_a_daemon(aileron: Command, ledger: Path, home: Path):
+    """And what that does not prove is said."""
+    said = aileron("audit", "verify")
+
+    assert said.code == 0
+    assert re.search(r"^rows\t1\nhead\t1:[0-9a-f]{64}$", said.out, re.MULTILINE)
+    assert "This does not prove:" in said.err
+    assert not (home / "run").exists()
+    found = aileron("audit", "verify", "--json").json
+    assert (found["ok"], found["rows"], found["problem"]) == (True, 1, None)
+    assert found["cannot_prove"]
+
+
+def test_a_chain_that_was_altered_is_9(aileron: Command, ledger: Path):
+    """One byte of one row; the JSON says which row."""
+    ledger.write_bytes(ledger.read_bytes().replace(b'"genesis"', b'"genesiz"'))
+    said = aileron("audit", "verify", "--json")
+
+    assert said.code == 9
+    assert said.err.startswith("error: the chain does not hold")
+    assert '"ok": false' in said.out
+
+
+def test_a_head_kept_elsewhere_must_be_in_the_chain(aileron: Command, ledger: Path):
+    """The right one is; another is not; what is none is wrong usage."""
+    head = verify(ledger).head
+    assert head is not None
+    wrong = head[:-1] + ("0" if head[-1] != "0" else "1")
+
+    assert aileron("audit", "verify", "--head", head).code == 0
+    assert aileron("audit", "verify", "--head", wrong).code == 9
+    assert aileron("audit", "verify", "--head", "seven").code == 2
+
+
+def test_a_copy_is_verified_where_it_lies(aileron: Command, ledger: Path, tmp_path: Path):
+    """Whichever home it is of."""
+    copy = shutil.copy(ledger, tmp_path / "copy.db")
+
+    assert Command(tmp_path / "another")("audit", "verify", "--file", str(copy)).code == 0
+    assert aileron("audit", "verify", "--file", "/nowhere").code == 3
+
+
+# Approvals
+
+
+def test_what_waits_is_listed_and_shown_whole(fake: FakeDaemon, aileron: Command):
+    """Every argument in full, text of several lines behind bars."""
+    entry = {"approval_id": "act-1", "action": "send", "session": "local", "expires_at": "2026-11-21T05:44:23Z"}
+    fake.approvals = [entry]
+    step = {
+        "id": "one",
+        "op": "send_mail",
+        "connector": {"name": "github://a/b", "version": "1.0.0", "hash": "sha256:ab"},
+        "args": {"to": "mira@example.com"},
+        "grant": {
+            "hosts": [{"host": "mail.example", "port": 443}],
+            "credential": {"binding": {"identity": "home", "kind": "basic", "service": "mail"}},
+        },
+    }
+    plan = {"action": "send", "action_version": "1.0.0", "args": {"body": "Dear\nMira"}, "steps": [step]}
+    fake.script("GET", "/v1/action-approvals/act-1", (200, {**entry, "plan": plan, "digest": "sha256:cd"}))
+    listed, shown = aileron("approval", "list"), aileron.at_terminal("approval", "show", "act-1", NO_COLOR="1")
+
+    assert listed.out == "act-1\t2026-11-21T05:44:23Z\tlocal\tsend\n"
+    assert re.search(r"^arguments +body =\n +│ Dear\n +│ Mira$", shown.out, re.MULTILINE)
+    for fact in ("reaches +mail.example:443", "credential +basic/mail/home", 'given +to = "mira@example.com"'):
+        assert re.search(f"^{fact}$", shown.out, re.MULTILINE), fact
+
+
+# Status and doctor
+
+
+def test_status_says_what_runs(fake: FakeDaemon, aileron: Command):
+    """For people and programs."""
+    fake.passphrase = "x"
+    said = aileron("status")
+
+    assert "daemon\trunning, pid 4242\n" in said.out
+    assert "vault\tlocked\n" in said.out
+    assert aileron("status", "--json").json["pid"] == 4242
+
+
+@pytest.mark.parametrize("words", [("status",), ("daemon", "status")])
+def test_looking_starts_nothing(aileron: Command, home: Path, words: tuple[str, ...]):
+    """69, and no home either."""
+    said = aileron(*words)
+
+    assert said.code == 69
+    assert said.err.endswith("  fix: aileron daemon start\n")
+    assert not home.exists()
+
+
+def test_stopping_what_does_not_run_is_done_already(aileron: Command, home: Path):
+    """And starts nothing."""
+    said = aileron("daemon", "stop")
+
+    assert (said.code, said.err) == (0, "no daemon runs\n")
+    assert not home.exists()
+
+
+def checks_of(said: Any) -> dict[str, tuple[str, str | None]]:
+    """State and fix of each check, by name."""
+    return {check["name"]: (check["state"], check["fix"]) for check in said.json["checks"]}
+
+
+@pytest.mark.jail
+def test_doctor_finds_nothing_where_nothing_is_wrong(aileron: Command, fake: FakeDaemon):
+    """A jail was had, and the machine is described."""
+    fake.passphrase, fake.is_locked = "x", False
+    said = aileron("doctor", "--json")
+
+    assert said.code == 0, said
+    assert {state for state, _ in checks_of(said).values()} == {"ok"}
+    assert said.json["machine"]["layers"]
+    shown = aileron.at_terminal("doctor", NO_COLOR="1").out
+    assert re.search(r"^ok  jail +\d+ layers in force", shown, re.MULTILINE)
+
+
+@pytest.mark.jail
+def test_doctor_says_what_is_wrong_and_what_mends_it(aileron: Command, fake: FakeDaemon, home: Path):
+    """Each finding of its own kind; exit 1."""
+    home.chmod(0o755)
+    (home / "config.toml").write_text('[egress]\nprivat = ["a:1"]\n')
+    fake.version = "9.9.9"
+    said = aileron("doctor", "--json")
+    found = checks_of(said)
+
+    assert said.code == 1
+    assert found["home"] == ("bad", f"chmod 700 {home}")
+    assert found["settings"] == ("bad", f"mend {home / 'config.toml'}")
+    assert found["daemon"] == ("bad", "aileron daemon stop")
+    assert found["vault"] == ("note", "aileron vault init")
+    assert "fix: chmod 700" in aileron.at_terminal("doctor", NO_COLOR="1").out
+
+
+@pytest.mark.jail
+def test_doctor_starts_no_daemon_and_makes_no_home(aileron: Command, home: Path):
+    """Where there is none, that is a note: the first command makes it."""
+    said = aileron("doctor", "--json")
+
+    assert said.code == 0
+    assert checks_of(said)["daemon"][0] == "note"
+    assert not home.exists()
+
+
+@pytest.mark.jail
+def test_doctor_speaks_of_a_home_that_is_none(aileron: Command, home: Path):
+    """A file in its place, and a path too long for sockets."""
+    home.write_text("")
+    long = Command(home.parent / ("x" * 110))
+    long.home.mkdir(mode=0o700)
+
+    assert checks_of(aileron("doctor", "--json"))["home"][0] == "bad"
+    assert checks_of(long("doctor", "--json"))["sockets"] == ("bad", "set AILERON_HOME to a shorter path")
+
+
+@pytest.mark.jail
+def test_doctor_hears_a_daemon_that_makes_no_sense(aileron: Command, fake: FakeDaemon):
+    """It answers, and not as agreed."""
+    fake.script("GET", "/v1/status", error("internal_error", 500, "a bug"))
+
+    assert checks_of(aileron("doctor", "--json"))["daemon"] == ("bad", "aileron daemon logs")
+
+
+# The log
+
+
+def test_the_end_of_the_log_is_printed(aileron: Command, home: Path):
+    """As many lines as asked for."""
+    (home / "logs").mkdir(parents=True)
+    (home / "logs" / "daemon.log").write_text("".join(f"line {number}\n" for number in range(100)))
+
+    assert aileron("daemon", "logs", "-n", "2").out == "line 98\nline 99\n"
+    assert len(aileron("daemon", "logs").out.splitlines()) == 50
+
+
+def test_without_a_log_it_is_said(aileron: Command):
+    """3: there is no such thing."""
+    assert aileron("daemon", "logs").code == 3
+
+
+def test_a_log_is_followed_into_its_next_file(aileron: Command, home: Path):
+    """What is added appears, also after the old file was put away."""
+    (home / "logs").mkdir(parents=True)
+    log = home / "logs" / "daemon.log"
+    log.write_text("first\n")
+    with aileron.start("daemon", "logs", "-f") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "first\n"
+        with log.open("a") as file:
+            file.write("sec")
+            file.flush()
+            file.write("ond\n")
+        assert process.stdout.readline() == "second\n"
+        log.rename(home / "logs" / "daemon.log.1")
+        log.write_text("third\n")
+        assert process.stdout.readline() == "third\n"
+        process.terminate()
