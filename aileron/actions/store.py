@@ -210,7 +210,9 @@ class ActionStore:
             return
         if installed != text.encode():
             problem = f"action {path.stem!r} is installed with another text"
-            raise ActionStore._refused(f"{problem}; see what differs with `aileron action diff`, or use --force")
+            raise ActionStore._refused(
+                f"{problem}; see it with `aileron action show`, or put this one in its place with `aileron action add --force`"
+            )
 
     def _disabled(self) -> frozenset[str]:
         try:

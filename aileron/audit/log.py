@@ -587,7 +587,7 @@ def _check_room(tx: Transaction) -> None:
     if tx.count_open_approvals() >= MAX_OPEN_APPROVALS:
         raise AileronError(
             FailureClass.BUSY,
-            f"{MAX_OPEN_APPROVALS} questions wait for a person: have some decided or cancelled first (`aileron console`)",
+            f"{MAX_OPEN_APPROVALS} questions wait for a person: have some decided, or expire, first (`aileron approval list`)",
         )
 
 

@@ -103,13 +103,14 @@ class Manager:
 
                 return self._actions.add(bind_placeholders(text, file=file[:_MAX_PATH], pins=pins), replace=replace)
 
+            before = {entry.name for entry in await _thread(self._actions.list_actions)}
             action = await _thread(add)
             await self._audit.note(
                 events.ActionAdded(
                     action=action.name, version=action.version, digest=action.digest, source=action.source
                 )
             )
-        return {"name": action.name, "bound": bound}
+        return {"name": action.name, "bound": bound, "replaced": action.name in before}
 
     async def enable_action(self, name: str, enabled: bool) -> None:
         """Switch an action on or off."""

@@ -6,7 +6,7 @@ HostPort `host:port`, port mandatory, no wildcards, lower case, one spelling.
 Pin      `sha256:` and 64 hex digits over connector bytes ‖ manifest bytes.
 
 Everything here is pure; ValueError says what was found and what was expected, and the caller adds file and line.
-Source: DESIGN sections 4, 8 and 11 as recorded in docs/reference/names.md; https://semver.org; RFC 1123 section 2.1.
+Source: docs/reference/names.md; https://semver.org; RFC 1123 section 2.1.
 
 >>> str(HostPort.parse("api.example.com:443"))
 'api.example.com:443'

@@ -412,7 +412,7 @@ def _mismatch(subject: str, expected: str, actual: str) -> AileronError:
 
 
 def _not_installed(pin: ConnectorPin) -> AileronError:
-    message = f"{pin} is not installed: aileron connector install PATH, or aileron sync"
+    message = f"{pin} is not installed: aileron connector install PATH"
     return AileronError(
         FailureClass.NOT_FOUND, message, boundary=Boundary.CONNECTOR_MANIFEST, details={"connector": str(pin)}
     )

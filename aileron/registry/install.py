@@ -116,7 +116,7 @@ def _taken(pin: ConnectorPin, others: tuple[ConnectorPin, ...]) -> AileronError:
     return AileronError(
         FailureClass.HASH_MISMATCH,
         f"{pin} is installed with other bytes: new {pin.hash}, installed {stored}; a version that changes its bytes "
-        "is not the version that was agreed to. To go on, use --replace or --keep-both",
+        "is not the version that was agreed to. To go on: `aileron connector install --replace`, or `--keep-both`",
         boundary=Boundary.CONNECTOR_MANIFEST,
         details={"expected": stored, "actual": pin.hash},
     )

@@ -26,13 +26,17 @@ Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Action fil
 
 def add(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The action file.")],
+    force: Annotated[bool, typer.Option("--force", help="Take the place of another action of that name.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Install an action file.
 
     A placeholder hash is bound to the one installed connector of that name and version.
     """
-    answer = Supervisor().ask("POST", "/v1/actions", {"text": _text_of(file), "file": str(file)})
+    asked: dict[str, Any] = {"text": _text_of(file), "file": str(file)}
+    if force:
+        asked["replace"] = True
+    answer = Supervisor().ask("POST", "/v1/actions", asked)
     if as_json:
         output.print_json(answer)
         return

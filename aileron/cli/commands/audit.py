@@ -41,7 +41,7 @@ _NAMED = frozenset({"bytes_down", "scrubbed"})
 def list_(
     run: Annotated[str | None, typer.Option(metavar="ID", help="Of one run.")] = None,
     action: Annotated[str | None, typer.Option(metavar="NAME", help="Of one action.")] = None,
-    connector: Annotated[str | None, typer.Option(metavar="NAME@VERSION", help="Of one connector.")] = None,
+    connector: Annotated[str | None, typer.Option(metavar="NAME", help="Of one connector.")] = None,
     kind: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Of one type: run.finished, …")] = None,
     failure: Annotated[
         str | None, typer.Option("--class", metavar="CLASS", help="Failures of one class: network_error, …")

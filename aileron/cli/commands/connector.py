@@ -62,16 +62,29 @@ def build(
 
 def install(
     path: Annotated[Path, typer.Argument(metavar="DIR|ARCHIVE", help="A source directory, or what `build` made.")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Take the place of other bytes of the same version.")
+    ] = False,
+    keep_both: Annotated[
+        bool, typer.Option("--keep-both", help="Stand beside other bytes of the same version.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Install a connector, and show what it may reach."""
+    if replace and keep_both:
+        raise Problem.usage("--replace and --keep-both exclude each other", fix="aileron connector install --help")
     if not path.exists():
         raise Problem.missing(f"{path}: there is no such file or directory")
-    answer = Supervisor().ask("POST", "/v1/connectors", {"path": str(path.resolve())}, wait_s=30.0)
+    asked = {"path": str(path.resolve())}
+    if replace or keep_both:
+        asked["on_conflict"] = "replace" if replace else "keep_both"
+    answer = Supervisor().ask("POST", "/v1/connectors", asked, wait_s=30.0)
     if as_json:
         output.print_json(answer)
         return
     _print_connector(answer)
+    for gone in answer.get("replaced") or []:
+        output.note(f"replaced {visible(str(gone))}: actions pinned to it no longer run")
     output.note("installed, unsigned" if answer.get("new") else "it was installed already, with these bytes")
 
 

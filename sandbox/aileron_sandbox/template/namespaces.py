@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Final
 
@@ -48,7 +49,9 @@ def available_jail_uid(uid_map: str) -> int:
     for uid in JAIL_UIDS:
         if any(first <= uid < first + count for first, _, count in ranges):
             return uid
-    raise OSError(f"none of the uids {JAIL_UIDS} is mapped in this user namespace: run as an ordinary user")
+    raise OSError(
+        errno.EINVAL, f"none of the uids {JAIL_UIDS} is mapped in this user namespace: run as an ordinary user"
+    )
 
 
 def _write(proc: int, name: str, text: str) -> None:
