@@ -12,11 +12,11 @@ from typing import Any, Final, assert_never
 import msgspec
 from starlette.responses import Response
 
-from aileron.model.failure import Failure, FailureClass
+from aileron.model.failure import Failure
 from aileron.model.outcome import Failed, Outcome, Pending, Running, Succeeded
 from aileron.model.wire import ErrorAnswer, ErrorBody, PendingAnswer, RunAnswer, RunningAnswer
 
-__all__ = ["as_json", "error_body", "failure_answer", "run_answer", "utc"]
+__all__ = ["as_json", "failure_answer", "run_answer", "utc"]
 
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -28,24 +28,7 @@ def as_json(value: Any, status: int = 200) -> Response:
 
 def failure_answer(failure: Failure, audit_id: str | None = None) -> Response:
     """A failure with the status of its class."""
-    return as_json(ErrorAnswer(error=error_body(failure, audit_id)), failure.failure_class.http_status)
-
-
-def error_body(failure: Failure, audit_id: str | None) -> ErrorBody:
-    """A failure as its caller sees it. A denied capability also names connector, request and grant on top."""
-    details = dict(failure.details)
-    on_top: dict[str, Any] = {}
-    if failure.failure_class is FailureClass.CAPABILITY_DENIED:
-        on_top = {name: details.pop(name) for name in ("connector", "requested", "granted") if name in details}
-    return ErrorBody(
-        failure_class=failure.failure_class,
-        message=failure.message,
-        retriable=failure.retriable,
-        boundary=failure.boundary,
-        audit_id=audit_id,
-        details=details,
-        **on_top,
-    )
+    return as_json(ErrorAnswer(error=ErrorBody.of(failure, audit_id)), failure.failure_class.http_status)
 
 
 def run_answer(answer: Outcome | Pending | Running, review_base: str | None) -> Response:

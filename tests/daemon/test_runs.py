@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.home import DaemonHome, daemon_home, other_probe
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -320,3 +320,23 @@ def test_a_clean_stop_records_what_it_cut_short_as_unknown() -> None:
         assert home.must("GET", f"/v1/runs/{run_id}")["status"] == "unknown"
         verified = home.must("GET", "/v1/audit/verify")
         assert verified["ok"], verified
+
+
+def test_other_bytes_of_an_installed_version_need_a_word(bare_home: DaemonHome) -> None:
+    """Refused with both hashes; kept beside, or put in its place, when it is said which."""
+    bare_home.install_probe("localhost:1")
+    archive = str(bare_home.path / "built.tar.gz")
+    first = bare_home.must("GET", "/v1/connectors")["connectors"][0]["hash"]
+    (bare_home.path / "built.tar.gz").write_bytes(other_probe("localhost:2"))
+
+    refused = bare_home.ask("POST", "/v1/connectors", {"path": archive})
+    kept = bare_home.must("POST", "/v1/connectors", {"path": archive, "on_conflict": "keep_both"})
+    both = bare_home.must("GET", "/v1/connectors")["connectors"]
+    (bare_home.path / "built.tar.gz").write_bytes(other_probe("localhost:3"))
+    replaced = bare_home.must("POST", "/v1/connectors", {"path": archive, "on_conflict": "replace"})
+
+    assert (refused.status, refused.body["error"]["class"]) == (409, "hash_mismatch")
+    assert "aileron connector install --replace" in refused.body["error"]["message"]
+    assert {entry["hash"] for entry in both} == {first, kept["hash"]}
+    assert sorted(replaced["replaced"]) == sorted([first, kept["hash"]])
+    assert [entry["hash"] for entry in bare_home.must("GET", "/v1/connectors")["connectors"]] == [replaced["hash"]]

@@ -23,7 +23,7 @@ from aileron.client import Answer, Client
 from aileron.model.names import HostPort
 from aileron.registry.build import build
 
-__all__ = ["PROBE", "DaemonHome", "daemon_home"]
+__all__ = ["PROBE", "DaemonHome", "daemon_home", "other_probe", "probe_action"]
 
 PASSPHRASE: Final = "correct horse battery"
 PROBE: Final = "github://aileron-tests/probe"
@@ -146,6 +146,11 @@ def daemon_home() -> Iterator[DaemonHome]:
     finally:
         home.stop()
         shutil.rmtree(path, ignore_errors=True)
+
+
+def other_probe(host: str) -> bytes:
+    """An archive of the probe connector granted another host: the same version, other bytes."""
+    return build(_PROBE_SOURCE, [HostPort.parse(host)]).archive
 
 
 def probe_action(op: str, *inputs: str, name: str | None = None, gated: bool = False, idempotent: bool = False) -> str:

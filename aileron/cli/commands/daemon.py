@@ -34,13 +34,7 @@ def start() -> None:
         try:
             Client(supervisor.home).start()
         except (DaemonUnreachable, OSError) as error:
-            raise Problem(
-                "the daemon did not start",
-                exit_code=UNREACHABLE,
-                name="daemon_unreachable",
-                why=str(error),
-                fix="aileron doctor",
-            ) from None
+            raise Problem.unreachable(str(error)) from None
         running = supervisor.ask("GET", "/v1/status")
         output.note(f"started, pid {running['pid']}")
     else:
