@@ -1,0 +1,298 @@
+"""The command line and the real daemon: the whole way from nothing to a result, and that the fake one speaks as it does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import Command, Said
+from tests.support.fake_daemon import FakeDaemon, Seen
+from tests.support.home import PASSPHRASE, PROBE, DaemonHome, daemon_home, probe_action
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+PROBE_SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "probe"
+SECRET = "hunter2-hunter2"
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[CountingServer]:
+    """A plain HTTP server on loopback."""
+    with CountingServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def real(upstream: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
+    """A home that was set up with commands, in a script."""
+    folder = tmp_path_factory.mktemp("probe")
+    with daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        aileron = Command(home.path)
+
+        def must(*words: str, **options: Any) -> Said:
+            said = aileron(*words, **options)
+            assert said.code == 0, (words, said)
+            return said
+
+        must("vault", "init", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
+        must("secret", "set", "pw", given=SECRET + "\n")
+        archive = str(folder / "probe.tar.gz")
+        built = must(
+            "connector", "build", str(PROBE_SOURCE), "--host", f"localhost:{upstream.port}", "-o", archive, "--json"
+        )
+        installed = must("connector", "install", archive, "--json")
+        assert built.json["hash"] == installed.json["hash"]
+        must("binding", "setup", PROBE, "--name", "basic/probe/me", "--username", "mira", "--secret", "pw")
+        for op, inputs, options in (
+            ("give_back", ("text:string?", "number:integer?", "flag:boolean?", "share:number?"), {}),
+            ("fetch", ("path:string?", "with_credential:boolean?"), {}),
+            ("effect", ("path:string?",), {"gated": True}),
+            ("linger", ("seconds:number?",), {}),
+            ("leave", (), {}),
+            ("fetch_url", ("url:string",), {}),
+        ):
+            file = folder / f"{op}.md"
+            file.write_text(probe_action(op, *inputs, **options))  # type: ignore[arg-type]
+            must("action", "add", str(file))
+        yield home
+
+
+@pytest.fixture
+def aileron(real: DaemonHome) -> Command:
+    """The command line of that home."""
+    return Command(real.path)
+
+
+def test_a_run_gives_its_result(aileron: Command):
+    """With every type of argument, through a jail and back."""
+    said = aileron("run", "give-back", "text=7", "number=7", "flag=true", "share=1.5")
+
+    assert said.json == {"text": "7", "number": 7, "flag": True, "share": 1.5}
+
+
+def test_a_credential_is_used_and_not_seen(aileron: Command, upstream: CountingServer):
+    """The service was given it, and no output has it."""
+    said = aileron("run", "fetch", "with_credential=true", "--json")
+
+    assert said.code == 0, said
+    assert SECRET not in said.out + said.err
+    shown = aileron("audit", "show", said.json["audit_id"], "--json")
+    assert {event["type"] for event in shown.json["events"]} >= {"run.requested", "egress.sending", "run.finished"}
+    assert shown.json["result"] == said.json["result"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["give-back", "--args", '{"text": 7}'], 2, "fix: aileron action show give-back"),
+        (["nope"], 3, "fix: aileron action list"),
+        (["fetch-url", "url=https://example.com/"], 6, "asked for network:example.com:443"),
+        (["leave"], 1, "│ "),
+        (["give-back", "--as", "nobody"], 4, "nobody"),
+    ],
+)
+def test_a_refusal_says_what_why_and_the_fix(aileron: Command, words: list[str], code: int, told: str):
+    """Each with its code."""
+    said = aileron("run", *words)
+
+    assert said.code == code, said
+    assert said.err.startswith("error: ")
+    assert told in said.err
+
+
+def test_a_gated_action_waits_and_can_be_looked_at(aileron: Command, upstream: CountingServer):
+    """75, nothing has happened, and the approval shows exactly what would."""
+    before = upstream.effects
+    said = aileron("run", "effect", "path=/x", "--json")
+
+    assert said.code == 75
+    assert said.json["status"] == "pending_approval"
+    shown = aileron("approval", "show", said.json["approval_id"])
+    assert 'given\tpath = "/x"' in shown.out
+    assert said.json["approval_id"] in aileron("approval", "list").out
+    assert upstream.effects == before
+
+
+def test_a_run_outlives_its_command(aileron: Command, real: DaemonHome):
+    """Told that it goes on, it does, and `audit show` has its end."""
+    said = aileron("run", "linger", "seconds=1", "--wait", "100ms", "--json")
+
+    assert said.code == 75
+    real.must("GET", f"/v1/runs/{said.json['run_id']}?wait=20", wait_s=20)
+    shown = aileron("audit", "show", said.json["run_id"])
+    assert shown.out.splitlines()[1] == "status\tcompleted"
+
+
+def test_the_same_key_is_the_same_run(aileron: Command):
+    """And with other arguments a conflict."""
+    first = aileron("run", "give-back", "text=a", "--idempotency-key", "k", "--json").json
+    again = aileron("run", "give-back", "text=a", "--idempotency-key", "k", "--json").json
+    other = aileron("run", "give-back", "text=b", "--idempotency-key", "k")
+
+    assert again == first
+    assert other.code == 2
+
+
+def test_a_locked_vault_is_opened_for_a_run_where_the_passphrase_was_given(aileron: Command):
+    """Also with a key: the run that was refused does not hold it."""
+    assert aileron("vault", "lock").code == 0
+    assert aileron("run", "fetch").code == 4
+    assert aileron("run", "fetch", AILERON_VAULT_PASSPHRASE="wrong").code == 6
+    said = aileron("run", "fetch", "--idempotency-key", "locked", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
+    assert said.code == 0, said
+    assert aileron("vault", "status", "--json").json["locked"] is False
+
+
+def test_a_dry_run_leaves_no_record(aileron: Command):
+    """The plan with its digest; the record does not grow."""
+    before = aileron("audit", "list", "--limit", "1", "--json").json["events"][0]["seq"]
+    said = aileron("run", "fetch", "--dry-run")
+
+    assert "credential\tbasic/probe/me\n" in said.out
+    assert aileron("audit", "list", "--limit", "1", "--json").json["events"][0]["seq"] == before
+
+
+def test_what_is_installed_is_listed_switched_and_removed(aileron: Command, tmp_path: Path):
+    """The daemon agrees with each command about what there is."""
+    file = tmp_path / "a.md"
+    file.write_text(probe_action("give_back", name="short-lived"))
+    assert aileron("action", "add", str(file)).code == 0
+    assert aileron("action", "disable", "short-lived").code == 0
+    assert aileron("run", "short-lived").code == 6
+    assert "short-lived\t1.0.0\tdisabled" in aileron("action", "list").out
+    assert aileron("action", "remove", "short-lived").code == 0
+    assert aileron("action", "show", "short-lived").code == 3
+
+    assert aileron("secret", "set", "other", given="another-secret").code == 0
+    words = ["--name", "basic/probe/other", "--username", "mira", "--secret", "other"]
+    assert aileron("binding", "setup", PROBE, *words).code == 0
+    assert aileron("run", "fetch").code == 4  # two could serve now
+    assert aileron("run", "fetch", "--as", "me").code == 0
+    assert aileron("secret", "remove", "other").code == 2  # a binding uses it
+    assert aileron("binding", "revoke", "basic/probe/other").code == 0
+    assert aileron("secret", "remove", "other").code == 0
+
+
+def test_the_record_is_filtered_and_verified(aileron: Command):
+    """By the daemon, and without it."""
+    listed = aileron("audit", "list", "--type", "run.refused", "--action", "nope", "--json").json["events"]
+
+    assert {(event["type"], event["action"]) for event in listed} <= {("run.refused", "nope")}
+    assert aileron("audit", "list", "--type", "run.finishd").code == 2
+    assert aileron("audit", "list", "--since", "soon").code == 2
+    assert aileron("audit", "verify").code == 0
+
+
+def test_names_of_actions_are_completed(aileron: Command):
+    """From the running daemon."""
+    said = aileron(COMP_WORDS="aileron run fe", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")
+
+    assert said.out.split() == ["fetch", "fetch-url"]
+
+
+def test_an_interrupted_run_goes_on(aileron: Command, real: DaemonHome):
+    """Ctrl-C after it has begun: 130, and the run completes."""
+    since = real.must("GET", "/v1/audit?limit=1")["events"][0]["seq"]
+    with aileron.start("run", "linger", "seconds=2") as process:
+        run_id = _run_that_began(real, since)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+
+    assert process.returncode == 130
+    assert "goes on" in err
+    assert real.must("GET", f"/v1/runs/{run_id}?wait=20", wait_s=20)["status"] == "completed"
+
+
+def _run_that_began(real: DaemonHome, since: int) -> str:
+    """The run that was started after row `since`."""
+    pause = threading.Event()
+    for _ in range(400):
+        events = real.must("GET", f"/v1/audit?type=run.started&after={since}&limit=1")["events"]
+        if events:
+            return str(events[0]["run"])
+        pause.wait(0.02)
+    raise AssertionError("the run did not begin")
+
+
+def test_the_daemon_is_started_stopped_and_told_of(upstream: CountingServer):
+    """Each command twice: the second finds it done already. Its environment has no passphrase."""
+    with daemon_home() as home:
+        aileron = Command(home.path)
+        assert aileron("daemon", "start", AILERON_VAULT_PASSPHRASE="a-passphrase").code == 0
+        assert aileron("daemon", "start").err.startswith("it runs already")
+        status = aileron("daemon", "status", "--json").json
+        if os.geteuid() == 0:  # it is not dumpable: nobody else may read this
+            assert b"a-passphrase" not in Path(f"/proc/{status['pid']}/environ").read_bytes()
+        assert "ready: version" in aileron("daemon", "logs").out
+        assert aileron("daemon", "stop").err == "stopped\n"
+        assert not Path(f"/proc/{status['pid']}").exists() or _is_zombie(status["pid"])
+        assert aileron("daemon", "stop").err == "no daemon runs\n"
+        assert aileron("daemon", "status").code == 69
+
+
+def _is_zombie(pid: int) -> bool:
+    """Ended, in a container whose first process does not reap."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_settings_that_are_not_understood_are_told_when_the_daemon_starts():
+    """69, with the file and the nearest name."""
+    with daemon_home() as home:
+        home.configure('[egress]\nprivat = ["a:1"]\n')
+        said = Command(home.path)("daemon", "start")
+
+        assert said.code == 69
+        assert "did you mean 'egress.private'" in said.err
+
+
+# The fake one
+
+
+def shape(value: Any) -> Any:
+    """The names in an answer, without the values; of a list, the first entry."""
+    if isinstance(value, dict):
+        return {name: shape(entry) for name, entry in value.items() if name not in ("limits", "jail")}
+    if isinstance(value, list):
+        return [shape(value[0])] if value else []
+    return None
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/actions", "/v1/connectors", "/v1/bindings", "/v1/secrets", "/v1/vault/status", "/v1/status"]
+)
+def test_the_fake_daemon_has_the_names_of_the_real_one(real: DaemonHome, tmp_path: Path, path: str):
+    """Of each list that commands read; the real one may have more."""
+    real.unlock()
+    answers = json.loads(json.dumps(shape(real.must("GET", path))))
+    fake = FakeDaemon(tmp_path)
+    fake.add_action("a", "text:string")
+    fake.connectors = real.must("GET", "/v1/connectors")["connectors"]
+    fake.bindings["b"] = {"name": "b", "connector": "c", "username": "u", "secret": "s", "kind": "k", "created_at": "t"}
+    fake.secrets["s"] = b""
+    fake.passphrase = "x"
+    _, spoken = fake.reply(Seen("operator", "GET", path, {}, {}, None))
+
+    assert _missing(shape(spoken), answers) == []
+
+
+def _missing(fake: Any, real: Any, where: str = "") -> list[str]:
+    """Names that only the fake has."""
+    match fake, real:
+        case dict(), dict():
+            return [
+                name
+                for key, value in fake.items()
+                for name in ([f"{where}.{key}"] if key not in real else _missing(value, real[key], f"{where}.{key}"))
+            ]
+        case [inner], [other]:
+            return _missing(inner, other, where + "[]")
+        case _:
+            return []
