@@ -29,8 +29,8 @@ __all__ = ["Broker", "Send", "check_imported"]
 _UPLOAD_CHUNKS: Final = 1
 """Chunks of a request body that wait for the upstream; the pipe behind them is the rest of the back-pressure."""
 
-Send = Callable[[ToJail, bytes], Awaitable[bool]]
-"""Send one frame to the connector; False when its request was cancelled meanwhile or it has gone."""
+Send = Callable[[ToJail, bytes], Awaitable[None]]
+"""Send one frame to the connector, whole or, when cancelled, not at all."""
 
 
 def check_imported(function: HostFunction, step: Step) -> None:

@@ -24,26 +24,27 @@ _READ_BYTES: Final = 256 << 10  # the pipe's size: one read empties it
 
 
 class FrameChannel:
-    """Send and receive frames. Several tasks may send; one receives. The descriptors belong to the Child."""
+    """Send and receive frames. One task sends, one receives. The descriptors belong to the Child."""
 
     def __init__(self, frames_in: int, frames_out: int) -> None:
         self._frames_in = frames_in
         self._frames_out = frames_out
         self._decoder = Decoder(FromJail)
-        self._sending = anyio.Lock()
 
     async def send(self, message: ToJail, body: bytes | memoryview = b"") -> None:
-        """Write one frame whole. BrokenPipeError when the child has closed its end."""
+        """Write one frame whole. BrokenPipeError when the child has closed its end.
+
+        Cancelled half way, the stream is torn: only for a task that ends with the conversation.
+        """
         header, payload = encode(message, body)
-        async with self._sending:
-            parts: list[bytes | memoryview] = [header, payload] if len(payload) else [header]
-            while parts:
-                try:
-                    written = os.writev(self._frames_in, parts)
-                except BlockingIOError:
-                    await anyio.wait_writable(self._frames_in)
-                    continue
-                parts = _rest(parts, written)
+        parts: list[bytes | memoryview] = [header, payload] if len(payload) else [header]
+        while parts:
+            try:
+                written = os.writev(self._frames_in, parts)
+            except BlockingIOError:
+                await anyio.wait_writable(self._frames_in)
+                continue
+            parts = _rest(parts, written)
 
     async def receive(self) -> Frame | None:
         """The next frame, or None at the end of the stream. FrameError for bytes that are not frames."""

@@ -42,6 +42,7 @@ from aileron_sandbox.frames.messages import (
     Invoke,
     Log,
     Progress,
+    Refused,
     Result,
     ToJail,
 )
@@ -85,11 +86,15 @@ class Conversation:
         self._has_output = False
         self._log = bytearray()
         self._log_cut = False
+        # No buffer: who sends waits until the writer takes the frame, so that what is written is never cut by a
+        # cancellation and what is cancelled was never written.
+        self._outbox, self._to_write = anyio.create_memory_object_stream[tuple[ToJail, bytes]](0)
 
     async def run(self, deadline: float) -> Any:
         """The step's output. AileronError otherwise; `deadline` as in `anyio.current_time()`."""
-        with anyio.move_on_at(deadline) as scope:
+        with self._outbox, self._to_write, anyio.move_on_at(deadline) as scope:
             await self._talk(deadline)
+        self._write_log()
         if scope.cancelled_caught:
             self._decide(
                 endings.over_limit("wall", f"{self._name} was still running after {self._step.limits.timeout_s} s")
@@ -109,6 +114,7 @@ class Conversation:
     async def _talk(self, deadline: float) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._drain_log)
+            tasks.start_soon(self._write_frames, tasks)
             broker = Broker(self._egress, self._step, self._meter, self._journal, deadline, self._send)
             try:
                 await self._send(self._invoke(deadline), b"")
@@ -118,7 +124,6 @@ class Conversation:
             except FrameError as error:
                 self._decide(endings.broke_the_protocol(self._name, str(error)))
             tasks.cancel_scope.cancel()
-        self._write_log()
 
     def _invoke(self, deadline: float) -> Invoke:
         grant = self._step.grant
@@ -175,17 +180,26 @@ class Conversation:
         except AileronError as error:
             self._decide(error)
             tasks.cancel_scope.cancel()
+
+    async def _send(self, message: ToJail, body: bytes) -> None:
+        await self._outbox.send((message, body))
+
+    async def _write_frames(self, tasks: TaskGroup) -> None:
+        """One frame after the other, each whole. The session is told here, in the order of the wire."""
+        try:
+            async for message, body in self._to_write:
+                if self._session.is_over:
+                    continue  # the connector has said its last word; what was under way belongs to nobody
+                if isinstance(message, Refused) and self._session.is_answered(message.id):
+                    continue  # 1 the last chunk is taken · 2 a cancel wakes its sender · 3 which refuses what is complete
+                self._session.sending(message)
+                await self._channel.send(message, body)
+        except BrokenPipeError:
+            async for _ in self._to_write:
+                pass  # nobody reads any more; the other pipe ends too, and _listen says what that means
         except FrameError as error:  # an answer that cannot be framed is our bug, but must not take the daemon along
             self._decide(endings.broke_the_protocol(self._name, str(error)))
             tasks.cancel_scope.cancel()
-
-    async def _send(self, message: ToJail, body: bytes) -> bool:
-        self._session.sending(message)
-        try:
-            await self._channel.send(message, body)
-        except BrokenPipeError:
-            return False  # the other pipe ends too, and _listen says what that means
-        return True
 
     async def _leave(self) -> None:
         """The last word is out: nothing may follow, and the connector must go."""

@@ -117,6 +117,15 @@ def test_last_words_reach_the_caller_with_controls_made_visible(home: DaemonHome
     assert "some last words" in answer.body["error"]["details"]["log"]
 
 
+def test_a_connector_that_loses_interest_stays_in_step(home: DaemonHome) -> None:
+    """Cancelled in the middle of a large answer, twenty times over: no frame is cut, and the next request works."""
+    home.add_probe_action("take_some", "times:integer?")
+    home.add_probe_action("leave_unread")
+
+    assert home.run("take-some").body["result"] == {"begun": 20, "body": "hello"}
+    assert home.run("leave-unread").body["result"] == "done"
+
+
 def test_memory_over_the_limit_ends_the_run_by_its_name(home: DaemonHome) -> None:
     """64 MiB are granted; 512 are asked for, and a small piece is fine."""
     home.add_probe_action("hoard", "megabytes:integer")

@@ -10,7 +10,7 @@ __all__ = ["CountingServer"]
 
 
 class CountingServer:
-    """`/status/N` answers N, `/slow` never answers, `/effect` counts, anything else says hello."""
+    """`/status/N` answers N, `/slow` never answers, `/big` is 32 MiB, `/effect` counts, anything else says hello."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, str]] = []
@@ -29,6 +29,9 @@ class CountingServer:
                 outer.requests.append((self.command, self.path, self.headers.get("Authorization", "")))
                 if self.path == "/slow":
                     release.wait(30)
+                if self.path == "/big":
+                    self._answer(200, bytes(32 << 20))
+                    return
                 status = 200
                 if self.path.startswith("/status/"):
                     status = int(self.path.rpartition("/")[2])

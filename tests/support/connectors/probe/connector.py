@@ -28,6 +28,24 @@ def fetch_url(url: str):
 
 
 @op
+def take_some(times: int = 20):
+    """Begin to read something large, lose interest, ask again: the frames must stay in step."""
+    origin, small = hosts()[0].url, []
+    for _ in range(times):
+        with http.request("GET", origin + "/big") as response:
+            small.append(len(next(response.iter_bytes())))
+    with http.request("GET", origin + "/") as response:
+        return {"begun": len(small), "body": response.text()}
+
+
+@op
+def leave_unread():
+    """Say the last word while an answer is still on its way."""
+    http.request("GET", hosts()[0].url + "/big")
+    return "done"
+
+
+@op
 def effect(path: str = "/effect"):
     """POST once."""
     with http.request("POST", hosts()[0].url + path, body=b"now") as response:
