@@ -197,5 +197,7 @@ def _misused(error: Any, as_json: bool) -> int:
         output.note(error.format_message())
         return int(error.exit_code)
     path = error.ctx.command_path if error.ctx is not None else "aileron"
-    what = str(error.format_message()).strip().rstrip(".")
-    return report(Problem.usage(what[:1].lower() + what[1:], fix=f"{path} --help"), as_json=as_json)
+    what, did, near = str(error.format_message()).strip().partition("Did you mean")
+    what = what.rstrip(" .")
+    why = f"did you mean{near}" if did else None
+    return report(Problem.usage(what[:1].lower() + what[1:], why=why, fix=f"{path} --help"), as_json=as_json)

@@ -349,6 +349,18 @@ def test_a_person_is_asked_for_what_is_missing(fake: FakeDaemon, aileron: Comman
     assert SECRET not in said.out
 
 
+def test_a_name_that_is_none_is_asked_for_again(fake: FakeDaemon, aileron: Command):
+    """Before a password is typed for it; a script is told."""
+    fake.secrets = {"pw": b"x"}
+    answers = [("Service", "cal"), ("Identity", "My Home"), ("Service", ""), ("Identity", "home")]
+    words = ["--username", "mira", "--secret", "pw"]
+    said = aileron.at_terminal("binding", "setup", str(CALDAV["name"]), *words, answers=answers)
+
+    assert "'basic/cal/My Home' is not KIND/SERVICE/IDENTITY" in said.out
+    assert list(fake.bindings) == ["basic/caldav/home"]
+    assert aileron("binding", "setup", str(CALDAV["name"]), "--name", "basic/a").code == 2
+
+
 def test_what_a_person_gave_is_not_asked_again(fake: FakeDaemon, aileron: Command):
     """Only the rest; the user's own name is at hand for the identity."""
     fake.secrets = {"pw": b"x"}

@@ -46,7 +46,7 @@ def setup(
     kind = _kind_of(supervisor, connector)
     _check_given(connector, kind, name, username, secret)
     supervisor.open_vault()
-    name = name or _ask_name(kind, connector)
+    name = _ask_name(kind, connector) if name is None else name
     if username is None and kind == "basic":
         username = ask("User name")
     answer = _bind(supervisor, {"connector": connector, "name": name, "username": username}, secret)
@@ -99,7 +99,9 @@ def _kind_of(supervisor: Supervisor, connector: str) -> str:
 
 
 def _check_given(connector: str, kind: str, name: str | None, username: str | None, secret: str | None) -> None:
-    """Without a person, everything has to be said."""
+    """What is said has to be a name; and without a person, everything has to be said."""
+    if name is not None and (problem := _problem_of(name)):
+        raise Problem.usage(f"--name {problem}")
     if can_ask():
         return
     missing = []
@@ -118,10 +120,24 @@ def _check_given(connector: str, kind: str, name: str | None, username: str | No
 
 
 def _ask_name(kind: str, connector: str) -> str:
-    service = _as_name(_CONNECTOR_PREFIX.sub("", connector.rpartition("/")[2]))
-    service = ask("Service", service or None)
-    identity = ask("Identity, whose credential it is", _as_name(getpass.getuser()) or "me")
-    return f"{kind}/{service}/{identity}"
+    service = _as_name(_CONNECTOR_PREFIX.sub("", connector.rpartition("/")[2])) or None
+    identity = _as_name(getpass.getuser()) or "me"
+    while True:
+        name = f"{kind}/{ask('Service', service)}/{ask('Identity, whose credential it is', identity)}"
+        if problem := _problem_of(name):
+            output.note(visible(problem))
+        else:
+            return name
+
+
+def _problem_of(name: str) -> str | None:
+    from aileron.model.names import BindingName
+
+    try:
+        BindingName.parse(name)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _bind(supervisor: Supervisor, binding: dict[str, Any], secret: str | None) -> Any:
