@@ -320,8 +320,10 @@ class Show:
 
     def output(self, text: str) -> None:
         """What a command printed."""
+        from rich.text import Text
+
         for line in text.rstrip().splitlines():
-            self._line(" ", "dim", line, "dim", cut=True)
+            self._console.print(Text(f"     {line}", "dim"), no_wrap=True, overflow="ellipsis")
 
     def table(self, events: list[dict[str, Any]]) -> None:
         """Calendar events."""
@@ -347,14 +349,14 @@ class Show:
             word = word.replace(prefix, "")
         return f"'{word}'" if " " in word else word
 
-    def _line(self, sign: str, sign_style: str, text: str, style: str = "", *, cut: bool = False) -> None:
-        """One line with a sign in front; what does not fit goes on under its own beginning, or is cut."""
+    def _line(self, sign: str, sign_style: str, text: str, style: str = "") -> None:
+        """One line with a sign in front; what does not fit goes on under its own beginning."""
         from rich.table import Table
         from rich.text import Text
 
         row = Table.grid(padding=(0, 1))
         row.add_column(width=4, min_width=4, justify="right")
-        row.add_column(overflow="ellipsis" if cut else "fold", no_wrap=cut)
+        row.add_column(overflow="fold")
         row.add_row(Text(sign, sign_style), Text(text, style))
         self._console.print(row)
 
