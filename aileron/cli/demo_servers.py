@@ -85,7 +85,7 @@ class CalDav:
 
     @property
     def _calendar(self) -> str:
-        return f"/{self._user}/work/"
+        return f"/{self._user}/calendar/"
 
     def _request(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> int:
         token = base64.b64encode(f"{self._user}:{self._password}".encode()).decode()

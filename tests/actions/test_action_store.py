@@ -158,7 +158,7 @@ def test_another_text_needs_replace_and_the_same_does_not(store: ActionStore, ac
     store.add(action_text())
     changed = action_text(("Sends it.", "Sends two."))
 
-    with pytest.raises(AileronError, match="installed with another text; .*aileron action add --force"):
+    with pytest.raises(AileronError, match=r"installed with another text; .*aileron action add --force"):
         store.add(changed)
     assert store.add(changed, replace=True) == store.load("send-email")
 
