@@ -388,7 +388,7 @@ def test_a_run_imports_nothing_dear(fake: FakeDaemon, home: Path, answer: tuple[
 
 def test_what_is_dear_is_seen_where_it_is_used(fake: FakeDaemon, home: Path):
     """The control of the test above: help needs typer."""
-    assert {"typer", "pydantic"} <= imported(home, "run", "--help")
+    assert {"typer", "inspect"} <= imported(home, "run", "--help")
 
 
 def test_help_and_the_hot_path_have_the_same_options():
