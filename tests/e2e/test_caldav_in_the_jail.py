@@ -1,0 +1,95 @@
+"""The CalDAV connector through the whole of it: action, jail, egress, a real Radicale; plain by exception, and over TLS."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.radicale import RadicaleServer
+
+pytestmark = pytest.mark.jail
+CONNECTOR = "github://aileron/connector-caldav"
+SOURCE = Path(__file__).resolve().parents[2] / "connectors" / "caldav"
+LIST = SOURCE / "actions" / "list-upcoming-events" / "action.md"
+CREATE = SOURCE / "actions" / "create-calendar-event" / "action.md"
+
+
+@pytest.fixture(params=["plain", "tls"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RadicaleServer]:
+    """A calendar server with a password and one event in three hours."""
+    tls = None
+    if request.param == "tls":
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+        certificate = authority.issue_cert("localhost")
+        certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "server.pem"))
+        certificate.private_key_pem.write_to_path(str(tmp_path / "server.key"))
+        tls = (tmp_path / "server.pem", tmp_path / "server.key")
+    with RadicaleServer(tmp_path / "radicale", tls=tls) as started:
+        calendar = started.make_calendar("work", "Work")
+        started.put(f"{calendar.strip('/').split('/', 1)[1]}/one.ics", _event("Grüße an Mira"))
+        yield started
+
+
+@pytest.fixture
+def home(server: RadicaleServer, tmp_path: Path) -> Iterator[DaemonHome]:
+    """A home with the connector granted that server, its password bound, both actions added."""
+    exception = f'private_plain = ["localhost:{server.port}"]\n'
+    if server.url.startswith("https"):
+        exception = f'private = ["localhost:{server.port}"]\nca_file = "{tmp_path / "ca.pem"}"\n'
+    with daemon_home() as made:
+        made.configure(f"[egress]\n{exception}")
+        made.ask("GET", "/healthz")
+        made.install(SOURCE, f"localhost:{server.port}")
+        made.unlock(server.password.encode())
+        made.must(
+            "POST",
+            "/v1/bindings",
+            {"connector": CONNECTOR, "name": "basic/caldav/me", "username": server.user, "secret": "pw"},
+        )
+        for path in (LIST, CREATE):
+            made.must("POST", "/v1/actions", {"text": path.read_text(encoding="utf-8"), "file": str(path)})
+        yield made
+
+
+def _event(title: str) -> str:
+    start = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=3)
+    return (
+        "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//test//EN\r\nBEGIN:VEVENT\r\nUID:one\r\n"
+        f"DTSTAMP:{start:%Y%m%dT%H%M%SZ}\r\nDTSTART:{start:%Y%m%dT%H%M%SZ}\r\nDURATION:PT1H\r\nSUMMARY:{title}\r\n"
+        "END:VEVENT\r\nEND:VCALENDAR\r\n"
+    )
+
+
+def test_events_of_a_real_server_come_back_and_writing_waits(home: DaemonHome, server: RadicaleServer) -> None:
+    """Listed with their titles; the gated action is recorded and nothing is written; the password is in no answer."""
+    listed = home.run("list-upcoming-events", {"days": 1})
+    before = server.requests()
+    gated = home.run(
+        "create-calendar-event",
+        {"title": "No", "start_time": "2030-01-01T10:00:00Z", "end_time": "2030-01-01T11:00:00Z"},
+    )
+
+    assert listed.status == 200, listed.body
+    assert "Grüße an Mira" in str(listed.body["result"])
+    assert server.user in server.accepted_users()
+    assert (gated.status, gated.body["status"]) == (202, "pending_approval")
+    assert server.requests() == before
+    assert server.password not in str(listed.body) + str(home.events(listed.body["audit_id"]))
+
+
+def test_a_wrong_password_is_the_services_failure(home: DaemonHome, server: RadicaleServer) -> None:
+    """401 from the server: external_api_error with its status, and not the supervisor's."""
+    home.unlock()
+    home.must("PUT", "/v1/secrets/pw", {"value_base64": "d3Jvbmctd3Jvbmc="})
+
+    answer = home.run("list-upcoming-events", {"days": 1})
+
+    assert (answer.status, answer.body["error"]["class"]) == (502, "external_api_error")
+    assert answer.body["error"]["details"]["status"] == 401
+    assert server.refused_users()
