@@ -9,6 +9,7 @@ Sources: man 2 of each call; include/uapi/linux/{sched,mount,landlock,seccomp,ca
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 from typing import Any, Final
@@ -68,6 +69,9 @@ SECCOMP_SET_MODE_FILTER: Final = 1
 # landlock_create_ruleset(2), landlock_add_rule(2)
 LANDLOCK_CREATE_RULESET_VERSION: Final = 1
 LANDLOCK_RULE_PATH_BENEATH: Final = 1
+
+# mallopt(3), malloc.h
+_M_ARENA_MAX: Final = -8
 
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _CAP_LAST_CAP_FILE: Final = "/proc/sys/kernel/cap_last_cap"
@@ -215,6 +219,15 @@ def drop_capabilities() -> None:
 def join_new_session_keyring() -> None:
     """Leave the inherited session keyring for an empty one, keyctl(2)."""
     _syscall("keyctl", ctypes.c_int(KEYCTL_JOIN_SESSION_KEYRING), ctypes.c_char_p(None))
+
+
+def use_one_malloc_arena() -> None:
+    """Threads of this process and of its forks share one heap, mallopt(3): each arena reserves 64 MiB of address space.
+
+    glibc only; other C libraries reserve nothing and have no such call.
+    """
+    if hasattr(_libc, "mallopt") and not _libc.mallopt(_M_ARENA_MAX, 1):
+        raise OSError(errno.EINVAL, "mallopt M_ARENA_MAX")
 
 
 # --- descriptors, seccomp, Landlock ------------------------------------------------------------------------------

@@ -147,6 +147,19 @@ def test_each_limit_stops_what_goes_over_it_and_nothing_below(jailed: Jailed) ->
     assert jailed("allocate", 16).report == {"loot": 16 << 20}
 
 
+@pytest.mark.parametrize("kind", ["private", "shared", "shared zeros", "grows down"])
+def test_no_kind_of_memory_is_without_a_limit(jailed: Jailed, kind: str) -> None:
+    """RLIMIT_DATA counts private writable pages only; what it does not count, RLIMIT_AS ends."""
+    assert jailed("hold", kind, 192).report == {"errno": "ENOMEM"}
+    assert jailed("hold", kind, 16).report == {"loot": 16 << 20}
+
+
+def test_memory_made_read_only_is_still_counted(jailed: Jailed) -> None:
+    """mprotect(2) takes pages out of RLIMIT_DATA, not out of RLIMIT_AS."""
+    assert jailed("hold_read_only", 192).report == {"errno": "ENOMEM"}
+    assert jailed("hold_read_only", 16).report == {"loot": 16}
+
+
 def test_processor_time_over_the_limit_ends_it_by_its_name(jailed: Jailed) -> None:
     """One second is granted to a loop without end."""
     seen = jailed("spin", policy=Policy(cpu_s=1))

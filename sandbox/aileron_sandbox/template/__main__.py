@@ -79,6 +79,7 @@ def _prepare(control: socket.socket) -> _Ready:
     step = "start"
     try:
         preparation = Preparation.decode(control.recv(MAX_DATAGRAM))
+        kernel.use_one_malloc_arena()
         os.umask(0o022)  # the host's may be 077, and the root is built by one id and read by another
         proc = descriptors.out_of_the_way(os.open("/proc", os.O_PATH | os.O_CLOEXEC))
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)

@@ -1,7 +1,8 @@
 """Resource limits of one child, setrlimit(2). Hard and soft alike: a child cannot raise what it cannot lower.
 
-RLIMIT_DATA is the memory limit: it counts private writable pages, which is what an allocation is. RLIMIT_AS backs it up
-against mappings that are not private, with room for thread stacks and allocator arenas that are reserved but never used.
+RLIMIT_DATA is the memory limit: it counts private writable pages, which is what an allocation is. It does not count shared
+mappings, mappings that grow down, or pages made read-only after they were written (mprotect(2)), so RLIMIT_AS counts
+everything that is mapped, and its room above the limit is kept small: what libraries loaded late and the stack take.
 RLIMIT_NPROC is counted in the child's own user namespace, so it must be set after unshare(CLONE_NEWUSER): before, it would
 also bound the host user's other processes.
 """
@@ -15,7 +16,9 @@ from aileron_sandbox.template.messages import Spawn
 
 __all__ = ["apply_limits", "measure_base"]
 
-_AS_ROOM_BYTES: Final = 1 << 30  # 16 threads x 64 MiB glibc arena reservation (mallopt(3), M_ARENA_MAX)
+_AS_ROOM_BYTES: Final = 64 << 20
+"""Read-only mappings: ssl, sqlite3, asyncio and the codecs together map 20 MiB. Thread arenas are switched off (kernel.py)."""
+_STACK_BYTES: Final = 8 << 20  # what Linux gives by default; the host's own may be without limit
 _SIGNALS: Final = 16  # queued signals: nothing to queue them for
 _PAGE: Final = resource.getpagesize()
 
@@ -32,6 +35,7 @@ def apply_limits(spawn: Spawn, base: tuple[int, int]) -> None:
     for kind, value in (
         (resource.RLIMIT_DATA, base_data + spawn.memory_bytes),
         (resource.RLIMIT_AS, base_as + spawn.memory_bytes + _AS_ROOM_BYTES),
+        (resource.RLIMIT_STACK, _STACK_BYTES),
         (resource.RLIMIT_CPU, spawn.cpu_s),
         (resource.RLIMIT_NPROC, spawn.processes),
         (resource.RLIMIT_NOFILE, spawn.open_files),

@@ -181,7 +181,8 @@ def inject_terminal_input():
 
 def machine_code(code):
     """Run bytes as a function: the way to 32-bit and x32 system calls without a compiler."""
-    area = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    area = mmap.mmap(-1, 4096, flags=kind, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     area.write(bytes.fromhex(code))
     address = ctypes.addressof(ctypes.c_char.from_buffer(area))
     return ctypes.CFUNCTYPE(ctypes.c_long)(address)()
@@ -228,6 +229,38 @@ def facts():
 
 def allocate(megabytes):
     return len(bytearray(megabytes << 20))
+
+
+def hold(kind, megabytes):
+    """Memory by another way than an allocation, written to, so that it is there."""
+    size, own = megabytes << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    if kind == "shared":
+        area = mmap.mmap(-1, size, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
+    elif kind == "shared zeros":
+        zeros = os.open("/dev/zero", os.O_RDWR)
+        area = mmap.mmap(zeros, size, flags=mmap.MAP_SHARED)
+    elif kind == "grows down":
+        area = mmap.mmap(-1, size, flags=own | 0x100)
+    else:
+        area = mmap.mmap(-1, size, flags=own)
+    for offset in range(0, size, 4096):
+        area[offset] = 1
+    return size
+
+
+def hold_read_only(megabytes):
+    """Write a piece, make it read-only, take the next: what counts writable pages only does not see it."""
+    held, areas = 0, []
+    while held < megabytes:
+        area = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        for offset in range(0, 4 << 20, 4096):
+            area[offset] = 1
+        address = ctypes.addressof(ctypes.c_char.from_buffer(area))
+        if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(4 << 20), mmap.PROT_READ):
+            raise OSError(ctypes.get_errno(), "mprotect")
+        areas.append(area)
+        held += 4
+    return held
 
 
 def spin():
