@@ -34,7 +34,6 @@ from aileron.cli.commands.completion import action_names, completion
 from aileron.cli.commands.options import AsJson
 from aileron.cli.problem import INTERRUPTED, Problem
 from aileron.cli.run import OPTIONS, Asked, build, perform, report
-from aileron.model.failure import AileronError
 
 __all__ = ["app", "main"]
 
@@ -170,8 +169,6 @@ def main(words: list[str]) -> int:
         code = command.main(args=words, prog_name="aileron", standalone_mode=False)
     except Problem as problem:
         return report(problem, as_json=as_json)
-    except AileronError as failed:
-        return report(Problem.of_failure(failed), as_json=as_json)
     except _UsageError as error:
         return _misused(error, as_json)
     except typer.Abort:

@@ -18,8 +18,10 @@ Source: docs/reference/exit-codes.md. Not here: printing (output.py).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from aileron.cli.output import GUTTER, folded, is_terminal
@@ -28,7 +30,18 @@ from aileron.cli.visible import visible, visible_lines
 if TYPE_CHECKING:
     from aileron.model.failure import AileronError
 
-__all__ = ["FAILED", "INTEGRITY", "INTERRUPTED", "NOT_FOUND", "OK", "UNFINISHED", "UNREACHABLE", "USAGE", "Problem"]
+__all__ = [
+    "FAILED",
+    "INTEGRITY",
+    "INTERRUPTED",
+    "NOT_FOUND",
+    "OK",
+    "UNFINISHED",
+    "UNREACHABLE",
+    "USAGE",
+    "Problem",
+    "local_work",
+]
 
 OK = os.EX_OK
 FAILED = 1
@@ -175,6 +188,17 @@ class Problem(Exception):
         if self.fix:
             lines.append(f"  fix: {_shown(self.fix)}")
         return lines
+
+
+@contextlib.contextmanager
+def local_work() -> Iterator[None]:
+    """What is done here and not by the daemon: its failures as a Problem."""
+    from aileron.model.failure import AileronError
+
+    try:
+        yield
+    except AileronError as failed:
+        raise Problem.of_failure(failed) from failed
 
 
 def _exit_code(name: str) -> int:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -13,7 +14,7 @@ import typer
 
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
-from aileron.cli.problem import INTEGRITY, Problem
+from aileron.cli.problem import INTEGRITY, Problem, local_work
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.cli.visible import visible
 
@@ -118,9 +119,11 @@ def verify(
 
     home = Home.from_environment()
     path = file or home.ledger
-    if not path.is_file():
+    if not os.path.isfile(path):  # and not Path.is_file, which raises where a directory above may not be searched
         raise Problem.missing(f"{path}: there is no ledger")
-    report = verified(path, known_head=_head(head), expected_home=home.path if file is None else None)
+    known_head = _head(head)
+    with local_work():
+        report = verified(path, known_head=known_head, expected_home=home.path if file is None else None)
     if as_json:
         found = report.to_json()
         problem = found.pop("finding")

@@ -13,7 +13,7 @@ import typer
 
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
-from aileron.cli.problem import Problem
+from aileron.cli.problem import Problem, local_work
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.cli.visible import visible
 
@@ -50,7 +50,8 @@ def build(
         hosts = [HostPort.parse(name) for name in host or []]
     except ValueError as error:
         raise Problem.usage(f"--host {error}", fix="aileron connector build --help") from None
-    built = built_from(directory, hosts)
+    with local_work():
+        built = built_from(directory, hosts)
     pin = content_hash(built.connector, built.manifest)
     _write_whole(file, built.archive)
     if as_json:
@@ -73,7 +74,7 @@ def install(
     """Install a connector, and show what it may reach."""
     if replace and keep_both:
         raise Problem.usage("--replace and --keep-both exclude each other", fix="aileron connector install --help")
-    if not path.exists():
+    if not os.path.exists(path):  # and not Path.exists, which raises where a directory above may not be searched
         raise Problem.missing(f"{path}: there is no such file or directory")
     asked = {"path": str(path.resolve())}
     if replace or keep_both:
