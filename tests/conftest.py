@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,13 @@ def _no_real_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A test that forgets to name its home gets an empty one, never the user's."""
     os.environ["AILERON_HOME"] = str(tmp_path_factory.mktemp("nobody") / "home")
     os.environ.pop("AILERON_VAULT_PASSPHRASE", None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interruptible() -> None:
+    """A shell that runs the tests in the background ignores SIGINT for them, and every process they start inherits that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -49,8 +49,7 @@ def leave_unread():
 def effect(path: str = "/effect"):
     """POST once."""
     with http.request("POST", hosts()[0].url + path, body=b"now") as response:
-        response.raise_for_status()
-        return {"status": response.status}
+        return {"status": response.raise_for_status().status, "body": response.text()}
 
 
 @op
