@@ -28,6 +28,9 @@ def main() -> int:
     except KeyboardInterrupt:
         output.note("\ninterrupted")
         return INTERRUPTED
+    except output.UnwritableError as error:
+        output.note(f"error: {error}")
+        return FAILED
     except Exception:  # noqa: BLE001 - the end of the process: a bug of ours is told as one, its text made harmless
         return _bug()
 

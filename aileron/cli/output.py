@@ -23,6 +23,7 @@ from aileron.cli.visible import visible, visible_json, visible_lines
 
 __all__ = [
     "GUTTER",
+    "UnwritableError",
     "as_text",
     "fitted",
     "folded",
@@ -48,6 +49,10 @@ _LONGEST_WORD = 200
 _RED, _BOLD, _DIM = "31;1", "1", "2"
 
 
+class UnwritableError(Exception):
+    """Standard output takes no more, and somebody wanted what was to be there: a full disk."""
+
+
 def prepare() -> None:
     """Once, first: what an encoding cannot say is spelled out instead of ending the command."""
     for stream in (sys.stdout, sys.stderr):
@@ -56,11 +61,11 @@ def prepare() -> None:
             reconfigure(errors="backslashreplace")
 
 
-def is_terminal(stream: TextIO | None = None) -> bool:
-    """Whether a person reads it: standard output unless said otherwise."""
+def is_terminal(name: str = "stdout") -> bool:
+    """Whether a person is at the other end of `stdin`, `stdout` or `stderr`."""
     try:
-        return (stream or sys.stdout).isatty()
-    except (AttributeError, ValueError):  # closed, or not there at all
+        return bool(getattr(sys, name).isatty())
+    except (AttributeError, ValueError):  # not there at all (it was closed when we began), or closed since
         return False
 
 
@@ -74,7 +79,7 @@ def note(text: str) -> None:
     _write(sys.stderr, text + "\n")
 
 
-def styled(text: str, style: str, stream: TextIO | None = None) -> str:
+def styled(text: str, style: str, stream: str = "stdout") -> str:
     """`text` in red, bold or dim where the stream shows colour."""
     code = {"red": _RED, "bold": _BOLD, "dim": _DIM}[style]
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
@@ -237,8 +242,16 @@ def _write(stream: TextIO | None, text: str) -> None:
     try:
         stream.write(text)
         stream.flush()
-    except BrokenPipeError:
-        # Nobody reads any more. Later writes, and the interpreter's last flush, must not fail again.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+    except BrokenPipeError:  # nobody reads any more
+        _silence(stream)
+    except OSError as error:
+        _silence(stream)
+        if stream is not sys.stderr:
+            raise UnwritableError(f"standard output cannot be written: {error.strerror}") from None
+
+
+def _silence(stream: TextIO) -> None:
+    """Later writes, and the interpreter's last flush, must not fail again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -259,7 +258,7 @@ def _usual_fix(name: str, error: dict[str, Any], action: str | None) -> str | No
 
 
 def _labelled(label: str, text: str) -> list[str]:
-    lines = folded(text, len(label)) if is_terminal(sys.stderr) else [text]
+    lines = folded(text, len(label)) if is_terminal("stderr") else [text]
     return [label + lines[0], *(" " * len(label) + line for line in lines[1:])]
 
 

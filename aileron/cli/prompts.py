@@ -50,7 +50,7 @@ def passphrase_from(file: str | None) -> Passphrase:
 
 def can_ask() -> bool:
     """Whether there is a person at a terminal."""
-    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+    return is_terminal("stdin") and is_terminal("stderr")
 
 
 def ask(question: str, default: str | None = None) -> str:
@@ -83,7 +83,7 @@ def ask_unseen(question: str, *, twice: bool = False) -> str:
 
 def read_secret(name: str) -> bytes:
     """A secret from standard input, or typed unseen at a terminal. Problem when it is empty or too long."""
-    if is_terminal(sys.stdin):
+    if is_terminal("stdin"):
         if not can_ask():
             raise Problem.usage(
                 "the secret is read from standard input, which is a terminal",

@@ -15,7 +15,6 @@ Not here: the other commands (app.py), the argument types (arguments.py).
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -225,7 +224,7 @@ def _waits_for_a_person(asked: Asked, answer: dict[str, Any]) -> int:
     approval = str(answer.get("approval_id"))
     message = visible(str(answer.get("message", "")))
     lines = [f"{visible(asked.action)} waits for a person"]
-    lines += [f"  {line}" for line in (output.folded(message, 2) if output.is_terminal(sys.stderr) else [message])]
+    lines += [f"  {line}" for line in (output.folded(message, 2) if output.is_terminal("stderr") else [message])]
     facts = {
         "expires": answer.get("expires_at"),
         "review": answer.get("review_url"),
@@ -304,4 +303,4 @@ def _unknown(flag: str, known: list[str]) -> Option:
 
 def _marked(line: str) -> str:
     word, separator, rest = line.partition(":")
-    return output.styled(word, "red", sys.stderr) + separator + rest
+    return output.styled(word, "red", "stderr") + separator + rest

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -219,6 +222,27 @@ def test_a_reader_that_goes_away_is_no_failure(fake: FakeDaemon, aileron: Comman
         _, err = process.communicate(timeout=30)
 
     assert (process.returncode, err) == (0, "")
+
+
+@pytest.mark.parametrize("words", ["run act", "action list", "run nope"])
+def test_a_full_disk_is_no_success(fake: FakeDaemon, home: Path, words: str):
+    """What was to be written is lost, and the code says so; a failure keeps its own."""
+    fake.add_action("act")
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m aileron {words} > /dev/full"],
+        env={**os.environ, "AILERON_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+    if words == "run nope":
+        assert done.returncode == 3
+    else:
+        assert (done.returncode, done.stderr) == (
+            1,
+            "error: standard output cannot be written: No space left on device\n",
+        )
 
 
 def test_the_page_has_the_classes_of_each_code():

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import os
 import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -217,6 +220,18 @@ def test_a_secret_comes_from_standard_input(fake: FakeDaemon, aileron: Command):
 def test_a_secret_that_is_empty_or_endless_is_not_stored(fake: FakeDaemon, aileron: Command, given: bytes):
     """Exit 2."""
     assert aileron("secret", "set", "token", given=given).code == 2
+    assert fake.secrets == {}
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_stream_that_is_closed_is_not_a_terminal(fake: FakeDaemon, home: Path, closed: str):
+    """As some supervisors start programs: nothing is asked, and nothing fails that needs no answer."""
+    words = f"{sys.executable} -m aileron"
+    environment = {**os.environ, "AILERON_HOME": str(home)}
+    asked = subprocess.run(["sh", "-c", f"{words} secret set token <&- {closed}"], env=environment, timeout=30)
+    told = subprocess.run(["sh", "-c", f"{words} vault status {closed}"], env=environment, timeout=30)
+
+    assert (asked.returncode, told.returncode) == (2, 0)
     assert fake.secrets == {}
 
 

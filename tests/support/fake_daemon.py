@@ -253,6 +253,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     server: _Server
+    protocol_version = "HTTP/1.1"
 
     def _handle(self) -> None:
         path, _, query = self.path.partition("?")
