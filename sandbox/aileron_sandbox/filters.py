@@ -6,7 +6,8 @@ child is born. The bytes are kept in memory: a cache file that the same user can
 Rules
 - An allow list: what is not named answers EPERM. (A KILL default ends honest programs on a stray prctl: measured.)
 - `socket` answers EACCES, so that libraries which only probe for IPv6 go on, and no socket that can name a peer exists.
-  `socketpair(AF_UNIX)` is allowed: event loops wake themselves with one.
+  `socketpair(AF_UNIX)` is allowed: event loops wake themselves with one. `setsockopt` is not: no event loop needs it, and
+  SO_ATTACH_FILTER compiles a program of the caller's into the kernel.
 - `_KILLED` is what no honest program calls; the answer is SIGSYS.
 - Native ABI only: i386 and x32 entries are killed (libseccomp's bad-architecture action).
 - Landlock does not cover metadata (chmod, chown, utimes), other processes, or non-file objects: they are not on the list.
@@ -35,7 +36,7 @@ ALLOWED: Final = tuple(
     sched_getaffinity getcpu clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times
     getpid getppid gettid getuid geteuid getgid getegid getresuid getresgid getgroups getpgrp getpgid getsid
     uname sysinfo getrandom getrusage getrlimit exit exit_group restart_syscall tgkill
-    recvfrom getsockname getpeername getsockopt setsockopt shutdown
+    recvfrom getsockname getpeername getsockopt shutdown
     """.split()
 )
 """Allowed whatever the arguments. Calls another architecture lacks are skipped there."""

@@ -12,7 +12,8 @@ reading, calls `pump()`, and looks at the children it returns; `Child.wait` does
 Rules
 - A child is dead when `ending` is set: every process in its pid namespace has been reaped.
 - `kill` goes through the pidfd, so a recycled pid is never signalled.
-- Closing a Child kills it; closing the Template kills all of them. Nothing outlives its `with` block.
+- Closing a Child kills it; closing the Template kills all of them. A closed child is reaped when `pump` next hears of it, and
+  counts until then.
 - Start the template from a thread that lives as long as it (PR_SET_PDEATHSIG fires when the parent *thread* ends, prctl(2)).
 
 Not here: what may be in a frame (frames/), whether to run something at all.
@@ -48,6 +49,7 @@ from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.template.messages import (
     MAX_DATAGRAM,
+    MAX_REQUEST,
     Born,
     Ended,
     Failed,
@@ -86,6 +88,7 @@ class Template:
         self._process = process
         self._control = control
         self._children: dict[int, Child] = {}
+        self._orphans: set[int] = set()  # closed by their owner, not yet reaped
         self._next_child = 1
         self.layers: Final = tuple(ready.layers)
         """The layers in force for every child."""
@@ -127,7 +130,7 @@ class Template:
         changed: list[Child] = []
         while True:
             try:
-                data, fds, _, _ = socket.recv_fds(self._control, MAX_DATAGRAM, 1)
+                data, fds, _, _ = socket.recv_fds(self._control, MAX_REQUEST, 1)
             except BlockingIOError:
                 return changed
             except ConnectionError:
@@ -158,15 +161,16 @@ class Template:
     # for Child
 
     def _adopt(self, child: Child) -> int:
-        if len(self._children) >= MAX_CHILDREN:
+        if len(self._children) + len(self._orphans) >= MAX_CHILDREN:
             raise BlockingIOError(errno.EAGAIN, f"{MAX_CHILDREN} children are running")
         number = self._next_child
         self._next_child += 1
         self._children[number] = child
         return number
 
-    def _forget(self, number: int) -> None:
-        self._children.pop(number, None)
+    def _forget(self, number: int, *, is_gone: bool) -> None:
+        if self._children.pop(number, None) is not None and not is_gone:
+            self._orphans.add(number)
 
     def _send(self, spawn: Spawn, fds: list[int]) -> None:
         try:
@@ -178,13 +182,14 @@ class Template:
         message = decode(data)
         if isinstance(message, (Spawn, Ready)):
             raise ValueError("the template does not say that")
+        if isinstance(message, Born) and not fds:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
+            self._process.kill()
+            raise TemplateGone(
+                "no descriptor was left for the pidfd of a child, and what cannot be killed must not run"
+            )
         child = self._children.get(message.child)
         if child is None:
-            # 1 a child is asked for · 2 its owner closes it, with no pidfd to kill it by · 3 it is born
-            for pidfd in fds:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                os.close(pidfd)
+            self._take_orphan(message, fds)
             return None
         match message:
             case Born():
@@ -194,6 +199,15 @@ class Template:
             case Ended():
                 child._ended(message)
         return child
+
+    def _take_orphan(self, message: Born | Failed | Ended, fds: list[int]) -> None:
+        # 1 a child is asked for · 2 its owner closes it, with no pidfd to kill it by · 3 it is born
+        for pidfd in fds:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+        if isinstance(message, Ended):
+            self._orphans.discard(message.child)
 
 
 class Child:
@@ -207,6 +221,7 @@ class Child:
         self._template = template
         self._policy = policy
         self._pidfd = -1
+        self._is_asked_for = False
         self._kill_wanted = False
         self._failure: Failed | None = None
         self._number = template._adopt(self)
@@ -218,8 +233,9 @@ class Child:
     def open(cls, template: Template, program: int, policy: Policy) -> Self:
         """Ask for a child that runs the zip application `program` (a descriptor; the caller keeps it).
 
-        Returns before the child exists; a confinement that fails shows as the ending `RefusedToStart`. BlockingIOError
-        when MAX_CHILDREN are running, ValueError for a program that is empty or over MAX_PROGRAM_BYTES.
+        Give a sealed memfd (F_SEAL_WRITE, memfd_create(2)): the bytes are copied later, and only a seal keeps them those that
+        were checked. Returns before the child exists; a confinement that fails shows as the ending `RefusedToStart`.
+        BlockingIOError when MAX_CHILDREN are running, ValueError for a program that is empty or over MAX_PROGRAM_BYTES.
         """
         size = os.fstat(program).st_size
         if not 0 < size <= MAX_PROGRAM_BYTES:
@@ -265,7 +281,7 @@ class Child:
         self._open = False
         if self.ending is None:
             self.kill()
-        self._template._forget(self._number)
+        self._template._forget(self._number, is_gone=not self._is_asked_for)
         self._pidfd = _closed(self._pidfd)
         self.frames_in, self.frames_out, self.log = map(_closed, (self.frames_in, self.frames_out, self.log))
 
@@ -299,6 +315,7 @@ class Child:
                 program_bytes=size,
             )
             self._template._send(spawn, [program, child_in, child_out, child_log])
+            self._is_asked_for = True
         finally:
             for fd in (child_in, child_out, child_log):
                 os.close(fd)
@@ -316,7 +333,7 @@ class Child:
     def _ended(self, ended: Ended) -> None:
         usage = Usage(ended.cpu_ms, ended.max_rss_kib)
         code = os.waitstatus_to_exitcode(ended.status)
-        self._template._forget(self._number)
+        self._template._forget(self._number, is_gone=True)
         if self._failure is not None:
             self.ending = RefusedToStart(self._failure.step, self._failure.errno)
         elif code >= 0:
@@ -360,7 +377,8 @@ def _preparation(runtime: PythonRuntime) -> Preparation:
 
 def _exec_template(runtime: PythonRuntime, control: socket.socket) -> subprocess.Popen[bytes]:
     here = Path(__file__).resolve().parent.parent
-    # posix_spawn-like: Popen uses vfork(2), whose price does not grow with this process (a fork's does).
+    # posix_spawn-like: Popen uses vfork(2), whose price does not grow with this process (a fork's does). A session of its own,
+    # or Ctrl-C in the host's terminal would end the template while the host still has children to end well.
     return subprocess.Popen(
         [str(runtime.executable), "-I", "-S", "-X", "utf8", "-B", "-c", _BOOT, str(here), str(control.fileno())],
         env={},
@@ -368,6 +386,7 @@ def _exec_template(runtime: PythonRuntime, control: socket.socket) -> subprocess
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=[control.fileno()],
+        start_new_session=True,
     )
 
 

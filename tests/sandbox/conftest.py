@@ -41,15 +41,24 @@ def memory_file(data: bytes) -> int:
 
 
 @pytest.fixture(scope="session")
-def template() -> Iterator[Template]:
-    """The warm process. In CI a machine without a jail is a failure; elsewhere the reason is shown."""
-    try:
-        started = Template.start(PythonRuntime.of_this_interpreter(preload=("json", "zipfile", "runpy")))
-    except JailUnavailable as error:
-        if os.environ.get("AILERON_MUST_JAIL"):
-            raise
-        pytest.skip(f"no jail here: {error}")
-    with started:
+def packed() -> Callable[..., Template]:
+    """Start a template with these packages and preloads. In CI a machine without a jail is a failure; elsewhere a skip."""
+
+    def start(**runtime: Any) -> Template:
+        try:
+            return Template.start(PythonRuntime.of_this_interpreter(**runtime))
+        except JailUnavailable as error:
+            if os.environ.get("AILERON_MUST_JAIL"):
+                raise
+            pytest.skip(f"no jail here: {error}")
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def template(packed: Callable[..., Template]) -> Iterator[Template]:
+    """The warm process of most tests."""
+    with packed(preload=("json", "zipfile")) as started:
         yield started
 
 

@@ -61,6 +61,7 @@ REFUSED = {
     "bind": ((49, 200), "EPERM"),
     "listen": ((50, 201), "EPERM"),
     "accept4": ((288, 242), "EPERM"),
+    "setsockopt": ((54, 208), "EPERM"),
     "prctl (no_new_privs)": ((157, 167), "EPERM"),
 }
 
@@ -201,7 +202,15 @@ def test_limits_cannot_be_raised_nor_terminals_typed_into(jailed: Jailed) -> Non
     """setrlimit of a hard limit, and TIOCSTI; reading the limits works."""
     assert jailed("raise_limit").report == {"errno": "EPERM"}
     assert jailed("inject_terminal_input").report == {"errno": "EPERM"}
+    assert jailed("inject_terminal_input", 1).report == {"errno": "EPERM"}, (
+        "the high half of the number changes nothing"
+    )
     assert jailed("open_many", 10).report == {"loot": [10, "ok"]}
+
+
+def test_it_cannot_stop_or_end_itself_from_inside(jailed: Jailed) -> None:
+    """Signals to itself are delivered to nobody: a stopped program would be one that no limit ends."""
+    assert jailed("stop_itself").report == {"loot": True}
 
 
 def test_the_control_ends_as_it_should(jailed: Jailed) -> None:

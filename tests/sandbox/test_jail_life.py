@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -49,6 +50,22 @@ def _host_pid(template: Template) -> int:
     return psutil.Process(template.pid).children(recursive=True)[-1].pid
 
 
+def _report(template: Template, name: str, *arguments: object) -> Any:
+    with _child(template, name, *arguments) as child:
+        child.wait(10)
+        return json.loads(os.read(child.frames_out, 1 << 16))
+
+
+def _settle(template: Template) -> None:
+    """Take note of everybody's end, as an event loop does, until there is room again."""
+    while True:
+        with contextlib.suppress(BlockingIOError), _child(template, "listing", "/") as child:
+            child.wait(10)
+            return
+        assert select.select([template], [], [], 10)[0], "nobody ended"
+        template.pump()
+
+
 # What it is given
 
 
@@ -69,6 +86,26 @@ def test_a_program_finds_nothing_but_itself(jailed: Jailed) -> None:
 def test_two_programs_do_not_share_their_randomness(jailed: Jailed) -> None:
     """Children of one template, and still not the same bytes."""
     assert jailed("facts").report["loot"]["random"] != jailed("facts").report["loot"]["random"]
+
+
+def test_a_preloaded_random_is_seeded_again_for_each(packed: Callable[..., Template]) -> None:
+    """The module's state is in the template, and so the same in all its forks."""
+    with packed(preload=("random",)) as template:
+        first, second = (_report(template, "random_numbers") for _ in range(2))
+
+    assert first != second
+
+
+def test_two_programs_share_no_open_file(jailed: Jailed) -> None:
+    """What one sets on its standard input the next does not find: flags belong to the open file description."""
+    first, second = (jailed("null_flags").report["loot"] for _ in range(2))
+
+    assert first == second
+
+
+def test_a_program_finds_nothing_of_the_jails_own_code(jailed: Jailed) -> None:
+    """Neither imported by the template, nor to be imported: the host did not name it."""
+    assert jailed("modules_of_the_jail").report == {"loot": []}
 
 
 def test_only_the_five_descriptors_are_open(template: Template, jailed: Jailed) -> None:
@@ -213,24 +250,30 @@ def test_a_wait_that_is_over_leaves_it_running(template: Template) -> None:
         child.wait(5)
 
 
-def test_a_confinement_that_fails_runs_nothing(template: Template) -> None:
-    """A program that cannot be copied (a directory): the step and the errno, and the next child is as good as ever."""
-    directory = os.open("/usr", os.O_RDONLY | os.O_DIRECTORY)
+def test_a_confinement_that_fails_runs_nothing(template: Template, tmp_path: Path) -> None:
+    """A program that cannot be copied: RefusedToStart names the step and the errno, and no line of it ran."""
+    path = tmp_path / "program"
+    path.write_bytes(program("facts"))
+    unreadable = os.open(path, os.O_WRONLY)
     try:
-        with Child.open(template, directory, Policy()) as child:
+        with Child.open(template, unreadable, Policy()) as child:
             ending = child.wait(5)
             said = os.read(child.frames_out, 100)
     finally:
-        os.close(directory)
-    with _child(template, "facts") as child:
-        after = child.wait(5)
+        os.close(unreadable)
 
-    assert isinstance(ending, RefusedToStart)
-    assert (ending.step, ending.errno) in {("program", errno.EINVAL), ("program", errno.EISDIR)}
-    assert "confinement failed at program" in str(ending)
+    assert ending == RefusedToStart("program", errno.EBADF)
+    assert str(ending) == "confinement failed at program: EBADF (Bad file descriptor)"
     assert said == b""
-    assert isinstance(after, Exited)
-    assert after.code == 0
+
+
+def test_a_program_that_hangs_up_can_be_noticed_and_killed(template: Template) -> None:
+    """The frames end while it lives on."""
+    with _child(template, "hang_up_and_sleep", 3600) as child:
+        assert _heard(child) == b""
+        assert child.ending is None
+        child.kill()
+        assert isinstance(child.wait(5), Signalled)
 
 
 def test_more_than_a_template_takes_is_refused(template: Template) -> None:
@@ -242,6 +285,10 @@ def test_more_than_a_template_takes_is_refused(template: Template) -> None:
         children[0].kill()
         children[0].wait(10)
         stack.enter_context(_child(template, "sleep", 60))
+        with pytest.raises(BlockingIOError):
+            stack.enter_context(_child(template, "sleep", 60))
+    # Closed is not gone: they count until the host has heard the end of each.
+    _settle(template)
 
 
 def test_two_hundred_jails_leave_no_descriptor_and_no_process(template: Template) -> None:

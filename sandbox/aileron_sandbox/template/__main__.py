@@ -9,32 +9,31 @@ takes every child with it.
 
 Rules
 - Nothing that registers an at-fork handler may do so here: they double the price of a fork, and one thread needs none.
-- What is imported here is in every child: the standard library and the host's `preload`, never `random` (its state
-  would be the same in all children).
+- What is imported here is in every child: the standard library and the host's `preload`. Its state is the same in all of
+  them; a library that notices a fork by a new process id does not notice this one (both are pid 1).
 
 Source: docs/explanation/jail.md; pid_namespaces(7) for the order of setns, unshare and fork.
 """
 
 from __future__ import annotations
 
-import _thread
+import contextlib
 import errno
 import gc
 import io
 import os
-import runpy
 import select
 import signal
 import socket
 import sys
-import traceback
 from typing import Final, NamedTuple, NoReturn
 
 from aileron_sandbox import kernel
-from aileron_sandbox.template import confine, descriptors, landlock, limits, mounts, namespaces, privileges
+from aileron_sandbox.template import confine, descriptors, landlock, limits, mounts, namespaces, privileges, program
 from aileron_sandbox.template.messages import (
     FAILED_SIZE,
     MAX_DATAGRAM,
+    MAX_REQUEST,
     Born,
     Ended,
     Failed,
@@ -47,9 +46,7 @@ from aileron_sandbox.template.messages import (
 __all__ = ["main"]
 
 _DESCRIPTORS_OF_A_SPAWN: Final = 4
-_THREAD_STACK_BYTES: Final = 1 << 20  # 1 MiB: sixteen of glibc's 8 MiB would use up RLIMIT_DATA
 _CONFINEMENT_FAILED: Final = 71  # EX_OSERR, sysexits.h; the reason travels on the status pipe
-_WARM_UPS: Final = 20  # CPython 3.11 specialises a function at its eighth call, PEP 659
 _STATUS_BATCH: Final = 64 * FAILED_SIZE
 _LAYERS: Final = (
     "user-ns", "mount-ns", "pid-ns", "net-ns", "ipc-ns", "uts-ns", "cgroup-ns", "pivoted-root",
@@ -71,7 +68,8 @@ def main(control_fd: int) -> NoReturn:
     control = socket.socket(fileno=control_fd)
     ready = _prepare(control)
     control.send(ready.announcement.encode())
-    _Template(control, ready).serve()
+    with contextlib.suppress(ConnectionError):  # the host went away while it was being told something
+        _Template(control, ready).serve()
     os._exit(0)
 
 
@@ -82,10 +80,10 @@ def _prepare(control: socket.socket) -> _Ready:
         kernel.use_one_malloc_arena()
         os.umask(0o022)  # the host's may be 077, and the root is built by one id and read by another
         proc = descriptors.out_of_the_way(os.open("/proc", os.O_PATH | os.O_CLOEXEC))
-        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        descriptors.reserve_targets()
         last_capability = kernel.last_capability()
         step = "warm-up"
-        _warm_up(bytes.fromhex(preparation.trivial_hex))
+        program.warm_up(bytes.fromhex(preparation.trivial_hex))
         step = "landlock"
         abi = kernel.landlock_abi()
         step = "namespaces and root"
@@ -111,22 +109,9 @@ def _prepare(control: socket.socket) -> _Ready:
         print(f"aileron_sandbox: {step}: {error}", file=sys.stderr)
         control.send(Failed(0, error.errno or 0, step).encode())
         os._exit(_CONFINEMENT_FAILED)
-    prepared = confine.Prepared(
-        proc, null, descriptors.out_of_the_way(status_write), ruleset, filter_, base, last_capability
-    )
+    status = descriptors.out_of_the_way(status_write)
+    prepared = confine.Prepared(proc, status, ruleset, filter_, base, last_capability)
     return _Ready(prepared, status_read, own_pid_namespace, Ready([*_LAYERS, f"landlock:{abi}"], abi))
-
-
-def _warm_up(trivial: bytes) -> None:
-    """Run a program that does nothing, often enough that the interpreter has specialised what runs every program.
-
-    Otherwise each child does that again, in pages it then has to copy: 0.9 ms of 1.5 (measured).
-    """
-    program = os.memfd_create("trivial", os.MFD_CLOEXEC)
-    os.write(program, trivial)
-    for _ in range(_WARM_UPS):
-        runpy.run_path(f"/proc/self/fd/{program}", run_name="__main__")
-    os.close(program)
 
 
 def _enter_as_root(preparation: Preparation, proc: int) -> None:
@@ -244,15 +229,17 @@ class _Template:
 
     def _take_request(self) -> bool:
         try:
-            data, fds, _, _ = socket.recv_fds(self._control, MAX_DATAGRAM, _DESCRIPTORS_OF_A_SPAWN)
-        except ConnectionError:
+            data, fds, _, _ = socket.recv_fds(self._control, MAX_REQUEST, _DESCRIPTORS_OF_A_SPAWN)
+        except ConnectionResetError:
             return False
         if not data:
             return False
         spawn = decode(data)
-        if not isinstance(spawn, Spawn) or len(fds) != _DESCRIPTORS_OF_A_SPAWN:
-            raise ValueError("expected a Spawn with four descriptors")
+        if not isinstance(spawn, Spawn):
+            raise ValueError("expected a Spawn")
         try:
+            if len(fds) != _DESCRIPTORS_OF_A_SPAWN:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
+                raise OSError(errno.EMFILE, "not all descriptors arrived")
             self._spawn(spawn, confine.Given(*fds))
         except OSError as error:
             self._control.send(Failed(spawn.child, error.errno or 0, "fork").encode())
@@ -269,10 +256,23 @@ class _Template:
         pid = os.fork()
         if pid == 0:
             _become_child(self._prepared, given, spawn)
+        try:
+            self._announce(spawn.child, pid)
+        except OSError:
+            # The host does not know it, so nobody else could end it.
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+
+    def _announce(self, child: int, pid: int) -> None:
         pidfd = os.pidfd_open(pid)
-        self._children[pidfd] = (spawn.child, pid)
+        try:
+            socket.send_fds(self._control, [Born(child).encode()], [pidfd])
+        except OSError:
+            os.close(pidfd)
+            raise
+        self._children[pidfd] = (child, pid)
         self._poll.register(pidfd, select.POLLIN)
-        socket.send_fds(self._control, [Born(spawn.child).encode()], [pidfd])
 
 
 def _become_child(prepared: confine.Prepared, given: confine.Given, spawn: Spawn) -> NoReturn:
@@ -289,33 +289,6 @@ def _become_child(prepared: confine.Prepared, given: confine.Given, spawn: Spawn
         os._exit(_CONFINEMENT_FAILED)
     code = 1
     try:
-        code = _run_program()
+        code = program.run(mounts.PROGRAM)
     finally:
         os._exit(code)
-
-
-def _run_program() -> int:
-    """Run the zip application at PROGRAM as `__main__`; its exit status, as the interpreter would have it."""
-    gc.enable()
-    _thread.stack_size(_THREAD_STACK_BYTES)
-    sys.argv[:] = [mounts.PROGRAM]
-    try:
-        runpy.run_path(mounts.PROGRAM, run_name="__main__")
-    except SystemExit as exit_:
-        return _exit_status(exit_)
-    except BaseException:  # noqa: BLE001 - the end of a process: the log pipe gets the traceback
-        traceback.print_exc()
-        return 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    return 0
-
-
-def _exit_status(exit_: SystemExit) -> int:
-    if exit_.code is None:
-        return 0
-    if isinstance(exit_.code, int):
-        return exit_.code & 0xFF
-    print(exit_.code, file=sys.stderr)
-    return 1

@@ -29,7 +29,6 @@ class Prepared(NamedTuple):
     """What the template made ready once. Descriptors, and values no child can read for itself."""
 
     proc: int
-    null: int
     status: int
     ruleset: int
     filter: kernel.Filter
@@ -49,8 +48,8 @@ class Given(NamedTuple):
 def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[tuple[str, Callable[[], None]]]:
     """(name, step) in the order they must run."""
     ids = namespaces.INSIDE_ID
-    # First, while the sources are where the host put them; 0, 1 and 2 are still the template's until here.
-    yield "descriptors", lambda: descriptors.arrange(prepared.null, given.frames_in, given.frames_out, given.log)
+    # First: 0, 1 and 2 are the template's until here.
+    yield "descriptors", lambda: descriptors.arrange(given.frames_in, given.frames_out, given.log)
     # /proc/self/uid_map belongs to root for an undumpable process, proc(5); undone below.
     yield "dumpable", lambda: privileges.set_dumpable(True)
     # A user namespace of its own: capabilities for the mounts below, valid nowhere else, and RLIMIT_NPROC of its own.

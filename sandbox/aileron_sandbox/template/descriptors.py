@@ -16,6 +16,13 @@ _LAST_KEPT: Final = 4
 _ASIDE: Final = 64  # above every target, so that no dup2 overwrites a source
 
 
+def reserve_targets() -> None:
+    """Occupy 0 to 4 in the template, so that nothing it opens or receives later is where `arrange` puts the five."""
+    while (fd := os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)) <= _LAST_KEPT:
+        pass
+    os.close(fd)
+
+
 def out_of_the_way(fd: int) -> int:
     """Move a descriptor that the steps still need to where `arrange` does not overwrite it."""
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
@@ -23,11 +30,15 @@ def out_of_the_way(fd: int) -> int:
     return moved
 
 
-def arrange(null: int, frames_in: int, frames_out: int, log: int) -> None:
-    """Put the five in place. The sources stay open until `close_all_but`."""
-    aside = [fcntl.fcntl(fd, fcntl.F_DUPFD, _ASIDE) for fd in (null, log, log, frames_in, frames_out)]
-    for target, fd in enumerate(aside):
-        os.dup2(fd, target, inheritable=True)
+def arrange(frames_in: int, frames_out: int, log: int) -> None:
+    """Put the five in place. The sources stay open until `close_all_but`.
+
+    /dev/null is opened anew: the flags of an open file description are shared by all who hold it, and two children that
+    held the same one could signal to each other.
+    """
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    for target, fd in enumerate((null, log, log, frames_in, frames_out)):
+        os.dup2(fd, target)
 
 
 def close_all_but(status: int) -> None:

@@ -13,11 +13,14 @@ import json
 import struct
 from typing import Any, Final, Self
 
-__all__ = ["MAX_DATAGRAM", "Born", "Ended", "Failed", "Preparation", "Ready", "Spawn", "decode"]
+__all__ = ["MAX_DATAGRAM", "MAX_REQUEST", "Born", "Ended", "Failed", "Preparation", "Ready", "Spawn", "decode"]
 
 MAX_DATAGRAM: Final = 128 << 10
 """Bytes. The preparation is the largest: some hundred paths and a BPF program of a few KiB; the kernel's own default
 socket buffer is 208 KiB."""
+
+MAX_REQUEST: Final = 256
+"""Bytes of any datagram after the first two."""
 
 _SPAWN: Final = struct.Struct("!cQ8Q")
 _BORN: Final = struct.Struct("!cQ")

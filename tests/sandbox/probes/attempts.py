@@ -9,6 +9,7 @@ import errno
 import json
 import mmap
 import os
+import signal
 import socket
 import sys
 import threading
@@ -155,6 +156,25 @@ def raw(number, *arguments):
     return call(number, *arguments)
 
 
+def raw_all(numbers):
+    """errno by number. Only for calls that are refused: some of them would end this process, or the machine."""
+    got = {}
+    for number in numbers:
+        try:
+            got[number] = call(number, 0, 0, 0, 0, 0, 0)
+        except OSError as error:
+            got[number] = errno.errorcode[error.errno]
+    return got
+
+
+def stop_itself():
+    """SIGSTOP, SIGTERM and SIGKILL to itself: pid 1 of a namespace feels none of them, pid_namespaces(7)."""
+    tgkill = 234 if os.uname().machine == "x86_64" else 131
+    for name in ("SIGSTOP", "SIGTERM", "SIGKILL"):
+        call(tgkill, 1, 1, getattr(signal, name))
+    return True
+
+
 def resource_of_other(pid):
     import resource
 
@@ -172,11 +192,9 @@ def raise_limit():
     return [soft, hard]
 
 
-def inject_terminal_input():
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSTI, b"x")
+def inject_terminal_input(high_bits=0):
+    """TIOCSTI, also as a number whose low half is TIOCSTI: the kernel looks at no more."""
+    call(16 if os.uname().machine == "x86_64" else 29, 0, 0x5412 | high_bits << 32, 0)
 
 
 def machine_code(code):
@@ -202,6 +220,15 @@ def descriptors():
     return found
 
 
+def null_flags():
+    """Flags of standard input's open file description, which this program then changes."""
+    import fcntl
+
+    flags = fcntl.fcntl(0, fcntl.F_GETFL)
+    fcntl.fcntl(0, fcntl.F_SETFL, flags | os.O_NONBLOCK | os.O_APPEND)
+    return flags
+
+
 def open_many(count):
     opened = []
     try:
@@ -225,6 +252,22 @@ def facts():
         "path": sys.path,
         "random": os.urandom(4).hex(),
     }
+
+
+def random_numbers():
+    import random
+
+    return [random.random() for _ in range(4)]
+
+
+def modules_of_the_jail():
+    """What of the template's own code a program finds imported, or can import."""
+    left = [name for name in sys.modules if name.startswith("aileron")]
+    try:
+        import aileron_sandbox
+    except ImportError:
+        return left
+    return [*left, aileron_sandbox.__name__]
 
 
 def allocate(megabytes):
@@ -275,6 +318,12 @@ def sleep(seconds):
 def sleep_with_scratch(seconds):
     write("/tmp/mine")
     os.write(4, b'"ready"\n')
+    time.sleep(seconds)
+
+
+def hang_up_and_sleep(seconds):
+    """Close the frames, stay."""
+    os.close(4)
     time.sleep(seconds)
 
 
