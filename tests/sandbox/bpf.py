@@ -1,0 +1,56 @@
+"""Classic BPF as the kernel runs it on a system call, so that a filter can be asked about calls nobody should make.
+
+Only what seccomp(2) allows and libseccomp emits; anything else is a ValueError, so that a filter this cannot read is not taken
+for one that refuses. The kernel's own answers are compared with these in test_jail_filter.py.
+
+Source: linux/filter.h, linux/seccomp.h.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+__all__ = ["ALLOW", "KILL", "errno_action", "run"]
+
+ALLOW: Final = 0x7FFF0000
+KILL: Final = 0x80000000
+_ERRNO: Final = 0x00050000
+_DATA: Final = struct.Struct("<iIQ6Q")  # nr, arch, instruction pointer, arguments
+_INSTRUCTION: Final = struct.Struct("<HBBI")
+_LOAD, _JUMP, _AND, _RETURN = 0x20, 0x05, 0x54, 0x06
+_TESTS: Final = {
+    0x15: lambda a, k: a == k,
+    0x25: lambda a, k: a > k,
+    0x35: lambda a, k: a >= k,
+    0x45: lambda a, k: bool(a & k),
+}
+
+
+def errno_action(number: int) -> int:
+    """What a filter returns to refuse a call with this errno."""
+    return _ERRNO | number
+
+
+def run(program: bytes, arch: int, number: int, arguments: Sequence[int]) -> int:
+    """What the filter returns for a call. At most one instruction per step forward: BPF has no loops."""
+    padded = [*arguments, *[0] * (6 - len(arguments))]
+    data = _DATA.pack(struct.unpack("<i", struct.pack("<I", number))[0], arch, 0, *padded)
+    instructions = list(_INSTRUCTION.iter_unpack(program))
+    accumulator = at = 0
+    while True:
+        code, if_true, if_false, k = instructions[at]
+        at += 1
+        if code == _RETURN:
+            return int(k)
+        if code == _LOAD:
+            accumulator = int.from_bytes(data[k : k + 4], "little")
+        elif code == _AND:
+            accumulator &= k
+        elif code == _JUMP:
+            at += k
+        elif code in _TESTS:
+            at += if_true if _TESTS[code](accumulator, k) else if_false
+        else:
+            raise ValueError(f"instruction {code:#x} at {at - 1}")
