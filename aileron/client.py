@@ -32,6 +32,8 @@ ANSWER_MARGIN_S: Final = 15.0
 """On top of the wait a request asks for: a daemon that is later than that is stuck."""
 _GIVE_UP_S: Final = 5.0
 """For a daemon that said why it cannot start to be gone."""
+_SECRET_VARIABLES: Final = ("AILERON_VAULT_PASSPHRASE",)
+"""Meant for this command alone: the daemon, and what can read its environment, must not keep them."""
 _MAX_SOCKET_PATH: Final = 107  # sun_path, unix(7)
 
 
@@ -121,7 +123,8 @@ class Client:
                 [sys.executable, "-m", "aileron.daemon", str(self._home), str(told)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stderr=told,  # until it has a log of its own: what an interpreter says that cannot even import it
+                env={name: value for name, value in os.environ.items() if name not in _SECRET_VARIABLES},
                 pass_fds=[told],
                 start_new_session=True,
                 cwd="/",
@@ -135,7 +138,9 @@ class Client:
         if word != "ready":
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_GIVE_UP_S)
-            raise DaemonUnreachable(word or f"the daemon did not start; see {self._home / 'logs' / 'daemon.log'}")
+            raise DaemonUnreachable(
+                word.rpartition("\n")[2] or f"the daemon did not start; see {self._home / 'logs' / 'daemon.log'}"
+            )
         process.returncode = 0  # it is not ours to wait for: it outlives us, and Popen would warn
 
     def _check_socket_path(self) -> None:

@@ -89,6 +89,35 @@ def test_a_path_too_long_for_a_socket_is_said_before_anything_starts(tmp_path: P
         Client(tmp_path / ("x" * 120)).request("GET", "/healthz")
 
 
+def test_a_daemon_that_cannot_even_be_imported_says_so(
+    bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its last words reach whoever asked, not a log that was never opened."""
+    (tmp_path / "msgspec.py").write_text("raise ImportError('msgspec is broken here')", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    with pytest.raises(DaemonUnreachable, match="msgspec is broken here"):
+        bare_home.ask("GET", "/healthz")
+
+
+def test_the_daemon_does_not_keep_a_passphrase_in_its_environment(
+    bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was meant for the command that started it; other variables pass."""
+    monkeypatch.setenv("AILERON_VAULT_PASSPHRASE", "correct horse battery")
+    monkeypatch.setenv("AILERON_TEST_CONTROL", "passes")
+    bare_home.must("GET", "/healthz")
+    template = psutil.Process(bare_home.daemon_pid).children(recursive=True)
+    if os.geteuid() != 0:
+        pytest.skip("the daemon is undumpable: only root may read its environment")
+
+    environment = Path(f"/proc/{bare_home.daemon_pid}/environ").read_bytes()
+
+    assert b"AILERON_TEST_CONTROL=passes" in environment
+    assert b"correct horse" not in environment
+    assert all(Path(f"/proc/{process.pid}/environ").read_bytes() == b"" for process in template)
+
+
 _WITHOUT_NAMESPACES = """
 import errno, sys
 import pyseccomp
