@@ -80,6 +80,18 @@ def jailed(template: Template) -> Callable[..., Seen]:
 
 
 @pytest.fixture
+def packed_program(tmp_path: Path) -> Callable[..., Path]:
+    """One attempt as a file."""
+
+    def write(name: str, *arguments: Any) -> Path:
+        path = tmp_path / f"{name}.pyz"
+        path.write_bytes(program(name, *arguments))
+        return path
+
+    return write
+
+
+@pytest.fixture
 def free(tmp_path: Path) -> Callable[..., Any]:
     """The same attempt as an ordinary process of this user: what it gets there."""
 

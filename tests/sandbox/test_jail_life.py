@@ -8,8 +8,6 @@ import json
 import os
 import select
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -327,36 +325,6 @@ def test_when_the_template_dies_every_child_dies_with_it() -> None:
     assert left == []
 
 
-_HOST = """
-import os, sys, time
-sys.path[:0] = [sys.argv[1]]
-from tests.sandbox.conftest import memory_file, program
-from aileron_sandbox.jail import Child, Template
-from aileron_sandbox.policy import Policy
-from aileron_sandbox.runtime import PythonRuntime
-template = Template.start(PythonRuntime.of_this_interpreter())
-child = Child.open(template, memory_file(program("sleep_with_scratch", 3600)), Policy())
-while not child.is_born:
-    template.pump()
-    time.sleep(0.01)
-print("born", flush=True)
-time.sleep(3600)
-"""
-
-
-def test_when_the_host_dies_every_jail_dies_with_it() -> None:
-    """SIGKILL to the supervisor: nobody is left to tell, and nothing is left to run."""
-    with subprocess.Popen([sys.executable, "-c", _HOST, str(ROOT)], stdout=subprocess.PIPE) as host:
-        assert host.stdout is not None
-        assert host.stdout.readline() == b"born\n"
-        below = psutil.Process(host.pid).children(recursive=True)
-        host.kill()
-        _, left = psutil.wait_procs(below, timeout=5)
-
-    assert len(below) >= 3, "stub, template, child"
-    assert left == []
-
-
 def test_a_template_that_cannot_be_had_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     """A package that does not exist: the step, and no process behind."""
     before = len(psutil.Process().children(recursive=True))
@@ -365,20 +333,3 @@ def test_a_template_that_cannot_be_had_says_why_and_leaves_nothing(tmp_path: Pat
         Template.start(PythonRuntime.of_this_interpreter(packages={"gone": tmp_path / "gone"}))
 
     assert len(psutil.Process().children(recursive=True)) == before
-
-
-def test_the_jail_is_usable_alone(tmp_path: Path) -> None:
-    """`python -m aileron_sandbox` examines the machine and runs a zip application, without aileron."""
-    path = tmp_path / "program.pyz"
-    path.write_bytes(program("facts"))
-
-    report = subprocess.run(
-        [sys.executable, "-m", "aileron_sandbox", "--json"], capture_output=True, timeout=60, check=True
-    )
-    ran = subprocess.run(
-        [sys.executable, "-m", "aileron_sandbox", "run", str(path)], capture_output=True, timeout=60, check=True
-    )
-
-    layers = json.loads(report.stdout)["layers"]
-    assert {"user-ns", "net-ns", "pivoted-root", "no-capabilities", "seccomp:python"} <= set(layers)
-    assert json.loads(ran.stdout)["loot"]["host"] == "jail"

@@ -1,0 +1,235 @@
+"""Hosts in an odd state, each a process of its own: `python -m tests.sandbox.hosts NAME`, the answer as JSON on standard output.
+
+What a host is like must not matter to its jails: its umask, limits, signals, terminal, descriptors, keyring.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from aileron_sandbox import kernel
+from aileron_sandbox.ending import JailUnavailable, RefusedToStart
+from aileron_sandbox.jail import MAX_CHILDREN, Child, Template, TemplateGone
+from aileron_sandbox.policy import Policy
+from aileron_sandbox.runtime import PythonRuntime
+from aileron_sandbox.template import privileges
+from tests.sandbox.conftest import memory_file, program
+
+_DEADLINE_S = 20.0
+
+
+def _start() -> Template:
+    return Template.start(PythonRuntime.of_this_interpreter(preload=("json", "zipfile")))
+
+
+def _open(template: Template, name: str, *arguments: Any) -> Child:
+    fd = memory_file(program(name, *arguments))
+    try:
+        return Child.open(template, fd, Policy())
+    finally:
+        os.close(fd)
+
+
+def _ask(template: Template, name: str, *arguments: Any) -> Any:
+    with _open(template, name, *arguments) as child:
+        child.wait(_DEADLINE_S)
+        return json.loads(os.read(child.frames_out, 1 << 16))
+
+
+@contextlib.contextmanager
+def _ready(template: Template) -> Iterator[Child]:
+    """A child that has come as far as its own code, and sleeps."""
+    with _open(template, "sleep_with_scratch", 3600) as child:
+        if not select.select([child.frames_out], [], [], _DEADLINE_S)[0]:
+            raise TimeoutError("the child is not ready")
+        template.pump()
+        yield child
+
+
+def _below(template: Template) -> list[psutil.Process]:
+    """Template and children, by the host's count; the stub is not among them."""
+    return psutil.Process(template.pid).children(recursive=True)
+
+
+def with_a_tight_umask() -> Any:
+    """077: the root is built by one id and read by another."""
+    os.umask(0o077)
+    with _start() as template:
+        return _ask(template, "typical_imports")
+
+
+def with_open_descriptors_and_a_full_environment() -> Any:
+    """Two hundred inheritable descriptors and a secret in the environment, before anything is started."""
+    os.environ["SECRET"] = "canary-in-the-environment"
+    for _ in range(200):
+        os.set_inheritable(os.open("/dev/null", os.O_RDWR), True)
+    with _start() as template, _ready(template):
+        stub = psutil.Process(template.pid)
+        return {
+            "inside": _ask(template, "descriptors")["loot"],
+            "environment": _ask(template, "facts")["loot"]["environment"],
+            "descriptors of the stub": len(os.listdir(f"/proc/{stub.pid}/fd")),
+            "environment of the stub": stub.environ(),
+        }
+
+
+def with_a_terminal() -> Any:
+    """On a terminal, and Ctrl-C pressed: who has it, and who felt it."""
+    felt: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: felt.append(number))
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    with _start() as template, _ready(template) as child:
+        below = [psutil.Process(template.pid), *_below(template)]
+        os.killpg(os.getpgrp(), signal.SIGINT)
+        alive = _ask(template, "facts")["loot"]["host"]
+        return {
+            "felt by the host": len(felt),
+            "still serving": alive,
+            "child": child.ending is None,
+            "terminals": [process.terminal() for process in below],
+            "own terminal": psutil.Process().terminal(),
+        }
+
+
+def with_few_descriptors_for_the_template() -> Any:
+    """A template that cannot take in one more request says so, and keeps the children it has."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (72, hard))  # what it moves aside is at 64 and up
+    template = _start()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 1024), hard))
+    children: list[Child] = []
+    with template, contextlib.ExitStack() as stack:
+        refused = None
+        while refused is None and len(children) < MAX_CHILDREN:
+            child = stack.enter_context(_open(template, "sleep_with_scratch", 3600))
+            select.select([child.frames_out], [], [], _DEADLINE_S)
+            if not os.read(child.frames_out, 100):
+                child.wait(_DEADLINE_S)
+            refused = child.ending
+            children.append(child)
+        alive = [one for one in children if one.ending is None]
+        alive[0].kill()
+        alive[0].wait(_DEADLINE_S)
+        return {
+            "refused": str(refused) if isinstance(refused, RefusedToStart) else None,
+            "alive": len(alive),
+            "processes": len(_below(template)) - 1,
+            "afterwards": _ask(template, "facts")["loot"]["host"],
+        }
+
+
+def without_a_descriptor_for_the_pidfd() -> Any:
+    """A child that cannot be killed must not run: the template is given up."""
+    with _start() as template:
+        below = _below(template)
+        child = _open(template, "sleep", 3600)
+        filling = []
+        with contextlib.suppress(OSError):
+            while True:
+                filling.append(os.open("/dev/null", os.O_RDONLY))
+        try:
+            child.wait(_DEADLINE_S)
+            said = "nothing"
+        except TemplateGone as gone:
+            said = str(gone)
+        for fd in filling:
+            os.close(fd)
+        _, left = psutil.wait_procs(below, timeout=_DEADLINE_S)
+        child.close()
+        return {"said": said, "left": len(left)}
+
+
+def with_a_key_in_its_keyring() -> Any:
+    """Whether a key of the session keyring is found before and after the step that leaves it, keyctl(2)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    keyctl, add_key = (250, 248) if os.uname().machine == "x86_64" else (219, 217)
+    search, session = 10, ctypes.c_int(-3)
+    kernel.join_new_session_keyring()
+
+    def finds() -> str:
+        found = libc.syscall(keyctl, search, session, b"user", b"aileron-canary", 0)
+        return "found" if found > 0 else os.strerror(ctypes.get_errno())
+
+    if libc.syscall(add_key, b"user", b"aileron-canary", b"x", ctypes.c_size_t(1), session) < 0:
+        return {"unavailable": os.strerror(ctypes.get_errno())}
+    before = finds()
+    read, written = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        privileges.leave_session()
+        os.write(written, finds().encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return {"before": before, "after": os.read(read, 100).decode()}
+
+
+def where_unshare_is_refused() -> Any:
+    """As in a container with a default seccomp profile."""
+    import pyseccomp
+
+    profile = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    profile.add_rule(pyseccomp.ERRNO(1), "unshare")
+    profile.load()
+    return _why_not()
+
+
+def where_there_are_no_user_namespaces() -> Any:
+    """user.max_user_namespaces = 0, in a user namespace of this test's own."""
+    uid = os.getuid()
+    kernel.unshare(kernel.CLONE_NEWUSER)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"1000 {uid} 1")
+    Path("/proc/sys/user/max_user_namespaces").write_text("0")
+    return _why_not()
+
+
+def _why_not() -> Any:
+    try:
+        _start().close()
+    except JailUnavailable as error:
+        return {"what": error.what, "fix": error.fix, "left": len(psutil.Process().children(recursive=True))}
+    return {"what": None}
+
+
+def that_waits_to_be_killed() -> Any:
+    """Three sleeping children; the pids of everybody, and then nothing more."""
+    template = _start()
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(_ready(template))
+        print(json.dumps([process.pid for process in [psutil.Process(template.pid), *_below(template)]]), flush=True)
+        time.sleep(3600)
+
+
+HOSTS: dict[str, Callable[[], Any]] = {
+    function.__name__: function
+    for function in (
+        with_a_tight_umask,
+        with_open_descriptors_and_a_full_environment,
+        with_a_terminal,
+        with_few_descriptors_for_the_template,
+        without_a_descriptor_for_the_pidfd,
+        with_a_key_in_its_keyring,
+        where_unshare_is_refused,
+        where_there_are_no_user_namespaces,
+        that_waits_to_be_killed,
+    )
+}
+
+if __name__ == "__main__":
+    print(json.dumps(HOSTS[sys.argv[1]]()))

@@ -1,0 +1,189 @@
+"""Whatever the host is like, its jails are the same, or there are none and it says why."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from aileron_sandbox.jail import Template
+
+pytestmark = pytest.mark.jail
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _jails_can_be_had_here(template: Template) -> None:
+    """The reason for a skip comes from the fixture; the hosts below start their own."""
+
+
+def host(name: str, **options: Any) -> Any:
+    """What a host in that state has to say."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.sandbox.hosts", name],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=DEADLINE_S,
+        check=False,
+        **options,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
+
+
+def test_a_tight_umask_does_not_shut_the_program_out() -> None:
+    """Directories of the root are made under a umask of the jail's own."""
+    assert host("with_a_tight_umask") == {"loot": [7, 1, "e3b0", "Europe/Berlin"]}
+
+
+def test_nothing_is_inherited_by_accident() -> None:
+    """Two hundred inheritable descriptors and a secret in the environment, all there before the template was started."""
+    seen = host("with_open_descriptors_and_a_full_environment")
+
+    assert seen["inside"] == [0, 1, 2, 3, 4]
+    assert seen["environment"] == {}
+    assert seen["environment of the stub"] == {}
+    assert seen["descriptors of the stub"] < 12
+
+
+def test_the_hosts_terminal_is_not_theirs() -> None:
+    """Ctrl-C is the host's to handle: template and children have no controlling terminal and go on."""
+    controller, terminal = pty.openpty()
+    try:
+        seen = host("with_a_terminal", stdin=terminal, start_new_session=True)
+        name = os.ttyname(terminal)
+    finally:
+        os.close(controller)
+        os.close(terminal)
+
+    assert seen["own terminal"] == name
+    assert seen["felt by the host"] == 1
+    assert seen["still serving"] == "jail"
+    assert seen["child"]
+    assert seen["terminals"] == [None, None, None], "stub, template, child"
+
+
+def test_a_template_out_of_descriptors_refuses_one_and_keeps_the_others() -> None:
+    """EMFILE is an ending of the one that did not fit; when another has ended there is room again."""
+    seen = host("with_few_descriptors_for_the_template")
+
+    assert ": EMFILE (" in seen["refused"]
+    assert seen["alive"] > 16
+    assert seen["processes"] == seen["alive"] - 1
+    assert seen["afterwards"] == "jail"
+
+
+def test_a_host_that_could_not_kill_a_child_gives_the_template_up() -> None:
+    """The pidfd was lost to RLIMIT_NOFILE: fail closed, all children with it."""
+    seen = host("without_a_descriptor_for_the_pidfd")
+
+    assert "what cannot be killed must not run" in seen["said"]
+    assert seen["left"] == 0
+
+
+def test_the_session_keyring_stays_behind() -> None:
+    """A key that the host's session can find is not found after the step that leaves the session."""
+    seen = host("with_a_key_in_its_keyring")
+
+    if "unavailable" in seen:
+        pytest.skip(f"no keyrings here: {seen['unavailable']}")
+    assert seen == {"before": "found", "after": "Required key not available"}
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "fix"),
+    [
+        ("where_unshare_is_refused", "EPERM", "allow unprivileged user namespaces"),
+        ("where_there_are_no_user_namespaces", "ENOSPC", "sysctl -w user.max_user_namespaces=15000"),
+    ],
+)
+def test_where_namespaces_are_blocked_there_is_no_jail_but_a_reason(name: str, what: str, fix: str) -> None:
+    """Refused with the step, the errno and the way out; nothing weaker is started, and no process is left."""
+    seen = host(name)
+
+    assert what in seen["what"]
+    assert fix in seen["fix"]
+    assert seen["left"] == 0
+
+
+def test_a_host_that_is_killed_takes_everybody_along() -> None:
+    """SIGKILL: stub, template and three children, waited for by pidfd from a process that is none of theirs."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.sandbox.hosts", "that_waits_to_be_killed"], cwd=ROOT, stdout=subprocess.PIPE
+    ) as killed:
+        assert killed.stdout is not None
+        everybody = [psutil.Process(pid) for pid in json.loads(killed.stdout.readline())]
+        killed.kill()
+        _, left = psutil.wait_procs(everybody, timeout=10)
+
+    assert len(everybody) == 5
+    assert left == []
+
+
+@pytest.fixture(params=["below /tmp", "below a home nobody else may enter"])
+def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A copy of the package: the jail's root is built on /tmp, and binds must not depend on what that hides."""
+    if request.param == "below /tmp":
+        folder = tmp_path
+    else:
+        folder = Path.home() / f".aileron-test-{os.getpid()}"
+        try:
+            folder.mkdir(mode=0o700)
+        except OSError as error:
+            pytest.skip(f"no home to write to: {error}")
+    shutil.copytree(ROOT / "sandbox" / "aileron_sandbox", folder / "aileron_sandbox")
+    yield folder
+    shutil.rmtree(folder / "aileron_sandbox")
+    if folder != tmp_path:
+        folder.rmdir()
+
+
+def _alone(tree: Path, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-B", "-m", "aileron_sandbox", *arguments],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        capture_output=True,
+        timeout=DEADLINE_S,
+        check=check,
+    )
+
+
+def test_it_works_alone_wherever_it_lies(tree: Path) -> None:
+    """The package by itself examines the machine; nothing of aileron is beside it."""
+    report = json.loads(_alone(tree, "--json").stdout)
+
+    assert report["available"]
+    assert {"user-ns", "net-ns", "pivoted-root", "no-capabilities", "seccomp:python"} <= set(report["layers"])
+    assert report["memory"] == "rlimit"
+    assert report["landlock_abi"] >= 1
+    assert report["what"] is None
+    assert report["fix"] is None
+
+
+def test_a_program_is_run_alone_and_its_end_is_the_exit_status(
+    tmp_path: Path, packed_program: Callable[[str], Path]
+) -> None:
+    """`run`: descriptor 4 on standard output, the log on standard error; a missing file is an error in one line."""
+    tree = ROOT / "sandbox"
+
+    done = _alone(tree, "run", str(packed_program("facts")))
+    crashed = _alone(tree, "run", str(packed_program("crash")), check=False)
+    missing = _alone(tree, "run", str(tmp_path / "missing.pyz"), check=False)
+
+    assert json.loads(done.stdout)["loot"]["host"] == "jail"
+    assert (crashed.returncode, crashed.stdout) == (1, b"")
+    assert b"ValueError: a bug of the program" in crashed.stderr
+    assert missing.returncode == 1
+    assert missing.stderr.startswith(b"error: ")
+    assert missing.stderr.count(b"\n") == 1
