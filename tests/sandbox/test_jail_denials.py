@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from aileron_sandbox.ending import Exited, Signalled
+from aileron_sandbox.jail import Template
 from aileron_sandbox.policy import Policy
 from tests.sandbox.seen import Seen
 
@@ -105,6 +106,36 @@ def test_nothing_but_scratch_can_be_written(jailed: Jailed, path: str) -> None:
     """Read-only mounts, and Landlock on top; /tmp takes a file."""
     assert jailed("write", path).report["errno"] in {"EROFS", "EACCES"}
     assert jailed("write", "/tmp/x").report == {"loot": 1}
+
+
+@pytest.mark.parametrize(
+    ("how", "path", "expected"),
+    [
+        ("mkdir", "/", {"EROFS", "EACCES"}),
+        ("symlink", "/dev", {"EROFS", "EACCES"}),
+        ("rename", "/app/connector", {"EROFS", "EACCES"}),
+        ("unlink", os.__file__, {"EROFS", "EACCES"}),
+        ("truncate", os.__file__, {"EROFS", "EACCES"}),
+        ("link", os.__file__, {"EPERM"}),
+        ("mknod", "/tmp", {"EPERM"}),
+        ("utime", "/tmp", {"EPERM"}),
+        ("chown", "/tmp", {"EPERM"}),
+        ("setxattr", "/tmp", {"EPERM"}),
+    ],
+)
+def test_the_tree_cannot_be_altered(jailed: Jailed, how: str, path: str, expected: set[str]) -> None:
+    """By mounts and Landlock where Landlock knows the right, by the filter where it does not; mkdir in /tmp works."""
+    assert jailed("change", how, path).report["errno"] in expected
+    assert jailed("change", "mkdir", "/tmp").report == {"loot": True}
+
+
+def test_landlock_is_in_force_by_itself(jailed: Jailed, free: Free, template: Template) -> None:
+    """An ioctl of a device that neither the mounts nor the filter stop: ENOTTY from the device, EACCES from Landlock."""
+    if int(template.layers[-1].removeprefix("landlock:")) < 5:
+        pytest.skip("Landlock knows ioctl from ABI 5, Linux 6.10")
+
+    assert free("ask_a_device", "/dev/null") == {"errno": "ENOTTY"}
+    assert jailed("ask_a_device", "/dev/null").report == {"errno": "EACCES"}
 
 
 def test_links_and_dots_do_not_lead_out(jailed: Jailed, free: Free, tmp_path: Path) -> None:

@@ -56,6 +56,33 @@ def make_files(path, count):
     return count
 
 
+def change(how, path):
+    """Anything that alters a tree but is not writing to a file."""
+    how_to = {
+        "mkdir": lambda: os.mkdir(path + "/new"),
+        "symlink": lambda: os.symlink("/tmp", path + "/new"),
+        "link": lambda: os.link(path, "/tmp/new"),
+        "mknod": lambda: os.mknod(path + "/new"),
+        "rename": lambda: os.rename(path, path + ".new"),
+        "unlink": lambda: os.unlink(path),
+        "truncate": lambda: os.truncate(path, 0),
+        "utime": lambda: os.utime(path),
+        "chown": lambda: os.chown(path, 1000, 1000),
+        "setxattr": lambda: os.setxattr(path, "user.x", b"x"),
+    }
+    how_to[how]()
+    return True
+
+
+def ask_a_device(path):
+    """An ioctl that the filter lets through (FIONREAD), on a device opened here."""
+    import array
+    import fcntl
+    import termios
+
+    fcntl.ioctl(os.open(path, os.O_RDONLY), termios.FIONREAD, array.array("i", [0]))
+
+
 def through_link(target):
     os.symlink(target, "/tmp/link")
     return read("/tmp/link")
