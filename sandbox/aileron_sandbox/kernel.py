@@ -12,7 +12,8 @@ import ctypes
 import errno
 import os
 import platform
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 # --- numbers -----------------------------------------------------------------------------------------------------
 
@@ -46,6 +47,7 @@ MS_BIND: Final = 4096
 MS_REC: Final = 16384
 MS_PRIVATE: Final = 1 << 18
 MNT_DETACH: Final = 2
+_AT_FDCWD: Final = -100  # openat(2)
 AT_RECURSIVE: Final = 0x8000
 MOUNT_ATTR_RDONLY: Final = 0x1
 MOUNT_ATTR_NOSUID: Final = 0x2
@@ -77,8 +79,6 @@ _CAPABILITY_VERSION_3: Final = 0x20080522
 _CAP_LAST_CAP_FILE: Final = "/proc/sys/kernel/cap_last_cap"
 
 _libc = ctypes.CDLL(None, use_errno=True)
-# Declared, because it is called some forty times per child: converting each argument by hand costs five times as much.
-_libc.prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
 
 
 class _CapHeader(ctypes.Structure):
@@ -87,6 +87,11 @@ class _CapHeader(ctypes.Structure):
 
 class _CapData(ctypes.Structure):
     _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
+
+
+# Made once: ctypes builds the array's type anew each time, and a child that does must copy fifty pages for it (measured).
+_OF_THIS_THREAD: Final = _CapHeader(version=_CAPABILITY_VERSION_3, pid=0)
+_NO_CAPABILITIES: Final = (_CapData * 2)()
 
 
 class _MountAttr(ctypes.Structure):
@@ -115,6 +120,25 @@ class _SockFprog(ctypes.Structure):
     _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
+def _declared(name: str, *arguments: type[Any]) -> Callable[..., int]:
+    # Declared arguments, because converting each by hand costs five times as much, in every child.
+    function = _libc[name]
+    function.argtypes = arguments
+    return cast(Callable[..., int], function)
+
+
+_word, _text, _pointer = ctypes.c_ulong, ctypes.c_char_p, ctypes.c_void_p
+_unshare = _declared("unshare", ctypes.c_int)
+_setns = _declared("setns", ctypes.c_int, ctypes.c_int)
+_sethostname = _declared("sethostname", _text, ctypes.c_size_t)
+_mount = _declared("mount", _text, _text, _text, _word, _text)
+_umount2 = _declared("umount2", _text, ctypes.c_int)
+_prctl = _declared("prctl", ctypes.c_int, _word, _word, _word, _word)
+_capset = _declared("capset", _pointer, _pointer)
+# A void pointer takes what a system call does: a number, bytes, None, or a struct by reference.
+_syscall_of_any = _declared("syscall", ctypes.c_long, *(_pointer,) * 5)
+
+
 def _check(result: int, what: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
@@ -122,11 +146,12 @@ def _check(result: int, what: str) -> int:
     return result
 
 
-def _syscall(name: str, *args: Any) -> int:
+def _syscall(name: str, *arguments: object) -> int:
     column = {"x86_64": 0, "aarch64": 1}.get(_MACHINE)
     if column is None:
         raise OSError(f"no system call numbers for {_MACHINE}: x86_64 and aarch64 are supported")
-    return _check(_libc.syscall(ctypes.c_long(_NUMBERS[name][column]), *args), name)
+    padding = (None,) * (5 - len(arguments))
+    return _check(_syscall_of_any(_NUMBERS[name][column], *arguments, *padding), name)
 
 
 # --- namespaces --------------------------------------------------------------------------------------------------
@@ -134,17 +159,17 @@ def _syscall(name: str, *args: Any) -> int:
 
 def unshare(flags: int) -> None:
     """Leave the namespaces named by `flags` for new ones, unshare(2)."""
-    _check(_libc.unshare(flags), "unshare")
+    _check(_unshare(flags), "unshare")
 
 
 def setns(fd: int, kind: int) -> None:
     """Enter the namespace `fd` is open on; `kind` is its CLONE_NEW flag, setns(2)."""
-    _check(_libc.setns(fd, kind), "setns")
+    _check(_setns(fd, kind), "setns")
 
 
 def set_hostname(name: bytes) -> None:
     """sethostname(2)."""
-    _check(_libc.sethostname(name, len(name)), "sethostname")
+    _check(_sethostname(name, len(name)), "sethostname")
 
 
 # --- mounts ------------------------------------------------------------------------------------------------------
@@ -152,39 +177,31 @@ def set_hostname(name: bytes) -> None:
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
     """mount(2). `data` are the file system's own options."""
-    _check(
-        _libc.mount(
-            source.encode() if source is not None else None,
-            target.encode(),
-            kind.encode() if kind is not None else None,
-            ctypes.c_ulong(flags),
-            data.encode() if data is not None else None,
-        ),
-        f"mount {target}",
+    done = _mount(
+        source.encode() if source is not None else None,
+        target.encode(),
+        kind.encode() if kind is not None else None,
+        flags,
+        data.encode() if data is not None else None,
     )
+    _check(done, f"mount {target}")
 
 
 def set_mount_attributes(target: str, attributes: int, *, recursive: bool = False) -> None:
     """Add MOUNT_ATTR flags to a mount and keep the rest, mount_setattr(2). Unlike a remount it cannot drop a locked flag."""
     attr = _MountAttr(attr_set=attributes)
-    _syscall(
-        "mount_setattr",
-        ctypes.c_int(-100),
-        ctypes.c_char_p(target.encode()),
-        ctypes.c_uint(AT_RECURSIVE if recursive else 0),
-        ctypes.byref(attr),
-        ctypes.c_size_t(ctypes.sizeof(attr)),
-    )
+    flags = AT_RECURSIVE if recursive else 0
+    _syscall("mount_setattr", _AT_FDCWD, target.encode(), flags, ctypes.byref(attr), ctypes.sizeof(attr))
 
 
 def pivot_root(new_root: str, put_old: str) -> None:
     """pivot_root(2); with both "." the old root is stacked over the new one, ready to be detached."""
-    _syscall("pivot_root", ctypes.c_char_p(new_root.encode()), ctypes.c_char_p(put_old.encode()))
+    _syscall("pivot_root", new_root.encode(), put_old.encode())
 
 
 def detach(target: str) -> None:
     """umount2(2) with MNT_DETACH."""
-    _check(_libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
+    _check(_umount2(target.encode(), MNT_DETACH), f"umount {target}")
 
 
 # --- privileges --------------------------------------------------------------------------------------------------
@@ -192,8 +209,7 @@ def detach(target: str) -> None:
 
 def prctl(option: int, arg2: int = 0, arg3: int = 0) -> None:
     """prctl(2) with unsigned long arguments."""
-    if _libc.prctl(option, arg2, arg3, 0, 0) < 0:
-        _check(-1, f"prctl {option}")
+    _check(_prctl(option, arg2, arg3, 0, 0), "prctl")
 
 
 def last_capability() -> int:
@@ -211,14 +227,12 @@ def drop_bounding_set(last: int) -> None:
 def drop_capabilities() -> None:
     """Empty the effective, permitted, inheritable and ambient sets, capset(2)."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    header = _CapHeader(version=_CAPABILITY_VERSION_3, pid=0)
-    data = (_CapData * 2)()
-    _check(_libc.capset(ctypes.byref(header), ctypes.byref(data)), "capset")
+    _check(_capset(ctypes.byref(_OF_THIS_THREAD), _NO_CAPABILITIES), "capset")
 
 
 def join_new_session_keyring() -> None:
     """Leave the inherited session keyring for an empty one, keyctl(2)."""
-    _syscall("keyctl", ctypes.c_int(KEYCTL_JOIN_SESSION_KEYRING), ctypes.c_char_p(None))
+    _syscall("keyctl", KEYCTL_JOIN_SESSION_KEYRING, None)
 
 
 def use_one_malloc_arena() -> None:
@@ -235,7 +249,7 @@ def use_one_malloc_arena() -> None:
 
 def close_range(first: int, last: int = 0xFFFFFFFF) -> None:
     """Close every descriptor from `first` to `last`, close_range(2)."""
-    _syscall("close_range", ctypes.c_uint(first), ctypes.c_uint(last), ctypes.c_uint(0))
+    _syscall("close_range", first, last, 0)
 
 
 class Filter:
@@ -249,24 +263,19 @@ class Filter:
 
     def install(self) -> None:
         """Bind this thread and its descendants, for good, seccomp(2). Needs no_new_privs."""
-        _syscall("seccomp", ctypes.c_uint(SECCOMP_SET_MODE_FILTER), ctypes.c_uint(0), ctypes.byref(self._prog))
+        _syscall("seccomp", SECCOMP_SET_MODE_FILTER, 0, ctypes.byref(self._prog))
 
 
 def landlock_abi() -> int:
     """The kernel's Landlock ABI, 1 and up. OSError ENOSYS (not built) or EOPNOTSUPP (not enabled at boot)."""
-    return _syscall(
-        "landlock_create_ruleset",
-        ctypes.c_void_p(None),
-        ctypes.c_size_t(0),
-        ctypes.c_uint(LANDLOCK_CREATE_RULESET_VERSION),
-    )
+    return _syscall("landlock_create_ruleset", None, 0, LANDLOCK_CREATE_RULESET_VERSION)
 
 
 def landlock_create_ruleset(abi: int, fs: int, net: int, scoped: int) -> int:
     """A ruleset descriptor that handles these rights; the struct is cut to what the ABI knows."""
     attr = _LandlockRuleset(handled_access_fs=fs, handled_access_net=net, scoped=scoped)
     size = 8 if abi < 4 else 16 if abi < 6 else 24
-    return _syscall("landlock_create_ruleset", ctypes.byref(attr), ctypes.c_size_t(size), ctypes.c_uint(0))
+    return _syscall("landlock_create_ruleset", ctypes.byref(attr), size, 0)
 
 
 def landlock_allow_beneath(ruleset: int, path: str, access: int) -> None:
@@ -274,17 +283,11 @@ def landlock_allow_beneath(ruleset: int, path: str, access: int) -> None:
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         rule = _LandlockPathBeneath(allowed_access=access, parent_fd=fd)
-        _syscall(
-            "landlock_add_rule",
-            ctypes.c_int(ruleset),
-            ctypes.c_int(LANDLOCK_RULE_PATH_BENEATH),
-            ctypes.byref(rule),
-            ctypes.c_uint(0),
-        )
+        _syscall("landlock_add_rule", ruleset, LANDLOCK_RULE_PATH_BENEATH, ctypes.byref(rule), 0)
     finally:
         os.close(fd)
 
 
 def landlock_restrict_self(ruleset: int) -> None:
     """Bind the calling thread, for good. Needs no_new_privs; mount(2) is refused from here on."""
-    _syscall("landlock_restrict_self", ctypes.c_int(ruleset), ctypes.c_uint(0))
+    _syscall("landlock_restrict_self", ruleset, 0)

@@ -220,12 +220,12 @@ class _Template:
 
     def _reap(self, pidfd: int) -> None:
         child, pid = self._children.pop(pidfd)
-        self._poll.unregister(pidfd)
-        os.close(pidfd)
         # Returns once every process of the child's namespace is gone: the kernel lets its init go last.
         _, status, usage = os.wait4(pid, 0)
         cpu_ms = int((usage.ru_utime + usage.ru_stime) * 1000)
         self._control.send(Ended(child, status, cpu_ms, usage.ru_maxrss).encode())
+        self._poll.unregister(pidfd)
+        os.close(pidfd)
 
     def _take_request(self) -> bool:
         try:
