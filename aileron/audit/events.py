@@ -45,6 +45,7 @@ __all__ = [
     "ConnectorRemoved",
     "DaemonStarted",
     "DaemonStopped",
+    "EgressDenied",
     "EgressFinished",
     "EgressSending",
     "Event",
@@ -231,6 +232,22 @@ class EgressFinished(_Event, frozen=True, kw_only=True, tag="egress.finished"):
     failure_class: FailureClass | None = msgspec.field(default=None, name="class")
 
 
+class EgressDenied(_Event, frozen=True, kw_only=True, tag="egress.denied"):
+    """A rule refused a request. Nothing of it left; on disk before the invocation ends."""
+
+    run: str
+    step: str
+    connector: str
+    request: int
+    """The number it would have had among the requests of its step."""
+    method: str
+    """The connector's text, at most 32 characters."""
+    destination: str
+    """`HOST:PORT`, or what stands there in a URL that is none; hostile text, at most 300 characters."""
+    reason: str
+    """Which rule: docs/reference/egress.md, Denials."""
+
+
 class ConnectorAudit(_Event, frozen=True, kw_only=True, tag="connector.audit"):
     """The connector says something for the record. Hostile text: a claim, not a fact."""
 
@@ -264,7 +281,7 @@ class ApprovalDecided(_Event, frozen=True, kw_only=True, tag="approval.decided")
     """What the person was shown."""
     decision: Literal["approve", "deny"]
     surface: str
-    """Where: `cli`, `console`, `page`."""
+    """The scope it came in with: `operator`."""
     reason: str | None = None
     run: str | None = None
 
@@ -290,6 +307,7 @@ class ApprovalCancelled(_Event, frozen=True, kw_only=True, tag="approval.cancell
 
     approval: str
     surface: str
+    """The scope it came in with: `agent`, `operator`."""
     run: str | None = None
 
 
@@ -442,6 +460,7 @@ Event = (
     | RunUnknown
     | EgressSending
     | EgressFinished
+    | EgressDenied
     | ConnectorAudit
     | ApprovalRequested
     | ApprovalDecided

@@ -39,6 +39,7 @@ from aileron.audit.events import (
     ConnectorAudit,
     DaemonStarted,
     DaemonStopped,
+    EgressDenied,
     EgressFinished,
     EgressSending,
     Event,
@@ -73,6 +74,8 @@ MAX_KEY_CHARACTERS: Final = 255
 """An idempotency key; UUIDs and hashes have at most 128."""
 MAX_NAME_CHARACTERS: Final = 200
 """A name somebody made up: an action that is not there, a connector's event. Action names have at most 64."""
+MAX_DESTINATION_CHARACTERS: Final = 300
+"""Where a refused request wanted to go: a host name has at most 253, and a port six."""
 MAX_MESSAGE_CHARACTERS: Final = 4000
 """A failure message or a person's reason: a screenful."""
 MAX_DETAILS_BYTES: Final = 16 << 10
@@ -318,6 +321,22 @@ class Audit:
                 address=address,
                 scrubbed=scrubbed,
                 failure_class=failure_class,
+            )
+        )
+
+    async def egress_denied(
+        self, run_id: str, step: Step, *, request: int, method: str, destination: str, reason: str
+    ) -> None:
+        """Record that a rule refused the `request`-th request of a step; `method` and `destination` are hostile text."""
+        await self._append(
+            EgressDenied(
+                run=run_id,
+                step=step.id,
+                connector=step.connector.name,
+                request=request,
+                method=_bounded(method, MAX_NAME_CHARACTERS),
+                destination=_bounded(destination, MAX_DESTINATION_CHARACTERS),
+                reason=reason,
             )
         )
 

@@ -10,7 +10,7 @@ Importing this loads the HTTP client (170 ms): the daemon does, a command line n
 
 from aileron.egress.engine import Egress
 from aileron.egress.inject import Lender, LentCredential
-from aileron.egress.journal import Journal, RequestIntent, RequestReport
+from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
 from aileron.egress.meter import Meter
 from aileron.egress.refusal import Reason
 from aileron.egress.response import EgressResponse
@@ -25,6 +25,7 @@ __all__ = [
     "LentCredential",
     "Meter",
     "Reason",
+    "RequestDenial",
     "RequestIntent",
     "RequestReport",
 ]

@@ -12,7 +12,8 @@ Rules
 - Redirects, cookies and upstream errors are the connector's business: they are relayed. Nothing is retried here.
 - The secret is lent until the response is over. An error has no cause or context, as h11's quote what they choked on.
 - Every wait ends at the deadline of the step; look-ups and connects have shorter ones.
-- Where 5 was reached, 11 follows, whatever happened, cancellation included.
+- Where 5 was reached, 11 follows, whatever happened, cancellation included. Where a rule said no, that is written down
+  before the error rises.
 
 >>> async with egress.open(request, grant, meter, journal, deadline) as response:       # doctest: +SKIP
 ...     async for piece in response:
@@ -35,10 +36,10 @@ from aileron.config import Settings
 from aileron.egress.addresses import check_addresses
 from aileron.egress.decode import decoder_for
 from aileron.egress.dial import MAX_ADDRESSES, Resolver, client_context, dial, is_own_address, system_resolver
-from aileron.egress.failures import TOO_SLOW, Phase, Problem, denied, describe, unreachable
+from aileron.egress.failures import TOO_SLOW, Phase, Problem, denied, describe, destination_text, unreachable
 from aileron.egress.headers import read_response_head
 from aileron.egress.inject import Injection, Lender, inject
-from aileron.egress.journal import Journal, RequestIntent, RequestReport
+from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
 from aileron.egress.meter import Meter
 from aileron.egress.pool import Connection, Key, Pool
 from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
@@ -55,6 +56,7 @@ MAX_CONNECTIONS: Final = 64  # in use at once, of all steps together; a quarter 
 RESOLVE_S: Final = 5.0  # one look-up; resolv.conf(5) waits 5 s for a server before it tries the next
 CONNECT_S: Final = 10.0  # all attempts and the TLS handshake
 HEAD_BYTES: Final = 256 << 10  # interim responses and the head together; h11 takes at most 100 KiB of a single one
+_METHOD_CHARACTERS: Final = 32  # of a refused method that are written down; the longest registered one has 17
 JOURNAL_S: Final = 10.0  # one entry of the ledger; a healthy disk takes milliseconds
 
 _T = TypeVar("_T")
@@ -114,6 +116,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         self._started_at: float | None = None  # set when the intent is durable: from then on there is a report
         self._number = 0
         self._bytes_up = 0
+        self._denial: RequestDenial | None = None
 
     async def __aenter__(self) -> EgressResponse:
         try:
@@ -271,6 +274,13 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         return unreachable("exchange", self._destination, Problem(words))
 
     def _denied(self, refused: RefusedError) -> AileronError:
+        asked = self._request
+        self._denial = RequestDenial(
+            number=self._number,
+            method=asked.method[:_METHOD_CHARACTERS],
+            destination=destination_text(asked.url, self._destination),
+            reason=refused.reason.value,
+        )
         return denied(refused, self._destination, self._request.credential, self._grant)
 
     async def _reach(self, phase: Phase, step: Callable[[], Awaitable[_T]], limit_s: float | None = None) -> _T:
@@ -296,6 +306,9 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
                 self._connection.wire.close()  # framed well or not: who sent a bad body is not asked again on it
             self._egress.pool.put(self._connection)
         self._stack.close()
+        denial = self._denial
+        if denial is not None:
+            await _written(lambda: self._journal.denied(denial))
         if self._started_at is not None:
             report = self._report(self._started_at, error)
             await _written(lambda: self._journal.finished(report))

@@ -27,11 +27,13 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Grant
 
-__all__ = ["TOO_SLOW", "Phase", "Problem", "denied", "describe", "unreachable"]
+__all__ = ["TOO_SLOW", "Phase", "Problem", "denied", "describe", "destination_text", "unreachable"]
 
 Phase = Literal["queue", "resolve", "connect", "exchange"]
 
 _KIND: Final = re.compile(r"[a-z0-9_]{1,32}")
+_MAX_DESTINATION: Final = 300
+"""Characters: a host name has 253, and a port six; what is longer is nonsense, and its beginning is enough of it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,6 +59,17 @@ def denied(refused: RefusedError, destination: HostPort | None, kind: str | None
         boundary=refused.reason.boundary,
         details={"requested": requested, "granted": granted, "reason": refused.reason.value},
     )
+
+
+def destination_text(url: str, destination: HostPort | None) -> str:
+    """Where a refused request wanted to go: host:port, or, of a URL that could not be parsed, what stands in their place.
+
+    The connector's text, bounded. Without what stands before an `@`, the path and the query: they may hold anything.
+    """
+    if destination is not None:
+        return str(destination)
+    authority = re.split(r"[/?#\\]", url.partition("://")[2], maxsplit=1)[0]
+    return authority.rpartition("@")[2][:_MAX_DESTINATION] or "unknown"
 
 
 def unreachable(phase: Phase, destination: HostPort | None, problem: Problem) -> AileronError:

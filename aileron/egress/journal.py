@@ -1,7 +1,8 @@
-"""What egress needs of the ledger, as a Protocol, and the two things it writes there.
+"""What egress needs of the ledger, as a Protocol, and the three things it writes there.
 
 The executor passes in a journal for each step. A request is in it before anything leaves and again when it is over, so
-that after a crash the ledger says "sent, outcome unknown" rather than nothing.
+that after a crash the ledger says "sent, outcome unknown" rather than nothing. A request that a rule refused is in it as
+that, before the invocation ends.
 
 Rules
 - Host, path without query, sizes, times: never a header value, a query or a body.
@@ -17,7 +18,7 @@ from typing import Protocol
 from aileron.model.failure import FailureClass
 from aileron.model.names import HostPort
 
-__all__ = ["Journal", "RequestIntent", "RequestReport"]
+__all__ = ["Journal", "RequestDenial", "RequestIntent", "RequestReport"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,11 +46,25 @@ class RequestReport:
     failure: FailureClass | None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class RequestDenial:
+    """What may not leave. `method` and `destination` are the connector's text, bounded; `reason` is of refusal.Reason."""
+
+    number: int
+    method: str
+    destination: str
+    reason: str
+
+
 class Journal(Protocol):
     """The ledger, as one step sees it."""
 
     async def sending(self, intent: RequestIntent) -> None:
         """Write it down; durable when it returns. An error here stops the request."""
+        ...
+
+    async def denied(self, denial: RequestDenial) -> None:
+        """Write down that a rule refused a request; durable when it returns."""
         ...
 
     async def finished(self, report: RequestReport) -> None:

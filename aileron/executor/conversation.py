@@ -48,7 +48,10 @@ from aileron_sandbox.frames.messages import (
 )
 from aileron_sandbox.frames.session import HostSession
 
-__all__ = ["Conversation", "Journal"]
+__all__ = ["Claims", "Conversation", "Journal"]
+
+MAX_CLAIMS: Final = 256
+"""Audit events of one step, over all of its tries: as many as it may send requests; each is up to 16 KiB on disk for ever."""
 
 _LEAVE_S: Final = 1.0
 """From its last word until the connector must be gone; the interpreter needs a millisecond."""
@@ -68,15 +71,40 @@ class Journal(EgressJournal, Protocol):
         ...
 
 
+class Claims:
+    """How many audit events a step has written. One per step, over all of its tries."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def count(self, connector: str) -> None:
+        """One more. AileronError(resource_limit_exceeded) past MAX_CLAIMS."""
+        self._count += 1
+        if self._count > MAX_CLAIMS:
+            raise endings.over_limit(
+                "audit_events", f"{connector} wrote more than {MAX_CLAIMS} audit events in one step"
+            )
+
+
 class Conversation:
     """One try. `run` once."""
 
-    def __init__(self, jailed: Jailed, egress: Egress, step: Step, meter: Meter, journal: Journal, run_id: str) -> None:
+    def __init__(
+        self,
+        jailed: Jailed,
+        egress: Egress,
+        step: Step,
+        meter: Meter,
+        claims: Claims,
+        journal: Journal,
+        run_id: str,
+    ) -> None:
         child = jailed.child
         self._jailed = jailed
         self._egress = egress
         self._step = step
         self._meter = meter
+        self._claims = claims
         self._journal = journal
         self._run_id = run_id
         self._channel = FrameChannel(child.frames_in, child.frames_out)
@@ -169,6 +197,7 @@ class Conversation:
                 check_imported(HostFunction.PROGRESS, self._step)
             case AuditEvent() as fact:
                 check_imported(HostFunction.AUDIT, self._step)
+                self._claims.count(self._name)
                 await self._journal.connector_event(fact.event, fact.fields)
             case _:
                 raise FrameError(f"{type(frame.message).__name__} does not come from a jail")

@@ -19,7 +19,7 @@ import anyio.to_thread
 from aileron.egress.engine import Egress
 from aileron.egress.meter import Meter
 from aileron.executor import retry
-from aileron.executor.conversation import Conversation, Journal
+from aileron.executor.conversation import Claims, Conversation, Journal
 from aileron.executor.jails import Jails
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.plan import ApprovedPlan, ConnectorPin, Step
@@ -90,11 +90,11 @@ class Executor:
 
     async def _step(self, step: Step, run_id: str, journal: RunJournal) -> Any:
         deadline = anyio.current_time() + step.limits.timeout_s
-        meter = Meter(step.grant.budget)
+        meter, claims = Meter(step.grant.budget), Claims()
         attempt = 0
         while True:
             try:
-                return await self._try(step, run_id, journal, meter, deadline, attempt)
+                return await self._try(step, run_id, journal, meter, claims, deadline, attempt)
             except AileronError as error:
                 delay_s = _delay(step, error.failure, attempt, deadline - anyio.current_time())
                 if delay_s is None:
@@ -104,7 +104,14 @@ class Executor:
                 attempt += 1
 
     async def _try(
-        self, step: Step, run_id: str, journal: RunJournal, meter: Meter, deadline: float, attempt: int
+        self,
+        step: Step,
+        run_id: str,
+        journal: RunJournal,
+        meter: Meter,
+        claims: Claims,
+        deadline: float,
+        attempt: int,
     ) -> Any:
         # In a thread: a connector may be 64 MiB, and hashing it must not hold up every other run.
         opened = await anyio.to_thread.run_sync(self._store.open, step.connector)
@@ -112,7 +119,7 @@ class Executor:
             _check_runnable(step, program.kind)
             await journal.started(step, attempt, self._jails.layers)
             async with self._jails.open(program.program_fd, _policy(step)) as jailed:
-                conversation = Conversation(jailed, self._egress, step, meter, journal.of_step(step), run_id)
+                conversation = Conversation(jailed, self._egress, step, meter, claims, journal.of_step(step), run_id)
                 return await conversation.run(deadline)
 
 

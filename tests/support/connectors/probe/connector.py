@@ -113,5 +113,13 @@ def talk(words: str = "hello"):
     return sys.argv
 
 
+@op
+def claim(times: int = 1):
+    """Leave so many facts."""
+    for number in range(times):
+        audit("claimed", number=number)
+    return times
+
+
 if __name__ == "__main__":
     run()
