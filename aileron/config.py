@@ -15,10 +15,14 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
+from aileron import files
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 
-__all__ = ["Home", "Settings", "load_settings"]
+__all__ = ["Home", "Settings", "keep_port", "load_settings"]
+
+MAX_CONFIG_BYTES: Final = 1 << 20
+"""1 MiB: a file that a person writes by hand."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,9 +98,11 @@ class Settings:
     """host:port pairs spoken to without TLS, on loopback only. Default none."""
     egress_ca_file: Path | None = None
     """PEM file of one more certificate authority for what leaves. Default none: the system's."""
+    daemon_port: int | None = None
+    """TCP port of the pages, on loopback only. Default: chosen once, and kept here by the daemon."""
 
 
-_KEYS: Final = ("egress.private", "egress.private_plain", "egress.ca_file")
+_KEYS: Final = ("egress.private", "egress.private_plain", "egress.ca_file", "daemon.port")
 
 
 def load_settings(path: Path) -> Settings:
@@ -117,7 +123,27 @@ def load_settings(path: Path) -> Settings:
         egress_private=_host_ports(path, flat, "egress.private"),
         egress_private_plain=_host_ports(path, flat, "egress.private_plain"),
         egress_ca_file=_file(path, flat, "egress.ca_file"),
+        daemon_port=_port(path, flat, "daemon.port"),
     )
+
+
+def keep_port(path: Path, port: int) -> None:
+    """Write `daemon.port` into `config.toml`, and change nothing else in it. AileronError(invalid_request)."""
+    import tomlkit  # 30 ms, needed once in the life of a home
+    from tomlkit.exceptions import TOMLKitError
+
+    directory = path.parent
+    try:
+        with files.open_directory(directory, files.OTHERS_MAY_WRITE) as opened:
+            try:
+                document = tomlkit.parse(files.read(opened, path, MAX_CONFIG_BYTES).decode())
+            except FileNotFoundError:
+                document = tomlkit.document()
+            table = document.setdefault("daemon", tomlkit.table())
+            table["port"] = port
+            files.replace(opened, path, tomlkit.dumps(document).encode())
+    except (OSError, UnicodeDecodeError, TOMLKitError) as error:
+        raise _refused(path, f"cannot be written: {error}; put `port = {port}` under [daemon] yourself") from error
 
 
 def _flatten(table: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -147,6 +173,13 @@ def _file(path: Path, flat: dict[str, Any], key: str) -> Path | None:
     if not isinstance(value, str) or not Path(value).is_absolute():
         raise _refused(path, f"{key} is not an absolute path")
     return Path(value)
+
+
+def _port(path: Path, flat: dict[str, Any], key: str) -> int | None:
+    value = flat.get(key)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 1024 <= value <= 65535):
+        return value
+    raise _refused(path, f"{key} is not a port number from 1024 to 65535")
 
 
 def _refused(path: Path, why: str) -> AileronError:

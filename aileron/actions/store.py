@@ -91,10 +91,21 @@ class ActionStore:
     def load_enabled(self, name: str) -> ActionFile:
         """The same for a run: AileronError(action_disabled) when the user switched it off."""
         action = self.load(name)
-        if not self.is_enabled(name):
-            message = f"action {name!r} is disabled: aileron action enable {name}"
-            raise AileronError(FailureClass.ACTION_DISABLED, message, boundary=Boundary.USER)
+        self._check_on(name)
         return action
+
+    def check_enabled(self, name: str) -> None:
+        """For what was resolved before: the file is still there, whatever it says now, and the user left it on.
+
+        AileronError(not_found) or (action_disabled).
+        """
+        path = self._path(name)
+        try:
+            with self._opened() as directory, files.translated(path, "cannot be looked at"):
+                os.stat(path.name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            raise self._unknown(name) from None
+        self._check_on(name)
 
     def add(self, text: str, *, replace: bool = False) -> ActionFile:
         """Check and write an action under its own name, 0600; AileronError(invalid_request) when it may not be.
@@ -143,6 +154,11 @@ class ActionStore:
             after = before - {name} if enabled else before | {name}
             if after != before:
                 files.replace(directory, self._state, msgspec.json.encode(_State(disabled=after), order="sorted"))
+
+    def _check_on(self, name: str) -> None:
+        if not self.is_enabled(name):
+            message = f"action {name!r} is disabled: aileron action enable {name}"
+            raise AileronError(FailureClass.ACTION_DISABLED, message, boundary=Boundary.USER)
 
     def _opened(self) -> AbstractContextManager[int]:
         return files.open_directory(self._directory, files.OTHERS_MAY_WRITE)

@@ -7,6 +7,7 @@ messages) is hostile text: stored bounded and as it came, shown only through a s
 Rules
 - The name of an event is `subject.what-happened`; a fact has the same name in every event that has it. `run`, `session`,
   `action`, `connector` and `class` can be searched for.
+- No fact is called as what a row has beside its record (`at`, `hash`, `previous`): surfaces show both in one object.
 - Facts absent are left out, so that a fact added later does not change the records made before.
 - An event that is here stays here, and keeps its meaning: old ledgers are read for ever.
 
@@ -319,7 +320,7 @@ class ConnectorInstalled(_Event, frozen=True, kw_only=True, tag="connector.insta
 
     connector: str
     version: str
-    hash: str
+    hash: str = msgspec.field(name="pin")
     source: str
     """Where the bytes came from."""
     signature: str
@@ -331,7 +332,7 @@ class ConnectorRemoved(_Event, frozen=True, kw_only=True, tag="connector.removed
 
     connector: str
     version: str
-    hash: str
+    hash: str = msgspec.field(name="pin")
 
 
 class ActionAdded(_Event, frozen=True, kw_only=True, tag="action.added"):

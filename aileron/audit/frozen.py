@@ -10,12 +10,23 @@ Source: docs/adr (approval bound to a plan digest).
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.plan import Plan
 
-__all__ = ["freeze", "thaw"]
+__all__ = ["Frozen", "freeze", "thaw"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    """The plan that a run waits with, and when the question was asked (seconds since the epoch)."""
+
+    run_id: str
+    plan: Plan
+    asked_at: float
 
 
 def freeze(plan: Plan) -> bytes:

@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import datetime
 import secrets
-from collections.abc import Sequence
-from typing import Any, Final, Literal, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -53,7 +53,8 @@ from aileron.audit.events import (
     RunUnknown,
     facts_of,
 )
-from aileron.audit.frozen import freeze, thaw
+from aileron.audit.frozen import Frozen, freeze, thaw
+from aileron.audit.watch import Watch
 from aileron.ledger import ApprovalRow, ApprovalState, Ledger, RunRow, Transaction
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
@@ -63,8 +64,6 @@ from aileron.model.outcome import Failed, Outcome, Pending, RunStatus, Succeeded
 from aileron.model.plan import Plan, Step
 
 __all__ = ["MOVES", "Audit"]
-
-T = TypeVar("T")
 
 ACTION_KIND: Final = "action"
 """The kind of an approval that a run waits for."""
@@ -105,6 +104,7 @@ class Audit:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self.watch = Watch()
         self._begun: dict[str, tuple[str, int]] = {}
         """Runs whose first start `requested` recorded, until `started` hears of it: at most as many as run at once."""
 
@@ -170,7 +170,9 @@ class Audit:
             )
             return Pending(run_id=run_id, approval_id=approval_id, expires_at=expires_at)
 
-        return await self._ledger.commit(write)
+        pending = await self._ledger.commit(write)
+        self.watch.asked()
+        return pending
 
     async def earlier(self, invocation: Invocation) -> RunRow | None:
         """The run that this session already asked for with this idempotency key, within 24 hours.
@@ -225,6 +227,7 @@ class Audit:
             tx.append(facts_of(_start(run_id, step, attempt, layers)))
 
         await self._ledger.commit(write)
+        self.watch.changed(run_id)
 
     async def retried(self, run_id: str, step: Step, attempt: int, failure: Failure, wait_s: float) -> None:
         """Record that the `attempt`-th try of a step failed and that another follows after `wait_s`."""
@@ -258,12 +261,14 @@ class Audit:
                     _end(tx, "fail", run_id, RunStatus.FAILED, failure, stored, ms)
 
         await self._ledger.commit(write)
+        self.watch.changed(run_id)
         return recorded
 
     async def interrupted(self, run_id: str) -> None:
         """Record that a run was cut short by the daemon and that its outcome is unknown."""
         self._begun.pop(run_id, None)
         await self._ledger.commit(lambda tx: _cut_short(tx, run_id, "the daemon stopped while it ran"))
+        self.watch.changed(run_id)
 
     # What a step does
 
@@ -358,8 +363,8 @@ class Audit:
 
     # Questions to a person
 
-    async def frozen(self, approval_id: str) -> tuple[str, Plan]:
-        """The run that waits for an approval, and the plan exactly as it was shown.
+    async def frozen(self, approval_id: str) -> Frozen:
+        """What a run waits for: its plan, exactly as it was shown.
 
         AileronError(not_found), or (hash_mismatch) if what is stored is not what the approval is bound to.
         """
@@ -368,7 +373,7 @@ class Audit:
         )
         if row is None or subject is None or row.run is None or row.kind != ACTION_KIND:
             raise _no_approval(approval_id)
-        return row.run, thaw(subject, row.digest, approval_id)
+        return Frozen(row.run, thaw(subject, row.digest, approval_id), row.created_us / 1_000_000)
 
     async def decide(
         self,
@@ -387,10 +392,10 @@ class Audit:
         reason = None if reason is None else _bounded(reason, MAX_MESSAGE_CHARACTERS)
         state = ApprovalState.APPROVED if decision == "approve" else ApprovalState.DENIED
 
-        def write(tx: Transaction) -> ApprovalRow | AileronError:
+        def write(tx: Transaction) -> _Settled:
             row = _approval(tx, approval_id)
             if row.state is ApprovalState.PENDING and row.expires_us <= tx.now_us:
-                return _expire(tx, row)
+                return _Settled(row, _expire(tx, row))
             if row.state is ApprovalState.EXPIRED:
                 raise _expired(row.id)
             if row.digest != digest:
@@ -413,9 +418,9 @@ class Audit:
                 _move(tx, "approve", row.run, _APPROVED)
             elif row.run is not None:
                 _end_unstarted(tx, "deny", row.run, RunStatus.DENIED, _denied(row))
-            return row
+            return _Settled(row)
 
-        return _returned(await self._ledger.commit(write))
+        return await self._settle(write)
 
     async def redeem(self, approval_id: str, digest: str, now: float | None = None) -> None:
         """Use an approval for `digest`, once; its run is `running` when this returns. `now` in s since the epoch.
@@ -424,51 +429,70 @@ class Audit:
         yet, or used before).
         """
 
-        def write(tx: Transaction) -> AileronError | None:
-            row = _approval(tx, approval_id)
-            now_us = tx.now_us if now is None else int(now * 1_000_000)
-            match row.state:
-                case ApprovalState.PENDING | ApprovalState.APPROVED if row.expires_us <= now_us:
-                    return _expire(tx, row)
-                case ApprovalState.DENIED:
-                    raise AileronError.of(_denied(row))
-                case ApprovalState.EXPIRED:
-                    raise _expired(row.id)
-                case ApprovalState.CANCELLED:
-                    raise AileronError.of(_cancelled(row.id))
+        def write(tx: Transaction) -> _Settled:
+            row, late = _usable(tx, approval_id, tx.now_us if now is None else int(now * 1_000_000))
+            if late is not None:
+                return _Settled(row, late)
             if row.digest != digest:
                 raise AileronError(FailureClass.HASH_MISMATCH, f"{approval_id} approves other bytes than these")
-            tx.move_approval(approval_id, (ApprovalState.APPROVED,), ApprovalState.REDEEMED)
-            tx.append(facts_of(ApprovalRedeemed(approval=row.id, digest=digest, run=row.run)))
+            _use(tx, row)
             if row.run is not None:
                 _move(tx, "redeem", row.run, _RUNNING)
-            return None
+            return _Settled(row)
 
-        _returned(await self._ledger.commit(write))
+        await self._settle(write)
 
-    async def cancel(self, approval_id: str, *, surface: str) -> None:
-        """Record that whoever asked took the question back; nothing will run.
+    async def give_up(self, approval_id: str, failure: Failure) -> Failed:
+        """Record that an approved run will not begin, and why; the decision is used up. Returns the outcome.
+
+        AileronError as `redeem` says: there is nothing to give up unless a person approved it and it has not begun.
+        """
+
+        def write(tx: Transaction) -> _Settled:
+            row, late = _usable(tx, approval_id, tx.now_us)
+            if late is not None:
+                return _Settled(row, late)
+            _use(tx, row)
+            if row.run is not None:
+                _end_unstarted(tx, "fail", row.run, RunStatus.FAILED, failure)
+            return _Settled(row)
+
+        row = await self._settle(write)
+        return Failed(run_id=row.run or row.id, failure=failure)
+
+    async def cancel(self, approval_id: str, *, surface: str) -> ApprovalRow:
+        """Record that whoever asked took the question back; nothing will run. Returns the approval as it now is.
 
         AileronError: not_found, approval_expired, already_decided with `details.status`.
         """
 
-        def write(tx: Transaction) -> AileronError | None:
+        def write(tx: Transaction) -> _Settled:
             row = _approval(tx, approval_id)
             if row.state is ApprovalState.EXPIRED:
                 raise _expired(row.id)
             if row.state in _OPEN_STATES and row.expires_us <= tx.now_us:
-                return _expire(tx, row)
-            tx.move_approval(approval_id, _OPEN_STATES, ApprovalState.CANCELLED, surface=surface)
+                return _Settled(row, _expire(tx, row))
+            row = tx.move_approval(approval_id, _OPEN_STATES, ApprovalState.CANCELLED, surface=surface)
             tx.append(facts_of(ApprovalCancelled(approval=row.id, surface=surface, run=row.run)))
             if row.run is not None:
                 _end_unstarted(tx, "cancel", row.run, RunStatus.CANCELLED, _cancelled(row.id))
-            return None
+            return _Settled(row)
 
-        _returned(await self._ledger.commit(write))
+        return await self._settle(write)
 
     async def expire_due(self) -> list[str]:
         """Close every question whose time is over; returns the ids of the approvals."""
-        return await self._ledger.commit(_expire_due)
+        expired = await self._ledger.commit(_expire_due)
+        for row in expired:
+            self.watch.changed(row.run)
+        return [row.id for row in expired]
+
+    async def _settle(self, write: Callable[[Transaction], _Settled]) -> ApprovalRow:
+        settled = await self._ledger.commit(write)
+        self.watch.changed(settled.row.run)
+        if settled.refusal is not None:
+            raise settled.refusal
+        return settled.row
 
     # The daemon and what is installed
 
@@ -508,6 +532,13 @@ class Audit:
 
 
 _OPEN_STATES: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
+
+
+class _Settled(NamedTuple):
+    """What became of an approval; `refusal` is what the caller is told, on record and therefore not raised inside."""
+
+    row: ApprovalRow
+    refusal: AileronError | None = None
 
 
 # Parts of transactions. Each runs in the writer's thread.
@@ -572,11 +603,34 @@ def _cut_short(tx: Transaction, run_id: str, why: str) -> None:
     _lose(tx, run_id, failure, _storable(Failed(run_id=run_id, failure=failure))[1], None)
 
 
-def _expire_due(tx: Transaction) -> list[str]:
+def _usable(tx: Transaction, approval_id: str, now_us: int) -> tuple[ApprovalRow, AileronError | None]:
+    """An approval that a person approved and nobody used, or the error that its time was over, on record now.
+
+    AileronError for every other state, but for `pending` and `redeemed`, of which `_use` tells.
+    """
+    row = _approval(tx, approval_id)
+    match row.state:
+        case ApprovalState.PENDING | ApprovalState.APPROVED if row.expires_us <= now_us:
+            return row, _expire(tx, row)
+        case ApprovalState.DENIED:
+            raise AileronError.of(_denied(row))
+        case ApprovalState.EXPIRED:
+            raise _expired(row.id)
+        case ApprovalState.CANCELLED:
+            raise AileronError.of(_cancelled(row.id))
+    return row, None
+
+
+def _use(tx: Transaction, row: ApprovalRow) -> None:
+    tx.move_approval(row.id, (ApprovalState.APPROVED,), ApprovalState.REDEEMED)
+    tx.append(facts_of(ApprovalRedeemed(approval=row.id, digest=row.digest, run=row.run)))
+
+
+def _expire_due(tx: Transaction) -> list[ApprovalRow]:
     due = tx.open_approvals(due_us=tx.now_us)
     for row in due:
         _expire(tx, row)
-    return [row.id for row in due]
+    return due
 
 
 def _expire(tx: Transaction, row: ApprovalRow) -> AileronError:
@@ -790,10 +844,3 @@ def _expired(approval_id: str) -> AileronError:
 
 def _no_approval(approval_id: str) -> AileronError:
     return AileronError(FailureClass.NOT_FOUND, f"no approval {_bounded(approval_id, MAX_NAME_CHARACTERS)}")
-
-
-def _returned(result: T | AileronError) -> T:
-    """What a transaction returned, or the error it returned in order not to be undone."""
-    if isinstance(result, AileronError):
-        raise result
-    return result

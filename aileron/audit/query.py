@@ -6,6 +6,7 @@ hidden characters visible itself.
 Rules
 - Times are RFC 3339 in UTC, to the microsecond; `at_us` and `expires_at_us` of a record appear as `at` and `expires_at`.
 - A filter that is not understood is an error with the known ones named, never an answer without it.
+- A page ends early where records are large (MAX_PAGE_BYTES): who wants all asks on until a page is empty.
 
 >>> wanted = event_filter({"class": "network_error", "since": "2h"}, now_us=7_200_000_001)
 >>> wanted.failure_class, wanted.since_us, wanted.limit
@@ -26,7 +27,7 @@ import msgspec
 
 from aileron.audit.events import EVENT_TYPES
 from aileron.audit.frozen import thaw
-from aileron.ledger import MAX_ROWS, ApprovalRow, EventFilter, EventRow, Ledger, RunRow, Snapshot
+from aileron.ledger import MAX_ROWS, ApprovalRow, EventFilter, EventRow, Ledger, RecordRow, RunRow, Snapshot
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import Failed, Outcome, Succeeded
 from aileron.model.wire import ErrorBody
@@ -43,19 +44,26 @@ __all__ = [
     "utc",
 ]
 
-MAX_PAGES: Final = 16
-"""Pages of MAX_ROWS that are shown of one run: a connector that writes more events is cut off there, and it says so."""
+MAX_SHOWN: Final = 16_000
+"""Events that are shown of one run, of 48 MiB at most: steps bound what a connector may write, an action may have many steps."""
+MAX_SHOWN_BYTES: Final = 48 << 20
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"(?a:(\d{1,6})([smhdw]))")
 _NAMES: Final = (
     *("run", "session", "type", "action", "connector", "class"),
-    *("since", "until", "after", "before", "limit", "order"),
+    *("since", "until", "after", "before", "limit", "order", "form"),
 )
 
 
 async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The events that match a filter in text (`event_filter`), newest first unless asked otherwise, at most MAX_ROWS."""
+    """A page of the events that match a filter in text (`event_filter`), newest first unless asked otherwise.
+
+    In the form `facts`, for people and programs; in the form `record` as they are chained: `seq`, `record` (text), `previous`
+    and `hash` (hex digits).
+    """
     checked = event_filter(wanted, ledger.now_us())
+    if wanted.get("form") == "record":
+        return [_chained(row) for row in await ledger.read(lambda snapshot: snapshot.records(checked))]
     return [_readable(row) for row in await ledger.read(lambda snapshot: snapshot.events(checked))]
 
 
@@ -64,13 +72,13 @@ async def run_with_events(ledger: Ledger, audit_id: str) -> dict[str, Any]:
 
     AileronError(not_found) for an id that nothing was recorded under.
     """
-    run, rows = await ledger.read(lambda snapshot: (snapshot.run(audit_id), _all_of(snapshot, audit_id)))
+    run, (rows, is_cut) = await ledger.read(lambda snapshot: (snapshot.run(audit_id), _all_of(snapshot, audit_id)))
     if not rows:
         raise _not_found("record", audit_id)
     shown: dict[str, Any] = {"audit_id": audit_id, "events": [_readable(row) for row in rows]}
     if run is not None:
         shown["status"] = run.status.value
-    if len(rows) == MAX_PAGES * MAX_ROWS:
+    if is_cut:
         shown["truncated"] = True
     return shown
 
@@ -129,7 +137,8 @@ def event_filter(parameters: Mapping[str, str], now_us: int) -> EventFilter:
     """A filter from text, as it comes in a query string or from options.
 
     Names: run, session, type, action, connector, class; since, until (RFC 3339, or how long before `now_us`: 90s, 15m, 2h,
-    7d, 1w); after, before (row numbers); limit (1 to MAX_ROWS); order (newest, oldest). AileronError(invalid_request).
+    7d, 1w); after, before (row numbers); limit (1 to MAX_ROWS); order (newest, oldest); form (facts, record; not a condition,
+    and read by `events`). AileronError(invalid_request).
     """
     for name in parameters:
         if name not in _NAMES:
@@ -142,7 +151,10 @@ def event_filter(parameters: Mapping[str, str], now_us: int) -> EventFilter:
         raise _invalid(f"unknown failure class {failure_class!r}{_nearest(failure_class, FailureClass)}")
     order = parameters.get("order", "newest")
     if order not in ("newest", "oldest"):
-        raise _invalid(f"order {order!r} is not newest or oldest")
+        raise _invalid(f"order {order[:100]!r} is not newest or oldest")
+    form = parameters.get("form", "facts")
+    if form not in ("facts", "record"):
+        raise _invalid(f"form {form[:100]!r} is not facts or record")
     return EventFilter(
         run=parameters.get("run"),
         session=parameters.get("session"),
@@ -208,15 +220,18 @@ def _question(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if value is not None}
 
 
-def _all_of(snapshot: Snapshot, run_id: str) -> list[EventRow]:
+def _all_of(snapshot: Snapshot, run_id: str) -> tuple[list[EventRow], bool]:
+    """The events of one run, and whether there are more than are shown."""
     rows: list[EventRow] = []
-    for _ in range(MAX_PAGES):
+    size = 0
+    while len(rows) < MAX_SHOWN and size < MAX_SHOWN_BYTES:
         after = rows[-1].seq if rows else 0
-        page = snapshot.events(EventFilter(run=run_id, after=after, oldest_first=True, limit=MAX_ROWS))
-        rows += page
-        if len(page) < MAX_ROWS:
-            break
-    return rows
+        page = snapshot.records(EventFilter(run=run_id, after=after, oldest_first=True, limit=MAX_ROWS))
+        if not page:
+            return rows, False
+        rows += [EventRow(row.seq, msgspec.json.decode(row.record), row.hash) for row in page]
+        size += sum(len(row.record) for row in page)
+    return rows, True
 
 
 def _readable(row: EventRow) -> dict[str, Any]:
@@ -227,6 +242,10 @@ def _readable(row: EventRow) -> dict[str, Any]:
     if "expires_at_us" in facts:
         facts["expires_at"] = utc(facts.pop("expires_at_us"))
     return {**shown, **facts, "hash": row.hash.hex()}
+
+
+def _chained(row: RecordRow) -> dict[str, Any]:
+    return {"seq": row.seq, "record": row.record, "previous": row.previous.hex(), "hash": row.hash.hex()}
 
 
 def _moment(parameters: Mapping[str, str], name: str, now_us: int) -> int | None:

@@ -31,17 +31,17 @@ def failure_answer(failure: Failure, audit_id: str | None = None) -> Response:
     return as_json(ErrorAnswer(error=ErrorBody.of(failure, audit_id)), failure.failure_class.http_status)
 
 
-def run_answer(answer: Outcome | Pending | Running, review_base: str | None) -> Response:
-    """What `POST /v1/actions/{name}/run` says."""
+def run_answer(answer: Outcome | Pending | Running, review: str) -> Response:
+    """What `POST /v1/actions/{name}/run` says; `review` is where the pages are served, without a slash at its end."""
     match answer:
         case Succeeded():
             return as_json(RunAnswer(audit_id=answer.run_id, result=answer.result))
         case Failed():
             return failure_answer(answer.failure, answer.run_id)
         case Pending():
-            return as_json(_pending(answer, review_base), 202)
+            return as_json(_pending(answer, review), 202)
         case Running():
-            return as_json(RunningAnswer(run_id=answer.run_id), 202)
+            return as_json(RunningAnswer(run_id=answer.run_id, status=answer.status), 202)
         case _:
             assert_never(answer)
 
@@ -52,14 +52,14 @@ def utc(seconds: float) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _pending(pending: Pending, review_base: str | None) -> PendingAnswer:
+def _pending(pending: Pending, review: str) -> PendingAnswer:
     return PendingAnswer(
         approval_id=pending.approval_id,
         audit_id=pending.run_id,
-        review_url=f"{review_base}/approvals/{pending.approval_id}" if review_base else None,
+        review_url=f"{review}/approvals/{pending.approval_id}",
         message=(
-            f"A person must decide this before it runs. Ask them to run: aileron approval show {pending.approval_id}. "
-            "Nothing has happened yet."
+            f"A person must decide this before it runs. Ask them to run: aileron approve {pending.approval_id} "
+            "(it shows what would be done). Nothing has happened yet."
         ),
         expires_at=utc(pending.expires_at),
     )

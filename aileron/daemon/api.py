@@ -18,21 +18,24 @@ import binascii
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+import anyio
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from aileron.audit.watch import Watch
 from aileron.daemon.answers import as_json, failure_answer, run_answer
 from aileron.daemon.manage import Manager
 from aileron.daemon.runner import Runner
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
+from aileron.model.outcome import RunStatus
 from aileron.model.secret import Secret
-from aileron.model.wire import RunRequest
+from aileron.model.wire import Decision, ErrorBody, RunRequest
 from aileron.registry.install import OnConflict
 from aileron.runs.perform import Spine
 
@@ -71,6 +74,8 @@ ROUTES: Final = (
     RouteSpec("GET", "/v1/action-approvals", "list_approvals", _OPERATOR),
     RouteSpec("GET", "/v1/action-approvals/{id}", "show_approval", _OPERATOR),
     RouteSpec("GET", "/v1/action-approvals/{id}/result", "approval_result", _ALL),
+    RouteSpec("POST", "/v1/action-approvals/{id}/decide", "decide", _OPERATOR),
+    RouteSpec("POST", "/v1/action-approvals/{id}/cancel", "cancel", _ALL),
     RouteSpec("GET", "/v1/connectors", "list_connectors", _OPERATOR),
     RouteSpec("POST", "/v1/connectors", "install_connector", _OPERATOR),
     RouteSpec("DELETE", "/v1/connectors/{hash}", "remove_connector", _OPERATOR),
@@ -138,12 +143,16 @@ class Api:
         spine: Spine,
         runner: Runner,
         manager: Manager,
+        watch: Watch,
+        review: str,
         stop: Callable[[], None],
     ) -> None:
         self._scope = scope
         self._spine = spine
         self._runner = runner
         self._manager = manager
+        self._watch = watch
+        self._review = review
         self._stop = stop
 
     def app(self) -> Starlette:
@@ -185,17 +194,39 @@ class Api:
         )
         if asked.dry_run:
             return as_json({"plan": (await self._manager.dry_run(self._spine, invocation))})
-        return run_answer(await self._runner.submit(invocation, _wait_s(request, DEFAULT_WAIT_S)), None)
+        return run_answer(await self._runner.submit(invocation, _wait_s(request, DEFAULT_WAIT_S)), self._review)
 
     async def show_run(self, request: Request) -> Response:
         """Where a run is, and its outcome."""
         run_id = request.path_params["id"]
-        await self._runner.wait(run_id, _wait_s(request, 0.0))
-        return as_json(await self._manager.run(run_id, self._session()))
+        return as_json(await self._state(lambda: self._manager.run(run_id, self._session()), _wait_s(request, 0.0)))
 
     async def approval_result(self, request: Request) -> Response:
         """Always 200 with `status`: what became of an ask."""
-        return as_json(await self._manager.approval_result(request.path_params["id"], self._session()))
+        asked = request.path_params["id"]
+        look = lambda: self._manager.approval_result(asked, self._session())  # noqa: E731 - two words, used once
+        return as_json(await self._state(look, _wait_s(request, 0.0)))
+
+    async def _state(self, look: Callable[[], Awaitable[dict[str, Any]]], wait_s: float) -> dict[str, Any]:
+        """What `look` finds once it is final, or when `wait_s` is over. Whoever asks sees that what is approved begins."""
+        state = await look()
+        if RunStatus(state["status"]).is_final or "audit_id" not in state:
+            return state
+        problem = await self._begun(state)
+        with self._watch.on(state["audit_id"]) as watched, anyio.move_on_after(wait_s):
+            while not RunStatus(state["status"]).is_final:
+                changed = watched.next_change
+                state = await look()
+                if not RunStatus(state["status"]).is_final:
+                    await changed.wait()
+        if problem is not None and state["status"] == RunStatus.APPROVED:
+            state["error"] = ErrorBody.of(problem.failure, state["audit_id"])
+        return state
+
+    async def _begun(self, state: dict[str, Any]) -> AileronError | None:
+        if state["status"] != RunStatus.APPROVED or "approval_id" not in state:
+            return None
+        return await self._runner.resume(state["approval_id"])
 
     # actions
 
@@ -232,6 +263,18 @@ class Api:
     async def show_approval(self, request: Request) -> Response:
         """One ask with its frozen plan."""
         return as_json(await self._manager.approval(request.path_params["id"]))
+
+    async def decide(self, request: Request) -> Response:
+        """A person's decision; what they approve begins at once."""
+        asked = await _body(request, Decision)
+        settled = await self._manager.decide(request.path_params["id"], asked, self._scope)
+        if settled.status == RunStatus.APPROVED:
+            self._runner.begin(settled.approval_id)
+        return as_json(settled)
+
+    async def cancel(self, request: Request) -> Response:
+        """Take a question back, or an approval that was not used."""
+        return as_json(await self._manager.cancel(request.path_params["id"], self._scope, self._session()))
 
     # connectors, bindings, vault
 
@@ -275,6 +318,7 @@ class Api:
     async def vault_unlock(self, request: Request) -> Response:
         """Unlock until the daemon ends or someone locks it."""
         await self._manager.unlock_vault(Secret((await _body(request, _Passphrase)).passphrase.encode()))
+        await self._runner.begin_approved()
         return as_json(self._manager.vault_status())
 
     async def vault_lock(self, _request: Request) -> Response:

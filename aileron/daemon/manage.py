@@ -28,11 +28,12 @@ from aileron.config import Home
 from aileron.daemon.answers import utc
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError, FailureClass
-from aileron.model.invocation import Invocation
+from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.names import BindingName, Fqn
 from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
+from aileron.model.wire import Decision, Settled
 from aileron.registry.content import ContentStore
 from aileron.registry.install import OnConflict, install, read_artifact
 from aileron.runs.perform import Spine
@@ -58,6 +59,7 @@ class Manager:
         ledger: Ledger,
         audit: Audit,
         layers: tuple[str, ...],
+        web: str,
     ) -> None:
         self._home = home
         self._actions = actions
@@ -66,6 +68,7 @@ class Manager:
         self._ledger = ledger
         self._audit = audit
         self._layers = layers
+        self._web = web
         self._started_at = time.time()
         self._changing = anyio.Lock()
 
@@ -292,6 +295,19 @@ class Manager:
         """What became of an ask."""
         return await query.approval_result(self._ledger, approval_id, session)
 
+    async def decide(self, approval_id: str, decision: Decision, scope: Scope) -> Settled:
+        """Record a person's decision."""
+        row = await self._audit.decide(
+            approval_id, decision.decision, digest=decision.digest, surface=scope.value, reason=decision.reason
+        )
+        return Settled(status=row.state.value, approval_id=row.id, audit_id=row.run)
+
+    async def cancel(self, approval_id: str, scope: Scope, session: str | None) -> Settled:
+        """Take a question back. One that another session asked does not exist for this one."""
+        await query.approval_result(self._ledger, approval_id, session)
+        row = await self._audit.cancel(approval_id, surface=scope.value)
+        return Settled(status=row.state.value, approval_id=row.id, audit_id=row.run)
+
     async def events(self, wanted: dict[str, str]) -> list[dict[str, Any]]:
         """Events by filter."""
         return await query.events(self._ledger, wanted)
@@ -320,6 +336,7 @@ class Manager:
             "home": str(self._home.path),
             "started_at": utc(self._started_at),
             "vault": self.vault_status(),
+            "web": self._web,
             "jail": {"layers": list(self._layers)},
             "actions": len(await self.actions()),
             "connectors": len(await self.connectors()),

@@ -1,17 +1,28 @@
 """Runs that outlive their callers: a client that goes away never cancels a started run.
 
-Runs in the daemon. Each invocation is a task of the daemon's own task group; a caller waits for it, at most as long as it
-asked for, and gets the run id when that is over first. At most MAX_RUNS are under way; one more is told `busy`.
+Runs in the daemon. Each invocation, and each run that a person approved, is a task of the daemon's own task group; a caller
+waits for it, at most as long as it asked for, and gets the run id when that is over first.
+
+Rules
+- At most MAX_RUNS are under way. One more invocation is told `busy`; an approved run keeps its place and begins when one ends.
+- An approved run is begun by its approval. One that could not begin then (the vault was locked, the daemon ended in between)
+  is begun when the vault is unlocked or when somebody asks for its result, never by the daemon's start alone.
+- Beginning one twice is harmless: the second finds it under way, or the decision used.
+
+Not here: what is legal when (audit/log.py), what a run does (runs/perform.py).
 """
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
 
+from aileron.audit.watch import Watch
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Invocation
 from aileron.model.outcome import Outcome, Pending, Running
@@ -21,10 +32,14 @@ __all__ = ["MAX_RUNS", "Runner"]
 
 MAX_RUNS: Final = 64
 """Under way at once: as many jails as a template may have."""
+_BEGIN_S: Final = 10.0
+"""To hear whether an approved run has begun: a look at its files and one commit on a slow disk."""
 _log = logging.getLogger(__name__)
 
 
 class _Entry:
+    """One task, as those see it who wait for it."""
+
     def __init__(self) -> None:
         self.run_id: str | None = None
         self.recorded = anyio.Event()
@@ -40,11 +55,14 @@ class _Entry:
 class Runner:
     """Submits invocations to the spine. `tasks` must outlive every caller."""
 
-    def __init__(self, spine: Spine, tasks: TaskGroup) -> None:
+    def __init__(self, spine: Spine, tasks: TaskGroup, watch: Watch) -> None:
         self._spine = spine
         self._tasks = tasks
-        self._under_way: dict[str, _Entry] = {}
+        self._watch = watch
         self._count = 0
+        self._resuming: dict[str, _Entry] = {}
+        self._without_room: list[str] = []
+        """Approved, and waiting for one of MAX_RUNS to end: at most as many as there may be questions."""
 
     async def submit(self, invocation: Invocation, wait_s: float) -> Outcome | Pending | Running:
         """Begin; wait until it ends, or waits for a person, or `wait_s` is over. AileronError busy past MAX_RUNS."""
@@ -52,30 +70,68 @@ class Runner:
             raise AileronError(
                 FailureClass.BUSY, f"{MAX_RUNS} runs are under way: try again when one has ended", retriable=True
             )
-        entry = _Entry()
-        self._count += 1
-        self._tasks.start_soon(self._run, invocation, entry)
+        until = time.monotonic() + wait_s
+        entry = self._start(lambda entry: self._spine.request(invocation, entry.announce))
         with anyio.move_on_after(wait_s):
             await entry.done.wait()
         await entry.recorded.wait()  # never long: it is one commit away
-        return self._answer(entry)
+        answer = _answer_of(entry)
+        if isinstance(answer, Running) and entry.answer is not None:  # asked for before, with the same key
+            return await self._follow(answer, until - time.monotonic())
+        return answer
 
-    async def wait(self, run_id: str, wait_s: float) -> bool:
-        """Wait for a run that is under way here, at most `wait_s`; whether it is over (True too for one unknown here)."""
-        entry = self._under_way.get(run_id)
+    async def resume(self, approval_id: str) -> AileronError | None:
+        """See that an approved run begins; why it has not, where it cannot yet, or there is nothing to begin."""
+        entry = self.begin(approval_id)
         if entry is None:
-            return True
-        with anyio.move_on_after(wait_s):
-            await entry.done.wait()
-        return entry.done.is_set()
+            return AileronError(
+                FailureClass.BUSY, f"{MAX_RUNS} runs are under way: it begins when one has ended", retriable=True
+            )
+        with anyio.move_on_after(_BEGIN_S):
+            await entry.recorded.wait()
+        return entry.error
 
-    async def _run(self, invocation: Invocation, entry: _Entry) -> None:
-        def announce(run_id: str) -> None:
-            entry.announce(run_id)
-            self._under_way[run_id] = entry
+    def begin(self, approval_id: str) -> _Entry | None:
+        """The same without waiting: the task, or None where it waits for room."""
+        entry = self._resuming.get(approval_id)
+        if entry is not None:
+            return entry
+        if self._count >= MAX_RUNS:
+            if approval_id not in self._without_room:
+                self._without_room.append(approval_id)
+            return None
+        entry = self._start(lambda entry: self._spine.resume(approval_id, entry.announce), approval_id)
+        self._resuming[approval_id] = entry
+        return entry
 
+    async def begin_approved(self) -> None:
+        """Begin every run that was approved and has not begun: what they waited for may be there now."""
+        for approval_id in await self._spine.approved():
+            self.begin(approval_id)
+
+    async def _follow(self, running: Running, wait_s: float) -> Outcome | Pending | Running:
+        answer: Outcome | Pending | Running = running
+        with self._watch.on(running.run_id) as watched, anyio.move_on_after(max(0.0, wait_s)):
+            while isinstance(answer, Running):
+                changed = watched.next_change
+                answer = await self._spine.so_far(running.run_id)
+                if isinstance(answer, Running):
+                    await changed.wait()
+        return answer
+
+    def _start(
+        self, work: Callable[[_Entry], Awaitable[Outcome | Pending | Running]], approval_id: str | None = None
+    ) -> _Entry:
+        entry = _Entry()
+        self._count += 1
+        self._tasks.start_soon(self._run, work, entry, approval_id)
+        return entry
+
+    async def _run(
+        self, work: Callable[[_Entry], Awaitable[Outcome | Pending | Running]], entry: _Entry, approval_id: str | None
+    ) -> None:
         try:
-            entry.answer = await self._spine.request(invocation, announce)
+            entry.answer = await work(entry)
         except AileronError as error:  # the ledger said no: nothing was done
             entry.error = error
         except Exception:  # noqa: BLE001 - the end of a task: whoever waits must hear of it
@@ -84,17 +140,19 @@ class Runner:
             entry.error = AileronError(FailureClass.INTERNAL_ERROR, message)
         finally:
             self._count -= 1
-            if entry.run_id is not None:
-                self._under_way.pop(entry.run_id, None)
+            if approval_id is not None:
+                self._resuming.pop(approval_id, None)
             entry.recorded.set()
             entry.done.set()
+        if self._without_room:
+            self.begin(self._without_room.pop(0))
 
-    @staticmethod
-    def _answer(entry: _Entry) -> Outcome | Pending | Running:
-        if entry.error is not None:
-            raise entry.error
-        if entry.answer is not None:
-            return entry.answer
-        if entry.run_id is None:
-            raise AileronError(FailureClass.INTERNAL_ERROR, "the daemon is stopping: the run did not begin")
-        return Running(run_id=entry.run_id)
+
+def _answer_of(entry: _Entry) -> Outcome | Pending | Running:
+    if entry.error is not None:
+        raise entry.error
+    if entry.answer is not None:
+        return entry.answer
+    if entry.run_id is None:
+        raise AileronError(FailureClass.INTERNAL_ERROR, "the daemon is stopping: the run did not begin")
+    return Running(run_id=entry.run_id)

@@ -26,7 +26,7 @@ import anyio
 import msgspec
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 import aileron_connector
 import aileron_sandbox
@@ -34,11 +34,13 @@ from aileron import __version__
 from aileron.actions.store import ActionStore
 from aileron.approvals.gate import Gate
 from aileron.audit.log import Audit
-from aileron.config import Home, Settings, load_settings
+from aileron.config import Home, Settings, keep_port, load_settings
 from aileron.daemon.api import Api
+from aileron.daemon.clock import expire_on_time
 from aileron.daemon.manage import Manager
 from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
+from aileron.daemon.web import listen_on_loopback, review_base, web_app
 from aileron.egress.engine import Egress
 from aileron.egress.inject import LentCredential
 from aileron.executor.execute import Executor
@@ -121,6 +123,9 @@ class _Daemon:
     def __init__(self, home: Home, settings: Settings) -> None:
         self._home = home
         self._settings = settings
+        self._port, self._loopback = listen_on_loopback(settings.daemon_port)
+        if settings.daemon_port is None:
+            keep_port(home.config, self._port)
         # Before the event loop and in the main thread: the template must not outlive or predecease it (jails.py).
         self._jails = Jails(_runtime())
         self._stopping: anyio.Event | None = None
@@ -159,20 +164,31 @@ class _Daemon:
             ledger=ledger,
             audit=audit,
             layers=self._jails.layers,
+            web=review_base(self._port),
         )
         async with anyio.create_task_group() as background:
             background.start_soon(self._jails.serve)
+            background.start_soon(expire_on_time, ledger, audit)
             background.start_soon(self._stop_on_signal)
             async with anyio.create_task_group() as runs:
-                runner = Runner(spine, runs)
+                runner = Runner(spine, runs, audit.watch)
                 async with anyio.create_task_group() as servers:
                     for scope, path in (
                         (Scope.AGENT, self._home.agent_socket),
                         (Scope.OPERATOR, self._home.operator_socket),
                     ):
-                        api = Api(scope, spine=spine, runner=runner, manager=manager, stop=self._stop)
+                        api = Api(
+                            scope,
+                            spine=spine,
+                            runner=runner,
+                            manager=manager,
+                            watch=audit.watch,
+                            review=review_base(self._port),
+                            stop=self._stop,
+                        )
                         # Listening before "ready": a client that connects in between waits in the backlog.
-                        servers.start_soon(_serve, api.app(), listen(path), self._wait_stop)
+                        servers.start_soon(_serve, api.app(), [listen(path)], self._wait_stop)
+                    servers.start_soon(_serve, web_app(self._port), self._loopback, self._wait_stop)
                     _log.info(
                         "ready: version %s, pid %s, layers %s", __version__, os.getpid(), " ".join(self._jails.layers)
                     )
@@ -211,9 +227,9 @@ class _Lender:
             yield LentCredential(loan.kind, loan.secret, loan.username)
 
 
-async def _serve(app: Starlette, listener: socket.socket, stopped: Callable[[], Awaitable[None]]) -> None:
+async def _serve(app: ASGIApp, listeners: list[socket.socket], stopped: Callable[[], Awaitable[None]]) -> None:
     config = Config()
-    config.bind = [f"fd://{listener.detach()}"]
+    config.bind = [f"fd://{listener.detach()}" for listener in listeners]
     config.graceful_timeout = _GRACE_S
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn.error")

@@ -37,7 +37,7 @@ import anyio.to_thread
 import msgspec
 
 from aileron.ledger.chain import NO_HASH, Head, StoredRow, columns_of, link, make_record
-from aileron.ledger.rows import ApprovalRow, ApprovalState, EventFilter, EventRow, RunRow
+from aileron.ledger.rows import ApprovalRow, ApprovalState, EventFilter, EventRow, RecordRow, RunRow
 from aileron.ledger.writer import GroupFailed, GroupWriter
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Scope
@@ -51,6 +51,8 @@ MAX_RECORD_BYTES: Final = 4 << 20
 """One record, 4 MiB: the arguments of a run come in a request of at most 1 MiB, and JSON escapes can multiply it."""
 MAX_ROWS: Final = 1000
 """Events in one answer; who needs more pages by row number."""
+MAX_PAGE_BYTES: Final = 8 << 20
+"""Records in one answer, 8 MiB: a thousand usual ones are 1 MiB, and a thousand of the largest must not be held at once."""
 IDEMPOTENCY_KEPT_US: Final = 24 * 3600 * 1_000_000
 """24 hours: longer than any agent retries, shorter than anyone reuses a key by accident."""
 READERS: Final = 4
@@ -165,6 +167,13 @@ class _States:
         )
         return [_approval_row(row) for row in rows]
 
+    def first_expiry(self) -> int | None:
+        """When the first open approval expires; None where none is open."""
+        moment: int | None = self._db.execute(
+            f"SELECT min(expires_us) FROM approvals WHERE state IN {_OPEN}"
+        ).fetchone()[0]  # noqa: S608
+        return moment
+
     def count_open_approvals(self) -> int:
         """How many questions wait or are answered and not yet used."""
         count: int = self._db.execute(f"SELECT count(*) FROM approvals WHERE state IN {_OPEN}").fetchone()[0]  # noqa: S608
@@ -196,11 +205,23 @@ class Snapshot(_States):
         return Head(*self._db.execute(_HEAD).fetchone())
 
     def events(self, wanted: EventFilter) -> list[EventRow]:
-        """The events that match, at most MAX_ROWS."""
+        """The events that match, a page of them (`records`)."""
+        return [EventRow(row.seq, msgspec.json.decode(row.record), row.hash) for row in self.records(wanted)]
+
+    def records(self, wanted: EventFilter) -> list[RecordRow]:
+        """The same as they are chained: at most MAX_ROWS, and none after MAX_PAGE_BYTES are reached.
+
+        A page may thus be shorter than `limit` before the end; only an empty one is the end.
+        """
         sql, values = events_query(wanted)
-        return [
-            EventRow(seq, msgspec.json.decode(record), digest) for seq, record, digest in self._db.execute(sql, values)
-        ]
+        page: list[RecordRow] = []
+        size = 0
+        for row in self._db.execute(sql, values):
+            page.append(RecordRow(*row))
+            size += len(row[1])
+            if size >= MAX_PAGE_BYTES:
+                break
+        return page
 
 
 class Transaction(_States):
@@ -651,7 +672,7 @@ def events_query(wanted: EventFilter) -> tuple[str, list[Any]]:
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     order = "ASC" if wanted.oldest_first else "DESC"
     values.append(max(0, min(wanted.limit, MAX_ROWS)))
-    return f"SELECT seq, record, hash FROM events{where} ORDER BY seq {order} LIMIT ?", values  # noqa: S608 - constants
+    return f"SELECT seq, record, previous, hash FROM events{where} ORDER BY seq {order} LIMIT ?", values  # noqa: S608 - constants
 
 
 def _connect(path: Path, *, query: str = "mode=rw") -> sqlite3.Connection:

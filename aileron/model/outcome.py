@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -58,6 +58,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """Not over yet; it goes on whether anybody waits or not."""
+    """Not over yet; it goes on whether anybody waits or not. `approved`: a person said yes, and it has not begun."""
 
     run_id: str
+    status: Literal[RunStatus.RUNNING, RunStatus.APPROVED] = RunStatus.RUNNING

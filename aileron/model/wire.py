@@ -5,14 +5,23 @@ Source: docs/reference/http-api.md.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
 from aileron.model.failure import Boundary, Failure, FailureClass
 from aileron.model.outcome import RunStatus
 
-__all__ = ["ErrorAnswer", "ErrorBody", "PendingAnswer", "RunAnswer", "RunRequest", "RunningAnswer"]
+__all__ = [
+    "Decision",
+    "ErrorAnswer",
+    "ErrorBody",
+    "PendingAnswer",
+    "RunAnswer",
+    "RunRequest",
+    "RunningAnswer",
+    "Settled",
+]
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,6 +30,22 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     args: dict[str, Any] = {}
     dry_run: bool = False
     binding: str | None = None
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of `POST /v1/action-approvals/{id}/decide`: what a person says about the bytes of `digest`."""
+
+    decision: Literal["approve", "deny"]
+    digest: str
+    reason: str | None = None
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """200: a question was decided or taken back. `audit_id` is the run that waited for it."""
+
+    status: str
+    approval_id: str
+    audit_id: str | None
 
 
 class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,15 +61,14 @@ class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: RunStatus = RunStatus.PENDING_APPROVAL
     approval_id: str
     audit_id: str
-    review_url: str | None
-    """None while no page is served."""
+    review_url: str
     message: str
     expires_at: str
     poll_after_ms: int = 2000
 
 
 class RunningAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """202: still running when `wait` was over; the run goes on."""
+    """202: still running, or approved and about to, when `wait` was over; it goes on."""
 
     status: RunStatus = RunStatus.RUNNING
     run_id: str

@@ -30,6 +30,7 @@ import anyio.to_thread
 from aileron.actions.resolve import resolve
 from aileron.approvals.gate import Gate, NeedsPerson
 from aileron.audit import query
+from aileron.audit.frozen import Frozen
 from aileron.audit.log import Audit
 from aileron.config import Settings
 from aileron.executor.execute import Executor
@@ -40,11 +41,13 @@ from aileron.model.invocation import Invocation
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.names import BindingName
 from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
-from aileron.model.plan import ApprovedPlan, ConnectorPin, Plan
+from aileron.model.plan import ApprovedPlan, ConnectorPin, CredentialUse, Grant, Plan
 from aileron.runs.journal import LedgerJournal
 
 __all__ = ["Actions", "Bindings", "Connectors", "Spine"]
 
+_MAY_PASS: Final = frozenset({FailureClass.VAULT_LOCKED, FailureClass.BUSY, FailureClass.INTERNAL_ERROR})
+"""Why an approved run has not begun, and may yet: the vault is locked, the ledger or the disk is full."""
 _RECORD_S: Final = 30.0
 """To write down an outcome while being cancelled: a full queue of a slow disk, and no more."""
 _log = logging.getLogger(__name__)
@@ -55,6 +58,10 @@ class Actions(Protocol):
 
     def load_enabled(self, name: str) -> ActionFile:
         """The file as it is now. AileronError not_found, action_disabled, invalid_request."""
+        ...
+
+    def check_enabled(self, name: str) -> None:
+        """Still there, whatever it says now, and not switched off. AileronError not_found, action_disabled."""
         ...
 
 
@@ -71,6 +78,10 @@ class Bindings(Protocol):
 
     def candidates(self, connector: str, kind: str) -> list[BindingName]:
         """Every binding of `kind` made for this connector."""
+        ...
+
+    def check_unchanged(self, use: CredentialUse, since: float) -> None:
+        """The binding is the one of `since` (s since the epoch). AileronError binding_required, binding_failed."""
         ...
 
     def check_unlocked(self) -> None:
@@ -134,23 +145,58 @@ class Spine:
         announce(run_id)
         return await self._carry_out(run_id, admitted)
 
-    async def resume(self, approval_id: str) -> Outcome:
-        """Carry out what a person approved: the frozen bytes, once. AileronError when there is no decision to use."""
-        run_id, plan = await self._audit.frozen(approval_id)
-        self._actions.load_enabled(plan.action)  # disabled or removed since: the user's word, and it is later
-        approved = await self._gate.redeem(approval_id, plan)
-        return await self._carry_out(run_id, approved)
+    async def resume(self, approval_id: str, announce: Callable[[str], None]) -> Outcome:
+        """Carry out what a person approved: the frozen bytes, once; `announce` is told the run id once it has begun.
+
+        A plan that may not run any more (its action is switched off or gone, its binding another, its bytes not those that
+        were shown) fails, and its decision is used up. AileronError where the decision is as it was: none to use, or the
+        vault is locked.
+        """
+        try:
+            frozen = await self._audit.frozen(approval_id)
+            await anyio.to_thread.run_sync(self._check_still_allowed, frozen)
+        except AileronError as error:
+            if error.failure.failure_class in _MAY_PASS:
+                raise
+            return await self._audit.give_up(approval_id, error.failure)
+        approved = await self._gate.redeem(approval_id, frozen.plan)
+        announce(frozen.run_id)
+        return await self._carry_out(frozen.run_id, approved)
+
+    async def so_far(self, run_id: str) -> Outcome | Pending | Running:
+        """Where a run is. AileronError(not_found)."""
+        row = await self._ledger.read(lambda snapshot: snapshot.run(run_id))
+        if row is None:
+            raise AileronError(FailureClass.NOT_FOUND, f"no run {run_id[:80]!r}")
+        return await self._so_far(row)
+
+    async def approved(self) -> list[str]:
+        """The approvals of the runs that may begin and have not, the oldest first."""
+        rows = await self._ledger.read(lambda snapshot: snapshot.runs_in(RunStatus.APPROVED))
+        return [row.approval for row in rows if row.approval is not None]
+
+    def _check_still_allowed(self, frozen: Frozen) -> None:
+        self._actions.check_enabled(frozen.plan.action)
+        for step in frozen.plan.steps:
+            _check_exceptions(step.grant, self._settings)
+        uses = [step.grant.credential for step in frozen.plan.steps if step.grant.credential is not None]
+        for use in uses:
+            self._bindings.check_unchanged(use, frozen.asked_at)
+        if uses:
+            self._bindings.check_unlocked()
 
     async def _so_far(self, row: RunRow) -> Outcome | Pending | Running:
         outcome = query.outcome_of(row)
         if outcome is not None:
             return outcome
-        if row.status is RunStatus.PENDING_APPROVAL and row.approval is not None:
-            approval_id = row.approval
+        approval_id = row.approval
+        if row.status is RunStatus.PENDING_APPROVAL and approval_id is not None:
             approval = await self._ledger.read(lambda snapshot: snapshot.approval(approval_id))
             if approval is not None:
                 return Pending(run_id=row.id, approval_id=approval.id, expires_at=approval.expires_us / 1_000_000)
-        return Running(run_id=row.id)
+        return Running(
+            run_id=row.id, status=RunStatus.APPROVED if row.status is RunStatus.APPROVED else RunStatus.RUNNING
+        )
 
     async def _carry_out(self, run_id: str, approved: ApprovedPlan) -> Outcome:
         started = time.monotonic()
@@ -169,6 +215,19 @@ class Spine:
         with anyio.CancelScope(shield=True):
             recorded = await self._audit.finished(run_id, outcome, int((time.monotonic() - started) * 1000))
         return recorded  # noqa: RET504 - a `with` that may swallow is no place to return from
+
+
+def _check_exceptions(grant: Grant, settings: Settings) -> None:
+    """An exception that was shown and has been taken back since is not used."""
+    gone = (grant.plain - settings.egress_private_plain) | (
+        grant.private - settings.egress_private - settings.egress_private_plain
+    )
+    if gone:
+        raise AileronError(
+            FailureClass.CONSENT_REQUIRED,
+            f"{min(map(str, gone))} is no longer an exception in config.toml (egress.private, egress.private_plain): ask again",
+            boundary=Boundary.USER,
+        )
 
 
 def _bug() -> Failure:

@@ -37,6 +37,7 @@ from typing import Final, NoReturn
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName
+from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
 from aileron.vault import opened
 from aileron.vault.bindings import Binding, candidates
@@ -153,6 +154,20 @@ class Vault:
     def candidates(self, connector: str, kind: str) -> list[BindingName]:
         """The names of the bindings of `kind` made for exactly this connector; also while it is locked."""
         return candidates(self.bindings(), connector, kind)
+
+    def check_unchanged(self, use: CredentialUse, since: float) -> None:
+        """For a plan resolved at `since` (s since the epoch): the binding it names is the one that was there then.
+
+        AileronError(binding_required) if it is gone, (binding_failed) if it was made anew. Also while it is locked.
+        """
+        found = next((binding for binding in self.bindings() if binding.name == use.binding), None)
+        if found is None:
+            message = f"{use.binding} was revoked meanwhile: `aileron binding setup {use.connector}`, then ask again"
+            raise AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER)
+        # Kept to the millisecond, so one made in the very millisecond of the question is not later than it.
+        if found.connector != use.connector or found.created_at > since + 0.001:
+            message = f"{use.binding} is another binding than the one that was shown: ask again"
+            raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
 
     def bind(self, binding: Binding, *, replace: bool = False) -> None:
         """Let a stored secret serve a connector. AileronError(bad_input) for what is not a binding, (not_found) for its

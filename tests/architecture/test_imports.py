@@ -20,7 +20,7 @@ BASE = ("aileron.model", "aileron.config", "aileron.files")
 ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron": (),
     "aileron.model": (),
-    "aileron.config": ("aileron.model",),
+    "aileron.config": ("aileron.model", "aileron.files"),
     "aileron.files": ("aileron.model",),
     "aileron.actions": BASE,
     "aileron.approvals": BASE,

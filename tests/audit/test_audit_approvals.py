@@ -52,7 +52,8 @@ async def test_a_gated_run_is_recorded_with_its_question_and_waits(
         "expires_at_us": int((START_S + 900) * 1_000_000),
     }
     assert pending.approval_id.startswith("act-20270115T080000-")
-    assert await audit.frozen(pending.approval_id) == (pending.run_id, plan)
+    frozen = await audit.frozen(pending.approval_id)
+    assert (frozen.run_id, frozen.plan) == (pending.run_id, plan)
     assert (await query.run_state(ledger, pending.run_id, None))["status"] == "pending_approval"
 
 

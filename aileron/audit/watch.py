@@ -1,0 +1,73 @@
+"""Who waits for a change of a run is woken by it: no polling of the disk, and no news of other runs.
+
+Runs in the daemon's event loop. It says that something changed, never what: whoever is woken reads the record again, so a
+missed or doubled wake-up can cost time and never the truth.
+
+Rules
+- Take the next change, then read, then wait for it: what changes in between is not missed.
+- Holds one entry for each run that somebody watches, and nothing for the others.
+
+>>> async def until_over(watch, run_id, read):                                               # doctest: +SKIP
+...     with watch.on(run_id) as watched:
+...         while True:
+...             changed = watched.next_change
+...             if (state := await read(run_id)).is_final:
+...                 return state
+...             await changed.wait()
+
+Not here: deadlines, which are the caller's; what a state means (query.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import anyio
+
+__all__ = ["Watch", "Watched"]
+
+
+class Watched:
+    """One run, watched by one or more."""
+
+    def __init__(self) -> None:
+        self.watchers = 0
+        self.next_change = anyio.Event()
+
+    def tell(self) -> None:
+        """Wake everybody who waits."""
+        self.next_change.set()
+        self.next_change = anyio.Event()
+
+
+class Watch:
+    """One for each daemon; the audit log tells it of every change."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Watched] = {}
+        self.next_question = anyio.Event()
+        """Set when a person is asked something that nobody asked before."""
+
+    def changed(self, run_id: str | None) -> None:
+        """The state of a run is another than before, durably."""
+        watched = self._runs.get(run_id) if run_id is not None else None
+        if watched is not None:
+            watched.tell()
+
+    @contextlib.contextmanager
+    def on(self, run_id: str) -> Iterator[Watched]:
+        """Watch one run for the length of the block."""
+        watched = self._runs.setdefault(run_id, Watched())
+        watched.watchers += 1
+        try:
+            yield watched
+        finally:
+            watched.watchers -= 1
+            if not watched.watchers:
+                del self._runs[run_id]
+
+    def asked(self) -> None:
+        """A person was asked something new."""
+        self.next_question.set()
+        self.next_question = anyio.Event()

@@ -1,0 +1,56 @@
+"""Questions whose time is over are closed when it is over, whether anybody looks or not.
+
+Runs in the daemon, one task. The record is what decides: a decision in the last moment and this clock race in the ledger, and
+one of them is told that it lost.
+
+Rules
+- It wakes for the first expiry there is, for a new question, and every LOOK_S in any case: the wall clock may be set, and a
+  machine that slept has expiries behind it.
+- A ledger that cannot write leaves the questions open; they are past their time for every decision all the same.
+
+Not here: what expiring does (audit/log.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import anyio
+
+from aileron.audit.log import Audit
+from aileron.ledger.sqlite import Ledger
+from aileron.model.failure import AileronError
+
+__all__ = ["LOOK_S", "expire_on_time"]
+
+LOOK_S: Final = 60.0
+"""Between two looks, at most; a clock that was set is noticed within it."""
+_AGAIN_S: Final = 5.0
+"""After a look that failed: a full disk is not emptied sooner."""
+_log = logging.getLogger(__name__)
+
+
+async def expire_on_time(ledger: Ledger, audit: Audit) -> None:
+    """Serve until cancelled."""
+    while True:
+        asked = audit.watch.next_question
+        try:
+            wait_s = await _close_due(ledger, audit)
+        except AileronError as error:
+            _log.warning("questions whose time is over could not be closed: %s", error)
+            wait_s = _AGAIN_S
+        with anyio.move_on_after(wait_s):
+            await asked.wait()
+
+
+async def _close_due(ledger: Ledger, audit: Audit) -> float:
+    """Close what is due; seconds until the next look."""
+    first_us = await ledger.read(lambda snapshot: snapshot.first_expiry())
+    if first_us is None:
+        return LOOK_S
+    left_s = (first_us - ledger.now_us()) / 1_000_000
+    if left_s > 0:
+        return min(left_s, LOOK_S)
+    await audit.expire_due()
+    return 0.0
