@@ -13,11 +13,12 @@ is and how rows are tied together (pure) · rows.py runs, approvals, filters as 
 from __future__ import annotations
 
 from aileron.ledger.chain import FILTERED, NO_HASH, Head, StoredRow, columns_of, link
-from aileron.ledger.rows import ApprovalRow, ApprovalState, EventFilter, EventRow, RunRow
-from aileron.ledger.sqlite import MAX_ROWS, Ledger, Snapshot, StoredLedger, Transaction, open_stored
+from aileron.ledger.rows import ApprovalRow, ApprovalState, EventFilter, EventRow, RecordRow, RunRow
+from aileron.ledger.sqlite import MAX_PAGE_BYTES, MAX_ROWS, Ledger, Snapshot, StoredLedger, Transaction, open_stored
 
 __all__ = [
     "FILTERED",
+    "MAX_PAGE_BYTES",
     "MAX_ROWS",
     "NO_HASH",
     "ApprovalRow",
@@ -26,6 +27,7 @@ __all__ = [
     "EventRow",
     "Head",
     "Ledger",
+    "RecordRow",
     "RunRow",
     "Snapshot",
     "StoredLedger",

@@ -19,7 +19,7 @@ import msgspec
 from aileron.model.invocation import Scope
 from aileron.model.outcome import RunStatus
 
-__all__ = ["ApprovalRow", "ApprovalState", "EventFilter", "EventRow", "RunRow"]
+__all__ = ["ApprovalRow", "ApprovalState", "EventFilter", "EventRow", "RecordRow", "RunRow"]
 
 
 class ApprovalState(enum.StrEnum):
@@ -85,6 +85,15 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     before: int | None = None
     oldest_first: bool = False
     limit: int = 100
+
+
+class RecordRow(msgspec.Struct, frozen=True):
+    """One event as it is chained: the text that is hashed, the hash before it, and its own."""
+
+    seq: int
+    record: str
+    previous: bytes
+    hash: bytes
 
 
 class EventRow(msgspec.Struct, frozen=True):
