@@ -154,7 +154,11 @@ _group(
 _group("binding", "Which credential serves which connector.", binding.setup, binding.list_, binding.revoke)
 _group("secret", "Passwords and tokens in the vault.", secret.set_, secret.list_, secret.remove)
 _group("vault", "The encrypted file that secrets are in.", vault.init, vault.unlock, vault.lock, vault.status)
-_group("audit", "What happened, in a chain that shows changes.", audit.list_, audit.show, audit.verify)
+_group(
+    "audit",
+    "What happened, in a chain that shows changes.",
+    *(audit.list_, audit.show, audit.tail, audit.verify, audit.export),
+)
 app.command("status")(state.status)
 app.command("doctor")(state.doctor)
 _group("daemon", "The supervisor, which starts by itself.", daemon.start, daemon.stop, daemon.status, daemon.logs)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
@@ -27,6 +28,7 @@ __all__ = [
     "as_text",
     "fitted",
     "folded",
+    "is_read",
     "is_terminal",
     "local_time",
     "note",
@@ -40,12 +42,14 @@ __all__ = [
     "styled",
     "time_left",
     "write",
+    "write_bytes",
 ]
 
 GUTTER = "  │ "
 """Before each line that somebody else wrote, so that none can pass for a line of ours."""
 _LONGEST_WORD = 200
 """Characters: a hash has 71, a link not many more."""
+_nobody_reads = False
 _RED, _BOLD, _DIM = "31;1", "1", "2"
 
 
@@ -72,6 +76,33 @@ def is_terminal(name: str = "stdout") -> bool:
 def write(text: str) -> None:
     """Text and a line end on standard output. The caller has made it harmless, or knows it to be."""
     _write(sys.stdout, text + "\n")
+
+
+def write_bytes(data: bytes) -> None:
+    """Exactly these bytes on standard output: data for programs, in UTF-8 whatever the locale is."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        _silence(sys.stdout)
+    except OSError as error:
+        _silence(sys.stdout)
+        raise UnwritableError(f"standard output cannot be written: {error.strerror}") from None
+
+
+def is_read(wait_s: float = 0.0) -> bool:
+    """Whether anybody still reads standard output; waits for so long, and no longer than until the reader goes away."""
+    if _nobody_reads or sys.stdout is None:
+        return False
+    watched = select.poll()
+    try:
+        watched.register(sys.stdout.fileno(), 0)  # POLLERR and POLLHUP are told without being asked for, poll(2)
+    except (OSError, ValueError):
+        return False
+    return not watched.poll(wait_s * 1000)
 
 
 def note(text: str) -> None:
@@ -252,6 +283,8 @@ def _write(stream: TextIO | None, text: str) -> None:
 
 def _silence(stream: TextIO) -> None:
     """Later writes, and the interpreter's last flush, must not fail again."""
+    global _nobody_reads
+    _nobody_reads = _nobody_reads or stream is sys.stdout
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

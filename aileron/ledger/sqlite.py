@@ -169,9 +169,8 @@ class _States:
 
     def first_expiry(self) -> int | None:
         """When the first open approval expires; None where none is open."""
-        moment: int | None = self._db.execute(
-            f"SELECT min(expires_us) FROM approvals WHERE state IN {_OPEN}"
-        ).fetchone()[0]  # noqa: S608
+        found = self._db.execute(f"SELECT min(expires_us) FROM approvals WHERE state IN {_OPEN}")  # noqa: S608
+        moment: int | None = found.fetchone()[0]
         return moment
 
     def count_open_approvals(self) -> int:

@@ -16,6 +16,7 @@ from aileron.audit.verify import verify
 from aileron.ledger import FILTERED, Ledger
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "audit-events.md").read_text(encoding="utf-8")
+PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 SECTIONS = dict(re.findall(r"^### `([^`]+)`\n(.*?)(?=^##|\Z)", PAGE, flags=re.MULTILINE | re.DOTALL))
 
 
@@ -32,6 +33,15 @@ def test_the_page_has_every_fact_of_an_event_and_no_other(name: str) -> None:
     assert sorted(documented) == sorted(field.encode_name for field in msgspec.structs.fields(EVENT_TYPES[name]))
 
 
+def test_no_fact_is_called_as_what_stands_beside_a_record() -> None:
+    """Lists and exports show both in one object, where one would hide the other."""
+    beside = {"at", "previous", "hash", "record"}
+
+    assert [
+        name for name, kind in EVENT_TYPES.items() if beside & {f.encode_name for f in msgspec.structs.fields(kind)}
+    ] == []
+
+
 def test_facts_that_can_be_searched_for_are_named_on_the_page() -> None:
     """The columns of the ledger, in words."""
     (sentence,) = re.findall(r"([^.]*) can be\nsearched for", PAGE)
@@ -41,7 +51,7 @@ def test_facts_that_can_be_searched_for_are_named_on_the_page() -> None:
 
 def test_the_program_on_the_page_checks_a_ledger(tmp_path: Path) -> None:
     """It prints the head that `verify` reports, and finds an altered row."""
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    program = PROGRAMS[0]
     with Ledger.open(tmp_path / "ledger.db", tmp_path, "0.1.0") as ledger:
         ledger.commit_now(lambda tx: tx.append({"type": "vault.locked", "reason": "asked ü"}))
 

@@ -5,7 +5,12 @@
 
 from __future__ import annotations
 
+import datetime
+import enum
+import json
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -14,12 +19,22 @@ import typer
 
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
-from aileron.cli.problem import INTEGRITY, Problem, local_work
+from aileron.cli.export import line, new_file, table
+from aileron.cli.problem import FAILED, INTEGRITY, UNREACHABLE, Problem, local_work
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.cli.visible import visible
+from aileron.cli.visible import visible, visible_json
 
-__all__ = ["list_", "show", "verify"]
+__all__ = ["export", "list_", "show", "tail", "verify"]
 
+_PAGE = 1000
+"""Events in one answer, the most there can be."""
+_FOLLOW_S = 0.5
+"""Between two looks for what is new: soon enough for a person, and a look takes a millisecond."""
+_PATIENCE = 20
+"""Looks in a row that may fail while the daemon is busy, ten seconds; half of them while it is about to be gone."""
+_FAILS = {"busy": 1, "internal_error": 1, "daemon_unreachable": _PATIENCE // 2}
+_DURATION = re.compile(r"(?a:(\d{1,6})([smhdw]))")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _COLUMNS = frozenset({"seq", "at", "type", "run", "hash"})
 _TOLD = {
     "run.requested": ("args",),
@@ -30,6 +45,7 @@ _TOLD = {
     "run.unknown": ("message",),
     "egress.sending": ("method", "host", "path", "credential"),
     "egress.finished": ("status", "class", "bytes_down", "scrubbed"),
+    "egress.denied": ("reason", "method", "destination"),
     "connector.audit": ("event", "fields"),
     "approval.requested": ("approval",),
     "approval.decided": ("decision", "reason", "approval"),
@@ -39,44 +55,119 @@ _NAMED = frozenset({"bytes_down", "scrubbed"})
 """Facts that mean nothing without their name."""
 
 
+_Run = Annotated[str | None, typer.Option("--run", metavar="ID", help="Of one run.")]
+_Action = Annotated[str | None, typer.Option("--action", metavar="NAME", help="Of one action.")]
+_Connector = Annotated[str | None, typer.Option("--connector", metavar="NAME", help="Of one connector.")]
+_Type = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Of one type: run.finished, …")]
+_Class = Annotated[str | None, typer.Option("--class", metavar="CLASS", help="Failures of one class: network_error, …")]
+_Session = Annotated[str | None, typer.Option("--session", metavar="ID", help="Of one agent session.")]
+_Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Not before: 15m, 2h, 7d, or RFC 3339.")]
+_Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only before.")]
+
+
+class _Format(enum.StrEnum):
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
 def list_(
-    run: Annotated[str | None, typer.Option(metavar="ID", help="Of one run.")] = None,
-    action: Annotated[str | None, typer.Option(metavar="NAME", help="Of one action.")] = None,
-    connector: Annotated[str | None, typer.Option(metavar="NAME", help="Of one connector.")] = None,
-    kind: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Of one type: run.finished, …")] = None,
-    failure: Annotated[
-        str | None, typer.Option("--class", metavar="CLASS", help="Failures of one class: network_error, …")
-    ] = None,
-    session: Annotated[str | None, typer.Option(metavar="ID", help="Of one agent session.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Not before: 15m, 2h, 7d, or RFC 3339.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Not after.")] = None,
+    run: _Run = None,
+    action: _Action = None,
+    connector: _Connector = None,
+    kind: _Type = None,
+    failure: _Class = None,
+    session: _Session = None,
+    since: _Since = None,
+    until: _Until = None,
     after: Annotated[int | None, typer.Option(metavar="SEQ", help="Only later rows than this.")] = None,
     limit: Annotated[int, typer.Option(metavar="N", help="At most so many.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List events, the newest first."""
-    asked = {
-        "run": run,
-        "action": action,
-        "connector": connector,
-        "type": kind,
-        "class": failure,
-        "session": session,
-        "since": since,
-        "until": until,
-        "after": after,
-        "limit": limit,
-    }
-    query = urlencode({name: value for name, value in asked.items() if value is not None})
-    events = Supervisor().ask("GET", f"/v1/audit?{query}")["events"]
+    asked = _asked(run, action, connector, kind, failure, session, since, until)
+    events = _page(Supervisor(), {**asked, "after": after, "limit": limit})
     if as_json:
         output.print_json({"events": events})
         return
-    if output.is_terminal():
-        _print_by_run(events)
-    else:
-        rows = [(event["seq"], event["at"], event["type"], event.get("run"), _facts(event)) for event in events]
-        output.print_table((), rows, empty="")
+    if not events:
+        output.print_table((), (), empty="nothing is on record that matches")
+    _Printer(as_json=False).show(events)
+
+
+def tail(
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what comes, until interrupted.")] = False,
+    lines: Annotated[
+        int, typer.Option("-n", "--lines", metavar="N", min=0, max=_PAGE, help="So many of the newest.")
+    ] = 10,
+    run: _Run = None,
+    action: _Action = None,
+    connector: _Connector = None,
+    kind: _Type = None,
+    failure: _Class = None,
+    session: _Session = None,
+    since: _Since = None,
+    until: _Until = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Print the newest events, the oldest of them first.
+
+    With --follow also those that come; exit code 69 when the daemon stops.
+    """
+    asked = _held(_asked(run, action, connector, kind, failure, session, since, until))
+    supervisor, printer = Supervisor(), _Printer(as_json=as_json)
+    shown = _page(supervisor, {**asked, "limit": max(lines, 1)})[:lines][::-1]
+    last = shown[-1]["seq"] if shown else 0
+    if not lines:
+        last = _newest(supervisor)
+    printer.show(shown)
+    if follow:
+        _follow(supervisor, asked, last, printer)
+    elif lines and not shown and not as_json:
+        output.print_table((), (), empty="nothing is on record that matches")
+
+
+def export(
+    style: Annotated[
+        _Format, typer.Option("--format", help="jsonl: records that can be checked; csv: for a spreadsheet.")
+    ] = _Format.JSONL,
+    file: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="In place of standard output.")
+    ] = None,
+    run: _Run = None,
+    action: _Action = None,
+    connector: _Connector = None,
+    kind: _Type = None,
+    failure: _Class = None,
+    session: _Session = None,
+    since: _Since = None,
+    until: _Until = None,
+) -> None:
+    """Write all events that match, the oldest first.
+
+    What comes while it is written is not in it. FILE is there when all of it is.
+    """
+    asked = _held(_asked(run, action, connector, kind, failure, session, since, until))
+    pages = _all_pages(Supervisor(), asked, "record" if style is _Format.JSONL else "facts")
+    if file is None:
+        for data, _ in _written(pages, style, is_shown=output.is_terminal()):
+            output.write_bytes(data)
+            if not output.is_read():
+                return
+        return
+    count = 0
+    try:
+        with new_file(file) as target:
+            for data, rows in _written(pages, style, is_shown=False):
+                target.write(data)
+                count += rows
+    except OSError as error:
+        raise Problem(
+            f"{file} cannot be written: {error.strerror}",
+            exit_code=FAILED,
+            name="internal_error",
+            why="nothing is left of it",
+        ) from None
+    output.note(f"{count} events in {file}")
 
 
 def show(
@@ -185,24 +276,139 @@ def _facts(event: dict[str, Any]) -> str:
     return " ".join(f"{name}={output.as_text(value)}" for name, value in event.items() if name not in _COLUMNS)
 
 
-def _print_by_run(events: list[dict[str, Any]]) -> None:
-    """For a person: the events of one run under its id, one line each."""
-    if not events:
-        output.note("nothing is on record that matches")
-    day, run = "", None
-    for event in events:
-        date, _, time = output.local_time(event["at"]).partition(" ")
-        if (date, event.get("run")) != (day, run):
-            day, run = date, event.get("run")
+class _Printer:
+    """Events as they come: one line each. For a person under the id of their run; in a pipe with every fact by its name."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._day, self._run = "", None
+
+    def show(self, events: list[dict[str, Any]]) -> None:
+        """The next ones. Each line is out when this returns."""
+        for event in events:
+            if self._as_json:
+                output.write(json.dumps(event))
+            elif output.is_terminal():
+                self._show_under_run(event)
+            else:
+                row = (event["seq"], event["at"], event["type"], event.get("run"), _facts(event))
+                output.print_table((), [row], empty="")
+
+    def _show_under_run(self, event: dict[str, Any]) -> None:
+        day, _, time = output.local_time(event["at"]).partition(" ")
+        run = event.get("run")
+        if (day, run) != (self._day, self._run):
+            self._day, self._run = day, run
             name = output.as_text(event["action"]) if run and "action" in event else ""
-            output.write(
-                output.styled(output.fitted(f"{day}  {output.as_text(run) if run else ''}  {name}".rstrip()), "dim")
-            )
-        line = f"{output.as_text(event['seq']):>6}  {time}  {output.as_text(event['type']):<18} {_told(event)}"
-        output.write(output.fitted(line))
+            title = f"{day}  {output.as_text(run) if run else ''}  {name}".rstrip()
+            output.write(output.styled(output.fitted(title), "dim"))
+        told = f"{output.as_text(event['seq']):>6}  {time}  {output.as_text(event['type']):<18} {_told(event)}"
+        output.write(output.fitted(told))
 
 
 def _told(event: dict[str, Any]) -> str:
     names = _TOLD.get(str(event["type"])) or [name for name in event if name not in _COLUMNS]
     told = [(name, output.as_text(event[name])) for name in names if name in event]
     return "  ".join(f"{name} {text}" if name in _NAMED else text for name, text in told)
+
+
+# Pages
+
+
+def _asked(
+    run: str | None,
+    action: str | None,
+    connector: str | None,
+    kind: str | None,
+    failure: str | None,
+    session: str | None,
+    since: str | None,
+    until: str | None,
+) -> dict[str, Any]:
+    """The conditions in the daemon's words."""
+    return {
+        "run": run,
+        "action": action,
+        "connector": connector,
+        "type": kind,
+        "class": failure,
+        "session": session,
+        "since": since,
+        "until": until,
+    }
+
+
+def _held(asked: dict[str, Any]) -> dict[str, Any]:
+    """The same for several pages: "two hours ago" is one moment from here on."""
+    return {**asked, "since": _moment(asked["since"]), "until": _moment(asked["until"])}
+
+
+def _moment(text: str | None) -> str | None:
+    """How long ago as the time it was; anything else as it is, for the daemon to read."""
+    if text is None or (match := _DURATION.fullmatch(text)) is None:
+        return text
+    ago = datetime.timedelta(**{_UNITS[match[2]]: int(match[1])})
+    try:
+        return (datetime.datetime.now(datetime.UTC) - ago).isoformat()
+    except OverflowError:  # before the year 1: before everything
+        return "0001-01-01T00:00:00Z"
+
+
+def _page(supervisor: Supervisor, asked: dict[str, Any]) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = supervisor.ask("GET", _address(asked))["events"]
+    return events
+
+
+def _address(asked: dict[str, Any]) -> str:
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    return f"/v1/audit?{query}"
+
+
+def _newest(supervisor: Supervisor) -> int:
+    (newest,) = _page(supervisor, {"limit": 1})  # a ledger has a row at least, the first
+    return int(newest["seq"])
+
+
+def _all_pages(supervisor: Supervisor, asked: dict[str, Any], form: str) -> Iterator[list[dict[str, Any]]]:
+    """Everything up to the row that is the newest now: numbers do not change, so pages neither overlap nor leave gaps."""
+    whole = {**asked, "form": form, "order": "oldest", "limit": _PAGE, "before": _newest(supervisor) + 1}
+    last = 0
+    while page := _page(supervisor, {**whole, "after": last}):
+        yield page
+        last = page[-1]["seq"]
+
+
+def _written(pages: Iterator[list[dict[str, Any]]], style: _Format, *, is_shown: bool) -> Iterator[tuple[bytes, int]]:
+    """Each page as it is written, and its rows. On a terminal with what it would obey spelled out, and the JSON the same."""
+    if style is _Format.CSV:
+        yield table((), with_titles=True).encode(), 0
+    for page in pages:
+        text = table(page, with_titles=False) if style is _Format.CSV else "".join(f"{line(row)}\n" for row in page)
+        yield (visible_json(text) if is_shown else text).encode(), len(page)
+
+
+def _follow(supervisor: Supervisor, asked: dict[str, Any], last: int, printer: _Printer) -> None:
+    """Look for what is new until the reader goes away or the daemon does. By row number: nothing is missed or doubled."""
+    failed = 0
+    while output.is_read(_FOLLOW_S):
+        while True:
+            try:
+                answer = supervisor.maybe_ask(_address({**asked, "order": "oldest", "limit": _PAGE, "after": last}))
+            except Problem as problem:
+                failed += _FAILS.get(problem.name, _PATIENCE)
+                if failed >= _PATIENCE:
+                    raise
+                break
+            if answer is None:
+                raise Problem(
+                    "the daemon has stopped",
+                    exit_code=UNREACHABLE,
+                    name="daemon_unreachable",
+                    why=f"what follows row {last} will be there when it runs again",
+                    fix="aileron audit tail --follow",
+                )
+            failed = 0
+            if not answer["events"]:
+                break
+            printer.show(answer["events"])
+            last = answer["events"][-1]["seq"]

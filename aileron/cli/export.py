@@ -1,0 +1,113 @@
+r"""Events as files: lines of JSON that can be checked elsewhere, or a table for a spreadsheet; and a file that is whole.
+
+Runs in commands. What agents, connectors and services wrote is in there: hostile text.
+
+Rules
+- A line of JSON is the record as it is chained, byte for byte, with `at`, `previous` and `hash` behind it.
+- A cell of a table is never a formula, whatever it begins with, and a row is one line: what cannot be seen is spelled out.
+- Columns stay as they are, in name and order; new ones would come behind the last.
+- A file gets its name when all of it is on disk. Until then it is `.NAME.….part`, private, and removed if the command is ended.
+
+>>> line({"seq": 1, "record": '{"at_us":0,"seq":1,"type":"genesis"}', "previous": "00", "hash": "ff"})
+'{"at_us":0,"seq":1,"type":"genesis","at":"1970-01-01T00:00:00.000000Z","previous":"00","hash":"ff"}'
+>>> harmless("=1+1")
+"'=1+1"
+
+Source: docs/reference/audit-events.md; OWASP, "CSV injection". Not here: which events (commands/audit.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import datetime
+import io
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from aileron.cli.visible import visible, visible_json
+
+__all__ = ["COLUMNS", "harmless", "line", "new_file", "table"]
+
+COLUMNS: Final = ("seq", "at", "type", "run", "session", "action", "connector", "class", "facts", "hash")
+"""Of the table. `facts` is JSON: all facts of the event that have no column of their own."""
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""How what a spreadsheet would compute begins; the last four are the full-width forms, which some read as the others."""
+
+
+def line(event: dict[str, Any]) -> str:
+    """One event, in the form `record` of the API, as one line of JSON without its end."""
+    record = str(event["record"])
+    at = utc(json.loads(record)["at_us"])
+    return f'{record[:-1]},"at":"{at}","previous":"{event["previous"]}","hash":"{event["hash"]}"}}'
+
+
+def table(events: Iterable[dict[str, Any]], *, with_titles: bool) -> str:
+    """Events, in the form `facts` of the API, as lines of comma-separated values, each with its end."""
+    written = io.StringIO()
+    writer = csv.writer(written, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    if with_titles:
+        writer.writerow(COLUMNS)
+    writer.writerows([harmless(cell) for cell in _cells(event)] for event in events)
+    return written.getvalue()
+
+
+def harmless(text: str) -> str:
+    """A cell that is text for every spreadsheet, on one line: an apostrophe goes before what would be computed."""
+    return ("'" if text.startswith(_FORMULA) else "") + visible(text)
+
+
+def utc(moment_us: int) -> str:
+    """Microseconds since the epoch as RFC 3339, always of the same length."""
+    seconds, micros = divmod(moment_us, 1_000_000)
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that gets its name at the end of the block, all of it on disk; 0600. It takes the place of a file of that name.
+
+    OSError; FileExistsError where something else than a file has the name. Whatever ends the block early leaves what was there.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise FileExistsError(None, "it is there, and not a file")
+    part = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}.part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o600)
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        part.rename(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            part.unlink()
+        raise
+    _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    """The name itself on disk, rename(2)."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cells(event: dict[str, Any]) -> Iterator[str]:
+    for name in COLUMNS:
+        if name == "facts":
+            rest = {fact: value for fact, value in event.items() if fact not in COLUMNS}
+            yield visible_json(json.dumps(rest, ensure_ascii=False))
+        else:
+            value = event.get(name)
+            yield "" if value is None else str(value)

@@ -1,0 +1,134 @@
+"""What an export looks like, and a file that is whole or not there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import stat
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from aileron.cli.export import COLUMNS, harmless, line, new_file, table
+from aileron.ledger.chain import link, make_record
+
+TEXT = st.text(st.characters(codec="utf-8"))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+ATTACKS = [
+    "=1+1",
+    "+1",
+    "-1",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\n=1",
+    "\x00=1",
+    "\uff1d1",
+    "\x1b]0;x\x07",
+    'a";=1',
+    "\u202e=1",
+]
+
+
+def read(text: str) -> list[dict[str, str]]:
+    """A table as a spreadsheet reads it."""
+    return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+
+
+@given(st.sampled_from(ATTACKS) | TEXT)
+@example("=cmd|' /C calc'!A0")
+def test_no_cell_is_computed(text: str) -> None:
+    """Whatever a name is, its cell begins with nothing that means something, and has nothing that cannot be seen."""
+    event = {
+        "seq": 1,
+        "at": text,
+        "type": text,
+        "run": text,
+        "action": text,
+        "connector": text,
+        "note": text,
+        "hash": text,
+    }
+    (row,) = read(table([event], with_titles=True))
+
+    assert tuple(row) == COLUMNS
+    for cell in row.values():
+        assert not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20"))
+        assert not [mark for mark in cell if unicodedata.category(mark) in ("Cc", "Zl", "Zp")]
+    assert table([event], with_titles=False).count("\n") == 1
+    assert json.loads(row["facts"]) == {"note": text}
+
+
+@pytest.mark.parametrize("text", ["plain", "1", "a=b", "it's", "{}", "grüße"])
+def test_harmless_text_is_left_as_it_is(text: str) -> None:
+    """Only what is dangerous is changed."""
+    assert harmless(text) == text
+
+
+def test_the_table_of_nothing_has_titles() -> None:
+    """So that a program that reads it finds its columns."""
+    assert table([], with_titles=True) == ",".join(f'"{name}"' for name in COLUMNS) + "\n"
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=8), JSON, max_size=4), st.integers(0, 2**52))
+@example({"a": [1, {"b": 2, "at": "x"}]}, 0)
+def test_a_line_has_the_record_byte_for_byte(facts: dict[str, Any], at_us: int) -> None:
+    """Up to the last `,"at":"` and a brace; so its hash can be computed again, whatever a fact says."""
+    at_us %= 253_402_300_800_000_000  # until the end of year 9999
+    record = make_record(7, at_us, {**facts, "type": "note"})
+    digest = link(bytes(32), record)
+    written = line({"seq": 7, "record": record.decode(), "previous": bytes(32).hex(), "hash": digest.hex()}).encode()
+
+    assert b"\n" not in written
+    assert written[: written.rindex(b',"at":"')] + b"}" == record
+    assert json.loads(written)["hash"] == digest.hex()
+
+
+def test_a_file_is_private_and_takes_the_place_of_another(tmp_path: Path) -> None:
+    """0600 whatever the one before had; nothing else is left."""
+    target = tmp_path / "trail.jsonl"
+    target.write_bytes(b"old")
+    target.chmod(0o644)
+    with new_file(target) as file:
+        file.write(b"new")
+        assert target.read_bytes() == b"old"
+
+    assert (target.read_bytes(), stat.S_IMODE(target.stat().st_mode)) == (b"new", 0o600)
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("end", [RuntimeError, KeyboardInterrupt, OSError])
+def test_a_file_that_is_not_finished_is_not_there(tmp_path: Path, end: type[BaseException]) -> None:
+    """However it ended: the old one stays."""
+    target = tmp_path / "trail.jsonl"
+    target.write_bytes(b"old")
+
+    def half() -> None:
+        with new_file(target) as file:
+            file.write(b"half")
+            raise end
+
+    with pytest.raises(end):
+        half()
+
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_only_a_file_is_replaced(tmp_path: Path) -> None:
+    """Not a device, a directory or a link, which somebody else may follow."""
+    (tmp_path / "link").symlink_to("/dev/null")
+    for taken in (Path("/dev/null"), tmp_path, tmp_path / "link"):
+        with pytest.raises(FileExistsError), new_file(taken):
+            pass
+    assert Path("/dev/null").is_char_device()
+    assert (tmp_path / "link").is_symlink()
