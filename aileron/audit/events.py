@@ -119,6 +119,8 @@ class RunRequested(_Event, frozen=True, kw_only=True, tag="run.requested"):
     args: dict[str, Any]
     """The arguments, in full."""
     steps: list[PlannedStep]
+    claim: str | None = None
+    """`sha256:…` of session, idempotency key and what was asked for. Written by the ledger, which keeps the key itself."""
 
 
 class RunRefused(_Event, frozen=True, kw_only=True, tag="run.refused"):

@@ -1,16 +1,17 @@
 """Checking a ledger file alone: no daemon, no trust in what wrote it, reads only.
 
 Runs in the daemon or in a command of its own, on any copy of the file. Trusts nothing in it. Stops at the first thing that is
-wrong, because after it every later hash is suspect.
+wrong, because after it every later hash is suspect. Holds what is open and no history: a million rows take no more memory.
 
 What is checked, in this order
 1  the file is a ledger of this schema, its pages are whole, its indexes match its tables, and nothing in it (a trigger, a
-   view) could change what is read or written
+   view, a table that compares in another way) could change what is read or written
 2  the first row is the genesis row, and names the expected home where one is given
 3  each row: its number follows the one before (nothing taken out), the previous hash it names is that row's (nothing put
    in or swapped), its hash is that of its record (nothing altered), and the columns searches use repeat the record
 4  each outcome and each frozen plan, which lie beside the chain, is the one its row's digest names
-5  a head kept outside is in the chain
+5  each run, each approval and each idempotency key is exactly what the events say (replay.py), and there is none beside these
+6  a head kept outside is in the chain
 
 What the caller still owes: `cannot_prove` is part of the answer. Whoever can write the file can compute a whole new chain, or
 cut off its end; only a head kept elsewhere shows that.
@@ -27,8 +28,9 @@ from typing import Any, Final
 
 import msgspec
 
-from aileron.audit.frozen import thaw
-from aileron.ledger import NO_HASH, Head, StoredLedger, StoredRow, columns_of, link, open_stored
+from aileron.audit.frozen import freeze, thaw
+from aileron.audit.replay import OutOfOrderError, Replay, ToldApproval, ToldRun
+from aileron.ledger import NO_HASH, Head, StoredLedger, StoredRow, claim_digest, columns_of, link, open_stored
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError
 
@@ -52,6 +54,8 @@ class Reason(enum.StrEnum):
     """What searches see of a row is not what its record says."""
     OUTCOME = "outcome"
     """The stored outcome of a run is not the one recorded, or is gone."""
+    STATE = "state"
+    """What is stored as so now of a run, an approval or an idempotency key is not what the events say, or is gone."""
     PLAN = "plan"
     """The stored plan of an approval is not the one that was asked about, or is gone."""
     HEAD = "head"
@@ -85,10 +89,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return {"whole": self.is_whole, **msgspec.to_builtins(self)}
 
 
-_BESIDE: Final = (
-    "that the current status of runs and approvals, kept beside the chain, agrees with it: the rows are the record",
-    "that the times are right: they are this machine's clock",
-)
+_ALWAYS: Final = ("that the times are right: they are this machine's clock",)
 _WITHOUT_HEAD: Final = (
     "that no rows were cut off the end: compare with a head (SEQ:HASH) that was kept elsewhere",
     "that the chain was not computed anew as a whole by someone who can write the file: a head kept elsewhere shows that too",
@@ -141,6 +142,7 @@ class _Check:
         self._known = known_head
         self._home = expected_home
         self._last = Head(0, NO_HASH)
+        self._replay = Replay()
 
     def run(self, stored: StoredLedger) -> None:
         if (damage := stored.damage()) is not None:  # 1
@@ -150,8 +152,9 @@ class _Check:
             if row.seq == 1:
                 self._check_genesis(facts)  # 2
             _check_beside(stored, row.seq, facts)  # 4
+            self._follow(stored, row.seq, facts)  # 5
             self._last = Head(row.seq, row.hash)
-            self._check_known()  # 5
+            self._check_known()  # 6
         if self._last.seq == 0:
             raise _FoundError(Reason.GENESIS, None, "there is no row at all, not even the genesis row")
         if self._known is not None and self._known.seq > self._last.seq:
@@ -162,13 +165,40 @@ class _Check:
                 " an older copy put in its place",
             )
 
+        self._check_states(stored)  # 5
+
+    def _follow(self, stored: StoredLedger, seq: int, facts: dict[str, Any]) -> None:
+        """What is over with this event is compared at once; nothing changes it later."""
+        try:
+            over = self._replay.follow(facts)
+        except OutOfOrderError as error:
+            raise _FoundError(Reason.STATE, seq, f"row {seq} tells what cannot be: {error}") from error
+        for told in over:
+            _check_state(stored, seq, told)
+
+    def _check_states(self, stored: StoredLedger) -> None:
+        """What is still open, and that there is nothing of which no event tells."""
+        replay = self._replay
+        for run in replay.runs.values():
+            _check_state(stored, None, run)
+            if stored.outcome(run.id) is not None:
+                raise _FoundError(Reason.STATE, None, f"{run.id} has an outcome, and no event says that it is over")
+        for approval in replay.approvals.values():
+            _check_state(stored, None, approval)
+        for kind, there, told_of in zip(
+            ("runs", "approvals"), stored.counts(), (replay.count_runs, replay.count_approvals), strict=True
+        ):
+            if there != told_of:
+                raise _FoundError(Reason.STATE, None, f"{there} {kind} are stored, the events tell of {told_of}")
+        _check_claims(stored, dict(replay.claims))
+
     def report(self, finding: Finding | None) -> Report:
         return Report(
             path=str(self._path),
             rows=self._last.seq,
             head=str(self._last) if self._last.seq else None,
             finding=finding,
-            cannot_prove=_BESIDE + (_WITHOUT_HEAD if self._known is None else self._after_known()),
+            cannot_prove=_ALWAYS + (_WITHOUT_HEAD if self._known is None else self._after_known()),
         )
 
     def _after_known(self) -> tuple[str, ...]:
@@ -218,6 +248,31 @@ def _facts_of(row: StoredRow) -> dict[str, Any]:
     return facts
 
 
+def _check_state(stored: StoredLedger, seq: int | None, told: ToldRun | ToldApproval) -> None:
+    row = stored.run(told.id) if isinstance(told, ToldRun) else stored.approval(told.id)
+    if row is None:
+        raise _FoundError(Reason.STATE, seq, f"{told.id}, of which the events tell, is not there")
+    for name, value in msgspec.structs.asdict(told).items():
+        if row[name] != value:
+            raise _FoundError(
+                Reason.STATE, seq, f"{told.id} is stored with another {name} than the events say: {row[name]!r:.100}"
+            )
+
+
+def _check_claims(stored: StoredLedger, told: dict[str, tuple[int, str]]) -> None:
+    """Every key that is kept, and no other. Records made before keys were in them say nothing of the key itself."""
+    for claim in stored.claims():
+        if (claim.run_session, claim.run_created_us) != (claim.session, claim.claimed_us):
+            raise _FoundError(Reason.STATE, None, f"the idempotency key of {claim.run!r:.100} is not of that run")
+        _, digest = told.pop(claim.run, (0, None))
+        if digest is not None and claim_digest(claim.session, claim.key, claim.digest) != digest:
+            raise _FoundError(
+                Reason.STATE, None, f"the idempotency key of {claim.run} is not the one it was asked for with"
+            )
+    for run_id in told:
+        raise _FoundError(Reason.STATE, None, f"the idempotency key of {run_id} is gone: it could be run again")
+
+
 def _check_beside(stored: StoredLedger, seq: int, facts: dict[str, Any]) -> None:
     if "outcome_digest" in facts:
         outcome = stored.outcome(str(facts.get("run")))
@@ -233,8 +288,8 @@ def _check_beside(stored: StoredLedger, seq: int, facts: dict[str, Any]) -> None
 
 
 def _is_plan(subject: bytes, digest: str, approval_id: str) -> bool:
+    """The plan of this digest, byte for byte as it was frozen: JSON has many spellings of one plan."""
     try:
-        thaw(subject, digest, approval_id)
+        return freeze(thaw(subject, digest, approval_id)) == subject
     except AileronError:
         return False
-    return True

@@ -12,12 +12,22 @@ is and how rows are tied together (pure) · rows.py runs, approvals, filters as 
 
 from __future__ import annotations
 
-from aileron.ledger.chain import FILTERED, NO_HASH, Head, StoredRow, columns_of, link
+from aileron.ledger.chain import FILTERED, NO_HASH, Head, StoredClaim, StoredRow, claim_digest, columns_of, link
 from aileron.ledger.rows import ApprovalRow, ApprovalState, EventFilter, EventRow, RecordRow, RunRow
-from aileron.ledger.sqlite import MAX_PAGE_BYTES, MAX_ROWS, Ledger, Snapshot, StoredLedger, Transaction, open_stored
+from aileron.ledger.sqlite import (
+    IDEMPOTENCY_KEPT_US,
+    MAX_PAGE_BYTES,
+    MAX_ROWS,
+    Ledger,
+    Snapshot,
+    StoredLedger,
+    Transaction,
+    open_stored,
+)
 
 __all__ = [
     "FILTERED",
+    "IDEMPOTENCY_KEPT_US",
     "MAX_PAGE_BYTES",
     "MAX_ROWS",
     "NO_HASH",
@@ -30,9 +40,11 @@ __all__ = [
     "RecordRow",
     "RunRow",
     "Snapshot",
+    "StoredClaim",
     "StoredLedger",
     "StoredRow",
     "Transaction",
+    "claim_digest",
     "columns_of",
     "link",
     "open_stored",

@@ -9,6 +9,7 @@ none of them.
 
 Rules
 - `seq` counts from 1 without gaps. `at_us` is the wall clock when the row was made: order is `seq`, never `at_us`.
+- The event that begins a run says which idempotency key it took (`claim`): keys lie beside the chain and are bound to it.
 - The columns that queries filter on repeat facts of the record and nothing else (`columns_of`), so a verifier can compare
   them; what is not in the record is not evidence.
 
@@ -28,9 +29,19 @@ from typing import Any, Final
 
 import msgspec
 
-from aileron.model.canonical import canonical_json
+from aileron.model.canonical import canonical_json, sha256_digest
 
-__all__ = ["FILTERED", "NO_HASH", "Head", "StoredRow", "columns_of", "link", "make_record"]
+__all__ = [
+    "FILTERED",
+    "NO_HASH",
+    "Head",
+    "StoredClaim",
+    "StoredRow",
+    "claim_digest",
+    "columns_of",
+    "link",
+    "make_record",
+]
 
 NO_HASH: Final = bytes(32)
 """The genesis row's previous hash."""
@@ -65,6 +76,23 @@ class StoredRow(msgspec.Struct, frozen=True):
     record: bytes
     previous: bytes
     hash: bytes
+
+
+class StoredClaim(msgspec.Struct, frozen=True):
+    """An idempotency key as it lies in the file, unverified, beside the session and the time of the run it names."""
+
+    session: Any
+    key: Any
+    digest: Any
+    run: Any
+    claimed_us: Any
+    run_session: Any
+    run_created_us: Any
+
+
+def claim_digest(session: str, key: str, digest: str) -> str:
+    """What the record of a run says of the idempotency key it was asked for with: not the key, but no other fits."""
+    return sha256_digest(canonical_json([session, key, digest]))
 
 
 def make_record(seq: int, at_us: int, facts: dict[str, Any]) -> bytes:

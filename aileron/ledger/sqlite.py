@@ -21,6 +21,7 @@ transitions are legal (runs/states.py), how groups are formed (writer.py).
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 import sqlite3
@@ -36,7 +37,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from aileron.ledger.chain import NO_HASH, Head, StoredRow, columns_of, link, make_record
+from aileron.ledger.chain import NO_HASH, Head, StoredClaim, StoredRow, claim_digest, columns_of, link, make_record
 from aileron.ledger.rows import ApprovalRow, ApprovalState, EventFilter, EventRow, RecordRow, RunRow
 from aileron.ledger.writer import GroupFailed, GroupWriter
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
@@ -101,6 +102,7 @@ CREATE INDEX idempotency_claimed ON idempotency (claimed_us);
 _HEAD: Final = "SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1"
 _RUN: Final = "id, action, session, scope, status, plan_digest, approval, connector, created_us, changed_us, outcome"
 _APPROVAL: Final = "id, kind, run, digest, state, created_us, expires_us, decided_us, reason, surface"
+_OBJECTS: Final = "SELECT type, name, sql FROM sqlite_master"
 _OPEN: Final = "('pending_approval', 'approved')"  # spelled as in the partial index, or SQLite would not use it
 
 _FATAL: Final = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
@@ -236,6 +238,7 @@ class Transaction(_States):
         self._head = head
         self._clock = clock
         self._rows: list[tuple[Any, ...]] = []
+        self._claims: dict[str, str] = {}
         self._has_savepoint = False
         self.now_us = clock()
         """The moment of this function, the same throughout: microseconds since the epoch."""
@@ -247,9 +250,12 @@ class Transaction(_States):
     def append(self, facts: dict[str, Any]) -> int:
         """Add one event to the chain; returns its number. `facts` are JSON values with `type` among them.
 
+        The first one about a run that took an idempotency key in the same function says so (`claim`).
         AileronError(invalid_request) if they have no canonical form or make more than MAX_RECORD_BYTES.
         """
         seq = self._head.seq + 1
+        if self._claims and (claim := self._claims.pop(str(facts.get("run")), None)) is not None:
+            facts = {**facts, "claim": claim}
         try:
             record = make_record(seq, self.now_us, facts)
         except ValueError as error:
@@ -339,6 +345,7 @@ class Transaction(_States):
         holder = self.claimed(session, key, digest, self.now_us)
         if holder is None:
             self._write("INSERT INTO idempotency VALUES (?,?,?,?,?)", (session, key, digest, run_id, self.now_us))
+            self._claims[run_id] = claim_digest(session, key, digest)
         return holder
 
     def _write(self, sql: str, values: tuple[Any, ...]) -> sqlite3.Cursor:
@@ -356,6 +363,7 @@ class Transaction(_States):
 
     def _begin_work(self) -> tuple[Head, int]:
         self.now_us = self._clock()
+        self._claims.clear()
         return self._head, len(self._rows)
 
     def _keep_work(self) -> None:
@@ -598,6 +606,31 @@ class StoredLedger:
         """What an approval is about, as stored."""
         return self._one("SELECT subject FROM approvals WHERE id = ?", approval_id)
 
+    def run(self, run_id: str) -> dict[str, Any] | None:
+        """The row of a run by its columns, without the outcome."""
+        return self._row(_RUN.removesuffix(", outcome"), "runs", run_id)
+
+    def approval(self, approval_id: str) -> dict[str, Any] | None:
+        """The row of an approval by its columns, without the subject."""
+        return self._row(_APPROVAL, "approvals", approval_id)
+
+    def counts(self) -> tuple[int, int]:
+        """How many runs and how many approvals there are."""
+        with _translated(self._path):
+            row: tuple[int, int] = self._db.execute(
+                "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM approvals)"
+            ).fetchone()
+        return row
+
+    def claims(self) -> Iterator[StoredClaim]:
+        """Every idempotency key."""
+        with _translated(self._path):
+            for row in self._db.execute(
+                "SELECT i.session, i.key, i.digest, i.run, i.claimed_us, r.session, r.created_us"
+                " FROM idempotency i LEFT JOIN runs r ON r.id = i.run"
+            ):
+                yield StoredClaim(*map(_readable, row))
+
     def damage(self) -> str | None:
         """What is wrong with the file as a database: pages, indexes against their tables, objects that are not ours."""
         with _translated(self._path):
@@ -605,6 +638,11 @@ class StoredLedger:
                 return found
             first = _readable(self._db.execute("PRAGMA integrity_check(1)").fetchone()[0])
             return None if first == "ok" else str(first)
+
+    def _row(self, columns: str, table: str, name: str) -> dict[str, Any] | None:
+        with _translated(self._path):
+            row = self._db.execute(f"SELECT {columns} FROM {table} WHERE id = ?", (name,)).fetchone()  # noqa: S608
+        return None if row is None else dict(zip(columns.split(", "), map(_readable, row), strict=True))
 
     def _one(self, sql: str, value: str) -> bytes | None:
         with _translated(self._path):
@@ -769,9 +807,22 @@ def _check_format(db: sqlite3.Connection, path: Path) -> None:
 
 
 def _unexpected_objects(db: sqlite3.Connection) -> str | None:
-    """A trigger could drop rows as they are written, a view could show others."""
-    row = db.execute("SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index') LIMIT 1").fetchone()
-    return None if row is None else f"it holds a {_readable(row[0])} {_readable(row[1])!r} that aileron never made"
+    """A trigger could drop rows as they are written, a view show others, a table compare names in another way."""
+    found = {tuple(map(_readable, row)) for row in db.execute(_OBJECTS)}
+    expected = _expected_objects()
+    for kind, name, _ in sorted(found - expected, key=str):
+        return f"it holds a {kind} {name!r} that aileron never made"
+    for kind, name, _ in sorted(expected - found, key=str):
+        return f"the {kind} {name!r} is missing"
+    return None
+
+
+@functools.cache
+def _expected_objects() -> frozenset[tuple[Any, ...]]:
+    """What a new ledger has, as SQLite writes it down."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(_SCHEMA)
+        return frozenset(db.execute(_OBJECTS))
 
 
 def _check_head(db: sqlite3.Connection, path: Path) -> None:

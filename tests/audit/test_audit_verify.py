@@ -7,7 +7,9 @@ import re
 import shutil
 import sqlite3
 import stat
+import threading
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -16,11 +18,12 @@ from hypothesis import strategies as st
 
 from aileron.audit.log import Audit
 from aileron.audit.verify import Reason, Report, verify
-from aileron.ledger import Head, Ledger
+from aileron.ledger import ApprovalState, Head, Ledger
 from aileron.ledger.chain import NO_HASH, link, make_record
-from aileron.model.failure import AileronError, FailureClass
-from aileron.model.outcome import Succeeded
-from tests.audit.conftest import START_S, a_plan, an_invocation
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.invocation import Invocation
+from aileron.model.outcome import Failed, Pending, RunStatus, Succeeded
+from tests.audit.conftest import START_S, Clock, a_plan, an_invocation
 
 HOME = Path("/home/somebody/.aileron")
 
@@ -135,7 +138,7 @@ def test_a_row_hashed_anew_is_found_at_the_next(copy: Path) -> None:
     """Altering a row means computing every hash after it."""
     connection = sqlite3.connect(copy, isolation_level=None)
     record, previous = connection.execute("SELECT record, previous FROM events WHERE seq = 5").fetchone()
-    record = record.replace("completed", "cancelled")
+    record = record.replace('"ms":3', '"ms":4')
     connection.execute(
         "UPDATE events SET record = ?, hash = ? WHERE seq = 5", (record, link(previous, record.encode()))
     )
@@ -208,7 +211,11 @@ def test_a_cut_tail_is_only_found_by_a_head_kept_outside(copy: Path) -> None:
     whole = verify(copy)
     assert whole.head is not None
     head = Head.parse(whole.head)
-    cut = edit(copy, "DELETE FROM events WHERE seq > 5")
+    assert found(edit(copy, "DELETE FROM events WHERE seq > 5")) == (
+        Reason.STATE,
+        None,
+    )  # what became of it is still there
+    cut = edit(copy, "DELETE FROM approvals", "DELETE FROM runs WHERE approval IS NOT NULL")
 
     assert cut.is_whole
     assert any("cut off the end" in words for words in cut.cannot_prove)
@@ -313,6 +320,253 @@ def test_a_damaged_file_is_a_finding_or_does_not_matter(original: Path, tmp_path
     report = verify(path)
 
     assert report.is_whole == (report.finding is None)
+
+
+# What lies beside the chain: runs, approvals, idempotency keys
+
+
+async def _every_state(audit: Audit, clock: Clock) -> None:
+    """A run in each state there is, questions in each, and keys that are kept and that are forgotten."""
+    plan, number = a_plan(), iter(range(100))
+
+    def asked(**more: Any) -> Invocation:
+        return an_invocation(idempotency_key=f"key-{next(number)}", **more)
+
+    async def approved() -> Pending:
+        waiting = await audit.pending(plan, asked(), clock.now_us / 1_000_000 + 900)
+        await audit.decide(waiting.approval_id, "approve", digest=plan.digest, surface="operator")
+        return waiting
+
+    await audit.requested(plan, asked(), layers=["seccomp"])
+    clock.advance(25 * 3600)
+    running = await audit.requested(plan, asked(), layers=["seccomp"])
+    failure = Failure(failure_class=FailureClass.NETWORK_ERROR, message="no", boundary=Boundary.EXTERNAL)
+    await audit.retried(running, plan.steps[0], 1, failure, 1.0)
+    await audit.started(running, plan.steps[0], 2, ["seccomp"])
+    await audit.egress_denied(running, plan.steps[0], request=1, method="GET", destination="x:1", reason="url_host")
+    await audit.requested(plan, asked(session="other"))
+    over = await audit.requested(plan, an_invocation(), layers=["seccomp"])
+    await audit.finished(over, Succeeded(run_id=over, result={"sent": [1.5, "ü"]}), 3)
+    failed = await audit.requested(plan, asked(), layers=["seccomp"])
+    await audit.finished(failed, Failed(run_id=failed, failure=failure), 1)
+    await audit.interrupted(await audit.requested(plan, asked(), layers=["seccomp"]))
+    await audit.refused(asked(), failure)
+    await audit.pending(plan, asked(), clock.now_us / 1_000_000 + 900)
+    await approved()
+    await audit.redeem((await approved()).approval_id, plan.digest)
+    done = await approved()
+    await audit.redeem(done.approval_id, plan.digest)
+    await audit.finished(done.run_id, Succeeded(run_id=done.run_id, result=None), 1)
+    denied = await audit.pending(plan, asked(), clock.now_us / 1_000_000 + 900)
+    await audit.decide(denied.approval_id, "deny", digest=plan.digest, surface="operator", reason="not today")
+    await audit.cancel((await approved()).approval_id, surface="agent")
+    await audit.pending(plan, asked(), clock.now_us / 1_000_000 + 1)
+    clock.advance(2)
+    assert len(await audit.expire_due()) == 1
+
+
+@pytest.fixture(scope="module")
+def eventful(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed ledger in which everything has happened."""
+    path, clock = tmp_path_factory.mktemp("eventful") / "ledger.db", Clock()
+    with Ledger.open(path, HOME, "0.1.0", clock=clock) as ledger:
+        anyio.run(_every_state, Audit(ledger), clock)
+    return path
+
+
+TABLES = {"events": "seq", "runs": "id", "approvals": "id", "idempotency": "run", "set_back": "seq"}
+
+
+def _cells(path: Path) -> list[tuple[str, Any, str, Any]]:
+    """Every column of every row of every table: table, value of the row's name, column, value."""
+    connection = sqlite3.connect(path)
+    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    assert set(tables) <= set(TABLES), "a table that nothing here looks at"
+    cells = []
+    for table in tables:
+        cursor = connection.execute(f"SELECT * FROM {table}")
+        columns = [name for name, *_ in cursor.description]
+        for row in cursor.fetchall():
+            values = dict(zip(columns, row, strict=True))
+            cells += [(table, values[TABLES[table]], column, value) for column, value in values.items()]
+    connection.close()
+    return cells
+
+
+def _set(path: Path, cell: tuple[str, Any, str, Any], value: bytes | int | None) -> bool:
+    """Write another value of the same type into one column of one row; whether the database took it."""
+    table, name, column, before = cell
+    mark = "CAST(? AS TEXT)" if isinstance(value, bytes) and not isinstance(before, bytes) else "?"
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA synchronous = OFF")
+    try:
+        connection.execute(f"UPDATE {table} SET {column} = {mark} WHERE {TABLES[table]} = ?", (value, name))
+    except sqlite3.IntegrityError:  # a rule of the schema forbids it
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+def _others(value: Any) -> list[bytes | int | None]:
+    """Values of the same type that are another one, and none."""
+    match value:
+        case None:
+            return [b"x", 1]
+        case int():
+            return [value + 1, -value, value ^ 1 << 40, None]
+        case str():
+            return [value.encode() + b" ", value[:-1].encode(), value.swapcase().encode() or b"X", b"\xff", None]
+        case _:
+            return [value + b" ", value[:-1], b"", None]
+
+
+def test_everything_that_happened_is_as_it_was_told(eventful: Path) -> None:
+    """The positive control of what follows: each state is there, and whole."""
+    connection = sqlite3.connect(eventful)
+    statuses = {status for (status,) in connection.execute("SELECT status FROM runs")}
+    states = {state for (state,) in connection.execute("SELECT state FROM approvals")}
+    keys = connection.execute("SELECT count(*) FROM idempotency").fetchone()[0]
+    connection.close()
+
+    assert statuses == set(RunStatus)
+    assert states == set(ApprovalState)
+    assert keys == 11  # of twelve, one is forgotten
+    assert verify(eventful).finding is None
+
+
+def test_another_value_in_any_column_of_any_row_is_found(eventful: Path, tmp_path: Path) -> None:
+    """All tables, all rows, all columns: there is none that nothing vouches for."""
+    path, missed, changed = tmp_path / "ledger.db", [], 0
+    for cell in _cells(eventful):
+        for value in _others(cell[3]):
+            shutil.copy(eventful, path)
+            if value != cell[3] and _set(path, cell, value):
+                changed += 1
+                if verify(path).finding is None:
+                    missed.append((cell, value))
+
+    assert missed == []
+    assert changed > 1500, "the database took nearly all of them"
+
+
+@given(data=st.data())
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_flipped_bit_of_any_column_is_found(eventful: Path, tmp_path: Path, data: st.DataObject) -> None:
+    """By way of the database, which keeps its own indexes right."""
+    cell = data.draw(st.sampled_from([cell for cell in _cells(eventful) if cell[3] not in (None, "", b"")]))
+    value = cell[3]
+    flipped: bytes | int
+    if isinstance(value, int):
+        flipped = value ^ 1 << data.draw(st.integers(0, 62))
+    else:
+        content = bytearray(value.encode() if isinstance(value, str) else value)
+        content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        flipped = bytes(content)
+    path = tmp_path / "ledger.db"
+    shutil.copy(eventful, path)
+    if _set(path, cell, flipped):
+        assert verify(path).finding is not None
+
+
+@pytest.mark.parametrize("table", ["runs", "approvals", "idempotency"])
+def test_a_state_of_which_no_event_tells_is_found(eventful: Path, tmp_path: Path, table: str) -> None:
+    """A row put in is an approval nobody gave; a row taken out is a key that can be used again."""
+    (count,) = sqlite3.connect(eventful).execute(f"SELECT count(*) FROM {table}").fetchone()
+    for number in range(count):
+        path = tmp_path / "ledger.db"
+        shutil.copy(eventful, path)
+        name = f"(SELECT {TABLES[table]} FROM {table} LIMIT 1 OFFSET {number})"
+        assert edit(path, f"DELETE FROM {table} WHERE {TABLES[table]} = {name}").finding is not None
+    shutil.copy(eventful, path)
+    names = {"runs": "id", "approvals": "id", "idempotency": "key"}
+    columns = [column for found_in, _, column, _ in _cells(eventful) if found_in == table]
+    listed = ", ".join(dict.fromkeys(columns))
+    added = listed.replace(f"{names[table]},", "'added',", 1)
+    report = edit(path, f"INSERT INTO {table} ({listed}) SELECT {added} FROM {table} LIMIT 1")
+    assert found(report) == (Reason.STATE, None)
+
+
+def test_events_in_an_order_that_cannot_be_are_found(copy: Path) -> None:
+    """A chain computed anew that ends a run twice is well chained, and still told by nobody."""
+    connection = sqlite3.connect(copy, isolation_level=None)
+    (previous,) = connection.execute("SELECT hash FROM events WHERE seq = 10").fetchone()
+    record = make_record(11, 1, {"type": "run.finished", "run": "run-none", "status": "completed"})
+    connection.execute(
+        "INSERT INTO events VALUES (11, 1, 'run.finished', 'run-none', NULL, NULL, NULL, NULL, ?, ?, ?)",
+        (record.decode(), previous, link(previous, record)),
+    )
+    connection.close()
+
+    assert found(verify(copy)) == (Reason.STATE, 11)
+
+
+def test_a_row_that_is_there_twice_is_found(copy: Path) -> None:
+    """Under another number it is not the row that was chained."""
+    report = edit(
+        copy,
+        "INSERT INTO events SELECT 11, at_us, type, run, session, action, connector, class, record, previous, hash"
+        " FROM events WHERE seq = 10",
+    )
+
+    assert found(report) == (Reason.PREVIOUS, 11)
+
+
+def test_another_ledger_of_the_same_home_is_told_apart_by_a_head(copy: Path, tmp_path: Path) -> None:
+    """As whole as the one it replaces; what was kept outside is not in it."""
+    head = Head.parse(str(verify(copy).head))
+    copy.unlink()
+    with Ledger.open(copy, HOME, "0.1.0") as ledger:
+        anyio.run(_history, Audit(ledger))
+
+    assert verify(copy, expected_home=HOME).is_whole
+    assert found(verify(copy, expected_home=HOME, known_head=head)) == (Reason.HEAD, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("CREATE TABLE more (x)", "table 'more'"),
+        ("DROP INDEX events_run", "index 'events_run' is missing"),
+        ("CREATE UNIQUE INDEX one ON events (class)", "index 'one'"),
+    ],
+)
+def test_a_schema_that_is_not_ours_is_found(copy: Path, statement: str, words: str) -> None:
+    """An index could refuse rows, a table hide some; what is missing was there."""
+    report = edit(copy, statement)
+
+    assert report.finding is not None
+    assert report.finding.reason is Reason.FILE
+    assert words in report.finding.message
+
+
+def test_a_ledger_is_checked_while_it_is_written(copy: Path) -> None:
+    """One moment of it, whichever: chain, states and keys are of the same one."""
+    copy.chmod(0o600)
+    stop = threading.Event()
+    reports: list[Report] = []
+
+    def check() -> None:
+        while len(reports) < 20:
+            reports.append(verify(copy))
+        stop.set()
+
+    async def write() -> None:
+        plan = a_plan()
+        with Ledger.open(copy, HOME, "0.1.0") as ledger:
+            audit, number = Audit(ledger), 0
+            while not stop.is_set():
+                number += 1
+                run_id = await audit.requested(plan, an_invocation(idempotency_key=str(number)), layers=["seccomp"])
+                await audit.finished(run_id, Succeeded(run_id=run_id, result=number), 1)
+
+    thread = threading.Thread(target=check)
+    thread.start()
+    anyio.run(write)
+    thread.join(30)
+
+    assert [report.finding for report in reports] == [None] * 20
+    assert reports[-1].rows > reports[0].rows
 
 
 def test_a_running_ledger_can_be_checked(copy: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from aileron.audit.verify import verify
@@ -61,7 +62,10 @@ async def test_one_that_fails_does_not_undo_the_others_of_its_group(ledger: Ledg
 
     def work(tx: Transaction, name: str) -> None:
         tx.append(note(name))
-        tx.claim("local", name, "sha256:x", "run-1")
+        tx.claim("s", name, "sha256:x", name)
+        tx.insert_run(msgspec.structs.replace(a_run(), id=name))
+        facts = {"run": name, "action": "a", "session": "s", "scope": "agent", "plan_digest": "sha256:x"}
+        tx.append({"type": "run.requested", **facts})
         if name.startswith("bad"):
             raise AileronError(FailureClass.BAD_INPUT, name)
 
@@ -79,8 +83,8 @@ async def test_one_that_fails_does_not_undo_the_others_of_its_group(ledger: Ledg
     assert sorted(failed) == sorted(f"bad{number}" for number in range(50))
     assert sorted(words(ledger)) == sorted(f"good{number}" for number in range(50))
     now_us = ledger.now_us()
-    assert ledger.read_now(lambda s: s.claimed("local", "good7", "sha256:x", now_us)) == "run-1"
-    assert ledger.read_now(lambda s: s.claimed("local", "bad7", "sha256:x", now_us)) is None
+    assert ledger.read_now(lambda s: s.claimed("s", "good7", "sha256:x", now_us)) == "good7"
+    assert ledger.read_now(lambda s: s.claimed("s", "bad7", "sha256:x", now_us)) is None
     assert verify(path).is_whole
 
 
