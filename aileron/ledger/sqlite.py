@@ -855,14 +855,21 @@ def _failure_of(error: Exception, path: Path) -> Failure:
     if primary == sqlite3.SQLITE_FULL:
         return _failure(
             "disk_full",
-            f"{path} cannot grow, its disk is full: nothing was recorded, so nothing is done; free some space and try again",
+            f"{path} cannot grow, its disk is full: what cannot be recorded does not begin; free some space, then see what is"
+            " on record",
         )
     if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return _failure("locked", f"another program holds {path}: close it and try again", FailureClass.BUSY)
     if primary == sqlite3.SQLITE_INTERRUPT:
         return _failure("too_slow", "the search took too long: narrow it", FailureClass.BUSY)
+    if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
+        return _failure(
+            "inaccessible",
+            f"{path} cannot be written ({error}): what cannot be recorded does not begin; make the file and its directory"
+            " yours and writable, and see that their disk is not mounted read-only",
+        )
     cause = "inaccessible" if primary in _INACCESSIBLE else "unexpected"
-    return _failure(cause, f"{path} cannot be used ({error}): nothing was recorded, so nothing is done")
+    return _failure(cause, f"{path} cannot be used ({error}): what cannot be recorded does not begin")
 
 
 def _failure(cause: str, message: str, failure_class: FailureClass = FailureClass.INTERNAL_ERROR) -> Failure:

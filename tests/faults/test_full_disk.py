@@ -1,0 +1,260 @@
+"""A disk without room: what cannot be recorded does not begin, and what could not be recorded is not called done.
+
+A real file system of a few megabytes holds the home, in a mount namespace of its own. The test runs itself there as a program,
+`python -m tests.faults.test_full_disk SCENARIO DIRECTORY`, which prints what it saw as JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.client import DaemonUnreachable
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+ROOT = Path(__file__).resolve().parents[2]
+DISK_MIB = 12
+MOUNT = f'mount -t tmpfs -o size={DISK_MIB}m none "$0" && chmod 777 "$0" && exec "$@"'
+
+
+def _ways_to_mount(directory: Path) -> Iterator[list[str]]:
+    """As root in a mount namespace; else as root of a user namespace, and then as oneself again, as whom the daemon runs."""
+    if os.geteuid() == 0:
+        yield ["unshare", "--mount", "--propagation", "private", "sh", "-c", MOUNT, str(directory)]
+    ids = [f"--map-user={os.geteuid()}", f"--map-group={os.getegid()}"]
+    inside = ["unshare", "--user", *ids] if os.geteuid() else []
+    yield ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, str(directory), *inside]
+
+
+@pytest.fixture
+def on_small_disk() -> Iterator[Callable[[str], dict[str, Any]]]:
+    """Run a scenario with its home on a disk of a few megabytes; what it saw."""
+    directory = Path(tempfile.mkdtemp(prefix="ail-"))
+    try:
+        tried = [
+            way
+            for way in _ways_to_mount(directory)
+            if subprocess.run([*way, "true"], capture_output=True).returncode == 0
+        ]
+        if not tried:
+            if os.environ.get("AILERON_MUST_JAIL") == "1":
+                pytest.fail("a file system of a test's own needs root or user namespaces")
+            pytest.skip("neither root nor user namespaces: no small file system to be had")
+
+        def run(scenario: str) -> dict[str, Any]:
+            program = [sys.executable, "-m", "tests.faults.test_full_disk", scenario, str(directory)]
+            done = subprocess.run([*tried[0], *program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0, done.stderr
+            seen: dict[str, Any] = json.loads(done.stdout)
+            return seen
+
+        yield run
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_a_run_on_a_full_disk_is_refused_before_its_effect(on_small_disk: Callable[[str], dict[str, Any]]) -> None:
+    """With the cure in the words, again and again, also for a question to a person; with room, the same run has its effect."""
+    seen = on_small_disk("before")
+
+    for refused in (seen["refused"], seen["gated"]):
+        assert refused["status"] == 500
+        assert refused["error"]["class"] == "internal_error"
+        assert refused["error"]["details"]["cause"] == "disk_full"
+        assert "free some space" in refused["error"]["message"]
+    assert seen["effects"] == {"with room": 1, "full": 1, "with room again": 2}
+    assert seen["recorded while full"] == 0
+    assert seen["again"] == 200
+    assert seen["verified"]
+
+
+def test_an_outcome_that_cannot_be_recorded_is_not_called_done(on_small_disk: Callable[[str], dict[str, Any]]) -> None:
+    """The disk fills up at the moment of the effect: a failure is answered, `unknown` is on record, nothing is sent twice."""
+    seen = on_small_disk("during")
+
+    assert seen["answered"]["status"] == 500
+    assert seen["answered"]["error"]["class"] in ("internal_error", "outcome_unknown")
+    assert seen["effects"] == 1
+    assert seen["on record"] == ["run.requested", "run.started", "egress.sending", "run.unknown"]
+    assert seen["status"] == "unknown"
+    assert seen["with the same key"]["error"]["class"] == "outcome_unknown"
+    assert seen["effects in the end"] == 1
+    assert seen["verified"]
+
+
+def test_a_ledger_that_cannot_be_written_keeps_the_daemon_from_starting(
+    on_small_disk: Callable[[str], dict[str, Any]],
+) -> None:
+    """A file mounted read-only, and a disk that is full at the start: each with its reason; without, it starts."""
+    seen = on_small_disk("start")
+
+    assert "mounted read-only" in seen["read-only"]
+    assert "space" in seen["full"]
+    assert seen["afterwards"] == 200
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        ("PRAGMA user_version = 99", "use the version that wrote it, or a newer one"),
+        ("UPDATE events SET record = 'x' WHERE seq = (SELECT max(seq) FROM events)", "`aileron audit verify`"),
+        ("DROP INDEX events_at", "`aileron audit verify`"),
+        (None, "`aileron audit verify`"),
+    ],
+    ids=["newer", "altered", "without an index", "garbage"],
+)
+def test_a_ledger_that_is_not_as_it_should_be_keeps_the_daemon_from_starting(spoil: str | None, words: str) -> None:
+    """Each with its cure, and the file is left as it is; the same home starts before."""
+    with daemon_home() as home:
+        home.must("GET", "/v1/status")
+        home.stop()
+        ledger = home.path / "ledger.db"
+        if spoil is None:
+            ledger.write_bytes(b"\x00garbage" * 1000)
+        else:
+            with contextlib.closing(sqlite3.connect(ledger, isolation_level=None)) as connection:
+                connection.execute(spoil)
+        before = ledger.read_bytes()
+
+        with pytest.raises(DaemonUnreachable, match=words):
+            home.must("GET", "/v1/status")
+
+        assert ledger.read_bytes() == before
+
+
+# The program
+
+
+class _FillingServer(CountingServer):
+    """Fills the disk at the moment of the effect, before it answers."""
+
+    def __init__(self, disk: Path) -> None:
+        self._disk = disk
+        self._effects = 0
+        self.is_armed = False
+        super().__init__()
+
+    @property
+    def effects(self) -> int:  # type: ignore[override]
+        """How many there were."""
+        return self._effects
+
+    @effects.setter
+    def effects(self, count: int) -> None:
+        self._effects = count
+        if self.is_armed:
+            _fill(self._disk)
+
+
+def _fill(disk: Path) -> None:
+    with open(disk / "ballast", "ab", buffering=0) as ballast:
+        for size in (1 << 16, 1 << 12, 1):
+            with contextlib.suppress(OSError):
+                while ballast.write(bytes(size)):
+                    pass
+
+
+def _empty(disk: Path) -> None:
+    (disk / "ballast").unlink()
+
+
+@contextlib.contextmanager
+def _world(disk: Path) -> Iterator[tuple[DaemonHome, _FillingServer]]:
+    tempfile.tempdir = str(disk)
+    with _FillingServer(disk) as upstream, daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        home.install_probe(f"localhost:{upstream.port}")
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("effect")
+        home.add_probe_action("effect", name="gated", gated=True)
+        yield home, upstream
+
+
+def _before(disk: Path) -> dict[str, Any]:
+    with _world(disk) as (home, upstream):
+        home.run("effect")
+        effects = {"with room": upstream.effects}
+        rows = home.must("GET", "/v1/audit?limit=1")["events"][0]["seq"]
+        _fill(disk)
+        answers = [home.run("effect") for _ in range(20)]
+        gated = home.run("gated")
+        assert {answer.status for answer in answers} == {500}
+        effects["full"] = upstream.effects
+        recorded = home.must("GET", "/v1/audit?limit=1")["events"][0]["seq"] - rows
+        _empty(disk)
+        again = home.run("effect")
+        effects["with room again"] = upstream.effects
+        return {
+            "refused": {"status": 500, **answers[-1].body},
+            "gated": {"status": gated.status, **gated.body},
+            "effects": effects,
+            "recorded while full": recorded,
+            "again": again.status,
+            "verified": home.must("GET", "/v1/audit/verify")["ok"],
+        }
+
+
+def _during(disk: Path) -> dict[str, Any]:
+    with _world(disk) as (home, upstream):
+        upstream.is_armed = True
+        answered = home.run("effect", headers={"Idempotency-Key": "once"})
+        upstream.is_armed = False
+        effects = upstream.effects
+        _empty(disk)
+        home.kill()
+        (run,) = [event["run"] for event in home.must("GET", "/v1/audit?type=run.requested")["events"]]
+        home.unlock()
+        repeated = home.run("effect", headers={"Idempotency-Key": "once"})
+        return {
+            "answered": {"status": answered.status, **answered.body},
+            "effects": effects,
+            "on record": [event["type"] for event in home.events(run)],
+            "status": home.must("GET", f"/v1/runs/{run}")["status"],
+            "with the same key": repeated.body,
+            "effects in the end": upstream.effects,
+            "verified": home.must("GET", "/v1/audit/verify")["ok"],
+        }
+
+
+def _start(disk: Path) -> dict[str, Any]:
+    tempfile.tempdir = str(disk)
+    with daemon_home() as home:
+
+        def refusal() -> str:
+            try:
+                return f"it started: {home.ask('GET', '/v1/status').body}"
+            except DaemonUnreachable as error:
+                return str(error)
+
+        home.must("GET", "/v1/status")
+        home.stop()
+        ledger = str(home.path / "ledger.db")
+        seen = {}
+        subprocess.run(["mount", "--bind", ledger, ledger], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", ledger], check=True)
+        seen["read-only"] = refusal()
+        subprocess.run(["umount", ledger], check=True)
+        _fill(disk)
+        seen["full"] = refusal()
+        _empty(disk)
+        return {**seen, "afterwards": home.ask("GET", "/v1/status").status}
+
+
+if __name__ == "__main__":
+    scenario, place = sys.argv[1:]
+    saw = {"before": _before, "during": _during, "start": _start}[scenario](Path(place))
+    print(json.dumps(saw))
