@@ -147,14 +147,17 @@ class _Check:
     def run(self, stored: StoredLedger) -> None:
         if (damage := stored.damage()) is not None:  # 1
             raise _FoundError(Reason.FILE, None, damage)
+        clock = _Clock(stored)
         for row in stored.rows():
             facts = self._check_row(row)  # 3
+            clock.check(row.seq, facts["at_us"])
             if row.seq == 1:
                 self._check_genesis(facts)  # 2
             _check_beside(stored, row.seq, facts)  # 4
             self._follow(stored, row.seq, facts)  # 5
             self._last = Head(row.seq, row.hash)
             self._check_known()  # 6
+        clock.check_end()
         if self._last.seq == 0:
             raise _FoundError(Reason.GENESIS, None, "there is no row at all, not even the genesis row")
         if self._known is not None and self._known.seq > self._last.seq:
@@ -246,6 +249,28 @@ def _facts_of(row: StoredRow) -> dict[str, Any]:
             Reason.COLUMNS, row.seq, f"row {row.seq}: the columns that searches use are not what its record says"
         )
     return facts
+
+
+class _Clock:
+    """The list of rows made while the clock was behind, by which searches in time are bounded, against the rows."""
+
+    def __init__(self, stored: StoredLedger) -> None:
+        self._listed = stored.set_back()
+        self._latest_us = 0
+
+    def check(self, seq: int, at_us: int) -> None:
+        if at_us >= self._latest_us:
+            self._latest_us = at_us
+        elif self._listed is not None and next(self._listed, None) != (seq, at_us):
+            raise _FoundError(
+                Reason.COLUMNS, seq, f"row {seq} was made while the clock was behind, and is not listed as that"
+            )
+
+    def check_end(self) -> None:
+        if self._listed is not None and (more := next(self._listed, None)) is not None:
+            raise _FoundError(
+                Reason.COLUMNS, None, f"{more[0]!r:.100} is listed as made while the clock was behind, and was not"
+            )
 
 
 def _check_state(stored: StoredLedger, seq: int | None, told: ToldRun | ToldApproval) -> None:

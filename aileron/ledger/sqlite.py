@@ -46,7 +46,7 @@ from aileron.model.outcome import RunStatus
 
 __all__ = ["Ledger", "Snapshot", "StoredLedger", "Transaction", "events_query", "open_stored"]
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 APPLICATION_ID: Final = 0x41494C52  # "AILR": what `file` and SQLite's header say the file is
 MAX_RECORD_BYTES: Final = 4 << 20
 """One record, 4 MiB: the arguments of a run come in a request of at most 1 MiB, and JSON escapes can multiply it."""
@@ -60,6 +60,8 @@ READERS: Final = 4
 """Connections for reading, hence threads at once: a slow search must not hold up a status poll, and two cores serve four."""
 READ_DEADLINE_S: Final = 10.0
 """A search through a million events takes well under one second."""
+_SOME: Final = 500
+"""Rows looked at to tell which of several conditions is the rarest: 20 µs, and no more rows are read for nothing later."""
 BUSY_TIMEOUT_S: Final = 5.0
 """For another process that holds the file (a backup, a person with the sqlite3 shell); ours never do."""
 WAL_PAGES: Final = 1000
@@ -100,9 +102,34 @@ CREATE TABLE idempotency (
 CREATE INDEX idempotency_claimed ON idempotency (claimed_us);
 """
 _HEAD: Final = "SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1"
+_LATEST: Final = "SELECT max(at_us) FROM events"
 _RUN: Final = "id, action, session, scope, status, plan_digest, approval, connector, created_us, changed_us, outcome"
 _APPROVAL: Final = "id, kind, run, digest, state, created_us, expires_us, decided_us, reason, surface"
+_MIGRATIONS: Final = {
+    # Conditions that go together and may find nothing, in one step instead of all rows of the commoner one; and the rows made
+    # while the clock was behind: without them time goes up with the number, and a bound in time is one look into its index.
+    2: """
+CREATE INDEX events_class_action ON events (class, action) WHERE class IS NOT NULL;
+CREATE INDEX events_class_connector ON events (class, connector) WHERE class IS NOT NULL;
+CREATE INDEX events_action_connector ON events (action, connector) WHERE action IS NOT NULL AND connector IS NOT NULL;
+CREATE TABLE set_back (seq INTEGER PRIMARY KEY, at_us INTEGER NOT NULL) STRICT;
+INSERT INTO set_back SELECT seq, at_us FROM (
+  SELECT seq, at_us, max(at_us) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS latest FROM events
+) WHERE at_us < latest;
+""",
+}
+"""What makes a schema from the one before, in place and without writing the events anew."""
 _OBJECTS: Final = "SELECT type, name, sql FROM sqlite_master"
+_PAIRS: Final = (("class", "action"), ("class", "connector"), ("action", "connector"))
+"""Conditions with an index for both together, the rarer first."""
+_IN_TIME: Final = "NOT EXISTS (SELECT 1 FROM set_back WHERE set_back.seq = events.seq)"
+_FIRST_SINCE: Final = (
+    f"SELECT seq FROM events INDEXED BY events_at WHERE at_us >= ? AND {_IN_TIME} ORDER BY at_us, seq LIMIT 1"  # noqa: S608
+)
+_LAST_UNTIL: Final = (
+    f"SELECT seq FROM events INDEXED BY events_at WHERE at_us < ? AND {_IN_TIME} ORDER BY at_us DESC, seq DESC LIMIT 1"  # noqa: S608
+)
+_LAST_BEHIND_UNTIL: Final = "SELECT max(seq) FROM set_back WHERE at_us < ?"
 _OPEN: Final = "('pending_approval', 'approved')"  # spelled as in the partial index, or SQLite would not use it
 
 _FATAL: Final = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
@@ -214,7 +241,7 @@ class Snapshot(_States):
 
         A page may thus be shorter than `limit` before the end; only an empty one is the end.
         """
-        sql, values = events_query(wanted)
+        sql, values = events_query(wanted, self._rarest(wanted))
         page: list[RecordRow] = []
         size = 0
         for row in self._db.execute(sql, values):
@@ -223,6 +250,21 @@ class Snapshot(_States):
             if size >= MAX_PAGE_BYTES:
                 break
         return page
+
+    def _rarest(self, wanted: EventFilter) -> str | None:
+        """Which of several conditions the fewest rows meet, as far as that is told by looking at a few."""
+        given = {column: value for column, value in _equal(wanted).items() if value is not None}
+        if len(given) < 2:
+            return None
+        return min(given, key=lambda column: self._count_some(column, given[column]))
+
+    def _count_some(self, column: str, value: str) -> int:
+        found = self._db.execute(
+            f"SELECT count(*) FROM (SELECT 1 FROM events INDEXED BY events_{column} WHERE {column} = ? LIMIT {_SOME})",  # noqa: S608
+            (value,),
+        )
+        count: int = found.fetchone()[0]
+        return count
 
 
 class Transaction(_States):
@@ -233,9 +275,11 @@ class Transaction(_States):
     forgetting its rows.
     """
 
-    def __init__(self, connection: sqlite3.Connection, head: Head, clock: Callable[[], int]) -> None:
+    def __init__(self, connection: sqlite3.Connection, head: Head, latest_us: int, clock: Callable[[], int]) -> None:
         super().__init__(connection)
         self._head = head
+        self._latest_us = latest_us
+        self._behind: list[tuple[int, int]] = []
         self._clock = clock
         self._rows: list[tuple[Any, ...]] = []
         self._claims: dict[str, str] = {}
@@ -268,6 +312,10 @@ class Transaction(_States):
         digest = link(self._head.hash, record)
         self._rows.append((seq, self.now_us, *columns_of(facts), record.decode(), self._head.hash, digest))
         self._head = Head(seq, digest)
+        if self.now_us < self._latest_us:
+            self._behind.append((seq, self.now_us))
+        else:
+            self._latest_us = self.now_us
         return seq
 
     def insert_run(self, row: RunRow) -> None:
@@ -361,19 +409,20 @@ class Transaction(_States):
 
     # For _Store, which runs one function after another in the same transaction.
 
-    def _begin_work(self) -> tuple[Head, int]:
+    def _begin_work(self) -> tuple[Head, int, int, int]:
         self.now_us = self._clock()
         self._claims.clear()
-        return self._head, len(self._rows)
+        return self._head, self._latest_us, len(self._rows), len(self._behind)
 
     def _keep_work(self) -> None:
         if self._has_savepoint:
             self._db.execute("RELEASE work")
             self._has_savepoint = False
 
-    def _undo_work(self, mark: tuple[Head, int]) -> None:
-        self._head = mark[0]
-        del self._rows[mark[1] :]
+    def _undo_work(self, mark: tuple[Head, int, int, int]) -> None:
+        self._head, self._latest_us, rows, behind = mark
+        del self._rows[rows:]
+        del self._behind[behind:]
         if self._has_savepoint:
             self._db.execute("ROLLBACK TO work")
             self._keep_work()
@@ -381,6 +430,9 @@ class Transaction(_States):
     def _write_events(self) -> None:
         self._db.executemany("INSERT INTO events VALUES (?,?,?,?,?,?,?,?,?,?,?)", self._rows)
         self._rows.clear()
+        if self._behind:
+            self._db.executemany("INSERT INTO set_back VALUES (?,?)", self._behind)
+            self._behind.clear()
 
 
 class Ledger:
@@ -460,9 +512,10 @@ class _Store:
         with self._group_fails():
             self._db.execute("BEGIN IMMEDIATE")
             newest = self._db.execute(_HEAD).fetchone()
+            latest = self._db.execute(_LATEST).fetchone()
         if newest is None:
             raise GroupFailed(_damaged(self._path, "every row is gone").failure)
-        return Transaction(self._db, Head(*newest), self._clock)
+        return Transaction(self._db, Head(*newest), latest[0], self._clock)
 
     def attempt(self, transaction: Transaction, work: Callable[[Transaction], T]) -> T:
         mark = transaction._begin_work()
@@ -578,9 +631,10 @@ class _Reader:
 class StoredLedger:
     """A ledger file as it lies there, nothing verified, for a verifier. Made by `open_stored`."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, is_immutable: bool) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, version: int, is_immutable: bool) -> None:
         self._db = connection
         self._path = path
+        self._version = version
         self._is_immutable = is_immutable
 
     def is_stale(self) -> bool:
@@ -631,11 +685,16 @@ class StoredLedger:
             ):
                 yield StoredClaim(*map(_readable, row))
 
-    def damage(self) -> str | None:
-        """What is wrong with the file as a database: pages, indexes against their tables, objects that are not ours."""
+    def set_back(self) -> Iterator[tuple[Any, Any]] | None:
+        """Number and time of the rows made while the clock was behind, in order; None where the schema is older than that."""
+        if self._version < 2:
+            return None
         with _translated(self._path):
-            if (found := _unexpected_objects(self._db)) is not None:
-                return found
+            return self._db.execute("SELECT seq, at_us FROM set_back ORDER BY seq")
+
+    def damage(self) -> str | None:
+        """What is wrong with the file as a database: pages, and indexes against their tables."""
+        with _translated(self._path):
             first = _readable(self._db.execute("PRAGMA integrity_check(1)").fetchone()[0])
             return None if first == "ok" else str(first)
 
@@ -667,39 +726,32 @@ def open_stored(path: Path) -> Iterator[StoredLedger]:
         connection.text_factory = bytes
         with _translated(path):
             connection.execute("BEGIN")
-            _check_format(connection, path)
-        yield StoredLedger(connection, path, is_immutable)
+            version = _check_format(connection, path)
+        yield StoredLedger(connection, path, version, is_immutable)
     finally:
         connection.close()
 
 
-def events_query(wanted: EventFilter) -> tuple[str, list[Any]]:
+def events_query(wanted: EventFilter, rarest: str | None = None) -> tuple[str, list[Any]]:
     """The statement and values for a filter.
 
-    The most selective condition given is the one whose index is used; the unary `+` keeps the others from being chosen, so
-    that a plan never depends on statistics. Bounds in time become bounds in row numbers, by way of the index on time: rows
-    are in the order of their numbers, and a clock may have been set back.
+    One index is named, and all other conditions are looked up in the rows it gives: so that a plan never depends on
+    statistics. It is the one for two of the conditions together, where there is one, else that of `rarest`. Bounds in time
+    become bounds in row numbers, by way of the index on time, without the rows made while the clock was behind: of the others,
+    the first in time is the first in number.
     """
-    equal = {
-        "run": wanted.run,
-        "class": wanted.failure_class,
-        "connector": wanted.connector,
-        "action": wanted.action,
-        "session": wanted.session,
-        "type": wanted.type,
-    }
-    conditions: list[str] = []
-    values: list[Any] = []
-    for column, value in equal.items():
-        if value is not None:
-            conditions.append(f"{'+' if conditions else ''}{column} = ?")
-            values.append(value)
+    equal = {column: value for column, value in _equal(wanted).items() if value is not None}
+    index = next((f"events_{'_'.join(pair)}" for pair in _PAIRS if equal.keys() >= set(pair)), None)
+    if "run" in equal or (index is None and equal):
+        index = f"events_{'run' if 'run' in equal else rarest or next(iter(equal))}"
+    conditions = [f"{column} = ?" for column in equal]
+    values: list[Any] = list(equal.values())
     if wanted.since_us is not None:
-        conditions += ["seq >= (SELECT min(seq) FROM events INDEXED BY events_at WHERE at_us >= ?)", "+at_us >= ?"]
+        conditions += [f"seq >= ({_FIRST_SINCE})", "+at_us >= ?"]
         values += [wanted.since_us] * 2
     if wanted.until_us is not None:
-        conditions += ["seq <= (SELECT max(seq) FROM events INDEXED BY events_at WHERE at_us < ?)", "+at_us < ?"]
-        values += [wanted.until_us] * 2
+        conditions += [f"seq <= max(coalesce(({_LAST_UNTIL}), 0), coalesce(({_LAST_BEHIND_UNTIL}), 0))", "+at_us < ?"]
+        values += [wanted.until_us] * 3
     if wanted.after is not None:
         conditions.append("seq > ?")
         values.append(wanted.after)
@@ -709,7 +761,20 @@ def events_query(wanted: EventFilter) -> tuple[str, list[Any]]:
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     order = "ASC" if wanted.oldest_first else "DESC"
     values.append(max(0, min(wanted.limit, MAX_ROWS)))
-    return f"SELECT seq, record, previous, hash FROM events{where} ORDER BY seq {order} LIMIT ?", values  # noqa: S608 - constants
+    by = f" INDEXED BY {index}" if index else ""
+    return f"SELECT seq, record, previous, hash FROM events{by}{where} ORDER BY seq {order} LIMIT ?", values  # noqa: S608 - constants
+
+
+def _equal(wanted: EventFilter) -> dict[str, str | None]:
+    """The conditions that have an index of their own, by column."""
+    return {
+        "run": wanted.run,
+        "class": wanted.failure_class,
+        "connector": wanted.connector,
+        "action": wanted.action,
+        "session": wanted.session,
+        "type": wanted.type,
+    }
 
 
 def _connect(path: Path, *, query: str = "mode=rw") -> sqlite3.Connection:
@@ -767,6 +832,7 @@ def _prepare(db: sqlite3.Connection, path: Path, home: Path, version: str, clock
     try:
         if _is_empty(db):  # asked again: another process may have been first
             _make(db, home, version, clock)
+        _migrate(db, _check_format(db, path))
         _check_format(db, path)
         _check_head(db, path)
         db.execute("COMMIT")
@@ -783,33 +849,44 @@ def _is_empty(db: sqlite3.Connection) -> bool:
 def _make(db: sqlite3.Connection, home: Path, version: str, clock: Callable[[], int]) -> None:
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    for statement in _SCHEMA.split(";"):
-        db.execute(statement)
+    for script in (_SCHEMA, *_MIGRATIONS.values()):
+        for statement in script.split(";"):
+            db.execute(statement)
     genesis = {"type": "genesis", "home": os.fsencode(home).decode("utf-8", "replace"), "version": version}
     # The random name tells this ledger from one that was started in its place.
-    transaction = Transaction(db, Head(0, NO_HASH), clock)
+    transaction = Transaction(db, Head(0, NO_HASH), 0, clock)
     transaction.append({**genesis, "ledger": secrets.token_hex(16)})
     transaction._write_events()
 
 
-def _check_format(db: sqlite3.Connection, path: Path) -> None:
+def _migrate(db: sqlite3.Connection, version: int) -> None:
+    """Bring an older schema up to the one in use, in the transaction that is open: whole or not at all."""
+    for newer in range(version + 1, SCHEMA_VERSION + 1):
+        for statement in _MIGRATIONS[newer].split(";"):
+            db.execute(statement)
+        db.execute(f"PRAGMA user_version = {newer}")
+
+
+def _check_format(db: sqlite3.Connection, path: Path) -> int:
+    """A ledger of aileron, of a schema it knows; returns which."""
     application = db.execute("PRAGMA application_id").fetchone()[0]
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION_ID:
         raise _refused(path, "is not a ledger of aileron")
-    if version != SCHEMA_VERSION:
+    if not 1 <= version <= SCHEMA_VERSION:
         raise _refused(
             path,
             f"has schema {version}, this aileron knows {SCHEMA_VERSION}: use the version that wrote it, or a newer one",
         )
-    if (found := _unexpected_objects(db)) is not None:
+    if (found := _unexpected_objects(db, version)) is not None:
         raise _damaged(path, found)
+    return int(version)
 
 
-def _unexpected_objects(db: sqlite3.Connection) -> str | None:
+def _unexpected_objects(db: sqlite3.Connection, version: int) -> str | None:
     """A trigger could drop rows as they are written, a view show others, a table compare names in another way."""
     found = {tuple(map(_readable, row)) for row in db.execute(_OBJECTS)}
-    expected = _expected_objects()
+    expected = _expected_objects(version)
     for kind, name, _ in sorted(found - expected, key=str):
         return f"it holds a {kind} {name!r} that aileron never made"
     for kind, name, _ in sorted(expected - found, key=str):
@@ -818,10 +895,10 @@ def _unexpected_objects(db: sqlite3.Connection) -> str | None:
 
 
 @functools.cache
-def _expected_objects() -> frozenset[tuple[Any, ...]]:
-    """What a new ledger has, as SQLite writes it down."""
+def _expected_objects(version: int) -> frozenset[tuple[Any, ...]]:
+    """What a ledger of this schema has, as SQLite writes it down."""
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
-        db.executescript(_SCHEMA)
+        db.executescript(_SCHEMA + "".join(_MIGRATIONS[newer] for newer in range(2, version + 1)))
         return frozenset(db.execute(_OBJECTS))
 
 

@@ -92,6 +92,13 @@ def test_times_and_facts_go_together(ledger: Ledger) -> None:
     assert [row["seq"] for row in rows] == [3, 5, 7, 9, 11]
 
 
+def test_a_type_and_a_fact_that_it_never_has_find_nothing(ledger: Ledger) -> None:
+    """Also where the ledger is large: the answer is known without looking. The same with a fact that it has."""
+    assert found(ledger, type="vault.created", session="local") == []
+    assert found(ledger, type="run.started", **{"class": "busy"}) == []
+    assert found(ledger, type="run.finished", session="local", limit="1") != []
+
+
 def test_records_come_as_they_are_chained(ledger: Ledger) -> None:
     """The same rows in the other form: text, and two hashes in hex digits."""
     facts, records = found(ledger, run="run-1"), found(ledger, run="run-1", form="record")

@@ -39,6 +39,8 @@ async def _history(audit: Audit) -> None:
 
 
 ROWS = 10
+LATE_US = 2**53 - 1
+"""A time after every other."""
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +124,12 @@ def test_an_inserted_row_is_found(copy: Path) -> None:
     """Even one whose own hash is right: the next row names another one before it."""
     connection = sqlite3.connect(copy, isolation_level=None)
     (previous,) = connection.execute("SELECT hash FROM events WHERE seq = 5").fetchone()
-    record = make_record(6, 1, {"type": "vault.created"})
+    record = make_record(6, LATE_US, {"type": "vault.created"})
     connection.execute("UPDATE events SET seq = seq + 1000 WHERE seq > 5")
     connection.execute("UPDATE events SET seq = seq - 999 WHERE seq > 1000")
     connection.execute(
-        "INSERT INTO events VALUES (6, 1, 'vault.created', NULL, NULL, NULL, NULL, NULL, ?, ?, ?)",
-        (record.decode(), previous, link(previous, record)),
+        "INSERT INTO events VALUES (6, ?, 'vault.created', NULL, NULL, NULL, NULL, NULL, ?, ?, ?)",
+        (LATE_US, record.decode(), previous, link(previous, record)),
     )
     connection.close()
 
@@ -240,7 +242,7 @@ def test_a_head_kept_outside_is_found_in_a_ledger_that_went_on(copy: Path, origi
     [
         ("CREATE TRIGGER t BEFORE INSERT ON events BEGIN SELECT RAISE(IGNORE); END", "trigger 't'"),
         ("CREATE VIEW v AS SELECT 1", "view 'v'"),
-        ("PRAGMA user_version = 2", "schema 2"),
+        ("PRAGMA user_version = 3", "schema 3"),
         ("PRAGMA application_id = 7", "not a ledger of aileron"),
     ],
 )
@@ -491,10 +493,10 @@ def test_events_in_an_order_that_cannot_be_are_found(copy: Path) -> None:
     """A chain computed anew that ends a run twice is well chained, and still told by nobody."""
     connection = sqlite3.connect(copy, isolation_level=None)
     (previous,) = connection.execute("SELECT hash FROM events WHERE seq = 10").fetchone()
-    record = make_record(11, 1, {"type": "run.finished", "run": "run-none", "status": "completed"})
+    record = make_record(11, LATE_US, {"type": "run.finished", "run": "run-none", "status": "completed"})
     connection.execute(
-        "INSERT INTO events VALUES (11, 1, 'run.finished', 'run-none', NULL, NULL, NULL, NULL, ?, ?, ?)",
-        (record.decode(), previous, link(previous, record)),
+        "INSERT INTO events VALUES (11, ?, 'run.finished', 'run-none', NULL, NULL, NULL, NULL, ?, ?, ?)",
+        (LATE_US, record.decode(), previous, link(previous, record)),
     )
     connection.close()
 

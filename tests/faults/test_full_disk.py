@@ -244,10 +244,15 @@ def _start(disk: Path) -> dict[str, Any]:
         home.stop()
         ledger = str(home.path / "ledger.db")
         seen = {}
-        subprocess.run(["mount", "--bind", ledger, ledger], check=True)
-        subprocess.run(["mount", "-o", "remount,bind,ro", ledger], check=True)
-        seen["read-only"] = refusal()
-        subprocess.run(["umount", ledger], check=True)
+        if os.geteuid() == 0:  # whom no mode stops
+            subprocess.run(["mount", "--bind", ledger, ledger], check=True)
+            subprocess.run(["mount", "-o", "remount,bind,ro", ledger], check=True)
+            seen["read-only"] = refusal()
+            subprocess.run(["umount", ledger], check=True)
+        else:
+            os.chmod(ledger, 0o400)
+            seen["read-only"] = refusal()
+            os.chmod(ledger, 0o600)
         _fill(disk)
         seen["full"] = refusal()
         _empty(disk)

@@ -133,7 +133,7 @@ def _no_rows(path: Path) -> None:
         (_folder, "not a regular file"),
         (_garbage, "file is not a database"),
         (_foreign, "not a ledger of aileron"),
-        (_newer, "schema 99, this aileron knows 1"),
+        (_newer, "schema 99, this aileron knows 2"),
         (_trigger, "trigger 'drop_it'"),
         (_altered_head, "row 4, the newest, is not what was written"),
         (_no_rows, "the genesis row is missing"),
@@ -218,3 +218,49 @@ def test_every_column_repeats_the_record(path: Path) -> None:
         assert (facts["seq"], facts["at_us"], facts["type"]) == (seq, at_us, kind)
         assert others == [facts.get(name) for name in ("run", "session", "action", "connector", "class")]
     connection.close()
+
+
+_TO_SCHEMA_1 = (
+    "DROP TABLE set_back",
+    *(f"DROP INDEX events_{name}" for name in ("class_action", "class_connector", "action_connector")),
+    "PRAGMA user_version = 1",
+)
+
+
+def test_a_ledger_of_an_older_schema_is_brought_up_in_place(path: Path) -> None:
+    """No event is written anew; it can be checked before and after, and what was added is as if it had been there."""
+    moments = iter([100, 101, 90, 95, 102, 90, 95, 101, 103, 102, 200, 201, 202, 203, 204, 205])
+    with Ledger.open(path, path.parent, "0.1.0", clock=lambda: next(moments)) as ledger:
+        for _ in range(5):
+            ledger.commit_now(lambda tx: tx.append({"type": "note"}))
+    connection = sqlite3.connect(path)
+    new = connection.execute("SELECT * FROM set_back").fetchall(), _rows(connection)
+    connection.close()
+    edit(path, *_TO_SCHEMA_1)
+    assert verify(path).is_whole
+
+    open_at(path).close()
+
+    connection = sqlite3.connect(path)
+    assert (connection.execute("SELECT * FROM set_back").fetchall(), _rows(connection)) == new
+    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    connection.close()
+    assert new[0] != []
+    assert verify(path).is_whole
+
+
+def _rows(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
+    return connection.execute("SELECT * FROM events").fetchall()
+
+
+def test_a_migration_that_fails_leaves_the_older_schema(path: Path) -> None:
+    """Whole or not at all: here the new table's name is taken, and that is told as damage."""
+    made(path)
+    edit(path, *_TO_SCHEMA_1, "CREATE TABLE set_back (x)")
+
+    with pytest.raises(AileronError, match="set_back"):
+        open_at(path)
+
+    edit(path, "DROP TABLE set_back")
+    assert verify(path).is_whole
+    open_at(path).close()
