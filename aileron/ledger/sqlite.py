@@ -254,7 +254,7 @@ class Snapshot(_States):
     def _rarest(self, wanted: EventFilter) -> str | None:
         """Which of several conditions the fewest rows meet, as far as that is told by looking at a few."""
         given = {column: value for column, value in _equal(wanted).items() if value is not None}
-        if len(given) < 2:
+        if len(given) < 2 or "run" in given or _index_of_two(given):
             return None
         return min(given, key=lambda column: self._count_some(column, given[column]))
 
@@ -741,7 +741,7 @@ def events_query(wanted: EventFilter, rarest: str | None = None) -> tuple[str, l
     the first in time is the first in number.
     """
     equal = {column: value for column, value in _equal(wanted).items() if value is not None}
-    index = next((f"events_{'_'.join(pair)}" for pair in _PAIRS if equal.keys() >= set(pair)), None)
+    index = _index_of_two(equal)
     if "run" in equal or (index is None and equal):
         index = f"events_{'run' if 'run' in equal else rarest or next(iter(equal))}"
     conditions = [f"{column} = ?" for column in equal]
@@ -763,6 +763,10 @@ def events_query(wanted: EventFilter, rarest: str | None = None) -> tuple[str, l
     values.append(max(0, min(wanted.limit, MAX_ROWS)))
     by = f" INDEXED BY {index}" if index else ""
     return f"SELECT seq, record, previous, hash FROM events{by}{where} ORDER BY seq {order} LIMIT ?", values  # noqa: S608 - constants
+
+
+def _index_of_two(equal: Collection[str]) -> str | None:
+    return next((f"events_{one}_{other}" for one, other in _PAIRS if one in equal and other in equal), None)
 
 
 def _equal(wanted: EventFilter) -> dict[str, str | None]:

@@ -1,0 +1,294 @@
+"""Does the ledger stay as fast as it gets large, and what does durable cost? Against itself when small, a bare flush, and SQLite.
+
+Three questions, each interleaved in one run:
+- Do appending and every search take at 1,000,000 rows what they take at 10,000? Goal: at most 1.5 times.
+- What does one caller pay for a durable event, against a flush of the same bytes? Goal: at most 3 times.
+- How many events a second do 32 callers get, against an SQLite transaction of its own for each event? Goal: at least 15 times.
+
+The ledgers are made by the ledger's own writer in a directory on a real disk (`AILERON_BENCH_DIR`, /var/tmp unless set), take
+about 700 MB, and are removed at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import shutil
+import sqlite3
+import statistics
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aileron.ledger import ApprovalRow, ApprovalState, EventFilter, Ledger, RunRow, Transaction
+from aileron.model.invocation import Scope
+from aileron.model.outcome import RunStatus
+from benchmarks.measure import interleave, report
+
+SMALL, LARGE = 10_000, 1_000_000
+ROWS_PER_RUN = 5
+RUNS_PER_COMMIT = 400
+START_US = 1_700_000_000_000_000
+SPACING_US = 5_000_000
+ROUNDS = 60
+CALLERS, PER_CALLER = 32, 20
+DIGEST = "sha256:" + "ab" * 32
+EVENT: dict[str, Any] = {
+    "type": "egress.sending",
+    "run": "run-20261121T035800-0f7c1dd8f7b7a1ba1d0e",
+    "step": "send",
+    "connector": "github://acme/connector-3",
+    "request": 1,
+    "method": "GET",
+    "host": "api.example.com",
+    "port": 443,
+    "path": "/v1/things",
+}
+"""What is appended: with its chain and columns some 550 bytes."""
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now_us = START_US
+
+    def __call__(self) -> int:
+        self.now_us += 1
+        return self.now_us
+
+
+def _ledger(directory: Path, rows: int) -> Ledger:
+    """A ledger of so many rows: runs of five events, a tenth of them failed, a hundredth asked of a person, keys for all."""
+    directory.mkdir()
+    clock = _Clock()
+    ledger = Ledger.open(directory / "ledger.db", directory, "0.1.0", clock=clock)
+    for first in range(0, rows // ROWS_PER_RUN, RUNS_PER_COMMIT):
+        numbers = range(first, min(first + RUNS_PER_COMMIT, rows // ROWS_PER_RUN))
+        ledger.commit_now(lambda tx, numbers=numbers: _add_runs(tx, clock, numbers))  # type: ignore[misc]
+    return ledger
+
+
+def _add_runs(tx: Transaction, clock: _Clock, numbers: range) -> None:
+    for number in numbers:
+        clock.now_us += SPACING_US
+        tx.now_us = clock.now_us
+        _add_run(tx, number)
+
+
+def _add_run(tx: Transaction, number: int) -> None:
+    run, step = f"run-{number:020d}", {"step": "send", "connector": f"github://acme/connector-{number % 10}"}
+    asked = {"session": "local" if number % 3 else f"session-{number % 7}", "action": f"action-{number % 20}"}
+    failed = {"class": "network_error" if number % 20 else "capability_denied"} if number % 10 == 0 else {}
+    tx.claim(asked["session"], f"key-{number}", DIGEST, run)
+    tx.insert_run(
+        RunRow(
+            id=run,
+            action=asked["action"],
+            session=asked["session"],
+            scope=Scope.AGENT,
+            status=RunStatus.FAILED if failed else RunStatus.COMPLETED,
+            plan_digest=DIGEST,
+            outcome=b'{"result": {"sent": true}}',
+        )
+    )
+    plan = [
+        {"id": "send", "connector": step["connector"], "hash": DIGEST, "op": "send", "hosts": ["api.example.com:443"]}
+    ]
+    tx.append(
+        {"type": "run.requested", "run": run, **asked, "plan_digest": DIGEST, "args": {"to": "a@b"}, "steps": plan}
+    )
+    tx.append(
+        {"type": "run.started", "run": run, **step, "op": "send", "attempt": 1, "layers": ["seccomp", "landlock"]}
+    )
+    tx.append({**EVENT, "run": run, **step})
+    tx.append({"type": "egress.finished", "run": run, **step, "request": 1, "status": 200, "bytes_down": 7, "ms": 3})
+    tx.append(
+        {
+            "type": "run.finished",
+            "run": run,
+            **asked,
+            "connector": step["connector"],
+            **failed,
+            "outcome_digest": DIGEST,
+        }
+    )
+    if number % 100 == 0:
+        state = ApprovalState.PENDING if number < 500 else ApprovalState.REDEEMED
+        question = ApprovalRow(
+            id=f"act-{number}", kind="action", run=run, digest=DIGEST, state=state, created_us=0, expires_us=2**52
+        )
+        tx.insert_approval(question, b"{}")
+
+
+def _searches(rows: int) -> dict[str, EventFilter]:
+    """Each condition alone, together, and pairs that never meet: what a search that finds nothing costs is the worst."""
+    runs, span = rows // ROWS_PER_RUN, rows // ROWS_PER_RUN * SPACING_US
+
+    def at(share: float) -> int:
+        return START_US + int(span * share)
+
+    together = {"session": "local", "action": "action-10", "connector": "github://acme/connector-0"}
+    wanted: dict[str, dict[str, Any]] = {
+        "newest": {},
+        "run": {"run": f"run-{runs // 2:020d}"},
+        "session": {"session": "local"},
+        "action": {"action": "action-7"},
+        "connector": {"connector": "github://acme/connector-7"},
+        "type": {"type": "run.finished"},
+        "class": {"failure_class": "network_error"},
+        "since": {"since_us": at(0.5)},
+        "until": {"until_us": at(0.5)},
+        "since, until": {"since_us": at(0.25), "until_us": at(0.5)},
+        "after, oldest first": {"after": rows // 2, "oldest_first": True},
+        "session, type": {"session": "local", "type": "run.finished"},
+        "connector, type": {"connector": "github://acme/connector-7", "type": "egress.sending"},
+        "class, action": {"failure_class": "network_error", "action": "action-10"},
+        "all": {**together, "type": "run.finished", "failure_class": "network_error"},
+        "all, in time": {**together, "type": "run.finished", "since_us": at(0.2), "until_us": at(0.8)},
+        "class, action: never": {"failure_class": "network_error", "action": "action-3"},
+        "action, connector: never": {"action": "action-3", "connector": "github://acme/connector-4"},
+        "session: never": {"session": "nobody"},
+    }
+    return {name: EventFilter(**conditions, limit=20) for name, conditions in wanted.items()}
+
+
+def _uses(ledger: Ledger, rows: int) -> dict[str, Callable[[], object]]:
+    keys = itertools.count()
+    uses: dict[str, Callable[[], object]] = {
+        "append": lambda: ledger.commit_now(lambda tx: tx.append(EVENT)),
+        "claim a key": lambda: ledger.commit_now(lambda tx: tx.claim("bench", str(next(keys)), DIGEST, "run-x")),
+        "open approvals": lambda: ledger.read_now(lambda snapshot: snapshot.open_approvals()),
+        "key taken?": lambda: ledger.read_now(lambda snapshot: snapshot.claimed("local", "key-1", DIGEST, START_US)),
+    }
+    for name, wanted in _searches(rows).items():
+        uses[name] = lambda wanted=wanted: ledger.read_now(lambda snapshot: snapshot.events(wanted))  # type: ignore[misc]
+    return uses
+
+
+def _measure_size(directory: Path) -> None:
+    ledgers = {rows: _ledger(directory / str(rows), rows) for rows in (SMALL, LARGE)}
+    sizes = {rows: (directory / str(rows) / "ledger.db").stat().st_size for rows in ledgers}
+    print(
+        f"{LARGE:,} rows take {sizes[LARGE] / 1e6:.0f} MB, {sizes[LARGE] / LARGE:.0f} bytes each with what lies beside them"
+    )
+    variants = {
+        f"{name}, {rows:,}": use for rows, ledger in ledgers.items() for name, use in _uses(ledger, rows).items()
+    }
+    ordered = dict(
+        sorted(variants.items(), key=lambda entry: entry[0].rpartition(", ")[0].replace(f" {SMALL // 1000}", ""))
+    )
+    taken = interleave(ordered, ROUNDS)  # type: ignore[arg-type]
+    report("the same at a million rows", taken, f"append, {LARGE:,}", [f"append, {SMALL:,}"], "ledger-size.json")
+    for name in _uses(ledgers[SMALL], SMALL):
+        ratio = statistics.median(taken[f"{name}, {LARGE:,}"]) / statistics.median(taken[f"{name}, {SMALL:,}"])
+        print(f"  {name:<30} {ratio:6.2f}  {'' if ratio <= 1.5 else 'over the goal of 1.5'}")
+    for ledger in ledgers.values():
+        ledger.close()
+
+
+def _flush(directory: Path) -> Callable[[], None]:
+    """The peer at its best: in place, in a file that need not grow."""
+    size, at = 4 << 20, itertools.count()
+    descriptor = os.open(directory / "flushed", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.pwrite(descriptor, bytes(size), 0)
+    os.fsync(descriptor)
+    row = b"x" * 550
+
+    def once() -> None:
+        os.pwrite(descriptor, row, next(at) * len(row) % (size - len(row)))
+        os.fdatasync(descriptor)
+
+    return once
+
+
+def _one_connection(directory: Path) -> Callable[[], None]:
+    """32 threads, one connection behind a lock, a transaction for each event: the fastest of the simple ways."""
+    connection = _peer(directory / "one.db")
+    connection.execute("CREATE TABLE events (seq INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT")
+    lock = threading.Lock()
+
+    def call() -> None:
+        for _ in range(PER_CALLER):
+            with lock:
+                connection.execute("INSERT INTO events (record) VALUES (?)", ("x" * 450,))
+
+    return lambda: _in_threads(call)
+
+
+def _connection_each(directory: Path) -> Callable[[], None]:
+    """32 threads, a connection and a transaction for each: the way that needs no thought."""
+    path = directory / "each.db"
+    with contextlib.closing(_peer(path)) as connection:
+        connection.execute("CREATE TABLE events (seq INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT")
+
+    def call() -> None:
+        with contextlib.closing(_peer(path)) as own:
+            for _ in range(PER_CALLER):
+                own.execute("INSERT INTO events (record) VALUES (?)", ("x" * 450,))
+
+    return lambda: _in_threads(call)
+
+
+def _peer(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=60)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def _in_threads(call: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=call) for _ in range(CALLERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _measure_durable(directory: Path, runner: asyncio.Runner) -> None:
+    with Ledger.open(directory / "ledger.db", directory, "0.1.0") as ledger:
+
+        async def call(times: int) -> None:
+            for _ in range(times):
+                await ledger.commit(lambda tx: tx.append(EVENT))
+
+        async def together() -> None:
+            await asyncio.gather(*(call(PER_CALLER) for _ in range(CALLERS)))
+
+        one = {"one caller": lambda: runner.run(call(10)), "ten flushes": _ten(_flush(directory))}
+        report("ten durable events", interleave(one, 200), "one caller", ["ten flushes"], "ledger-one.json")
+        many = {
+            "32 callers": lambda: runner.run(together()),
+            "a transaction each, one connection": _one_connection(directory),
+            "a transaction each, a connection each": _connection_each(directory),
+        }
+        taken = interleave(many, 20, warm_ups=1)
+        report(f"{CALLERS * PER_CALLER} events", taken, "32 callers", list(many)[1:], "ledger-many.json")
+        rates = {name: CALLERS * PER_CALLER / statistics.median(seconds) for name, seconds in taken.items()}
+        for name, rate in rates.items():
+            print(f"  {name:<40} {rate:8.0f} a second, 1/{rates['32 callers'] / rate:.1f}")
+
+
+def _ten(once: Callable[[], None]) -> Callable[[], None]:
+    def ten() -> None:
+        for _ in range(10):
+            once()
+
+    return ten
+
+
+def main() -> None:
+    """Measure and report."""
+    directory = Path(tempfile.mkdtemp(prefix="aileron-bench-", dir=os.environ.get("AILERON_BENCH_DIR", "/var/tmp")))
+    try:
+        with asyncio.Runner() as runner:
+            _measure_durable(directory, runner)
+        _measure_size(directory)
+    finally:
+        shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    main()
