@@ -1,46 +1,280 @@
-"""What the benchmarks share: interleaved rounds, percentiles, a JSON file with the raw numbers."""
+"""What the benchmarks share: taking turns, questions with a goal, percentiles, and a JSON file with every raw number.
+
+Runs in the process of one benchmark. A benchmark measures with `interleave`, which gives samples under the name of each
+variant, and answers its questions with `answer`, which prints one row for each, and keeps everything in results/FILE.
+
+    taken = interleave({"a jail": one_jail, "bwrap python": one_bwrap}, rounds=100)
+    answer("jail.json", taken, [Question("request to reaped", "a jail", "bwrap python", at_most(0.075))])
+
+Rules
+- What is compared was measured in the same call of `interleave`. Only the ratio of the two p50 is judged, never a time.
+- A peer that is not installed is said to be left out, with the way to install it; the question stays in the table.
+- AILERON_BENCH_SCALE multiplies all rounds (0.1 for a quick look), AILERON_BENCH_RESULTS is where results go instead.
+
+Not here: the peers (peers.py), the table in docs/reference/benchmarks.md (page.py).
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import json
+import math
+import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final, Literal
 
-__all__ = ["interleave", "report"]
+__all__ = [
+    "RESULTS",
+    "Answer",
+    "Goal",
+    "Question",
+    "Samples",
+    "Unit",
+    "Variant",
+    "answer",
+    "at_least",
+    "at_most",
+    "best_of",
+    "interleave",
+    "judge",
+    "rates",
+    "report",
+    "shown",
+]
 
-_RESULTS = Path(__file__).parent / "results"
+RESULTS: Final = Path(os.environ.get("AILERON_BENCH_RESULTS", Path(__file__).parent / "results"))
+_SCALE: Final = float(os.environ.get("AILERON_BENCH_SCALE", "1"))
+_LEAST_ROUNDS: Final = 3
+
+Variant = Callable[[], float | Sequence[float] | None]
+"""Does the thing once. It returns nothing and is timed from outside; or what it measured itself, one number or several."""
+Samples = Mapping[str, Sequence[float]]
+"""Numbers of each variant, by its name, in the unit they are given to `answer` with."""
+Unit = Literal["s", "per s", "bytes"]
 
 
-def interleave(variants: dict[str, Callable[[], None]], rounds: int, warm_ups: int = 5) -> dict[str, list[float]]:
-    """Seconds of each variant, `rounds` times, taking turns."""
-    for variant in variants.values():
-        for _ in range(warm_ups):
-            variant()
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """What the ratio of the p50s, ours by the peer's, must be."""
+
+    bound: Literal["at most", "at least", "below"]
+    ratio: float
+
+    def holds(self, ratio: float) -> bool:
+        """Whether a measured ratio keeps it."""
+        if self.bound == "at least":
+            return ratio >= self.ratio
+        return ratio < self.ratio if self.bound == "below" else ratio <= self.ratio
+
+    def __str__(self) -> str:
+        return {"at most": "≤", "at least": "≥", "below": "<"}[self.bound] + f" {self.ratio:g}"
+
+
+def at_most(ratio: float) -> Goal:
+    """For times and sizes."""
+    return Goal("at most", ratio)
+
+
+def at_least(ratio: float) -> Goal:
+    """For rates."""
+    return Goal("at least", ratio)
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """`what` is a row of the table, `subject` and `peer` the names of variants. No goal: the ratio is only shown."""
+
+    what: str
+    subject: str
+    peer: str
+    goal: Goal | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """A question with what was measured: p50 and p99 (for a rate the low end, p1) of both sides."""
+
+    question: Question
+    unit: Unit
+    ours: tuple[float, float]
+    theirs: tuple[float, float]
+
+    @property
+    def ratio(self) -> float:
+        """Ours by the peer's."""
+        return self.ours[0] / self.theirs[0]
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the goal is kept; None where there is none."""
+        return self.question.goal.holds(self.ratio) if self.question.goal else None
+
+
+def interleave(
+    variants: Mapping[str, Variant],
+    rounds: int,
+    warm_ups: int = 5,
+    before: Mapping[str, Callable[[], object]] | None = None,
+) -> dict[str, list[float]]:
+    """Samples of each variant, `rounds` times, taking turns; `before` are things to do ahead of a variant, not measured.
+
+    The garbage collector rests meanwhile: its pauses would fall on whoever's turn it is.
+    """
+    prepare = before or {}
     taken: dict[str, list[float]] = {name: [] for name in variants}
-    for _ in range(rounds):
-        for name, variant in variants.items():
-            began = time.perf_counter()
-            variant()
-            taken[name].append(time.perf_counter() - began)
+    rounds = max(_LEAST_ROUNDS, round(rounds * _SCALE))
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(-warm_ups, rounds):
+            for name, variant in variants.items():
+                prepare.get(name, _nothing)()
+                measured = _timed(variant)
+                if turn >= 0:
+                    taken[name] += measured
+    finally:
+        gc.enable()
     return taken
 
 
-def report(question: str, taken: dict[str, list[float]], subject: str, peers: list[str], file: str) -> None:
-    """Print p50, p99 and the ratios; keep the raw numbers."""
-    print(question)
-    for name, seconds in taken.items():
-        ordered = sorted(seconds)
-        p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-        print(f"  {name:<42} p50 {statistics.median(ordered) * 1000:8.2f} ms   p99 {p99 * 1000:8.2f} ms")
-    ratios = {}
-    for peer in peers:
-        if peer in taken:
-            ratios[peer] = statistics.median(taken[subject]) / statistics.median(taken[peer])
-            print(f"  {subject} / {peer} = {ratios[peer]:.3f}")
-    _RESULTS.mkdir(exist_ok=True)
-    facts = {"question": question, "kernel": platform.release(), "python": platform.python_version(), "ratios": ratios}
-    microseconds = {name: [round(value * 1e6) for value in seconds] for name, seconds in taken.items()}
-    (_RESULTS / file).write_text(json.dumps({**facts, "us": microseconds}) + "\n", encoding="utf-8")
+def rates(taken: Samples, count: int) -> dict[str, list[float]]:
+    """Seconds for `count` things → things per second."""
+    return {name: [count / value for value in seconds] for name, seconds in taken.items()}
+
+
+def best_of(taken: Samples, names: Sequence[str], unit: Unit = "s") -> str:
+    """The variant with the best p50: a side that can be set up in several ways is judged at its best."""
+    best = max if unit == "per s" else min
+    return best(names, key=lambda name: statistics.median(taken[name]))
+
+
+def judge(question: Question, taken: Samples, unit: Unit) -> Answer:
+    """The answer to a question from samples that have both of its variants."""
+    return Answer(question, unit, _percentiles(taken[question.subject], unit), _percentiles(taken[question.peer], unit))
+
+
+def answer(
+    file: str,
+    taken: Samples,
+    questions: Sequence[Question],
+    unit: Unit = "s",
+    missing: Mapping[str, str] | None = None,
+) -> list[Answer]:
+    """Print a row for each question and write results/`file`; `missing` says why a variant was not measured."""
+    why = missing or {}
+    answers = [
+        judge(question, taken, unit) for question in questions if {question.subject, question.peer} <= set(taken)
+    ]
+    left_out = [question for question in questions if not {question.subject, question.peer} <= set(taken)]
+    for answered in answers:
+        print(_row(answered), flush=True)
+    for question in left_out:
+        print(f"  {question.what}: left out, {_reason(question, why)}", flush=True)
+    record = {
+        "machine": _machine(),
+        "unit": unit,
+        "questions": [_question_record(answered) for answered in answers],
+        "left_out": [{**_plain(question), "why": _reason(question, why)} for question in left_out],
+        "samples": {name: [_rounded(value, unit) for value in values] for name, values in taken.items()},
+    }
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / file).write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+    return answers
+
+
+def report(
+    question: str,
+    taken: Samples,
+    subject: str,
+    peers: Sequence[str],
+    file: str,
+    goals: Mapping[str, Goal] | None = None,
+) -> None:
+    """The short form of `answer`: seconds, and one question asked of several peers, each with its goal if it has one."""
+    wanted = goals or {}
+    multiple = len(peers) > 1
+    asked = [
+        Question(f"{question}, against {peer}" if multiple else question, subject, peer, wanted.get(peer))
+        for peer in peers
+    ]
+    answer(file, taken, asked)
+
+
+def shown(value: float, unit: Unit) -> str:
+    """A number with its unit, as people read it."""
+    if unit == "per s":
+        return f"{value:.0f} /s" if value >= 100 else f"{value:.1f} /s"
+    if unit == "bytes":
+        return f"{value / 1e6:.2f} MB"
+    if value < 0.001:
+        return f"{value * 1e6:.0f} µs"
+    return f"{value * 1e3:.2f} ms" if value < 0.1 else f"{value * 1e3:.0f} ms"
+
+
+def _nothing() -> None:
+    pass
+
+
+def _timed(variant: Variant) -> list[float]:
+    began = time.perf_counter()
+    own = variant()
+    seconds = time.perf_counter() - began
+    if own is None:
+        return [seconds]
+    return [own] if isinstance(own, (int, float)) else list(own)
+
+
+def _percentiles(values: Sequence[float], unit: Unit) -> tuple[float, float]:
+    ordered = sorted(values, reverse=unit == "per s")
+    return statistics.median(ordered), ordered[min(len(ordered) - 1, math.floor(len(ordered) * 0.99))]
+
+
+def _row(answered: Answer) -> str:
+    question, unit = answered.question, answered.unit
+    sides = "   ".join(
+        f"{side} {shown(p50, unit):>9} ({shown(p99, unit)})"
+        for side, (p50, p99) in (("ours", answered.ours), ("peer", answered.theirs))
+    )
+    verdict = {True: "holds", False: "MISSED", None: ""}[answered.holds]
+    goal = f"goal {question.goal}" if question.goal else "no goal"
+    return (
+        f"  {question.what} | {question.peer}\n    {sides}   ratio {answered.ratio:.3f}   {goal}   {verdict}".rstrip()
+    )
+
+
+def _reason(question: Question, why: Mapping[str, str]) -> str:
+    reasons = [why[name] for name in (question.subject, question.peer) if name in why]
+    return "; ".join(reasons) or "not measured"
+
+
+def _plain(question: Question) -> dict[str, Any]:
+    return dataclasses.asdict(question)
+
+
+def _question_record(answered: Answer) -> dict[str, Any]:
+    return {
+        **_plain(answered.question),
+        "p50": [_rounded(answered.ours[0], answered.unit), _rounded(answered.theirs[0], answered.unit)],
+        "p99": [_rounded(answered.ours[1], answered.unit), _rounded(answered.theirs[1], answered.unit)],
+        "ratio": round(answered.ratio, 4),
+        "holds": answered.holds,
+    }
+
+
+def _rounded(value: float, unit: Unit) -> float:
+    """To a tenth of a microsecond, of one per second, or to a byte: finer than any of these clocks is true."""
+    return round(value) if unit == "bytes" else round(value, 7 if unit == "s" else 1)
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 2),
+    }
