@@ -39,7 +39,7 @@ __all__ = ["app", "main"]
 
 _SECTIONS = {
     "See": ("demo",),
-    "Act": ("run", "approval"),
+    "Act": ("run", "approve", "deny", "approval"),
     "Set up": ("action", "connector", "binding", "secret", "vault"),
     "Look": ("audit", "status", "doctor", "daemon", "completion"),
 }
@@ -140,7 +140,9 @@ def demo(
     raise typer.Exit(show(as_json=as_json, keep=keep))
 
 
-_group("approval", "What waits for a person.", approval.list_, approval.show)
+app.command("approve", epilog=_EXITS)(approval.approve)
+app.command("deny")(approval.deny)
+_group("approval", "What waits for a person.", approval.list_, approval.show, approval.cancel)
 _group(
     "action",
     "Actions: the Markdown files that agents may run.",

@@ -73,9 +73,9 @@ def is_terminal(name: str = "stdout") -> bool:
         return False
 
 
-def write(text: str) -> None:
+def write(text: str, stream: str = "stdout") -> None:
     """Text and a line end on standard output. The caller has made it harmless, or knows it to be."""
-    _write(sys.stdout, text + "\n")
+    _write(getattr(sys, stream), text + "\n")
 
 
 def write_bytes(data: bytes) -> None:
@@ -147,19 +147,22 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: 
         note(empty)
 
 
-def print_facts(facts: Iterable[tuple[str, Any]]) -> None:
-    """Name and value, one pair a line; a list takes a line for each entry. None is left out."""
+def print_facts(facts: Iterable[tuple[str, Any]], stream: str = "stdout") -> None:
+    """Name and value, one pair a line; a list takes a line for each entry. None is left out.
+
+    To `stderr` where they belong to a question and not to the data.
+    """
     kept = [(name, value) for name, value in facts if value is not None]
     width = max((len(name) for name, _ in kept), default=0) + 2
     for name, value in kept:
         values = [as_text(entry) for entry in value] if isinstance(value, (list, tuple)) else [as_text(value)]
-        if not is_terminal():
-            write("\t".join([name, *values]))
+        if not is_terminal(stream):
+            write("\t".join([name, *values]), stream)
             continue
         lines = [line for entry in values for line in folded(entry, width)] or ["-"]
-        write(f"{styled(name.ljust(width), 'dim')}{lines[0]}")
+        write(f"{styled(name.ljust(width), 'dim', stream)}{lines[0]}", stream)
         for line in lines[1:]:
-            write(" " * width + line)
+            write(" " * width + line, stream)
 
 
 def print_block(text: str) -> None:
@@ -180,10 +183,10 @@ def as_text(value: Any) -> str:
     return visible_json(json.dumps(value, ensure_ascii=False))
 
 
-def local_time(moment: Any) -> str:
+def local_time(moment: Any, stream: str = "stdout") -> str:
     """RFC 3339 as it comes for a pipe; on a terminal the same moment in local time, to the second."""
     text = as_text(moment)
-    if not is_terminal():
+    if not is_terminal(stream):
         return text
     import datetime
 
@@ -193,10 +196,10 @@ def local_time(moment: Any) -> str:
         return text
 
 
-def time_left(moment: Any) -> str:
+def time_left(moment: Any, stream: str = "stdout") -> str:
     """Until a moment: as it comes for a pipe, `in 14 min` on a terminal."""
     text = as_text(moment)
-    if not is_terminal():
+    if not is_terminal(stream):
         return text
     import datetime
 

@@ -1,4 +1,4 @@
-"""What would be done, as a person reads it: for `run --dry-run` and `approval show`.
+"""What would be done, as a person reads it: for `run --dry-run`, `approval show`, and before a decision.
 
 Runs in commands. A plan is the daemon's, but its arguments are an agent's and its names a stranger's: every value is shown whole,
 on lines that cannot pass for ours.
@@ -18,12 +18,12 @@ __all__ = ["print_plan"]
 _PARTS = ("kind", "service", "identity")
 
 
-def print_plan(plan: dict[str, Any]) -> None:
-    """Its arguments and steps."""
-    output.print_facts([("arguments", _arguments(plan.get("args") or {}))])
+def print_plan(plan: dict[str, Any], stream: str = "stdout") -> None:
+    """Its arguments and steps; on `stderr` as part of a question."""
+    output.print_facts([("arguments", _arguments(plan.get("args") or {}))], stream)
     for number, step in enumerate(plan.get("steps") or [], start=1):
         connector, grant = step.get("connector") or {}, step.get("grant") or {}
-        output.write("")
+        output.write("", stream)
         output.print_facts(
             [
                 (f"step {number}", f"{step.get('id')}: {step.get('op')}"),
@@ -33,7 +33,8 @@ def print_plan(plan: dict[str, Any]) -> None:
                 ("credential", _credential(grant.get("credential")) or "none"),
                 ("repeated", "if need be" if step.get("idempotent") else "never"),
                 ("given", _arguments(step.get("args") or {})),
-            ]
+            ],
+            stream,
         )
 
 

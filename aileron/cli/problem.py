@@ -62,6 +62,12 @@ _FIXES = {
     "busy": "try again when a run has ended",
     "idempotency_conflict": "use another --idempotency-key",
 }
+_OF_STATUS = {
+    "denied": "approval_denied",
+    "expired": "approval_expired",
+    "cancelled": "cancelled",
+    "unknown": "outcome_unknown",
+}
 _FIX_IS_IN_RECORD = {
     "outcome_unknown",
     "capability_denied",
@@ -128,6 +134,24 @@ class Problem(Exception):
         return cls._of(error, action)
 
     @classmethod
+    def of_state(cls, state: dict[str, Any]) -> Problem:
+        """A run that ended otherwise than completed, as `GET …/result` and `GET /v1/runs/{id}` tell it."""
+        if "error" in state:
+            return cls.of_answer(state)
+        status, reason = str(state.get("status")), state.get("reason")
+        return cls._of(
+            {
+                "class": _OF_STATUS.get(status, "internal_error"),
+                "message": f"the run ended as {status!r}" + (f": {reason}" if reason else ""),
+                "retriable": False,
+                "boundary": "runtime",
+                "audit_id": state.get("audit_id"),
+                "details": {"reason": reason} if reason else {},
+            },
+            None,
+        )
+
+    @classmethod
     def of_failure(cls, failed: AileronError) -> Problem:
         """A failure of local work: building, validating, verifying."""
         failure = failed.failure
@@ -148,7 +172,8 @@ class Problem(Exception):
         name = str(error.get("class"))
         details = error.get("details")
         details = details if isinstance(details, dict) else {}
-        is_ours = "step" not in details  # else a connector may have written the message
+        # Else a connector may have written the message; and what a person said is for whoever asked, not for a shell.
+        is_ours = "step" not in details and name != "approval_denied"
         what, cure = _parted(error["message"]) if is_ours else (error["message"], None)
         log = details.get("log")
         return cls(

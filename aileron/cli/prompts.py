@@ -1,11 +1,12 @@
 """What a person types, or gives in place of typing: answers, secrets and passphrases.
 
-Runs in commands. Nothing is asked without a terminal on both standard input and standard error: a script that lacks something is
-told which option it lacks.
+Runs in commands. Nothing is asked without a terminal on both standard input and standard error, nor in the background of a shell:
+a script that lacks something is told which option it lacks.
 
 Rules
 - AILERON_VAULT_PASSPHRASE leaves the environment as soon as a command starts, so that no process started from it, the daemon
   included, has it in its own.
+- A decision is what was typed after its question stood there: keys pressed before are thrown away.
 - What is read is bounded, and one line end at its end does not belong to it (`echo secret | aileron secret set NAME`).
 - No value is ever part of a message.
 
@@ -14,6 +15,7 @@ Source: docs/reference/cli.md (secrets without a terminal).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -21,11 +23,23 @@ from collections.abc import Callable
 from aileron.cli.output import is_terminal, note
 from aileron.cli.problem import Problem
 
-__all__ = ["MAX_SECRET_BYTES", "Passphrase", "ask", "ask_unseen", "can_ask", "read_secret", "take_passphrase"]
+__all__ = [
+    "MAX_SECRET_BYTES",
+    "Passphrase",
+    "ask",
+    "ask_now",
+    "ask_unseen",
+    "can_ask",
+    "passphrase_from",
+    "read_secret",
+    "take_passphrase",
+]
 
 MAX_SECRET_BYTES = 64 << 10
 """64 KiB: the vault takes no more, and a key or token has a hundredth of it."""
 _MAX_PASSPHRASE_BYTES = 4096
+_MAX_LINE_BYTES = 16 << 10
+"""16 KiB: a terminal gives at most 4 KiB of a line, termios(3)."""
 _VARIABLE = "AILERON_VAULT_PASSPHRASE"
 _taken: str | None = None
 
@@ -49,8 +63,8 @@ def passphrase_from(file: str | None) -> Passphrase:
 
 
 def can_ask() -> bool:
-    """Whether there is a person at a terminal."""
-    return is_terminal("stdin") and is_terminal("stderr")
+    """Whether there is a person at a terminal, and what they type is for us."""
+    return is_terminal("stdin") and is_terminal("stderr") and _is_in_foreground()
 
 
 def ask(question: str, default: str | None = None) -> str:
@@ -63,6 +77,21 @@ def ask(question: str, default: str | None = None) -> str:
             raise Problem.usage(f"no answer to {question!r}")
         if answer := line.strip() or default:
             return answer
+
+
+def ask_now(question: str) -> str | None:
+    """One line typed after `question`, without the spaces around it; None at the end of input."""
+    import termios
+
+    with contextlib.suppress(termios.error):
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    line = sys.stdin.buffer.readline(_MAX_LINE_BYTES)
+    if not line:
+        note("")  # the cursor still stands behind the question
+        return None
+    return line.decode("utf-8", "replace").strip()
 
 
 def ask_unseen(question: str, *, twice: bool = False) -> str:
@@ -99,6 +128,14 @@ def read_secret(name: str) -> bytes:
     if len(value) > MAX_SECRET_BYTES:
         raise Problem.usage(f"the secret is longer than {MAX_SECRET_BYTES} bytes")
     return value
+
+
+def _is_in_foreground() -> bool:
+    """False for a job in a shell's background: reading there would stop it (SIGTTIN) instead of asking anybody."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:  # a terminal that controls nobody has no background
+        return True
 
 
 def _passphrase_in(file: str) -> str:

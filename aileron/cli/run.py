@@ -4,9 +4,11 @@ The hot command: agents call it, so it imports neither typer nor rich nor msgspe
 here before any of them), and reads its options by hand. `OPTIONS` is the one list of them; app.py shows the same to typer.
 
 Rules
-- It goes through the socket that agents use: a run needs no more. Only a passphrase given beforehand goes to the operator's.
+- It goes through the socket that agents use: a run needs no more. Only a passphrase given beforehand goes to the operator's, and
+  what the person at the terminal decides.
 - The first wait is short, so that whoever interrupts a longer run can be told its id; an interrupt never cancels a run.
-- A person is never waited for: exit 75 at once, with the words of the daemon.
+- A person who is not at this terminal is never waited for: exit 75 at once, with the words of the daemon and the ways to
+  decide. One who is there is asked (deciding.py, imported only then), and the time they take does not count.
 
 Source: docs/reference/cli.md, docs/reference/exit-codes.md.
 Not here: the other commands (app.py), the argument types (arguments.py).
@@ -22,11 +24,11 @@ from typing import Any, NamedTuple
 from aileron.cli import output
 from aileron.cli.arguments import from_json, pairs_of, typed
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem
-from aileron.cli.prompts import passphrase_from
+from aileron.cli.prompts import can_ask, passphrase_from
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.cli.visible import visible
 
-__all__ = ["OPTIONS", "Asked", "Option", "main", "parse", "perform", "report"]
+__all__ = ["DEFAULT_WAIT", "OPTIONS", "Asked", "Option", "main", "parse", "perform", "report", "seconds", "tell"]
 
 DEFAULT_WAIT = "25s"
 _FIRST_WAIT_S = 2.0
@@ -87,6 +89,11 @@ def report(problem: Problem, *, as_json: bool) -> int:
     """Tell a person and, with --json, a program; the exit code."""
     if as_json:
         output.print_json(problem.to_json())
+    return tell(problem)
+
+
+def tell(problem: Problem) -> int:
+    """Tell a person; the exit code."""
     first, *rest = problem.lines()
     output.note("\n".join([_marked(first), *rest]))
     return problem.exit_code
@@ -164,6 +171,8 @@ def perform(asked: Asked) -> int:
             answer = _next_answer(supervisor, run_id, min(left_s, _LONGEST_WAIT_S), answer)
     except KeyboardInterrupt:
         return _interrupted(asked, run_id)
+    if answer.get("status") == "pending_approval" and not asked.json and can_ask():
+        return _decided_here(asked, answer, max(0.0, until - time.monotonic()))
     return _show(asked, answer)
 
 
@@ -210,7 +219,7 @@ def _show(asked: Asked, answer: dict[str, Any]) -> int:
     if status == "pending_approval":
         return _waits_for_a_person(asked, answer)
     if status != "completed":
-        raise _ended_otherwise(str(status), answer)
+        raise Problem.of_state(answer)
     if asked.json:
         output.print_json({"audit_id": answer.get("audit_id"), "result": answer.get("result")})
     else:
@@ -221,18 +230,46 @@ def _show(asked: Asked, answer: dict[str, Any]) -> int:
 def _waits_for_a_person(asked: Asked, answer: dict[str, Any]) -> int:
     if asked.json:
         output.print_json(answer)
-    approval = str(answer.get("approval_id"))
-    message = visible(str(answer.get("message", "")))
+    approval, message = answer.get("approval_id"), answer.get("message")
     lines = [f"{visible(asked.action)} waits for a person"]
-    lines += [f"  {line}" for line in (output.folded(message, 2) if output.is_terminal("stderr") else [message])]
-    facts = {
+    if message and not output.is_terminal("stderr"):  # it is for an agent, and says what the lines below say
+        lines.append(f"  {visible(str(message))}")
+    ways = {
         "expires": answer.get("expires_at"),
-        "review": answer.get("review_url"),
         "look": f"aileron approval show {approval}",
+        "approve": f"aileron approve {approval}",
+        "deny": f"aileron deny {approval}",
+        "review": answer.get("review_url"),
     }
-    lines += [f"  {name}: {visible(str(value))}" for name, value in facts.items() if value]
+    lines += [f"  {name}: {visible(str(way))}" for name, way in ways.items() if way]
     output.note("\n".join(lines))
     return UNFINISHED
+
+
+def _decided_here(asked: Asked, answer: dict[str, Any], left_s: float) -> int:
+    """The person at this terminal decides or leaves it; then as any run. What is left of --wait begins when they have decided."""
+    from aileron.cli import deciding
+
+    operator = Supervisor(passphrase=passphrase_from(asked.passphrase_file))
+    approval, run_id = str(answer.get("approval_id")), str(answer.get("audit_id"))
+    try:
+        said = deciding.ask_here(operator, approval)
+    except KeyboardInterrupt:
+        output.note("\ninterrupted; nothing is decided")
+        _waits_for_a_person(asked, answer)
+        output.note(f"  take it back: aileron approval cancel {visible(approval)}")
+        return INTERRUPTED
+    if said is None:
+        return _waits_for_a_person(asked, answer)
+    try:
+        deciding.settle(operator, said)
+        answer = deciding.follow(operator, approval, left_s if said.can_begin else 0.0)
+    except KeyboardInterrupt:
+        return _interrupted(asked, run_id)
+    if answer.get("status") in deciding.UNDER_WAY:
+        deciding.note_under_way(answer, left_s)
+        return UNFINISHED
+    return _show(asked, answer)
 
 
 def _still_running(asked: Asked, run_id: str, answer: dict[str, Any]) -> int:
@@ -246,25 +283,6 @@ def _interrupted(asked: Asked, run_id: str | None) -> int:
     look = f"audit list --action {asked.action}" if run_id is None else f"audit show {run_id}"
     output.note(f"\ninterrupted; a run that has begun goes on\n  look: aileron {visible(look)}")
     return INTERRUPTED
-
-
-def _ended_otherwise(status: str, answer: dict[str, Any]) -> Problem:
-    """A final status that came without a failure of its own."""
-    names = {
-        "denied": "approval_denied",
-        "expired": "approval_expired",
-        "cancelled": "cancelled",
-        "unknown": "outcome_unknown",
-    }
-    error = {
-        "class": names.get(status, "internal_error"),
-        "message": f"the run ended as {status!r}",
-        "retriable": False,
-        "boundary": "runtime",
-        "audit_id": answer.get("audit_id"),
-        "details": {"reason": answer["reason"]} if answer.get("reason") else {},
-    }
-    return Problem.of_answer({"error": error})
 
 
 def _show_plan(asked: Asked, answer: dict[str, Any]) -> int:

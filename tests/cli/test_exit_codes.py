@@ -133,6 +133,7 @@ def test_a_daemon_that_hangs_up_is_69(fake: FakeDaemon, aileron: Command):
 def test_waiting_for_a_person_is_75_at_once(fake: FakeDaemon, aileron: Command):
     """Whatever --wait says: the test would time out otherwise."""
     answer = {"status": "pending_approval", "approval_id": "act-1", "audit_id": "run-1", "message": "Ask Mira."}
+    answer["review_url"] = "http://localhost:1/approvals/act-1"
     fake.script("POST", RUN, (202, {**answer, "expires_at": "2026-11-21T04:13:00Z", "poll_after_ms": 2000}))
     said = aileron("run", "act", "--wait", "1h")
 
@@ -142,6 +143,9 @@ def test_waiting_for_a_person_is_75_at_once(fake: FakeDaemon, aileron: Command):
         "  Ask Mira.",
         "  expires: 2026-11-21T04:13:00Z",
         "  look: aileron approval show act-1",
+        "  approve: aileron approve act-1",
+        "  deny: aileron deny act-1",
+        "  review: http://localhost:1/approvals/act-1",
     ]
     assert aileron("run", "act", "--wait", "1h", "--json").json["approval_id"] == "act-1"
 

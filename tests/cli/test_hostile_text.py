@@ -176,7 +176,7 @@ def test_lists_are_harmless(fake: FakeDaemon, aileron: Command):
     fake.actions["bad"] = {"name": "bad", "enabled": True, "problem": text}
     fake.connectors = [{"name": text, "version": text, "hash": "sha256:ab", "hosts": [text], "problem": text}]
     fake.bindings["b"] = {"name": text, "connector": text, "username": text, "secret": text, "created_at": text}
-    fake.approvals = [{"approval_id": text, "action": text, "session": text, "expires_at": text}]
+    fake.approvals = [{"approval_id": text, "action": text, "session": text, "expires_at": text, "status": text}]
     fake.events = [
         {"seq": 1, "at": text, "type": text, "run": text, "action": text, "message": text, "fields": {text: 1}}
     ]
@@ -184,7 +184,7 @@ def test_lists_are_harmless(fake: FakeDaemon, aileron: Command):
         ("action", 4, 2),
         ("connector", 5, 1),
         ("binding", 4, 1),
-        ("approval", 4, 1),
+        ("approval", 5, 1),
         ("audit", 5, 1),
     ):
         piped = aileron(noun, "list")

@@ -1,4 +1,4 @@
-"""Audit, approvals, status and doctor: what happened, what waits, how things stand."""
+"""Audit, status and doctor: what happened, and how things stand."""
 
 from __future__ import annotations
 
@@ -156,33 +156,6 @@ def test_a_copy_is_verified_where_it_lies(aileron: Command, ledger: Path, tmp_pa
     assert aileron("audit", "verify", "--file", "/nowhere").code == 3
 
 
-# Approvals
-
-
-def test_what_waits_is_listed_and_shown_whole(fake: FakeDaemon, aileron: Command):
-    """Every argument in full, text of several lines behind bars."""
-    entry = {"approval_id": "act-1", "action": "send", "session": "local", "expires_at": "2026-11-21T05:44:23Z"}
-    fake.approvals = [entry]
-    step = {
-        "id": "one",
-        "op": "send_mail",
-        "connector": {"name": "github://a/b", "version": "1.0.0", "hash": "sha256:ab"},
-        "args": {"to": "mira@example.com"},
-        "grant": {
-            "hosts": [{"host": "mail.example", "port": 443}],
-            "credential": {"binding": {"identity": "home", "kind": "basic", "service": "mail"}},
-        },
-    }
-    plan = {"action": "send", "action_version": "1.0.0", "args": {"body": "Dear\nMira"}, "steps": [step]}
-    fake.script("GET", "/v1/action-approvals/act-1", (200, {**entry, "plan": plan, "digest": "sha256:cd"}))
-    listed, shown = aileron("approval", "list"), aileron.at_terminal("approval", "show", "act-1", NO_COLOR="1")
-
-    assert listed.out == "act-1\t2026-11-21T05:44:23Z\tlocal\tsend\n"
-    assert re.search(r"^arguments +body =\n +│ Dear\n +│ Mira$", shown.out, re.MULTILINE)
-    for fact in ("reaches +mail.example:443", "credential +basic/mail/home", 'given +to = "mira@example.com"'):
-        assert re.search(f"^{fact}$", shown.out, re.MULTILINE), fact
-
-
 # Status and doctor
 
 
@@ -193,6 +166,7 @@ def test_status_says_what_runs(fake: FakeDaemon, aileron: Command):
 
     assert "daemon\trunning, pid 4242\n" in said.out
     assert "vault\tlocked\n" in said.out
+    assert "decisions\tnot signed yet: any process of this user can make them\n" in said.out
     assert aileron("status", "--json").json["pid"] == 4242
 
 
@@ -226,7 +200,9 @@ def test_doctor_finds_nothing_where_nothing_is_wrong(aileron: Command, fake: Fak
     said = aileron("doctor", "--json")
 
     assert said.code == 0, said
-    assert {state for state, _ in checks_of(said).values()} == {"ok"}
+    found = checks_of(said)
+    assert found.pop("decisions")[0] == "note"  # for as long as nobody can sign them
+    assert {state for state, _ in found.values()} == {"ok"}
     assert said.json["machine"]["layers"]
     shown = aileron.at_terminal("doctor", NO_COLOR="1").out
     assert re.search(r"^ok  jail +\d+ layers in force", shown, re.MULTILINE)

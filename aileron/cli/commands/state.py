@@ -31,6 +31,8 @@ _MAX_SOCKET_PATH = 107  # sun_path, unix(7)
 _LEAST_FREE_BYTES = 100 << 20
 """100 MiB: the ledger refuses runs on a full disk, and grows by about 2 KiB a run."""
 
+_UNSIGNED = "not signed yet: any process of this user can make them"
+
 
 class Check(NamedTuple):
     """One thing that was looked at. `note` is neither good nor bad."""
@@ -57,6 +59,7 @@ def status(as_json: AsJson = False) -> None:
             ("actions", running.get("actions")),
             ("connectors", running.get("connectors")),
             ("waiting", f"{running.get('pending')} for a person"),
+            ("decisions", _UNSIGNED),
         ]
     )
 
@@ -70,7 +73,12 @@ def doctor(as_json: AsJson = False) -> None:
 
     supervisor = Supervisor()
     report = examine()
-    checks = [*_machine(report), *_home(supervisor.home), *_daemon(supervisor)]
+    checks = [
+        *_machine(report),
+        *_home(supervisor.home),
+        *_daemon(supervisor),
+        Check("decisions", "note", _UNSIGNED),
+    ]
     is_well = all(check.state != "bad" for check in checks)
     if as_json:
         found = [check._asdict() for check in checks]
