@@ -133,11 +133,15 @@ def run(
 def demo(
     as_json: AsJson = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the demo's home behind, to look around in.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask: the answer is yes.")] = False,
 ) -> None:
-    """Show the main job on a real server, and a hostile connector stopped."""
+    """Show the main job on a real server, and a hostile connector stopped.
+
+    At a terminal it asks you once, whether an event may be created.
+    """
     from aileron.cli.demo import demo as show
 
-    raise typer.Exit(show(as_json=as_json, keep=keep))
+    raise typer.Exit(show(as_json=as_json, keep=keep, yes=yes))
 
 
 app.command("approve", epilog=_EXITS)(approval.approve)

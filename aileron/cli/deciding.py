@@ -20,7 +20,7 @@ import time
 from typing import Any, Literal, NamedTuple
 
 from aileron.cli import output
-from aileron.cli.plan import print_plan
+from aileron.cli.plan import COLUMN, print_plan
 from aileron.cli.problem import NOT_FOUND, Problem
 from aileron.cli.prompts import ask_now
 from aileron.cli.supervisor import Supervisor, path_of
@@ -127,6 +127,7 @@ def show(question: dict[str, Any]) -> None:
             ("expires", output.time_left(question.get("expires_at"), "stderr")),
         ],
         "stderr",
+        column=COLUMN,
     )
     print_plan(plan, "stderr")
     output.note("")

@@ -1,8 +1,10 @@
-"""`aileron demo`: the main job on a real server, and a hostile connector stopped, each claim observed.
+"""`aileron demo`: the main job on a real server, a person's yes and no, and a hostile connector stopped, each claim observed.
 
 In a home of its own that is removed at the end. Everything goes through the same commands a person types; what the demo says
-happened is checked from the outside as well (the server's log, a listener, a process, a file), and a claim that was not
-observed makes the exit status 1.
+happened is checked from the outside as well (the server itself and its log, a listener, a process, a file), and a claim that was
+not observed makes the exit status 1. Its one question is `aileron approve`'s own, asked at the terminal; without one, or with
+--yes, the demo decides for itself, in that home. Whoever says no there, or nothing for a while, is right as well: then the claim
+is that nothing happened.
 """
 
 from __future__ import annotations
@@ -23,17 +25,41 @@ from pathlib import Path
 from typing import Any, Final
 
 from aileron.cli.demo_servers import CalDav, EchoServer, SilentListener
+from aileron.cli.output import is_terminal
+from aileron.cli.prompts import can_ask
 
 __all__ = ["Claim", "demo"]
 
 _COMMAND_S: Final = 60.0
+_QUESTION_S: Final = 180.0
+"""For a person to read and answer; the approval itself expires after 15 minutes."""
 _CALDAV: Final = "github://aileron/connector-caldav"
 _HOSTILE: Final = "github://aileron/connector-hostile"
+_DENIED: Final = 5
+_REACH_DAYS: Final = 7
+"""How far the list looks ahead; every event of the demo is within it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Event:
+    """One hour on a day from now."""
+
+    title: str
+    in_days: int
+    hour: int
+
+    def at(self, hours: int) -> str:
+        """Its beginning, or `hours` later, in RFC 3339."""
+        return f"{_moment(self.in_days, self.hour + hours):%Y-%m-%dT%H:%M:%SZ}"
+
+
 _EVENTS: Final = (
     ("planning", "Planning with Mira", 1, 10),
     ("dentist", "Dentist", 2, 8),
     ("train", "Train to Hamburg", 4, 16),
 )
+_LUNCH: Final = _Event("Lunch with Mira", 3, 12)
+_KARAOKE: Final = _Event("Karaoke with Mira", 5, 4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +89,10 @@ class Said:
 
 
 class _Demo:
-    def __init__(self, folder: Path, show: Show) -> None:
+    def __init__(self, folder: Path, show: Show, *, asks: bool) -> None:
         self._folder = folder
         self._show = show
+        self._asks = asks
         self._home = folder / "home"
         self._password = f"demo-{secrets.token_hex(16)}"
         self._passphrase = secrets.token_urlsafe(16)
@@ -78,6 +105,8 @@ class _Demo:
             with caldav.running(), echo.running():
                 self._set_up(caldav, echo)
                 self._main_job(caldav)
+                self._approved(caldav)
+                self._denied(caldav)
                 self._hostile(echo, listener)
                 self._audit()
         finally:
@@ -120,7 +149,7 @@ class _Demo:
     def _main_job(self, caldav: CalDav) -> None:
         self._show.chapter("The main job: an action reads the calendar")
         before = caldav.accepted_logins()
-        said = self._aileron("run", "list-upcoming-events", "days=7", "--json")
+        said = self._aileron("run", "list-upcoming-events", f"days={_REACH_DAYS}", "--json")
         titles = [event.get("title") for event in _items(said)]
         self._show.table(_items(said))
         self._claim(
@@ -136,14 +165,84 @@ class _Demo:
             logins > 0 and caldav.refuses_without_password(),
             f"Radicale's log has {logins} more successful logins",
         )
-        said = self._aileron("run", "create-calendar-event", "title=Demo", "start_time=2030-01-01T10:00:00Z",
-                             "end_time=2030-01-01T11:00:00Z", "--json")  # fmt: skip
+
+    # a person decides
+
+    def _approved(self, caldav: CalDav) -> None:
+        self._show.chapter("A person decides: an action that is gated waits for a yes")
+        question = self._asked(_LUNCH)
+        approval = question.get("approval_id")
         self._claim(
             "gated-waits",
-            "an action that is gated does nothing until a person decides",
-            said.status == os.EX_TEMPFAIL and "pending_approval" in said.out,
-            f"exit {said.status}, status {(said.json or {}).get('status')}",
+            "an action that is gated waits for a person, and nothing has happened",
+            question.get("status") == "pending_approval" and _LUNCH.title not in caldav.titles(),
+            f"exit {os.EX_TEMPFAIL}, status {question.get('status')}; the server has {len(caldav.titles())} events",
         )
+        said = self._approve(str(approval))
+        on_server, listed = caldav.titles(), self._listed()
+        if self._asks and said == os.EX_TEMPFAIL:
+            self._claim(
+                "approved-created",
+                "you did not approve it, so it is not there: neither on the server nor in the list",
+                _LUNCH.title not in [*on_server, *listed],
+                f"the server has {len(on_server)} events",
+            )
+            return
+        self._claim(
+            "approved-created",
+            "approved, it was carried out: the event is on the server, and in the list",
+            said == 0 and on_server.count(_LUNCH.title) == listed.count(_LUNCH.title) == 1,
+            f"exit {said}, the server has {len(on_server)} events, the list {len(listed)}",
+        )
+
+    def _denied(self, caldav: CalDav) -> None:
+        self._show.chapter("Another one is denied, and the agent reads why")
+        question = self._asked(_KARAOKE)
+        reason = "Mira sleeps at four"
+        self._must("deny", str(question.get("approval_id")), "--reason", reason)
+        said = self._run(_KARAOKE)  # the same key: the same run, so the agent hears what became of it
+        error = (said.json or {}).get("error", {})
+        self._claim(
+            "denied-absent",
+            "denied, it did not happen: the caller reads the reason, and the server has no such event",
+            said.status == _DENIED
+            and error.get("class") == "approval_denied"
+            and (error.get("details") or {}).get("reason") == reason
+            and _KARAOKE.title not in caldav.titles(),
+            f"exit {said.status}, {error.get('class')}: {error.get('details', {}).get('reason')}",
+        )
+
+    def _asked(self, event: _Event) -> dict[str, Any]:
+        """What the agent is told; empty if it is not that a person decides."""
+        said = self._run(event)
+        return said.json if said.status == os.EX_TEMPFAIL and isinstance(said.json, dict) else {}
+
+    def _run(self, event: _Event) -> Said:
+        words = [f"title={event.title}", f"start_time={event.at(0)}", f"end_time={event.at(1)}"]
+        return self._aileron(
+            "run", "create-calendar-event", *words, "--idempotency-key", event.title.split()[0].lower(), "--json"
+        )
+
+    def _approve(self, approval: str) -> int:
+        """Let the person decide, or decide for them; the exit status, 75 where it is left waiting."""
+        if not self._asks:
+            self._show.note("nobody is asked here: the demo decides for itself, in a home of its own")
+            return self._aileron("approve", approval, "--yes").status
+        self._show.command(("approve", approval))
+        self._show.note(f"now it is you who decides; after {_QUESTION_S / 60:g} minutes the demo goes on without")
+        try:
+            done = subprocess.run(
+                self._words("approve", approval), env=self._environment(colour=True), timeout=_QUESTION_S
+            )
+        except subprocess.TimeoutExpired:
+            self._show.note("nobody answered")
+            return os.EX_TEMPFAIL
+        return done.returncode
+
+    def _listed(self) -> list[str]:
+        said = self._aileron("run", "list-upcoming-events", f"days={_REACH_DAYS}", "--json")
+        self._show.table(_items(said))
+        return [str(event.get("title")) for event in _items(said)]
 
     # the hostile connector
 
@@ -268,13 +367,8 @@ class _Demo:
         if not quiet:
             self._show.command(arguments)
         done = subprocess.run(
-            [sys.executable, "-m", "aileron", *arguments],
-            env={
-                **{name: value for name, value in os.environ.items() if not name.startswith("AILERON_")},
-                "AILERON_HOME": str(self._home),
-                "AILERON_VAULT_PASSPHRASE": self._passphrase,
-                "NO_COLOR": "1",
-            },
+            self._words(*arguments),
+            env=self._environment(),
             input=given,
             stdin=None if given is not None else subprocess.DEVNULL,
             capture_output=True,
@@ -282,6 +376,17 @@ class _Demo:
             timeout=_COMMAND_S,
         )
         return Said(done.returncode, done.stdout, done.stderr)
+
+    def _words(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "aileron", *arguments]
+
+    def _environment(self, *, colour: bool = False) -> dict[str, str]:
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith("AILERON_")},
+            "AILERON_HOME": str(self._home),
+            "AILERON_VAULT_PASSPHRASE": self._passphrase,
+            **({} if colour else {"NO_COLOR": "1"}),
+        }
 
     def _claim(self, name: str, text: str, observed: bool, evidence: str) -> None:
         claim = Claim(name, text, observed, evidence)
@@ -361,12 +466,15 @@ class Show:
         self._console.print(row)
 
 
-def demo(*, as_json: bool = False, keep: bool = False) -> int:
-    """Run it. 0 only if every claim was observed; with `as_json` the claims go to standard output."""
+def demo(*, as_json: bool = False, keep: bool = False, yes: bool = False) -> int:
+    """Run it. 0 only if every claim was observed; with `as_json` the claims go to standard output.
+
+    A person at the terminal is asked once, unless `yes` answers for them.
+    """
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="aileron-demo-"))
     show = Show(folder, quiet=as_json)
-    scene = _Demo(folder, show)
+    scene = _Demo(folder, show, asks=not (as_json or yes) and is_terminal("stdout") and can_ask())
     problem = None
     try:
         scene.run()
@@ -391,8 +499,13 @@ def _caldav_source() -> Path:
     return installed if installed.is_dir() else Path(__file__).resolve().parents[2] / "connectors" / "caldav"
 
 
+def _moment(days: int, hour: int) -> datetime.datetime:
+    then = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
+    return then.replace(hour=hour, minute=0, second=0, microsecond=0)
+
+
 def _icalendar(name: str, title: str, days: int, hour: int) -> str:
-    start = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)).replace(hour=hour, minute=0, second=0)
+    start = _moment(days, hour)
     end = start + datetime.timedelta(hours=1)
     return (
         "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//aileron//demo//EN\r\nBEGIN:VEVENT\r\n"
@@ -403,7 +516,20 @@ def _icalendar(name: str, title: str, days: int, hour: int) -> str:
 
 def _told(event: dict[str, Any]) -> str:
     """One event of the record in a line."""
-    names = ("action", "op", "method", "host", "path", "credential", "status", "class", "address", "scrubbed")
+    names = (
+        "action",
+        "op",
+        "method",
+        "host",
+        "path",
+        "credential",
+        "status",
+        "class",
+        "address",
+        "scrubbed",
+        "decision",
+        "reason",
+    )
     facts = " ".join(f"{name}={event[name]}" for name in names if event.get(name) is not None)
     return f"{event.get('seq'):>3}  {event.get('type'):<16} {facts}"
 

@@ -68,16 +68,25 @@ class CalDav:
 
     def put_events(self, events: dict[str, str]) -> None:
         """Make a calendar and put iCalendar objects (name → text) into it, as any CalDAV client would."""
-        assert self._request("MKCALENDAR", self._calendar) == 201, "the calendar was not made"
+        status, _ = self._request("MKCALENDAR", self._calendar)
+        assert status == http.HTTPStatus.CREATED, "the calendar was not made"
         for name, text in events.items():
-            status = self._request(
+            status, _ = self._request(
                 "PUT", f"{self._calendar}{name}.ics", text.encode(), {"Content-Type": "text/calendar"}
             )
-            assert status == 201, f"{name} was not stored: {status}"
+            assert status == http.HTTPStatus.CREATED, f"{name} was not stored: {status}"
+
+    def titles(self) -> list[str]:
+        """Of all events that are on the server now, as any CalDAV client would see them; sorted."""
+        status, body = self._request("GET", self._calendar)
+        assert status == http.HTTPStatus.OK, f"the calendar was not given out: {status}"
+        lines = body.decode("utf-8").splitlines()
+        return sorted(line.removeprefix("SUMMARY:") for line in lines if line.startswith("SUMMARY:"))
 
     def refuses_without_password(self) -> bool:
         """The positive control: without a credential the server says 401."""
-        return self._request("PROPFIND", "/", None, {"Authorization": ""}) == http.HTTPStatus.UNAUTHORIZED
+        status, _ = self._request("PROPFIND", "/", None, {"Authorization": ""})
+        return status == http.HTTPStatus.UNAUTHORIZED
 
     def accepted_logins(self) -> int:
         """How often it has accepted this user's password, by its own log."""
@@ -87,7 +96,9 @@ class CalDav:
     def _calendar(self) -> str:
         return f"/{self._user}/calendar/"
 
-    def _request(self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> int:
+    def _request(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, bytes]:
         token = base64.b64encode(f"{self._user}:{self._password}".encode()).decode()
         sent = {"Authorization": f"Basic {token}", **(headers or {})}
         context = ssl.create_default_context(cafile=str(self.ca_file))
@@ -95,8 +106,7 @@ class CalDav:
         try:
             connection.request(method, path, body, {name: value for name, value in sent.items() if value})
             response = connection.getresponse()
-            response.read()
-            return response.status
+            return response.status, response.read()
         finally:
             connection.close()
 

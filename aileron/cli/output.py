@@ -147,13 +147,13 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: 
         note(empty)
 
 
-def print_facts(facts: Iterable[tuple[str, Any]], stream: str = "stdout") -> None:
+def print_facts(facts: Iterable[tuple[str, Any]], stream: str = "stdout", *, column: int = 0) -> None:
     """Name and value, one pair a line; a list takes a line for each entry. None is left out.
 
-    To `stderr` where they belong to a question and not to the data.
+    To `stderr` where they belong to a question and not to the data. On a terminal values begin in `column` or to the right of it.
     """
     kept = [(name, value) for name, value in facts if value is not None]
-    width = max((len(name) for name, _ in kept), default=0) + 2
+    width = max(max((len(name) for name, _ in kept), default=0) + 2, column)
     for name, value in kept:
         values = [as_text(entry) for entry in value] if isinstance(value, (list, tuple)) else [as_text(value)]
         if not is_terminal(stream):

@@ -13,14 +13,16 @@ from typing import Any
 from aileron.cli import output
 from aileron.cli.visible import visible_lines
 
-__all__ = ["print_plan"]
+__all__ = ["COLUMN", "print_plan"]
 
+COLUMN = 12
+"""Where values begin, in the plan and in what stands above it."""
 _PARTS = ("kind", "service", "identity")
 
 
 def print_plan(plan: dict[str, Any], stream: str = "stdout") -> None:
     """Its arguments and steps; on `stderr` as part of a question."""
-    output.print_facts([("arguments", _arguments(plan.get("args") or {}))], stream)
+    output.print_facts([("arguments", _arguments(plan.get("args") or {}))], stream, column=COLUMN)
     for number, step in enumerate(plan.get("steps") or [], start=1):
         connector, grant = step.get("connector") or {}, step.get("grant") or {}
         output.write("", stream)
@@ -35,6 +37,7 @@ def print_plan(plan: dict[str, Any], stream: str = "stdout") -> None:
                 ("given", _arguments(step.get("args") or {})),
             ],
             stream,
+            column=COLUMN,
         )
 
 

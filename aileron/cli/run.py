@@ -289,7 +289,7 @@ def _show_plan(asked: Asked, answer: dict[str, Any]) -> int:
     if asked.json:
         output.print_json(answer)
         return OK
-    from aileron.cli.plan import print_plan
+    from aileron.cli.plan import COLUMN, print_plan
 
     plan = answer["plan"]
     is_gated = (plan.get("approval") or {}).get("required")
@@ -298,7 +298,8 @@ def _show_plan(asked: Asked, answer: dict[str, Any]) -> int:
             ("action", f"{plan.get('action')} {plan.get('action_version')}"),
             ("approval", "a person is asked first" if is_gated else "nobody is asked"),
             ("digest", plan.get("digest")),
-        ]
+        ],
+        column=COLUMN,
     )
     print_plan(plan)
     output.note("nothing was done")

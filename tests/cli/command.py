@@ -48,10 +48,12 @@ class Said:
 
 
 class Command:
-    """`aileron` with one home."""
+    """`aileron` with one home; `program` where it is not the one of the source, `deadline_s` where it takes longer."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, program: Sequence[str] = (), deadline_s: float = DEADLINE_S) -> None:
         self.home = home
+        self._program = list(program) or [sys.executable, "-m", "aileron"]
+        self._deadline_s = deadline_s
 
     def __call__(self, *words: str, given: str | bytes | None = None, **environment: str) -> Said:
         """In a pipe, with `given` on standard input."""
@@ -61,7 +63,7 @@ class Command:
             stdin=None if given is not None else subprocess.DEVNULL,
             capture_output=True,
             env=self._environment(environment),
-            timeout=DEADLINE_S,
+            timeout=self._deadline_s,
         )
         return Said(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -93,23 +95,23 @@ class Command:
             os.close(slave)
         try:
             with process:
-                shown = _converse(master, process, list(answers))
+                shown = _converse(master, process, list(answers), self._deadline_s)
         finally:
             os.close(master)
         return Said(process.returncode, shown.replace("\r\n", "\n"), "")
 
     def _words(self, words: Sequence[str]) -> list[str]:
-        return [sys.executable, "-m", "aileron", *words]
+        return [*self._program, *words]
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AILERON_", "NO_COLOR"))}
         return {**kept, "AILERON_HOME": str(self.home), "TZ": "UTC", **more}
 
 
-def _converse(master: int, process: subprocess.Popen[bytes], answers: list[tuple[str, str]]) -> str:
+def _converse(master: int, process: subprocess.Popen[bytes], answers: list[tuple[str, str]], deadline_s: float) -> str:
     """Type each answer when its question has appeared; everything that was shown, until the end."""
     shown, seen_to = "", 0
-    until = time.monotonic() + DEADLINE_S
+    until = time.monotonic() + deadline_s
     while select.select([master], [], [], max(0.0, until - time.monotonic()))[0]:
         try:
             data = os.read(master, 65536)
@@ -120,4 +122,4 @@ def _converse(master: int, process: subprocess.Popen[bytes], answers: list[tuple
             seen_to = at + len(answers[0][0])
             os.write(master, answers.pop(0)[1].encode() + b"\n")
     process.send_signal(signal.SIGKILL)
-    raise TimeoutError(f"still running after {DEADLINE_S} s, having shown: {shown}")
+    raise TimeoutError(f"still running after {deadline_s} s, having shown: {shown}")

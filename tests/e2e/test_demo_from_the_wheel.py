@@ -22,6 +22,8 @@ CLAIMS = {
     "events-listed",
     "server-saw-password",
     "gated-waits",
+    "approved-created",
+    "denied-absent",
     "password-nowhere-inside",
     "undeclared-host-denied",
     "raw-socket-refused",

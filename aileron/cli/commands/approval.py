@@ -8,7 +8,7 @@ import typer
 
 from aileron.cli import deciding, output
 from aileron.cli.commands.options import AsJson, PassphraseFile
-from aileron.cli.plan import print_plan
+from aileron.cli.plan import COLUMN, print_plan
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem
 from aileron.cli.prompts import can_ask, passphrase_from
 from aileron.cli.run import DEFAULT_WAIT, seconds, tell
@@ -109,7 +109,8 @@ def show(approval: Id, as_json: AsJson = False) -> None:
             ("expires", _moment(entry.get("expires_at"))),
             ("digest", entry.get("digest")),
             ("record", entry.get("audit_id")),
-        ]
+        ],
+        column=COLUMN,
     )
     print_plan(plan)
 
