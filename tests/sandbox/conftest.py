@@ -1,4 +1,7 @@
-"""One template for all: a probe is run in a real jail, and for the positive control as an ordinary process."""
+"""One template for all: a probe is run in a real jail, and for the positive control as an ordinary process.
+
+A jail comes about in two ways, forked ahead of its request or when it is asked for, and `jailed` tries each test in both.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
+from tests.sandbox.processes import wait_forked_ahead
 from tests.sandbox.seen import Seen
 
 _ATTEMPTS = Path(__file__).parent / "probes" / "attempts.py"
@@ -62,11 +66,13 @@ def template(packed: Callable[..., Template]) -> Iterator[Template]:
         yield started
 
 
-@pytest.fixture
-def jailed(template: Template) -> Callable[..., Seen]:
-    """Make one attempt in a jail of its own."""
+@pytest.fixture(params=["ahead", "asked"])
+def jailed(request: pytest.FixtureRequest, template: Template) -> Iterator[Callable[..., Seen]]:
+    """Make one attempt in a jail of its own, which was forked ahead, or when it was asked for."""
 
     def attempt(name: str, *arguments: Any, policy: Policy | None = None) -> Seen:
+        if request.param == "ahead":
+            wait_forked_ahead(template)
         fd = memory_file(program(name, *arguments))
         try:
             with Child.open(template, fd, policy or Policy()) as child:
@@ -76,7 +82,16 @@ def jailed(template: Template) -> Callable[..., Seen]:
             os.close(fd)
         return Seen(json.loads(said) if said else None, ending, log.decode("utf-8", "replace"))
 
-    return attempt
+    if request.param == "ahead":
+        yield attempt
+        return
+    # While somebody runs, none is forked ahead.
+    fd = memory_file(program("sleep_with_scratch", 3600))
+    with Child.open(template, fd, Policy()) as somebody:
+        os.close(fd)
+        yield attempt
+        somebody.kill()
+        somebody.wait(DEADLINE_S)
 
 
 @pytest.fixture

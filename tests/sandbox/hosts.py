@@ -29,6 +29,7 @@ from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.template import privileges
 from tests.sandbox.conftest import memory_file, program
+from tests.sandbox.processes import wait_forked_ahead
 
 _DEADLINE_S = 20.0
 
@@ -206,6 +207,51 @@ def _why_not() -> Any:
     return {"what": None}
 
 
+def where_namespaces_run_out_and_come_back() -> Any:
+    """The limit is 0 when the next child is forked ahead, and when one is asked for; then it is raised again."""
+    uid, gid = os.getuid(), os.getgid()
+    kernel.unshare(kernel.CLONE_NEWUSER)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"1000 {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"1000 {gid} 1")
+    limit = Path("/proc/sys/user/max_user_namespaces")
+    heard, log = os.pipe()
+    os.dup2(log, 2)
+    with _start() as template:
+        waiting = wait_forked_ahead(template)
+        limit.write_text("0")
+        before = _ask(template, "facts")["loot"]["host"]
+        said = b""
+        while b"lost" not in said and select.select([heard], [], [], _DEADLINE_S)[0]:
+            said += os.read(heard, 1000)
+        with _open(template, "facts") as child:
+            refused = str(child.wait(_DEADLINE_S))
+        limit.write_text("1000")
+        return {
+            "before": before,
+            "said": said.decode().splitlines(),
+            "meanwhile": refused,
+            "afterwards": _ask(template, "facts")["loot"]["host"],
+            "waiting again": wait_forked_ahead(template).pid != waiting.pid,
+        }
+
+
+def that_is_killed_at(stage: str) -> Any:
+    """Comes as far as `stage`, says who is below, and waits to be killed there."""
+    template = _start()
+    if stage != "just started":
+        wait_forked_ahead(template)
+    with contextlib.ExitStack() as stack:
+        if stage in {"asked", "running", "ended"}:
+            child = stack.enter_context(_open(template, "sleep_with_scratch", 0 if stage == "ended" else 3600))
+            if stage != "asked":
+                select.select([child.frames_out], [], [], _DEADLINE_S)
+            if stage == "ended":
+                child.wait(_DEADLINE_S)
+        print(json.dumps([process.pid for process in [psutil.Process(template.pid), *_below(template)]]), flush=True)
+        time.sleep(3600)
+
+
 def that_waits_to_be_killed() -> Any:
     """Three sleeping children; the pids of everybody, and then nothing more."""
     template = _start()
@@ -216,7 +262,7 @@ def that_waits_to_be_killed() -> Any:
         time.sleep(3600)
 
 
-HOSTS: dict[str, Callable[[], Any]] = {
+HOSTS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         with_a_tight_umask,
@@ -227,9 +273,11 @@ HOSTS: dict[str, Callable[[], Any]] = {
         with_a_key_in_its_keyring,
         where_unshare_is_refused,
         where_there_are_no_user_namespaces,
+        where_namespaces_run_out_and_come_back,
+        that_is_killed_at,
         that_waits_to_be_killed,
     )
 }
 
 if __name__ == "__main__":
-    print(json.dumps(HOSTS[sys.argv[1]]()))
+    print(json.dumps(HOSTS[sys.argv[1]](*sys.argv[2:])))

@@ -156,6 +156,13 @@ def test_metadata_cannot_be_changed(jailed: Jailed, free: Free, tmp_path: Path) 
     assert jailed("chmod", "/tmp").report == {"errno": "EPERM"}
 
 
+def test_files_are_copied_without_their_metadata(jailed: Jailed) -> None:
+    """What honest programs notice of the refusal above, as docs/reference/jail.md says."""
+    assert jailed("copy_file", "copyfile").report == {"loot": 100}
+    assert jailed("copy_file", "copy").report == {"errno": "EPERM"}
+    assert jailed("copy_file", "copy2").report == {"errno": "EPERM"}
+
+
 # Network
 
 

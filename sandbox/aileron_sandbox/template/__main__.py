@@ -9,6 +9,7 @@ takes every child with it.
 
 Rules
 - Nothing that registers an at-fork handler may do so here: they double the price of a fork, and one thread needs none.
+- Between taking a request and having closed its descriptors, nothing is forked but the child that gets them.
 - What is imported here is in every child: the standard library and the host's `preload`. Its state is the same in all of
   them; a library that notices a fork by a new process id does not notice this one (both are pid 1).
 
@@ -26,10 +27,21 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from typing import Final, NamedTuple, NoReturn
 
 from aileron_sandbox import kernel
-from aileron_sandbox.template import confine, descriptors, landlock, limits, mounts, namespaces, privileges, program
+from aileron_sandbox.template import (
+    child,
+    confine,
+    descriptors,
+    landlock,
+    limits,
+    mounts,
+    namespaces,
+    privileges,
+    program,
+)
 from aileron_sandbox.template.messages import (
     FAILED_SIZE,
     MAX_DATAGRAM,
@@ -45,8 +57,9 @@ from aileron_sandbox.template.messages import (
 
 __all__ = ["main"]
 
-_DESCRIPTORS_OF_A_SPAWN: Final = 4
-_CONFINEMENT_FAILED: Final = 71  # EX_OSERR, sysexits.h; the reason travels on the status pipe
+_REHEARSALS: Final = 20
+_IDLE_MS: Final = 2  # a host that asks again at once does so in 0.3; then a fork ahead would only be in the way
+_NOBODYS: Final = 0  # the host counts its children from 1
 _STATUS_BATCH: Final = 64 * FAILED_SIZE
 _LAYERS: Final = (
     "user-ns", "mount-ns", "pid-ns", "net-ns", "ipc-ns", "uts-ns", "cgroup-ns", "pivoted-root",
@@ -82,8 +95,6 @@ def _prepare(control: socket.socket) -> _Ready:
         proc = descriptors.out_of_the_way(os.open("/proc", os.O_PATH | os.O_CLOEXEC))
         descriptors.reserve_targets()
         last_capability = kernel.last_capability()
-        step = "warm-up"
-        program.warm_up(bytes.fromhex(preparation.trivial_hex))
         step = "landlock"
         abi = kernel.landlock_abi()
         step = "namespaces and root"
@@ -108,7 +119,7 @@ def _prepare(control: socket.socket) -> _Ready:
     except OSError as error:
         print(f"aileron_sandbox: {step}: {error}", file=sys.stderr)
         control.send(Failed(0, error.errno or 0, step).encode())
-        os._exit(_CONFINEMENT_FAILED)
+        os._exit(child.CONFINEMENT_FAILED)
     status = descriptors.out_of_the_way(status_write)
     prepared = confine.Prepared(proc, status, ruleset, filter_, base, last_capability)
     return _Ready(prepared, status_read, own_pid_namespace, Ready([*_LAYERS, f"landlock:{abi}"], abi))
@@ -170,6 +181,7 @@ def _preload(preparation: Preparation) -> None:
         os.register_at_fork = register
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    program.rehearse(mounts.REHEARSAL, _REHEARSALS)
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -185,8 +197,21 @@ def _read(proc: int, name: str) -> str:
         return file.read()
 
 
+class _Spare(NamedTuple):
+    """A child that waits at its end of `door` to be told what it will run (child.py)."""
+
+    pidfd: int
+    pid: int
+    door: socket.socket
+
+
 class _Template:
-    """The warm process while it serves: one loop, no thread, every wait in one poll."""
+    """The warm process while it serves: one loop, no thread, every wait in one poll.
+
+    When nobody runs and nobody asks for a moment, one child is forked ahead: what is the same for all is half of a child's
+    price. The next request is handed to it. So it never exists beside a child that runs a program, and is used once. Under load
+    children are forked when they are asked for, which is no slower than it would be otherwise.
+    """
 
     def __init__(self, control: socket.socket, ready: _Ready) -> None:
         self._control = control
@@ -194,6 +219,9 @@ class _Template:
         self._status_read = ready.status_read
         self._own_pid_namespace = ready.own_pid_namespace
         self._children: dict[int, tuple[int, int]] = {}  # pidfd -> (child, pid)
+        self._spare: _Spare | None = None
+        # Once between two requests: what ends a child ahead of its time, or forbids the fork, would do so again at once.
+        self._may_fork_ahead = True
         # poll(2), not epoll(7): a fork keeps an epoll registration of a closed pidfd alive (measured).
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
@@ -202,7 +230,10 @@ class _Template:
     def serve(self) -> None:
         """Return when the host is gone."""
         while True:
-            ready = [fd for fd, _ in self._poll.poll()]
+            is_idle = self._may_fork_ahead and not self._children
+            ready = [fd for fd, _ in self._poll.poll(_IDLE_MS if is_idle else None)]
+            if not ready:
+                self._fork_ahead()
             # Before any end is told, so that "could not start" always comes first.
             self._pass_on_failures()
             for pidfd in [fd for fd in ready if fd in self._children]:
@@ -219,17 +250,22 @@ class _Template:
             self._control.send(batch[start : start + FAILED_SIZE])
 
     def _reap(self, pidfd: int) -> None:
-        child, pid = self._children.pop(pidfd)
+        number, pid = self._children.pop(pidfd)
         # Returns once every process of the child's namespace is gone: the kernel lets its init go last.
         _, status, usage = os.wait4(pid, 0)
-        cpu_ms = int((usage.ru_utime + usage.ru_stime) * 1000)
-        self._control.send(Ended(child, status, cpu_ms, usage.ru_maxrss).encode())
+        if number != _NOBODYS:
+            cpu_ms = int((usage.ru_utime + usage.ru_stime) * 1000)
+            self._control.send(Ended(number, status, cpu_ms, usage.ru_maxrss).encode())
+        elif self._spare is not None and self._spare.pidfd == pidfd:
+            print(f"aileron_sandbox: a child forked ahead was lost: wait status {status}", file=sys.stderr)
+            self._spare.door.close()
+            self._spare = None
         self._poll.unregister(pidfd)
         os.close(pidfd)
 
     def _take_request(self) -> bool:
         try:
-            data, fds, _, _ = socket.recv_fds(self._control, MAX_REQUEST, _DESCRIPTORS_OF_A_SPAWN)
+            data, fds, _, _ = socket.recv_fds(self._control, MAX_REQUEST, child.DESCRIPTORS_OF_A_SPAWN)
         except ConnectionResetError:
             return False
         if not data:
@@ -238,57 +274,67 @@ class _Template:
         if not isinstance(spawn, Spawn):
             raise ValueError("expected a Spawn")
         try:
-            if len(fds) != _DESCRIPTORS_OF_A_SPAWN:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
+            if len(fds) != child.DESCRIPTORS_OF_A_SPAWN:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
                 raise OSError(errno.EMFILE, "not all descriptors arrived")
-            self._spawn(spawn, confine.Given(*fds))
+            self._spawn(spawn, fds)
         except OSError as error:
             self._control.send(Failed(spawn.child, error.errno or 0, "fork").encode())
-            self._control.send(Ended(spawn.child, _CONFINEMENT_FAILED << 8, 0, 0).encode())
+            self._control.send(Ended(spawn.child, child.CONFINEMENT_FAILED << 8, 0, 0).encode())
         finally:
             for fd in fds:
                 os.close(fd)
         return True
 
-    def _spawn(self, spawn: Spawn, given: confine.Given) -> None:
+    def _spawn(self, spawn: Spawn, fds: list[int]) -> None:
+        pidfd, pid = self._hand_over(spawn, fds) or self._fork(lambda: child.run(self._prepared, spawn, fds))
+        self._may_fork_ahead = True
+        self._children[pidfd] = (spawn.child, pid)
+        try:
+            socket.send_fds(self._control, [Born(spawn.child).encode()], [pidfd])
+        except OSError:
+            # The host does not know it, so nobody else could end it.
+            self._children[pidfd] = (_NOBODYS, pid)
+            os.kill(pid, signal.SIGKILL)
+            raise
+
+    def _hand_over(self, spawn: Spawn, fds: list[int]) -> tuple[int, int] | None:
+        """(pidfd, pid) of the child that waited, which has its program now; None if there is none, or it is gone."""
+        if self._spare is None:
+            return None
+        pidfd, pid, door = self._spare
+        self._spare = None
+        try:
+            socket.send_fds(door, [spawn.encode()], fds)
+        except OSError:  # it has ended, or does now that its door is closed: `_reap` will hear of it
+            return None
+        finally:
+            door.close()
+        return pidfd, pid
+
+    def _fork_ahead(self) -> None:
+        """Should it fail, nothing is lost but time: the next request forks for itself, and is told if that fails too."""
+        self._may_fork_ahead = False
+        with contextlib.suppress(OSError), contextlib.ExitStack() as undo:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            undo.callback(ours.close)
+            with theirs:
+                self._spare = _Spare(*self._fork(lambda: child.wait_and_run(self._prepared, theirs)), ours)
+            undo.pop_all()
+
+    def _fork(self, become: Callable[[], NoReturn]) -> tuple[int, int]:
+        """(pidfd, pid) of a child in a pid namespace of its own, which is nobody's yet."""
         # A second unshare(CLONE_NEWPID) is EINVAL unless the first was taken back, pid_namespaces(7).
         kernel.setns(self._own_pid_namespace, kernel.CLONE_NEWPID)
         kernel.unshare(kernel.CLONE_NEWPID)
         pid = os.fork()
         if pid == 0:
-            _become_child(self._prepared, given, spawn)
+            become()
         try:
-            self._announce(spawn.child, pid)
+            pidfd = os.pidfd_open(pid)
         except OSError:
-            # The host does not know it, so nobody else could end it.
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             raise
-
-    def _announce(self, child: int, pid: int) -> None:
-        pidfd = os.pidfd_open(pid)
-        try:
-            socket.send_fds(self._control, [Born(child).encode()], [pidfd])
-        except OSError:
-            os.close(pidfd)
-            raise
-        self._children[pidfd] = (child, pid)
+        self._children[pidfd] = (_NOBODYS, pid)
         self._poll.register(pidfd, select.POLLIN)
-
-
-def _become_child(prepared: confine.Prepared, given: confine.Given, spawn: Spawn) -> NoReturn:
-    """Confine, run, exit. Never returns into the template's loop, whatever happens."""
-    step = "start"
-    try:
-        for step, confine_one in confine.steps(prepared, given, spawn):  # noqa: B007 - the handlers name the step
-            confine_one()
-    except OSError as error:
-        os.write(prepared.status, Failed(spawn.child, error.errno or 0, step).encode())
-        os._exit(_CONFINEMENT_FAILED)
-    except BaseException:  # noqa: BLE001 - a bug in a step must still end the child unstarted
-        os.write(prepared.status, Failed(spawn.child, 0, step).encode())
-        os._exit(_CONFINEMENT_FAILED)
-    code = 1
-    try:
-        code = program.run(mounts.PROGRAM)
-    finally:
-        os._exit(code)
+        return pidfd, pid

@@ -22,7 +22,7 @@ from aileron_sandbox import kernel
 from aileron_sandbox.template import descriptors, limits, mounts, namespaces, privileges
 from aileron_sandbox.template.messages import Spawn
 
-__all__ = ["Given", "Prepared", "steps"]
+__all__ = ["Given", "Prepared", "Step", "ahead", "steps"]
 
 
 class Prepared(NamedTuple):
@@ -35,6 +35,11 @@ class Prepared(NamedTuple):
     base: tuple[int, int]
     last_capability: int
 
+    @property
+    def descriptors(self) -> tuple[int, int, int]:
+        """What the steps need open. The last step closes the status pipe, the one before it everything else."""
+        return self.proc, self.status, self.ruleset
+
 
 class Given(NamedTuple):
     """What the host sent beside a `Spawn`."""
@@ -45,17 +50,28 @@ class Given(NamedTuple):
     log: int
 
 
-def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[tuple[str, Callable[[], None]]]:
-    """(name, step) in the order they must run."""
+Step = tuple[str, Callable[[], None]]
+
+
+def ahead(prepared: Prepared) -> Iterator[Step]:
+    """(name, step) in the order they must run: what is the same for every child, whatever it will run and under which limits."""
     ids = namespaces.INSIDE_ID
-    # First: 0, 1 and 2 are the template's until here.
-    yield "descriptors", lambda: descriptors.arrange(given.frames_in, given.frames_out, given.log)
     # /proc/self/uid_map belongs to root for an undumpable process, proc(5); undone below.
     yield "dumpable", lambda: privileges.set_dumpable(True)
     # A user namespace of its own: capabilities for the mounts below, valid nowhere else, and RLIMIT_NPROC of its own.
     yield "namespaces", lambda: kernel.unshare(namespaces.CHILD)
     yield "id maps", lambda: namespaces.map_ids(prepared.proc, ids, ids)
+    # Before anybody waits: what another process of this user could attach to would run what that one likes.
+    yield "undumpable", lambda: privileges.set_dumpable(False)
     yield "session", privileges.leave_session
+    # The set that bounds what an exec may give; the capabilities themselves are needed for the mounts.
+    yield "bounding set", lambda: kernel.drop_bounding_set(prepared.last_capability)
+
+
+def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[Step]:
+    """(name, step) in the order they must run: the rest, for one program, after `ahead`."""
+    # First: 0, 1 and 2 are the template's until here.
+    yield "descriptors", lambda: descriptors.arrange(given.frames_in, given.frames_out, given.log)
     # Mounts before Landlock, which refuses mount(2), and before the capabilities go.
     yield "scratch", lambda: mounts.mount_scratch(spawn.scratch_bytes, spawn.scratch_files)
     yield "program", lambda: mounts.mount_program(given.program, spawn.program_bytes)
@@ -63,8 +79,7 @@ def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[tuple[str,
     # After the user namespace (RLIMIT_NPROC) and after the program is written (RLIMIT_FSIZE).
     yield "limits", lambda: limits.apply_limits(spawn, prepared.base)
     yield "landlock", lambda: kernel.landlock_restrict_self(prepared.ruleset)
-    yield "capabilities", lambda: privileges.drop_all(prepared.last_capability)
-    yield "undumpable", lambda: privileges.set_dumpable(False)
+    yield "capabilities", kernel.drop_capabilities
     yield "close", lambda: descriptors.close_all_but(prepared.status)
     # Last, so that the list need not allow what the steps above did.
     yield "seccomp", prepared.filter.install

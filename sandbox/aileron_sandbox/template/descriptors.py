@@ -41,7 +41,11 @@ def arrange(frames_in: int, frames_out: int, log: int) -> None:
         os.dup2(fd, target)
 
 
-def close_all_but(status: int) -> None:
-    """Close everything else, whatever it is: a descriptor is a capability. `status` is closed by the very last step."""
-    kernel.close_range(_LAST_KEPT + 1, status - 1)
-    kernel.close_range(status + 1)
+def close_all_but(*kept: int) -> None:
+    """Close everything above the five but `kept`, whatever it is: a descriptor is a capability."""
+    first = _LAST_KEPT + 1
+    for fd in sorted(kept):
+        if first < fd:
+            kernel.close_range(first, fd - 1)
+        first = fd + 1
+    kernel.close_range(first)

@@ -39,7 +39,7 @@ class Preparation:
     preload: list[str]
     filter_hex: str
     trivial_hex: str
-    """A zip application that does nothing, to warm up with: built by the host, as zipfile is dear to import."""
+    """A zip application that does nothing, to rehearse with: built by the host, as zipfile is dear to import."""
 
     def encode(self) -> bytes:
         """JSON, because the template knows nothing else yet."""

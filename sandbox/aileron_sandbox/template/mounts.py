@@ -17,11 +17,23 @@ from typing import Final
 from aileron_sandbox import kernel
 from aileron_sandbox.template.messages import Preparation
 
-__all__ = ["APP", "PROGRAM", "SCRATCH", "SDK", "build_root", "enter_root", "mount_program", "mount_scratch"]
+__all__ = [
+    "APP",
+    "PROGRAM",
+    "REHEARSAL",
+    "SCRATCH",
+    "SDK",
+    "build_root",
+    "enter_root",
+    "mount_program",
+    "mount_scratch",
+]
 
 SDK: Final = "/sdk"
 APP: Final = "/app"
 PROGRAM: Final = "/app/connector"
+REHEARSAL: Final = "/app/rehearsal"
+"""A program that does nothing (program.py); a child's own mount covers it."""
 SCRATCH: Final = "/w/tmp"
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _TMP: Final = "/tmp"  # noqa: S108
@@ -47,6 +59,8 @@ def build_root(preparation: Preparation) -> None:
     for directory in (SCRATCH, APP):
         os.makedirs(_STAGE + directory, exist_ok=True)
     os.symlink(SCRATCH.lstrip("/"), _STAGE + _TMP)
+    with open(_STAGE + REHEARSAL, "wb") as file:
+        file.write(bytes.fromhex(preparation.trivial_hex))
 
 
 def _binds(preparation: Preparation) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ import os
 
 from aileron_sandbox import kernel
 
-__all__ = ["drop_all", "leave_session", "refuse_new_privileges", "set_dumpable"]
+__all__ = ["leave_session", "refuse_new_privileges", "set_dumpable"]
 
 
 def refuse_new_privileges() -> None:
@@ -21,12 +21,6 @@ def leave_session() -> None:
     """A session of its own has no controlling terminal, so no TIOCSTI and no kill(0) that reaches the host's group."""
     os.setsid()
     kernel.join_new_session_keyring()
-
-
-def drop_all(last_capability: int) -> None:
-    """Empty every capability set. The bounding set goes first: dropping from it needs CAP_SETPCAP."""
-    kernel.drop_bounding_set(last_capability)
-    kernel.drop_capabilities()
 
 
 def set_dumpable(dumpable: bool) -> None:
