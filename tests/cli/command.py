@@ -17,16 +17,20 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Command", "Said"]
+__all__ = ["Answer", "Answers", "Command", "Said"]
+
+Answer = tuple[str, str | Callable[[], str]]
+Answers = Sequence[Answer]
+"""Questions to wait for, and what is then typed; a function is called when its question has appeared, and says it."""
 
 DEADLINE_S = 30.0
 _AT_TERMINAL = (
     "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "os.execv(sys.argv[1], sys.argv[1:])"
+    "os.execvp(sys.argv[1], sys.argv[1:])"
 )
 
 
@@ -78,7 +82,7 @@ class Command:
             env=self._environment(environment),
         )
 
-    def at_terminal(self, *words: str, answers: Sequence[tuple[str, str]] = (), **environment: str) -> Said:
+    def at_terminal(self, *words: str, answers: Answers = (), **environment: str) -> Said:
         """At a terminal; each of `answers` is a question to wait for and what is then typed."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
@@ -108,7 +112,7 @@ class Command:
         return {**kept, "AILERON_HOME": str(self.home), "TZ": "UTC", **more}
 
 
-def _converse(master: int, process: subprocess.Popen[bytes], answers: list[tuple[str, str]], deadline_s: float) -> str:
+def _converse(master: int, process: subprocess.Popen[bytes], answers: list[Answer], deadline_s: float) -> str:
     """Type each answer when its question has appeared; everything that was shown, until the end."""
     shown, seen_to = "", 0
     until = time.monotonic() + deadline_s
@@ -120,6 +124,7 @@ def _converse(master: int, process: subprocess.Popen[bytes], answers: list[tuple
         shown += data.decode("utf-8", "replace")
         if answers and (at := shown.find(answers[0][0], seen_to)) >= 0:
             seen_to = at + len(answers[0][0])
-            os.write(master, answers.pop(0)[1].encode() + b"\n")
+            typed = answers.pop(0)[1]
+            os.write(master, (typed() if callable(typed) else typed).encode() + b"\n")
     process.send_signal(signal.SIGKILL)
     raise TimeoutError(f"still running after {deadline_s} s, having shown: {shown}")

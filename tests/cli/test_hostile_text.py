@@ -214,11 +214,51 @@ def test_what_is_shown_whole_is_harmless(fake: FakeDaemon, aileron: Command):
             assert_no_line_begins(shown.out, "  fix: ", "  why: ")
 
 
+def test_what_a_person_is_asked_about_is_harmless(fake: FakeDaemon, aileron: Command):
+    """The whole question, before an approval and in a run; and what comes of it."""
+    text = EVERYTHING
+    grant = {"hosts": [{"host": text, "port": 1}], "credential": None}
+    step = {"id": text, "op": text, "connector": {"name": text, "version": text}, "args": {text: text}, "grant": grant}
+    plan = {"action": text, "action_version": text, "args": {"body": text, text: [text]}, "steps": [step]}
+    asked = {"approval_id": "a", "status": "pending_approval", "digest": "d", "action": text, "session": text}
+    fake.script("GET", "/v1/action-approvals/a", (200, {**asked, "plan": plan, "expires_at": text}))
+    fake.script("POST", "/v1/action-approvals/a/decide", (200, {"status": text, "approval_id": text, "audit_id": text}))
+    fake.script("GET", "/v1/action-approvals/a/result", (200, {"status": "running", "audit_id": text}))
+    pending = {
+        "status": "pending_approval",
+        "approval_id": "a",
+        "message": text,
+        "review_url": text,
+        "expires_at": text,
+    }
+    fake.script("POST", "/v1/actions/act/run", (202, pending))
+    for words, answers in (
+        (("approve", "a", "--wait", "0"), [("[y/N] ", "y")]),
+        (("approve", "a"), [("[y/N] ", "n")]),
+        (("deny", "a"), [("none): ", "no")]),
+        (("run", "act", "--wait", "0"), [("waiting: ", "y")]),
+        (("run", "act"), [("waiting: ", "")]),
+    ):
+        shown = aileron.at_terminal(*words, answers=answers)
+
+        assert shown.code in (0, 75), shown
+        assert_harmless(shown.out)
+        assert_no_line_begins(shown.out, "  fix: curl", "Approve? [y/N] yes")
+    assert_harmless(aileron("run", "act").err)
+
+
 def test_words_of_the_command_line_are_harmless(fake: FakeDaemon, aileron: Command):
     """A script may pass on what it was given."""
     text = EVERYTHING
     word = text.replace("\x00", "")
-    for words in (("run", word), ("run", "act", word), ("run", f"--{word}"), ("action", "remove", word), (word,)):
+    for words in (
+        ("run", word),
+        ("run", "act", word),
+        ("run", f"--{word}"),
+        ("action", "remove", word),
+        (word,),
+        ("deny", word),
+    ):
         assert_harmless(aileron.at_terminal(*words).out)
 
 

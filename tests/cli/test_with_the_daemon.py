@@ -108,19 +108,6 @@ def test_a_refusal_says_what_why_and_the_fix(aileron: Command, words: list[str],
     assert told in said.err
 
 
-def test_a_gated_action_waits_and_can_be_looked_at(aileron: Command, upstream: CountingServer):
-    """75, nothing has happened, and the approval shows exactly what would."""
-    before = upstream.effects
-    said = aileron("run", "effect", "path=/x", "--json")
-
-    assert said.code == 75
-    assert said.json["status"] == "pending_approval"
-    shown = aileron("approval", "show", said.json["approval_id"])
-    assert 'given\tpath = "/x"' in shown.out
-    assert said.json["approval_id"] in aileron("approval", "list").out
-    assert upstream.effects == before
-
-
 def test_a_run_outlives_its_command(aileron: Command, real: DaemonHome):
     """Told that it goes on, it does, and `audit show` has its end."""
     said = aileron("run", "linger", "seconds=1", "--wait", "100ms", "--json")
@@ -251,6 +238,137 @@ def test_settings_that_are_not_understood_are_told_when_the_daemon_starts():
 
         assert said.code == 69
         assert "did you mean 'egress.private'" in said.err
+
+
+# Deciding
+
+ASKS = "leave it waiting: "
+
+
+@pytest.fixture
+def asked(aileron: Command) -> str:
+    """The id of a question that waits."""
+    said = aileron("run", "effect", "path=/x", "--json")
+    assert (said.code, said.json["status"]) == (75, "pending_approval"), said
+    return str(said.json["approval_id"])
+
+
+def test_a_gated_action_waits_and_can_be_looked_at(aileron: Command, asked: str, upstream: CountingServer):
+    """Nothing has happened, and the approval shows exactly what would."""
+    before = upstream.effects
+    shown = aileron("approval", "show", asked)
+
+    assert 'given\tpath = "/x"' in shown.out
+    assert asked in aileron("approval", "list").out
+    assert upstream.effects == before
+    assert aileron("deny", asked).code == 0
+
+
+def test_what_is_approved_happens_once(aileron: Command, asked: str, upstream: CountingServer):
+    """Its result is the answer; a second decision comes too late and does nothing."""
+    before = upstream.effects
+    said = aileron("approve", asked, "--reason", "fine")
+    again, denied = aileron("approve", asked), aileron("deny", asked)
+
+    assert (said.code, said.json["body"]) == (0, "done")
+    assert (again.code, denied.code) == (6, 6)
+    assert again.err.startswith(f"error: {asked} is already completed\n")
+    assert upstream.effects == before + 1
+    shown = aileron("approval", "show", asked).out
+    assert "status\tcompleted\n" in shown
+    assert "reason\tfine\n" in shown
+
+
+def test_what_is_denied_or_taken_back_does_not_happen(aileron: Command, asked: str, upstream: CountingServer):
+    """The caller who asks again with the same key reads the reason."""
+    before = upstream.effects
+    keyed = ("run", "effect", "--idempotency-key", "denied-once", "--json")
+    other = aileron(*keyed).json["approval_id"]
+
+    assert aileron("approval", "cancel", asked[-12:]).err == f"cancelled {asked}\n"
+    assert aileron("deny", other, "--reason", "not today").code == 0
+    heard = aileron(*keyed)
+    assert (heard.code, heard.json["error"]["details"]) == (5, {"reason": "not today"})
+    assert [aileron("approve", name).code for name in (asked, other)] == [6, 6]
+    assert upstream.effects == before
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "effects"),
+    [
+        ([(ASKS, "y")], 0, 1),
+        ([(ASKS, "n"), ("none): ", "not today")], 5, 0),
+        ([(ASKS, "")], 75, 0),
+        ([(ASKS, "\x03")], 130, 0),
+    ],
+    ids=["yes", "no", "enter", "ctrl-c"],
+)
+def test_a_person_at_the_terminal_decides_in_place(
+    aileron: Command, upstream: CountingServer, answers: list[tuple[str, str]], code: int, effects: int
+):
+    """Each answer, and whether anything happened."""
+    before = upstream.effects
+    said = aileron.at_terminal("run", "effect", "path=/x", answers=answers, NO_COLOR="1")
+
+    assert said.code == code, said.out
+    assert upstream.effects == before + effects
+    assert ("a person denied it: not today" in said.out) == (code == 5)
+
+
+def test_who_reads_while_somebody_else_decides_is_told(aileron: Command, real: DaemonHome, upstream: CountingServer):
+    """The question is on the screen when it is denied elsewhere; the yes comes too late."""
+    before = upstream.effects
+
+    def late() -> str:
+        for entry in real.must("GET", "/v1/action-approvals")["approvals"]:
+            real.decide(entry, "deny", "somebody was quicker")
+        return "y"
+
+    said = aileron.at_terminal("run", "effect", "path=/x", answers=[(ASKS, late)], NO_COLOR="1")
+
+    assert said.code == 5, said.out
+    assert "somebody else has decided it meanwhile: denied\n" in said.out
+    assert "error: a person denied it: somebody was quicker\n" in said.out
+    assert upstream.effects == before
+
+
+def test_a_question_whose_time_is_over_is_refused(aileron: Command, upstream: CountingServer, tmp_path: Path):
+    """6, whoever decides."""
+    before = upstream.effects
+    file = tmp_path / "short.md"
+    file.write_text(probe_action("effect", name="short", gated=True, expires_in="1s"))
+    assert aileron("action", "add", str(file)).code == 0
+    name = aileron("run", "short", "--json").json["approval_id"]
+    while aileron("approval", "show", name, "--json").json["status"] != "expired":
+        pass
+
+    assert [aileron(*words).code for words in (("approve", name), ("deny", name))] == [6, 6]
+    assert upstream.effects == before
+
+
+def test_what_is_approved_with_a_locked_vault_begins_when_it_is_unlocked(
+    aileron: Command, asked: str, real: DaemonHome, upstream: CountingServer
+):
+    """0 and said; then it happens."""
+    before = upstream.effects
+    assert aileron("vault", "lock").code == 0
+    said = aileron("approve", asked)
+
+    assert said.code == 0
+    assert "it begins when the vault is unlocked\n  fix: aileron vault unlock\n" in said.err
+    assert upstream.effects == before
+    assert f"{asked}\t" in aileron("approval", "list").out
+    assert aileron("vault", "unlock", AILERON_VAULT_PASSPHRASE=PASSPHRASE).code == 0
+    assert real.must("GET", f"/v1/action-approvals/{asked}/result?wait=20", wait_s=20)["status"] == "completed"
+    assert upstream.effects == before + 1
+
+
+def test_approving_opens_the_vault_where_the_passphrase_was_given(aileron: Command, asked: str):
+    """And then there is a result."""
+    assert aileron("vault", "lock").code == 0
+    said = aileron("approve", asked, AILERON_VAULT_PASSPHRASE=PASSPHRASE)
+
+    assert (said.code, said.json["body"]) == (0, "done")
 
 
 # The fake one

@@ -1,0 +1,681 @@
+"""`approve`, `deny`, `approval`, and a run that asks at its terminal: what is shown and asked, what is sent, what comes of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.cli.run import OPTIONS
+from tests.cli.command import Command, Said
+from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
+
+ID = "act-20261121T040000-0123456789abcdefcafe"
+OTHER = "act-20261121T040001-fedcba98765432100ff5"
+ONE = f"/v1/action-approvals/{ID}"
+RUN = "/v1/actions/act/run"
+PASSPHRASE = "correct horse battery"
+YES_OR_NO = "Approve? [y/N] "
+THREE_WAYS = "leave it waiting: "
+WHY = "Enter for none): "
+LOCKED = error("vault_locked", 423, "the vault is locked; run `aileron vault unlock`")[1]["error"]
+
+
+def question(**more: Any) -> dict[str, Any]:
+    """One question as the daemon shows it."""
+    step = {
+        "id": "one",
+        "op": "send_mail",
+        "connector": {"name": "github://a/b", "version": "1.0.0", "hash": "sha256:ab"},
+        "args": {"to": "mira@example.com"},
+        "grant": {
+            "hosts": [{"host": "mail.example", "port": 443}],
+            "credential": {"binding": {"identity": "home", "kind": "basic", "service": "mail"}},
+        },
+    }
+    return {
+        "approval_id": ID,
+        "kind": "action",
+        "status": "pending_approval",
+        "digest": "sha256:shown",
+        "audit_id": "run-1",
+        "action": "act",
+        "session": "local",
+        "expires_at": "2026-11-21T04:15:00Z",
+        "plan": {"action": "act", "action_version": "1.0.0", "args": {"body": "Dear\nMira"}, "steps": [step]},
+        **more,
+    }
+
+
+def result(status: str, **more: Any) -> Reply:
+    """What became of it."""
+    return 200, {"status": status, "audit_id": "run-1", "action": "act", "approval_id": ID, **more}
+
+
+def settled(status: str) -> Reply:
+    """What a decision is answered with."""
+    return 200, {"status": status, "approval_id": ID, "audit_id": "run-1"}
+
+
+def failed(name: str) -> dict[str, Any]:
+    """The failure of a run, as it stands in its result."""
+    found: dict[str, Any] = error(name, 500, "it did not work", audit_id="run-1")[1]["error"]
+    return found
+
+
+@pytest.fixture
+def fake(fake: FakeDaemon) -> FakeDaemon:
+    """One question waits; deciding works, the run completes, the vault is open; `run act` asks that question."""
+    fake.passphrase, fake.is_locked = PASSPHRASE, False
+    fake.approvals = [question(), question(approval_id=OTHER)]
+    fake.script("GET", ONE, (200, question()))
+    fake.script("GET", f"{ONE}/result", result("completed", result={"sent": 1}))
+    fake.script("POST", f"{ONE}/decide", _obeyed)
+    fake.script("POST", f"{ONE}/cancel", settled("cancelled"))
+    pending = {"status": "pending_approval", "approval_id": ID, "audit_id": "run-1", "message": "Ask Mira."}
+    fake.script("POST", RUN, (202, {**pending, "expires_at": "2026-11-21T04:15:00Z", "review_url": "http://l:1/a"}))
+    return fake
+
+
+def _obeyed(seen: Seen) -> Reply:
+    return settled("approved" if seen.body["decision"] == "approve" else "denied")
+
+
+def decisions(fake: FakeDaemon) -> list[dict[str, Any]]:
+    """The bodies that were sent to decide."""
+    assert {seen.socket for seen in fake.asked("POST", f"{ONE}/decide")} <= {"operator"}
+    return [seen.body for seen in fake.asked("POST", f"{ONE}/decide")]
+
+
+# Approving in a script
+
+
+def test_what_is_approved_is_what_was_fetched_and_its_result_is_printed(fake: FakeDaemon, aileron: Command):
+    """The digest of that very answer; the result as `run` prints it, alone on standard output."""
+    said = aileron("approve", ID, "--reason", "fine")
+
+    assert decisions(fake) == [{"decision": "approve", "digest": "sha256:shown", "reason": "fine"}]
+    assert (said.code, said.out, said.err) == (0, '{"sent": 1}\n', f"approved {ID}\n")
+
+
+def test_the_result_as_json_is_the_daemons_answer(fake: FakeDaemon, aileron: Command):
+    """Whole."""
+    assert aileron("approve", ID, "--json").json == result("completed", result={"sent": 1})[1]
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "code"),
+    [
+        ("failed", {"error": failed("network_error")}, 7),
+        ("failed", {"error": failed("capability_denied")}, 6),
+        ("unknown", {"error": failed("outcome_unknown")}, 8),
+        ("unknown", {}, 8),
+        ("cancelled", {}, 6),
+        ("expired", {}, 6),
+        ("denied", {"reason": "no"}, 5),
+    ],
+)
+def test_an_approved_run_that_does_not_complete_has_the_code_of_its_failure(
+    fake: FakeDaemon, aileron: Command, status: str, more: dict[str, Any], code: int
+):
+    """The decision is told first, then the failure; as JSON it is one object with the cure in it."""
+    fake.script("GET", f"{ONE}/result", result(status, **more))
+    plain, as_json = aileron("approve", ID), aileron("approve", ID, "--json")
+
+    assert (plain.code, as_json.code, plain.out) == (code, code, "")
+    assert plain.err.startswith(f"approved {ID}\nerror: ")
+    assert plain.err.endswith("\n  fix: aileron audit show run-1\n")
+    assert (as_json.json["status"], as_json.json["error"]["fix"]) == (status, "aileron audit show run-1")
+
+
+def test_what_still_runs_when_the_wait_is_over_is_approved_all_the_same(fake: FakeDaemon, aileron: Command):
+    """0, and where to look."""
+    fake.script("GET", f"{ONE}/result", result("running"))
+    said = aileron("approve", ID, "--wait", "300ms")
+
+    assert (said.code, said.out) == (0, "")
+    assert said.err.endswith("still running after 0.3 s; it goes on\n  look: aileron audit show run-1\n")
+    assert aileron("approve", ID, "--wait", "0", "--json").json["status"] == "running"
+
+
+def test_a_longer_run_is_asked_for_again(fake: FakeDaemon, aileron: Command):
+    """The first look is short, so that what cannot begin is told soon; the others are as long as may be."""
+    fake.script("GET", f"{ONE}/result", result("running"), result("running"), result("completed", result=1))
+
+    assert aileron("approve", ID, "--wait", "5m").out == "1\n"
+    waits = [float(seen.query["wait"]) for seen in fake.asked("GET", f"{ONE}/result")]
+    assert waits == [2.0, 60.0, 60.0]
+
+
+@pytest.mark.parametrize("words", [("soon",), ("25h",), ("-1s",)])
+def test_a_wait_that_is_none_decides_nothing(fake: FakeDaemon, aileron: Command, words: tuple[str]):
+    """2, before anything is asked for."""
+    assert aileron("approve", ID, f"--wait={words[0]}").code == 2
+    assert fake.seen == []
+
+
+# What cannot be decided any more
+
+
+@pytest.mark.parametrize("status", ["approved", "running", "completed", "failed", "denied", "cancelled", "unknown"])
+@pytest.mark.parametrize("command", ["approve", "deny"])
+def test_what_is_decided_already_is_told_before_anything_is_asked(
+    fake: FakeDaemon, aileron: Command, command: str, status: str
+):
+    """6, and nothing is sent."""
+    fake.script("GET", ONE, (200, question(status=status)))
+    said = aileron(command, ID, "--json")
+
+    assert said.code == 6
+    assert said.err == f"error: {ID} is already {status}\n  fix: aileron approval show {ID}\n"
+    assert (said.json["error"]["class"], said.json["error"]["details"]) == ("already_decided", {"status": status})
+    assert decisions(fake) == []
+
+
+def test_a_question_whose_time_is_over_is_not_asked(fake: FakeDaemon, aileron: Command):
+    """6."""
+    fake.script("GET", ONE, (200, question(status="expired")))
+    said = aileron.at_terminal("approve", ID, NO_COLOR="1")
+
+    assert said.code == 6
+    assert said.out.startswith(f"error: the time to decide {ID} is over")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (error("already_decided", 409, "too late", details={"status": "denied"}), f"{ID} is already denied"),
+        (error("approval_expired", 410, "the time is over"), "the time is over"),
+    ],
+)
+@pytest.mark.parametrize("command", ["approve", "deny"])
+def test_who_comes_too_late_is_told_so(fake: FakeDaemon, aileron: Command, command: str, answer: Reply, told: str):
+    """Between the look and the decision: 6, once."""
+    fake.script("POST", f"{ONE}/decide", answer)
+    said = aileron(command, ID)
+
+    assert (said.code, said.out) == (6, "")
+    assert said.err == f"error: {told}\n  fix: aileron approval show {ID}\n"
+    assert len(decisions(fake)) == 1
+
+
+def test_a_digest_that_is_not_asked_about_is_a_wrong_call(fake: FakeDaemon, aileron: Command):
+    """The daemon says so; nothing is tried again."""
+    fake.script("POST", f"{ONE}/decide", error("invalid_request", 400, "it is about other bytes"))
+
+    assert aileron("approve", ID).code == 2
+    assert len(decisions(fake)) == 1
+
+
+# Which one is meant
+
+
+@pytest.mark.parametrize("part", ["cafe", "89abcdefcafe", "act-20261121T040000", "act-20261121T040000-0123"])
+def test_a_part_of_an_id_is_enough_where_it_is_shown(fake: FakeDaemon, aileron: Command, part: str):
+    """Its end or its beginning, of those that are open."""
+    said = aileron.at_terminal("approve", part, answers=[(YES_OR_NO, "y")])
+
+    assert said.code == 0, said
+    assert len(decisions(fake)) == 1
+
+
+@pytest.mark.parametrize("words", [("approve", "cafe"), ("approve", "cafe", "--yes"), ("approve", "--json", "cafe")])
+def test_without_a_question_an_approval_needs_the_whole_id(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]):
+    """Who asked may have taken one back and asked another meanwhile; a denial does no harm."""
+    said = aileron(*words)
+
+    assert said.code == 2
+    assert f"fix: aileron approve {ID}" in said.err
+    assert decisions(fake) == []
+    assert aileron("deny", "cafe").code == 0
+
+
+def test_yes_at_a_terminal_needs_the_whole_id_as_well(fake: FakeDaemon, aileron: Command):
+    """Nothing would be shown."""
+    assert aileron.at_terminal("approve", "cafe", "--yes").code == 2
+    assert aileron.at_terminal("approve", ID, "--yes").code == 0
+
+
+@pytest.mark.parametrize("command", [("approve",), ("deny",), ("approval", "show"), ("approval", "cancel")])
+def test_a_part_that_could_be_two_is_none(fake: FakeDaemon, aileron: Command, command: tuple[str, ...]):
+    """They are named."""
+    said = aileron(*command, "act-20261121")
+
+    assert said.code == 2
+    assert f"could be {ID} or {OTHER}" in said.err
+    assert fake.asked("POST") == []
+
+
+@pytest.mark.parametrize("part", ["afe", "act-", "act-202", "nope", "CAFE", "cafe ", "é", ".."])
+def test_a_part_that_is_too_short_or_of_none_is_not_found(fake: FakeDaemon, aileron: Command, part: str):
+    """3, with the list."""
+    said = aileron("deny", part)
+
+    assert said.code == 3
+    assert "fix: aileron approval list" in said.err
+
+
+@pytest.mark.parametrize("word", ["", "a/b", "../vault/lock", "/"])
+def test_an_id_cannot_be_another_route(fake: FakeDaemon, aileron: Command, word: str):
+    """Nothing is asked for."""
+    assert aileron("approve", word).code == 2
+    assert fake.seen == []
+
+
+# At a terminal
+
+
+def test_what_would_be_done_is_shown_before_the_question(fake: FakeDaemon, aileron: Command):
+    """Action, who asks, every argument, hosts and credential; then a yes is a yes."""
+    said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "y")], NO_COLOR="1")
+    shown = said.out.partition(YES_OR_NO)[0].splitlines()
+
+    assert said.code == 0, said
+    assert "action      act 1.0.0" in shown
+    assert "asked by    local" in shown
+    assert shown[shown.index("arguments   body =") :][1:3] == ["            │ Dear", "            │ Mira"]
+    assert "reaches     mail.example:443" in shown
+    assert "credential  basic/mail/home" in shown
+    assert 'given       to = "mira@example.com"' in shown
+    assert said.out.endswith(f'approved {ID}\n{{\n  "sent": 1\n}}\n')
+
+
+@pytest.mark.parametrize("typed", ["", "n", "no", "yep", "approve", "y y", "\x04"])
+def test_anything_but_a_yes_leaves_it_waiting(fake: FakeDaemon, aileron: Command, typed: str):
+    """Also the end of input: 75, and nothing is sent."""
+    said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, typed)])
+
+    assert said.code == 75
+    assert f"deny: aileron deny {ID}" in said.out
+    assert decisions(fake) == []
+
+
+@pytest.mark.parametrize("typed", ["y", "Y", "yes", " YES "])
+def test_a_yes_has_several_spellings(fake: FakeDaemon, aileron: Command, typed: str):
+    """With or without capitals."""
+    assert aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, typed)]).code == 0
+
+
+def test_an_interrupt_at_the_question_decides_nothing(fake: FakeDaemon, aileron: Command):
+    """130."""
+    said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "\x03")])
+
+    assert said.code == 130
+    assert decisions(fake) == []
+
+
+def test_only_the_result_is_on_standard_output(fake: FakeDaemon, home: Path, tmp_path: Path):
+    """`aileron approve ID > FILE` at a terminal: the plan and the question are seen, the file has the result."""
+    kept = tmp_path / "result"
+    script = f'exec {sys.executable} -m aileron "$@" > {kept}'
+    said = Command(home, program=["sh", "-c", script, "sh"]).at_terminal("approve", ID, answers=[(YES_OR_NO, "y")])
+
+    assert said.code == 0
+    assert "mail.example:443" in said.out
+    assert kept.read_text() == '{"sent": 1}\n'
+
+
+def test_keys_pressed_before_the_question_do_not_answer_it(aileron: Command, home: Path):
+    """They are thrown away; what is typed afterwards is heard."""
+    script = (
+        "import select, sys; from aileron.cli.prompts import ask_now; print('press', flush=True); "
+        "select.select([sys.stdin], [], []); print(repr(ask_now('Sure? ')))"
+    )
+    early = Command(home, program=[sys.executable, "-c", script])
+
+    assert early.at_terminal(answers=[("press", "y"), ("Sure? ", "no")]).out.endswith("'no'\n")
+
+
+def test_a_job_in_the_background_is_not_asked(fake: FakeDaemon, home: Path):
+    """Reading there would stop it; it ends with 75 as without a terminal. The control is asked."""
+    script = 'set -m; "$@" & wait $!'
+    words = [sys.executable, "-m", "aileron"]
+    background = Command(home, program=["bash", "-c", script, "bash", *words])
+    foreground = Command(home, program=["bash", "-c", '"$@"; exit $?', "bash", *words])
+
+    assert background.at_terminal("run", "act").code == 75
+    assert decisions(fake) == []
+    assert foreground.at_terminal("run", "act", answers=[(THREE_WAYS, "y")]).code == 0
+
+
+# The vault on the way
+
+
+def posts(fake: FakeDaemon) -> list[str]:
+    """Where something was sent, in order."""
+    return [seen.path for seen in fake.asked("POST")]
+
+
+def test_a_locked_vault_is_opened_before_the_decision_where_the_passphrase_was_given(
+    fake: FakeDaemon, aileron: Command, tmp_path: Path
+):
+    """In the environment, or a file."""
+    file = tmp_path / "passphrase"
+    file.write_text(PASSPHRASE + "\n")
+    for words, environment in (((), {"AILERON_VAULT_PASSPHRASE": PASSPHRASE}), (("--passphrase-file", str(file)), {})):
+        fake.is_locked = True
+        fake.seen.clear()
+
+        assert aileron("approve", ID, *words, **environment).code == 0
+        assert posts(fake) == ["/v1/vault/unlock", f"{ONE}/decide"]
+
+
+def test_a_locked_vault_is_opened_at_the_terminal(fake: FakeDaemon, aileron: Command):
+    """After the yes and before the decision; the passphrase is not seen."""
+    fake.is_locked = True
+    said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "y"), ("Its passphrase: ", PASSPHRASE)])
+
+    assert said.code == 0
+    assert posts(fake) == ["/v1/vault/unlock", f"{ONE}/decide"]
+    assert PASSPHRASE not in said.out
+
+
+def test_a_wrong_passphrase_decides_nothing(fake: FakeDaemon, aileron: Command):
+    """6."""
+    fake.is_locked = True
+
+    assert aileron("approve", ID, AILERON_VAULT_PASSPHRASE="of another vault").code == 6
+    assert decisions(fake) == []
+
+
+def test_what_cannot_begin_is_approved_and_says_when_it_begins(fake: FakeDaemon, aileron: Command):
+    """The vault is locked and nobody has its passphrase: 0, at once."""
+    fake.is_locked = True
+    fake.script("GET", f"{ONE}/result", result("approved", error=LOCKED))
+    said = aileron("approve", ID, "--wait", "24h")
+
+    assert (said.code, said.out) == (0, "")
+    assert said.err == (
+        f"approved {ID}\nit begins when the vault is unlocked\n  fix: aileron vault unlock\n  look: aileron audit show run-1\n"
+    )
+    assert aileron("approve", ID, "--json").json["error"]["class"] == "vault_locked"
+
+
+def test_what_waits_for_something_else_says_what(fake: FakeDaemon, aileron: Command):
+    """In the daemon's words, when the wait is over."""
+    fake.script(
+        "GET", f"{ONE}/result", result("approved", error=error("busy", 429, "64 runs are under way")[1]["error"])
+    )
+
+    assert "it has not begun yet: 64 runs are under way\n" in aileron("approve", ID, "--wait", "0").err
+
+
+def test_without_a_credential_nobody_looks_at_the_vault(fake: FakeDaemon, aileron: Command):
+    """Nor asks for a passphrase."""
+    fake.is_locked = True
+    plan = question()["plan"]
+    plan["steps"][0]["grant"]["credential"] = None
+    fake.script("GET", ONE, (200, question(plan=plan)))
+
+    assert aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "y")]).code == 0
+    assert fake.asked("GET", "/v1/vault/status") == []
+
+
+# Denying and cancelling
+
+
+def test_a_denial_has_its_reason(fake: FakeDaemon, aileron: Command):
+    """Nothing is shown or asked in a script; without a reason none is sent."""
+    said = aileron("deny", ID, "--reason", "not to him")
+    assert aileron("deny", ID, "--json").json == settled("denied")[1]
+
+    assert (said.code, said.out, said.err) == (0, "", f"denied {ID}\n")
+    assert decisions(fake) == [
+        {"decision": "deny", "digest": "sha256:shown", "reason": "not to him"},
+        {"decision": "deny", "digest": "sha256:shown"},
+    ]
+
+
+@pytest.mark.parametrize(("typed", "sent"), [("not to hïm ", {"reason": "not to hïm"}), ("", {}), ("\x04", {})])
+def test_a_person_who_denies_is_asked_why(fake: FakeDaemon, aileron: Command, typed: str, sent: dict[str, str]):
+    """Once, unless it was said."""
+    said = aileron.at_terminal("deny", ID, answers=[(WHY, typed)])
+
+    assert said.code == 0
+    assert decisions(fake) == [{"decision": "deny", "digest": "sha256:shown", **sent}]
+
+
+@pytest.mark.parametrize("words", [("--reason", "no"), ("--reason", ""), ("--json",)])
+def test_who_has_said_why_is_not_asked(fake: FakeDaemon, aileron: Command, words: tuple[str, ...]):
+    """Nor who wants JSON."""
+    assert WHY not in aileron.at_terminal("deny", ID, *words).out
+    assert len(decisions(fake)) == 1
+
+
+def test_a_question_is_taken_back(fake: FakeDaemon, aileron: Command):
+    """By its id or the end of it; who comes too late is told."""
+    said = aileron("approval", "cancel", "cafe")
+    assert aileron("approval", "cancel", ID, "--json").json == settled("cancelled")[1]
+
+    assert (said.code, said.err) == (0, f"cancelled {ID}\n")
+    assert [seen.body for seen in fake.asked("POST", f"{ONE}/cancel")] == [{}, {}]
+    fake.script("POST", f"{ONE}/cancel", error("already_decided", 409, "x", details={"status": "running"}))
+    assert aileron("approval", "cancel", ID).err.startswith(f"error: {ID} is already running\n")
+
+
+# Looking
+
+
+def test_what_waits_is_listed(fake: FakeDaemon, aileron: Command):
+    """With the status in a pipe; at a terminal with the way to decide."""
+    fake.approvals = [question(), question(approval_id=OTHER, status="approved")]
+    piped, shown = aileron("approval", "list"), aileron.at_terminal("approval", "list", NO_COLOR="1")
+
+    assert piped.out.splitlines() == [
+        f"{ID}\t2026-11-21T04:15:00Z\tlocal\tact\tpending_approval",
+        f"{OTHER}\t2026-11-21T04:15:00Z\tlocal\tact\tapproved",
+    ]
+    assert piped.err == ""
+    assert "act (approved)" in shown.out
+    assert "aileron approve ID" in shown.out
+    assert aileron("approval", "list", "--json").json == {"approvals": fake.approvals}
+    fake.approvals = []
+    assert aileron.at_terminal("approval", "list").out == "nothing waits for a person\n"
+
+
+def test_a_decided_question_shows_what_was_decided(fake: FakeDaemon, aileron: Command):
+    """When, through what, and why; one that waits has none of these."""
+    decided = {"decided_at": "2026-11-21T04:01:00Z", "surface": "operator", "reason": "not to him"}
+    waits = aileron("approval", "show", ID).out
+    fake.script("GET", ONE, (200, question(status="denied", **decided)))
+    said = aileron("approval", "show", ID).out
+
+    assert said.splitlines()[:5] == [
+        f"approval\t{ID}",
+        "status\tdenied",
+        "decided\t2026-11-21T04:01:00Z",
+        "through\toperator",
+        "reason\tnot to him",
+    ]
+    assert waits.splitlines()[2] == "action\tact 1.0.0"
+
+
+# A run, where a person is at the terminal
+
+
+def at_the_question(aileron: Command, *answers: tuple[str, str], words: tuple[str, ...] = ()) -> Said:
+    """`aileron run act` at a terminal."""
+    return aileron.at_terminal("run", "act", *words, answers=answers, NO_COLOR="1")
+
+
+def test_a_run_asks_the_person_at_its_terminal(fake: FakeDaemon, aileron: Command):
+    """What would be done is shown; after a yes it ends as any run does."""
+    said = at_the_question(aileron, (THREE_WAYS, "y"))
+
+    assert said.code == 0
+    assert decisions(fake) == [{"decision": "approve", "digest": "sha256:shown"}]
+    before, _, after = said.out.partition(THREE_WAYS)
+    assert "reaches     mail.example:443" in before
+    assert after == 'y\n{\n  "sent": 1\n}\n'
+    assert {seen.socket for seen in fake.asked("POST", RUN)} == {"agent"}
+
+
+def test_what_is_not_understood_is_asked_again(fake: FakeDaemon, aileron: Command):
+    """Until it is one of the three."""
+    said = at_the_question(aileron, (THREE_WAYS, "maybe"), (THREE_WAYS, "yyy"), (THREE_WAYS, "Yes"))
+
+    assert said.code == 0
+    assert len(decisions(fake)) == 1
+
+
+@pytest.mark.parametrize(("typed", "sent"), [("not to him", {"reason": "not to him"}), ("", {})])
+def test_a_no_is_a_denial(fake: FakeDaemon, aileron: Command, typed: str, sent: dict[str, str]):
+    """5, with the reason for the record."""
+    fake.script("GET", f"{ONE}/result", result("denied", error=failed("approval_denied")))
+    said = at_the_question(aileron, (THREE_WAYS, "n"), (WHY, typed))
+
+    assert said.code == 5
+    assert decisions(fake) == [{"decision": "deny", "digest": "sha256:shown", **sent}]
+
+
+@pytest.mark.parametrize("typed", ["", "\x04"])
+def test_an_empty_line_leaves_it_waiting(fake: FakeDaemon, aileron: Command, typed: str):
+    """75, with the ways to decide."""
+    said = at_the_question(aileron, (THREE_WAYS, typed))
+
+    assert said.code == 75
+    for way in (f"look: aileron approval show {ID}", f"approve: aileron approve {ID}", f"deny: aileron deny {ID}"):
+        assert f"  {way}\n" in said.out
+    assert "  review: http://l:1/a\n" in said.out
+    assert decisions(fake) == []
+
+
+@pytest.mark.parametrize("answers", [[(THREE_WAYS, "\x03")], [(THREE_WAYS, "n"), (WHY, "\x03")]])
+def test_an_interrupt_leaves_it_waiting(fake: FakeDaemon, aileron: Command, answers: list[tuple[str, str]]):
+    """At either question: 130, with the ways to decide and to take it back."""
+    said = at_the_question(aileron, *answers)
+
+    assert said.code == 130
+    assert "interrupted; nothing is decided\n" in said.out
+    assert f"approve: aileron approve {ID}\n" in said.out
+    assert f"take it back: aileron approval cancel {ID}\n" in said.out
+    assert decisions(fake) == []
+
+
+def test_a_failure_after_a_yes_ends_as_of_any_run(fake: FakeDaemon, aileron: Command):
+    """Its lines and its code."""
+    fake.script("GET", f"{ONE}/result", result("failed", error=failed("network_error")))
+    said = at_the_question(aileron, (THREE_WAYS, "y"))
+
+    assert said.code == 7
+    assert said.out.endswith("error: it did not work\n  fix: aileron audit show run-1\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "code", "told"),
+    [("completed", {"result": 7}, 0, "\n7\n"), ("denied", {"error": failed("approval_denied")}, 5, "\nerror: ")],
+)
+@pytest.mark.parametrize("typed", ["y", "n"])
+def test_somebody_elses_decision_that_came_first_stands(
+    fake: FakeDaemon, aileron: Command, typed: str, status: str, more: dict[str, Any], code: int, told: str
+):
+    """It is said, and followed."""
+    fake.script("POST", f"{ONE}/decide", error("already_decided", 409, "x", details={"status": status}))
+    fake.script("GET", f"{ONE}/result", result(status, **more))
+    said = at_the_question(aileron, (THREE_WAYS, typed), *([(WHY, "")] if typed == "n" else []))
+
+    assert said.code == code
+    assert f"somebody else has decided it meanwhile: {status}\n" in said.out
+    assert told in said.out
+
+
+def test_what_was_decided_before_it_could_be_shown_is_followed(fake: FakeDaemon, aileron: Command):
+    """Nothing is asked."""
+    fake.script("GET", ONE, (200, question(status="running")))
+    said = at_the_question(aileron)
+
+    assert said.code == 0
+    assert said.out.startswith("somebody else has decided it meanwhile: running\n")
+    assert decisions(fake) == []
+
+
+def test_an_answer_after_the_time_is_over_is_6(fake: FakeDaemon, aileron: Command):
+    """Expired while it was read."""
+    fake.script("POST", f"{ONE}/decide", error("approval_expired", 410, "the time to approve it is over"))
+    said = at_the_question(aileron, (THREE_WAYS, "y"))
+
+    assert said.code == 6
+    assert "error: the time to approve it is over\n" in said.out
+
+
+def test_a_run_that_goes_on_after_a_yes_is_75(fake: FakeDaemon, aileron: Command):
+    """As of any run when --wait is over."""
+    fake.script("GET", f"{ONE}/result", result("running"))
+    said = at_the_question(aileron, (THREE_WAYS, "y"), words=("--wait", "100ms"))
+
+    assert said.code == 75
+    assert "aileron audit show run-1" in said.out
+
+
+def test_a_passphrase_that_was_mistyped_is_asked_for_again(fake: FakeDaemon, aileron: Command):
+    """The vault was locked meanwhile; nothing is decided in between."""
+    fake.is_locked = True
+    vault = "Its passphrase: "
+    said = at_the_question(aileron, (THREE_WAYS, "y"), (vault, "wrong"), (THREE_WAYS, "y"), (vault, PASSPHRASE))
+
+    assert said.code == 0
+    assert "error: the passphrase is wrong\n" in said.out
+    assert posts(fake) == [RUN, "/v1/vault/unlock", "/v1/vault/unlock", f"{ONE}/decide"]
+
+
+def test_json_is_for_programs_and_asks_nobody(fake: FakeDaemon, aileron: Command):
+    """75 at once."""
+    said = at_the_question(aileron, words=("--json",))
+
+    assert said.code == 75
+    assert THREE_WAYS not in said.out
+
+
+def test_what_cannot_be_shown_is_not_asked_about(fake: FakeDaemon, aileron: Command):
+    """The operator's socket says no: 75 with the ways to decide."""
+    fake.script("GET", ONE, error("unauthorized", 401, "not here"))
+    said = at_the_question(aileron)
+
+    assert said.code == 75
+    assert THREE_WAYS not in said.out
+    assert f"approve: aileron approve {ID}\n" in said.out
+
+
+def test_words_of_a_person_are_no_command_to_type(fake: FakeDaemon, aileron: Command):
+    """A reason that looks like a cure is shown as a reason."""
+    told = error("approval_denied", 403, "a person denied it: aileron vault lock", audit_id="run-1")
+    fake.script("POST", RUN, told)
+
+    assert aileron("run", "act").err.splitlines() == [
+        "error: a person denied it: aileron vault lock",
+        "  fix: aileron audit show run-1",
+    ]
+
+
+@pytest.mark.parametrize("is_pending", [False, True])
+def test_prompting_is_imported_where_somebody_is_asked(fake: FakeDaemon, home: Path, is_pending: bool):
+    """Not for an agent that is told to wait, nor for a run that is done."""
+    if not is_pending:
+        fake.script("POST", RUN, (200, {"audit_id": "run-1", "result": 7}))
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "aileron", "run", "act"],
+        env={"AILERON_HOME": str(home)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+    assert "aileron.cli.run" in done.stderr
+    assert "aileron.cli.deciding" not in done.stderr
+
+
+def test_approve_waits_as_a_run_does():
+    """The same default, by the same words."""
+    from typer.main import get_command
+
+    from aileron.cli.app import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    (wait,) = [parameter for parameter in commands["approve"].params if parameter.name == "wait"]
+    (of_run,) = [option for option in OPTIONS if option.flag == "--wait"]
+
+    assert f"[default: {wait.default}]" in of_run.help
