@@ -142,8 +142,9 @@ def keep_port(path: Path, port: int) -> None:
             table = document.setdefault("daemon", tomlkit.table())
             table["port"] = port
             files.replace(opened, path, tomlkit.dumps(document).encode())
-    except (OSError, UnicodeDecodeError, TOMLKitError) as error:
-        raise _refused(path, f"cannot be written: {error}; put `port = {port}` under [daemon] yourself") from error
+    except (AileronError, OSError, UnicodeDecodeError, TOMLKitError) as error:
+        why = f"the port of the pages cannot be kept there ({error}): put `port = {port}` under [daemon] yourself"
+        raise _refused(path, why) from error
 
 
 def _flatten(table: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -63,7 +63,7 @@ from aileron.model.names import HostPort
 from aileron.model.outcome import Failed, Outcome, Pending, RunStatus, Succeeded
 from aileron.model.plan import Plan, Step
 
-__all__ = ["MOVES", "Audit"]
+__all__ = ["MOVES", "Audit", "KeyTaken"]
 
 ACTION_KIND: Final = "action"
 """The kind of an approval that a run waits for."""
@@ -99,6 +99,18 @@ MOVES: Final[dict[str, tuple[frozenset[RunStatus], frozenset[RunStatus]]]] = {
 """From which states each move of a run leads where. `start` is also every later step of a running run."""
 
 
+class KeyTaken(AileronError):
+    """Another caller asked with the same idempotency key a moment ago; nothing was written. `earlier` finds that run."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            FailureClass.BUSY,
+            f"run {run_id} was asked for with this idempotency key a moment ago: ask again for its answer",
+            retriable=True,
+            details={"run_id": run_id},
+        )
+
+
 class Audit:
     """One for each daemon, around its ledger."""
 
@@ -114,8 +126,8 @@ class Audit:
         """Record a run that no person must approve; returns its id.
 
         With `layers` its first step is recorded as started in the same commit (the `started` that follows for it writes
-        nothing); without, the run is `approved` until `started`. AileronError(busy) with `details.run_id` when a run with
-        the same idempotency key was recorded meanwhile: look with `earlier` first.
+        nothing); without, the run is `approved` until `started`. KeyTaken when a run with the same idempotency key was
+        recorded meanwhile: look with `earlier` first.
         """
         digest = plan.digest
         first = plan.steps[0] if layers is not None and plan.steps else None
@@ -670,12 +682,7 @@ def _claim(tx: Transaction, invocation: Invocation, run_id: str) -> None:
         return
     holder = tx.claim(invocation.session, key, _digest_of(invocation), run_id)
     if holder is not None:
-        raise AileronError(
-            FailureClass.BUSY,
-            f"run {holder} was asked for with this idempotency key a moment ago: ask again for its answer",
-            retriable=True,
-            details={"run_id": holder},
-        )
+        raise KeyTaken(holder)
 
 
 # Values

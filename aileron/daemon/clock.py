@@ -1,4 +1,4 @@
-"""Questions whose time is over are closed when it is over, whether anybody looks or not.
+"""Questions whose time is over are closed when it is over, whether anybody looks or not; and so are runs left open.
 
 Runs in the daemon, one task. The record is what decides: a decision in the last moment and this clock race in the ledger, and
 one of them is told that it lost.
@@ -6,7 +6,8 @@ one of them is told that it lost.
 Rules
 - It wakes for the first expiry there is, for a new question, and every LOOK_S in any case: the wall clock may be set, and a
   machine that slept has expiries behind it.
-- A ledger that cannot write leaves the questions open; they are past their time for every decision all the same.
+- A ledger that cannot write leaves the questions open; they are past their time for every decision all the same. A run whose
+  outcome it could not take is closed as `unknown` once it can.
 
 Not here: what expiring does (audit/log.py).
 """
@@ -21,8 +22,9 @@ import anyio
 from aileron.audit.log import Audit
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError
+from aileron.runs.perform import Spine
 
-__all__ = ["LOOK_S", "expire_on_time"]
+__all__ = ["LOOK_S", "close_on_time"]
 
 LOOK_S: Final = 60.0
 """Between two looks, at most; a clock that was set is noticed within it."""
@@ -31,14 +33,15 @@ _AGAIN_S: Final = 5.0
 _log = logging.getLogger(__name__)
 
 
-async def expire_on_time(ledger: Ledger, audit: Audit) -> None:
+async def close_on_time(ledger: Ledger, audit: Audit, spine: Spine) -> None:
     """Serve until cancelled."""
     while True:
         asked = audit.watch.next_question
         try:
+            await spine.close_unrecorded()
             wait_s = await _close_due(ledger, audit)
         except AileronError as error:
-            _log.warning("questions whose time is over could not be closed: %s", error)
+            _log.warning("what is over could not be closed: %s", error)
             wait_s = _AGAIN_S
         with anyio.move_on_after(wait_s):
             await asked.wait()

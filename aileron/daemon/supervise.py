@@ -36,7 +36,7 @@ from aileron.approvals.gate import Gate
 from aileron.audit.log import Audit
 from aileron.config import Home, Settings, keep_port, load_settings
 from aileron.daemon.api import Api
-from aileron.daemon.clock import expire_on_time
+from aileron.daemon.clock import close_on_time
 from aileron.daemon.manage import Manager
 from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
@@ -168,7 +168,7 @@ class _Daemon:
         )
         async with anyio.create_task_group() as background:
             background.start_soon(self._jails.serve)
-            background.start_soon(expire_on_time, ledger, audit)
+            background.start_soon(close_on_time, ledger, audit, spine)
             background.start_soon(self._stop_on_signal)
             async with anyio.create_task_group() as runs:
                 runner = Runner(spine, runs, audit.watch)

@@ -31,7 +31,7 @@ from aileron.actions.resolve import resolve
 from aileron.approvals.gate import Gate, NeedsPerson
 from aileron.audit import query
 from aileron.audit.frozen import Frozen
-from aileron.audit.log import Audit
+from aileron.audit.log import Audit, KeyTaken
 from aileron.config import Settings
 from aileron.executor.execute import Executor
 from aileron.ledger.rows import RunRow
@@ -112,6 +112,8 @@ class Spine:
         self._ledger = ledger
         self._audit = audit
         self._executor = executor
+        self._unrecorded: set[str] = set()
+        """Runs that ended on a full disk; none begins on one, so they are at most those that were under way."""
 
     def resolve(self, invocation: Invocation) -> Plan:
         """What would be done, from the files as they are now. Reads; writes nothing. AileronError says why not."""
@@ -129,9 +131,19 @@ class Spine:
         AileronError where nothing could be recorded, and so nothing was done.
         """
         earlier = await self._audit.earlier(invocation)
-        if earlier is not None:  # the same idempotency key: the same run, not another
-            announce(earlier.id)
-            return await self._so_far(earlier)
+        if earlier is None:
+            try:
+                return await self._request_first(invocation, announce)
+            except KeyTaken:  # by another caller, between the look and the record
+                earlier = await self._audit.earlier(invocation)
+                if earlier is None:
+                    raise
+        announce(earlier.id)  # the same idempotency key: the same run, not another
+        return await self._so_far(earlier)
+
+    async def _request_first(
+        self, invocation: Invocation, announce: Callable[[str], None]
+    ) -> Outcome | Pending | Running:
         try:
             plan = await anyio.to_thread.run_sync(self.resolve, invocation)
         except AileronError as error:
@@ -212,9 +224,24 @@ class Spine:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_RECORD_S):
                 await self._audit.interrupted(run_id)
             raise
-        with anyio.CancelScope(shield=True):
-            recorded = await self._audit.finished(run_id, outcome, int((time.monotonic() - started) * 1000))
-        return recorded  # noqa: RET504 - a `with` that may swallow is no place to return from
+        return await self._record(run_id, outcome, int((time.monotonic() - started) * 1000))
+
+    async def _record(self, run_id: str, outcome: Outcome, ms: int) -> Outcome:
+        """The outcome as it is on record; where it cannot be recorded, nobody is told that it is so."""
+        try:
+            with anyio.CancelScope(shield=True):
+                recorded = await self._audit.finished(run_id, outcome, ms)
+        except AileronError as error:
+            _log.error("%s ended, and its outcome could not be recorded: %s", run_id, error)
+            self._unrecorded.add(run_id)
+            return Failed(run_id=run_id, failure=_not_recorded(error))
+        return recorded  # a `with` that may swallow is no place to return from
+
+    async def close_unrecorded(self) -> None:
+        """Close as `unknown` what ended without room to record it. AileronError while there is none still."""
+        for run_id in tuple(self._unrecorded):
+            await self._audit.interrupted(run_id)
+            self._unrecorded.discard(run_id)
 
 
 def _check_exceptions(grant: Grant, settings: Settings) -> None:
@@ -228,6 +255,14 @@ def _check_exceptions(grant: Grant, settings: Settings) -> None:
             f"{min(map(str, gone))} is no longer an exception in config.toml (egress.private, egress.private_plain): ask again",
             boundary=Boundary.USER,
         )
+
+
+def _not_recorded(error: AileronError) -> Failure:
+    return Failure(
+        failure_class=FailureClass.OUTCOME_UNKNOWN,
+        message=f"it ended, but how could not be written down ({error}): look whether it took effect before you ask again",
+        boundary=Boundary.RUNTIME,
+    )
 
 
 def _bug() -> Failure:

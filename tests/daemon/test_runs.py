@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from tests.support.home import DaemonHome, daemon_home, other_probe
+from tests.support.home import PROBE, DaemonHome, daemon_home, other_probe, probe_action
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
+
+LEFT_ALONE = "/v1/audit?action=left-alone"
 
 
 def test_arguments_keep_their_types_and_the_result_comes_back(home: DaemonHome) -> None:
@@ -323,8 +328,6 @@ def test_two_daemons_never_serve_one_home(bare_home: DaemonHome) -> None:
 
 def test_many_callers_at_once_get_their_own_answers(home: DaemonHome) -> None:
     """No cross-talk between thirty concurrent runs."""
-    from concurrent.futures import ThreadPoolExecutor
-
     home.add_probe_action("give_back", "text:string", name="parallel")
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda number: home.run("parallel", {"text": f"t{number}"}), range(30)))
@@ -366,3 +369,78 @@ def test_other_bytes_of_an_installed_version_need_a_word(bare_home: DaemonHome) 
     assert {entry["hash"] for entry in both} == {first, kept["hash"]}
     assert sorted(replaced["replaced"]) == sorted([first, kept["hash"]])
     assert [entry["hash"] for entry in bare_home.must("GET", "/v1/connectors")["connectors"]] == [replaced["hash"]]
+
+
+def test_a_caller_that_goes_away_stops_nothing(home: DaemonHome, upstream: CountingServer) -> None:
+    """The connection is closed before the answer; the run goes on to its end, with its effect."""
+    home.add_probe_action("effect", "path:string?", name="left-alone")
+    before = upstream.effects
+    body = b'{"args": {}}'
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(str(home.path / "run" / "agent.sock"))
+        caller.sendall(
+            b"POST /v1/actions/left-alone/run?wait=60 HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: left\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
+        while not any(event["type"] == "run.requested" for event in home.must("GET", LEFT_ALONE)["events"]):
+            pass
+
+    later = home.run("left-alone", headers={"Idempotency-Key": "left"})
+
+    assert (later.status, later.body["result"]["body"]) == (200, "done")
+    assert upstream.effects == before + 1
+
+
+def test_asking_again_with_the_key_of_a_run_under_way_waits_for_it(home: DaemonHome) -> None:
+    """The second caller gets the outcome of the first one's run, or that it still runs when its wait is over."""
+    home.add_probe_action("linger", "seconds:number?", name="linger-once")
+    key = {"Idempotency-Key": "linger"}
+    first = home.run("linger-once", {"seconds": 1.5}, wait=0, headers=key)
+
+    at_once = home.run("linger-once", {"seconds": 1.5}, wait=0, headers=key)
+    waited = home.run("linger-once", {"seconds": 1.5}, wait=20, headers=key)
+
+    assert (first.body["status"], at_once.body["status"]) == ("running", "running")
+    assert at_once.body["run_id"] == first.body["run_id"] == waited.body["audit_id"]
+    assert waited.status == 200
+
+
+def test_the_same_key_at_the_same_moment_is_one_run(home: DaemonHome, upstream: CountingServer) -> None:
+    """Eight callers at once: one effect, one run id, everybody has its answer."""
+    home.add_probe_action("effect", "path:string?", name="once-at-once")
+    before = upstream.effects
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: home.run("once-at-once", headers={"Idempotency-Key": "now"}), range(8)))
+
+    assert {answer.status for answer in answers} == {200}
+    assert len({answer.body["audit_id"] for answer in answers}) == 1
+    assert upstream.effects == before + 1
+
+
+def test_steps_run_in_order_and_the_first_failure_is_the_last(home: DaemonHome, upstream: CountingServer) -> None:
+    """Three steps: all of them; with a failing one in the middle, the third is never begun."""
+    steps = 'id = "{0}"\nconnector = "' + PROBE + '"\nop = "{1}"\n'
+    head = probe_action("effect", "path:string?", "status:integer?", name="in-order").partition("[[execute]]")
+    requires = head[0].replace('capabilities = ["effect"]', 'capabilities = ["effect", "fail_as", "give_back"]')
+    inputs = "[[inputs]]" + head[2].partition("[[inputs]]")[2]
+    middle = "[[execute]]\n" + steps.format("second", "{op}")
+    text = (
+        requires + "[[execute]]\n" + steps.format("first", "effect") + middle
+        + "[[execute]]\n" + steps.format("third", "effect") + inputs
+    )  # fmt: skip
+    for name, op in (("in-order", "give_back"), ("in-order-failing", "fail_as")):
+        added = text.replace("{op}", op).replace('name = "in-order"', f'name = "{name}"', 1)
+        home.must("POST", "/v1/actions", {"text": added, "file": "a test"})
+    before = upstream.effects
+
+    whole = home.run("in-order")
+    counted = upstream.effects
+    failed = home.run("in-order-failing")
+
+    assert (whole.status, counted - before) == (200, 2)
+    assert (failed.body["error"]["class"], failed.body["error"]["details"]["step"]) == ("external_api_error", "second")
+    assert upstream.effects == counted + 1
+    started = [
+        event["step"] for event in home.events(failed.body["error"]["audit_id"]) if event["type"] == "run.started"
+    ]
+    assert started == ["first", "second"]

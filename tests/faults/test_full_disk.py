@@ -86,7 +86,8 @@ def test_an_outcome_that_cannot_be_recorded_is_not_called_done(on_small_disk: Ca
     seen = on_small_disk("during")
 
     assert seen["answered"]["status"] == 500
-    assert seen["answered"]["error"]["class"] in ("internal_error", "outcome_unknown")
+    assert seen["answered"]["error"]["class"] == "outcome_unknown"
+    assert seen["answered"]["error"]["retriable"] is False
     assert seen["effects"] == 1
     assert seen["on record"] == ["run.requested", "run.started", "egress.sending", "run.unknown"]
     assert seen["status"] == "unknown"

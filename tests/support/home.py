@@ -53,6 +53,24 @@ class DaemonHome:
         """The one door."""
         return self.ask("POST", f"/v1/actions/{action}/run?wait={wait:g}", {"args": args or {}}, wait_s=wait, **options)
 
+    def asked(self, action: str, args: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The one door, for a gated action: what it answers while a person is asked, and the digest they would be shown."""
+        answer = self.run(action, args)
+        assert answer.status == 202, answer.body
+        shown = self.must("GET", f"/v1/action-approvals/{answer.body['approval_id']}")
+        return {**answer.body, "digest": shown["digest"]}
+
+    def decide(self, question: dict[str, Any], decision: str, reason: str | None = None) -> Answer:
+        """What a person says to what `asked` returned."""
+        body = {"decision": decision, "digest": question["digest"], "reason": reason}
+        return self.ask("POST", f"/v1/action-approvals/{question['approval_id']}/decide", body)
+
+    def result(self, question: dict[str, Any], wait: float = 10.0) -> dict[str, Any]:
+        """What became of it, once it is final or `wait` seconds are over."""
+        path = f"/v1/action-approvals/{question['approval_id']}/result?wait={wait:g}"
+        found: dict[str, Any] = self.must("GET", path, wait_s=wait)
+        return found
+
     def configure(self, text: str) -> None:
         """Write config.toml; the daemon reads it when it starts."""
         self.path.mkdir(mode=0o700, exist_ok=True)
@@ -87,10 +105,16 @@ class DaemonHome:
         self.install(_PROBE_SOURCE, host)
 
     def add_probe_action(
-        self, op: str, *inputs: str, name: str | None = None, gated: bool = False, idempotent: bool = False
+        self,
+        op: str,
+        *inputs: str,
+        name: str | None = None,
+        gated: bool = False,
+        idempotent: bool = False,
+        expires_in: str = "15m",
     ) -> str:
         """An action `name` with one step that calls `op`; inputs as `name:type`, `name:type?` for an optional one."""
-        text = probe_action(op, *inputs, name=name, gated=gated, idempotent=idempotent)
+        text = probe_action(op, *inputs, name=name, gated=gated, idempotent=idempotent, expires_in=expires_in)
         added = self.must("POST", "/v1/actions", {"text": text, "file": "a test"})
         return str(added["name"])
 
@@ -153,7 +177,14 @@ def other_probe(host: str) -> bytes:
     return build(_PROBE_SOURCE, [HostPort.parse(host)]).archive
 
 
-def probe_action(op: str, *inputs: str, name: str | None = None, gated: bool = False, idempotent: bool = False) -> str:
+def probe_action(
+    op: str,
+    *inputs: str,
+    name: str | None = None,
+    gated: bool = False,
+    idempotent: bool = False,
+    expires_in: str = "15m",
+) -> str:
     """The text of an action file with one step of the probe connector."""
     lines = [
         "+++",
@@ -183,5 +214,5 @@ def probe_action(op: str, *inputs: str, name: str | None = None, gated: bool = F
             f"required = {str(required).lower()}",
         ]
     if gated:
-        lines += ["[approval]", "required = true"]
+        lines += ["[approval]", "required = true", f'expires_in = "{expires_in}"']
     return "\n".join([*lines, "+++", "", "# A test", ""])

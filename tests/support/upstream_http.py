@@ -21,6 +21,7 @@ class CountingServer:
         outer = self
         release = threading.Event()
         self._release = release
+        counting = threading.Lock()
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -43,7 +44,8 @@ class CountingServer:
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length", "0")))
                 outer.requests.append((self.command, self.path, self.headers.get("Authorization", "")))
-                outer.effects += 1
+                with counting:
+                    outer.effects += 1
                 self._answer(200, b"done")
 
             def _answer(self, status: int, body: bytes) -> None:

@@ -1,0 +1,176 @@
+"""The loopback port: what a review address shows, and to whom it answers nothing."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.home import DaemonHome, daemon_home
+
+pytestmark = pytest.mark.jail
+
+KNOWN = "act-20261121T035800-0f7c1dd8f7b7a1ba1d0e"
+
+
+@pytest.fixture(scope="module")
+def page_home() -> Iterator[DaemonHome]:
+    """A home with a daemon and nothing else."""
+    with daemon_home() as made:
+        made.must("GET", "/healthz")
+        yield made
+
+
+def port_of(home: DaemonHome) -> int:
+    """Where its pages are."""
+    return int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
+
+
+def get(
+    port: int, path: str, host: str | None = None, address: str = "127.0.0.1", method: str = "GET", **headers: str
+) -> tuple[int, str, dict[str, str]]:
+    """Status, body and headers."""
+    connection = http.client.HTTPConnection(address, port, timeout=10)
+    try:
+        connection.request(method, path, headers={"Host": host or f"localhost:{port}", **headers})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), {name.lower(): value for name, value in answer.getheaders()}
+    finally:
+        connection.close()
+
+
+def test_a_review_address_names_the_commands_and_shows_nothing_else(page_home: DaemonHome) -> None:
+    """The same for an identifier that exists and for one that does not, but for the identifier."""
+    port = port_of(page_home)
+
+    status, body, _ = get(port, f"/approvals/{KNOWN}")
+
+    assert status == 200
+    commands = re.findall(r"<code>(.*?)</code>", body)
+    assert commands == [
+        f"aileron approve {KNOWN}",
+        f"aileron approval show {KNOWN}",
+        f'aileron deny {KNOWN} --reason "…"',
+    ]
+    assert get(port, "/approvals/act-20261121T035800-ffffffffffffffffffff")[1] == body.replace(
+        KNOWN, "act-20261121T035800-ffffffffffffffffffff"
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/approvals/act-1",
+        "/approvals/%3Cscript%3E",
+        f"/approvals/{KNOWN}%0A",
+        f"/approvals/{KNOWN}/decide",
+        "/v1/status",
+        "/v1/actions",
+        "/",
+    ],
+)
+def test_nothing_else_is_there(page_home: DaemonHome, path: str) -> None:
+    """No API, no page for what is not an identifier, and nothing of the address in the answer."""
+    status, body, _ = get(port_of(page_home), path)
+
+    assert status == 404
+    assert "script" not in body
+
+
+def test_a_page_can_do_nothing_and_be_framed_by_nobody(page_home: DaemonHome) -> None:
+    """No script, no source, no frame, no cache; the style is the one whose hash is named."""
+    _, body, headers = get(port_of(page_home), f"/approvals/{KNOWN}")
+
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "frame-ancestors 'none'" in policy
+    assert "form-action 'none'" in policy
+    assert (headers["x-frame-options"], headers["cache-control"]) == ("DENY", "no-store")
+    assert "<script" not in body
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "LOCALHOST"])
+def test_loopback_names_are_answered(page_home: DaemonHome, host: str) -> None:
+    """Whatever of them a person types."""
+    port = port_of(page_home)
+
+    assert get(port, "/healthz", f"{host}:{port}")[0] == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example.com:{port}", "localhost:1", "localhost", "127.0.0.1.nip.io:{port}", ""])
+def test_a_name_that_was_rebound_to_loopback_is_refused(page_home: DaemonHome, host: str) -> None:
+    """On every path, those that are there and those that are not."""
+    port = port_of(page_home)
+    name = host.format(port=port) or " "
+
+    for path in ("/healthz", f"/approvals/{KNOWN}", "/nothing"):
+        status, body, _ = get(port, path, name)
+        assert (status, KNOWN in body) in {(403, False), (400, False)}
+
+
+def test_another_site_is_refused_by_its_origin(page_home: DaemonHome) -> None:
+    """Also the null one; this port's own is answered."""
+    port = port_of(page_home)
+    path = f"/approvals/{KNOWN}"
+
+    foreign = [
+        get(port, path, Origin=origin)[0] for origin in ("https://evil.example.com", "null", "http://localhost:1")
+    ]
+    own = get(port, path, Origin=f"http://localhost:{port}")[0]
+
+    assert (foreign, own) == ([403, 403, 403], 200)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_nothing_can_be_sent_there(page_home: DaemonHome, method: str) -> None:
+    """There is nothing to decide on this port."""
+    assert get(port_of(page_home), f"/approvals/{KNOWN}", method=method)[0] == 405
+
+
+def test_only_loopback_listens(page_home: DaemonHome) -> None:
+    """Both of its addresses, so that nobody else can be `localhost` here; and no other address of the machine."""
+    port = port_of(page_home)
+
+    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        with socket.socket(family) as squatter:
+            squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with pytest.raises(OSError, match=r"in use|assign|supported"):
+                squatter.bind((address, port))
+    with socket.socket() as elsewhere:
+        elsewhere.settimeout(5)
+        assert elsewhere.connect_ex(("127.0.0.2", port)) != 0
+
+
+def test_a_port_that_another_program_has_is_said_at_the_start() -> None:
+    """The daemon does not start beside it; once it is free, it does, on the same port."""
+    with daemon_home() as home, socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        home.configure(f"[daemon]\nport = {port}\n")
+
+        with pytest.raises(Exception, match=rf"port {port} on loopback .*daemon\.port"):
+            home.must("GET", "/healthz")
+        other.close()
+
+        assert port_of(home) == port
+
+
+def test_a_configuration_that_cannot_be_written_is_said_at_the_start() -> None:
+    """A link to a file elsewhere is not written through; with the key in it, it is read."""
+    with daemon_home() as home:
+        home.configure("")
+        elsewhere = home.path / "dotfiles.toml"
+        elsewhere.write_text("# mine\n", encoding="utf-8")
+        (home.path / "config.toml").unlink()
+        (home.path / "config.toml").symlink_to(elsewhere)
+
+        with pytest.raises(Exception, match=r"config\.toml.*port = [0-9]+"):
+            home.must("GET", "/healthz")
+        assert elsewhere.read_text(encoding="utf-8") == "# mine\n"
+        elsewhere.write_text("[daemon]\nport = 24631\n", encoding="utf-8")
+
+        assert port_of(home) == 24631
