@@ -11,7 +11,7 @@ help:
 	@echo "make demo    set up, then show the main job on a real server (30 s after set-up)"
 	@echo "make test    set up, then every check and test"
 	@echo "make check   lint, types, imports, docs, and the tests that need no jail"
-	@echo "make bench   the measurements in benchmarks/"
+	@echo "make bench   the measurements in benchmarks/, four minutes; see docs/reference/benchmarks.md"
 	@echo "make fuzz    the parsers, longer than in the tests"
 
 demo: $(VENV)/.demo
@@ -26,9 +26,8 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests $(foreach path,$(JAIL_TESTS),--ignore=$(path))
 
-bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.bench_jail
-	$(BIN)/python -m benchmarks.bench_run
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks
 
 fuzz: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -o timeout=0 tests/frames tests/egress tests/actions tests/registry
@@ -42,6 +41,11 @@ $(VENV)/.dev: pyproject.toml .ci/setup
 	PYTHON="$(PYTHON)" .ci/setup "$(VENV)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: pyproject.toml .ci/setup
+	PYTHON="$(PYTHON)" .ci/setup "$(VENV)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@ $(VENV)/.dev $(VENV)/.demo
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

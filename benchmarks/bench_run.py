@@ -1,16 +1,46 @@
-"""How long does a whole `POST …/run` of a trivial action take, every record durable? Against bubblewrap without any of it."""
+"""What does the one door cost? A whole `POST /v1/actions/{name}/run`: resolved, recorded, jailed, conversed, reaped, recorded.
+
+Two questions, each interleaved in one run. The daemon is a real one in a home of its own, warm, asked over its agent socket on
+connections that are kept open, by a client that does nothing but send and receive bytes.
+- How long does one take? Against a tool call of the official MCP SDK (low-level server, stdio), which has no sandbox, no record
+  and no check at all, called through the SDK's own client session. Goal: at most 2.5 times.
+- How many a second for 32 callers? Against bubblewrap with Python, which has no ledger and no checks, with as many callers as
+  are best for it. Goal: at least 8 times.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-import shutil
+import selectors
+import socket
 import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
 
-from benchmarks.bench_jail import ECHO, MSGSPEC, _bwrap
-from benchmarks.measure import interleave, report
-from tests.support.home import daemon_home
+from anyio.from_thread import start_blocking_portal
 
-ROUNDS = 100
+from benchmarks import page
+from benchmarks.measure import Measured, Question, Variant, answer, at_least, at_most, best_of, interleave
+from benchmarks.peers import (
+    BWRAP_MISSING,
+    BWRAP_PYTHON,
+    CALLERS,
+    DEADLINE_S,
+    MCP_MISSING,
+    bwrap_echo,
+    bwrap_echoes,
+)
+from tests.support.home import DaemonHome, daemon_home
+
+ROUNDS = 200
+RATE_ROUNDS = 6
+RATE_CALLERS, RATE_RUNS, RATE_PEERS = 32, 192, 40
+"""Callers, and invocations in one window of each side: about a second."""
+RUN, MCP_CALL = "a run", "a tool call of the MCP SDK"
 
 
 def main() -> None:
@@ -20,18 +50,149 @@ def main() -> None:
         home.unlock()
         home.bind_probe()
         home.add_probe_action("give_back", "text:string")
+        _measure_latency(home)
+        _measure_rate(home)
 
-        def run() -> None:
-            assert home.run("give-back", {"text": "x"}).status == 200
 
-        variants = {"run": run}
-        if shutil.which("bwrap"):
-            code = f"import sys; sys.path.append({str(MSGSPEC.parent)!r})" + ECHO.format(source=0, target=1)
-            interpreter = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-            variants["bwrap python msgspec echo"] = _bwrap(interpreter, "-I", "-S", "-c", code)
+def _measure_latency(home: DaemonHome) -> None:
+    missing = {}
+    with Door(home.path) as door, contextlib.ExitStack() as peers:
+        variants: dict[str, Variant] = {RUN: door.run}
+        if MCP_MISSING:
+            missing[MCP_CALL] = MCP_MISSING
+        else:
+            variants[MCP_CALL] = peers.enter_context(_mcp_tool())
+        if BWRAP_MISSING:
+            missing[BWRAP_PYTHON] = BWRAP_MISSING
+        else:
+            variants[BWRAP_PYTHON] = bwrap_echo
         taken = interleave(variants, ROUNDS)
-    report("POST /v1/actions/give-back/run", taken, "run", ["bwrap python msgspec echo"], "run.json")
+    asked = [
+        Question("POST …/run of a trivial action", RUN, MCP_CALL, at_most(2.5)),
+        Question("POST …/run of a trivial action", RUN, BWRAP_PYTHON),
+    ]
+    answer("run.json", taken, asked, missing=missing)
+
+
+def _measure_rate(home: DaemonHome) -> None:
+    ours = f"runs, {RATE_CALLERS} callers"
+    theirs: dict[str, Variant] = {f"{BWRAP_PYTHON}, {callers} callers": _peer_rate(callers) for callers in CALLERS}
+    with contextlib.ExitStack() as stack:
+        doors = [stack.enter_context(Door(home.path)) for _ in range(RATE_CALLERS)]
+        taken = interleave({ours: lambda: _window(doors), **({} if BWRAP_MISSING else theirs)}, RATE_ROUNDS, warm_ups=1)
+    peer = next(iter(theirs)) if BWRAP_MISSING else best_of(taken, list(theirs), "per s")
+    question = Question(f"runs a second, {RATE_CALLERS} callers", ours, peer, at_least(8))
+    answer("run-rate.json", taken, [question], "per s", dict.fromkeys(theirs, BWRAP_MISSING or ""))
+
+
+def _peer_rate(callers: int) -> Callable[[], Measured]:
+    def window() -> Measured:
+        began = time.perf_counter()
+        count = bwrap_echoes(callers, RATE_PEERS)
+        return Measured([count / (time.perf_counter() - began)])
+
+    return window
+
+
+def _window(doors: list[Door]) -> Measured:
+    """Runs a second: each caller asks again as soon as it has its answer."""
+    left = RATE_RUNS
+    began = time.perf_counter()
+    with selectors.DefaultSelector() as selector:
+        for door in doors:
+            selector.register(door, selectors.EVENT_READ, door)
+            door.ask()
+            left -= 1
+        waiting = len(doors)
+        while waiting:
+            ready = selector.select(DEADLINE_S)
+            if not ready:
+                raise TimeoutError(f"no run ended for {DEADLINE_S} s")
+            for key, _ in ready:
+                if key.data.has_answer():
+                    waiting -= 1
+                    if left:
+                        key.data.ask()
+                        left -= 1
+                        waiting += 1
+    return Measured([RATE_RUNS / (time.perf_counter() - began)])
+
+
+class Door:
+    """One caller: a connection to the agent socket that is kept, and the one request it sends."""
+
+    def __init__(self, home: Path) -> None:
+        body = json.dumps({"args": {"text": "x"}}).encode()
+        head = "POST /v1/actions/give-back/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        self._request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        self._received = b""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(DEADLINE_S)
+        self._socket.connect(str(home / "run" / "agent.sock"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def fileno(self) -> int:
+        """Readable when there is something of an answer."""
+        return self._socket.fileno()
+
+    def run(self) -> None:
+        """Ask, and wait for the answer."""
+        self.ask()
+        while not self.has_answer():
+            pass
+
+    def ask(self) -> None:
+        """Send the request."""
+        self._received = b""
+        self._socket.sendall(self._request)
+
+    def has_answer(self) -> bool:
+        """Read what is there; True when the answer is whole. It must be a 200."""
+        data = self._socket.recv(65536)
+        assert data, "the daemon closed the connection"
+        self._received += data
+        head, found, body = self._received.partition(b"\r\n\r\n")
+        if not found:
+            return False
+        assert head.startswith(b"HTTP/1.1 200"), self._received.decode("utf-8", "replace")
+        fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+        return len(body) >= int(fields[b"content-length"])
+
+
+@contextlib.contextmanager
+def _mcp_tool() -> Iterator[Callable[[], Measured]]:
+    """A tool call of the SDK, timed in the SDK's own event loop: what it takes to get there is not its fault."""
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_mcp_session()) as session:
+
+        async def call() -> Measured:
+            began = time.perf_counter()
+            result = await session.call_tool("give_back", {"text": "x"}, read_timeout_seconds=DEADLINE_S)
+            seconds = time.perf_counter() - began
+            assert result.structured_content == {"text": "x"}
+            return Measured([seconds])
+
+        yield lambda: portal.call(call)
+
+
+@contextlib.asynccontextmanager
+async def _mcp_session() -> Any:
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "benchmarks.mcp_echo"], cwd=Path(__file__).parents[1], env=dict(os.environ)
+    )
+    async with stdio_client(server) as (reading, writing), ClientSession(reading, writing) as session:
+        await session.initialize()
+        await session.list_tools()
+        yield session
 
 
 if __name__ == "__main__":
     main()
+    page.write()

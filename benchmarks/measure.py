@@ -32,6 +32,7 @@ __all__ = [
     "RESULTS",
     "Answer",
     "Goal",
+    "Measured",
     "Question",
     "Samples",
     "Unit",
@@ -51,11 +52,17 @@ RESULTS: Final = Path(os.environ.get("AILERON_BENCH_RESULTS", Path(__file__).par
 _SCALE: Final = float(os.environ.get("AILERON_BENCH_SCALE", "1"))
 _LEAST_ROUNDS: Final = 3
 
-Variant = Callable[[], float | Sequence[float] | None]
-"""Does the thing once. It returns nothing and is timed from outside; or what it measured itself, one number or several."""
+Variant = Callable[[], object]
+"""Does the thing once, and is timed from outside, whatever it returns; unless that is `Measured`."""
 Samples = Mapping[str, Sequence[float]]
 """Numbers of each variant, by its name, in the unit they are given to `answer` with."""
 Unit = Literal["s", "per s", "bytes"]
+
+
+class Measured(tuple[float, ...]):
+    """What a variant has measured itself and returns: numbers in the unit of the question."""
+
+    __slots__ = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,11 +229,9 @@ def _nothing() -> None:
 
 def _timed(variant: Variant) -> list[float]:
     began = time.perf_counter()
-    own = variant()
+    returned = variant()
     seconds = time.perf_counter() - began
-    if own is None:
-        return [seconds]
-    return [own] if isinstance(own, (int, float)) else list(own)
+    return list(returned) if isinstance(returned, Measured) else [seconds]
 
 
 def _percentiles(values: Sequence[float], unit: Unit) -> tuple[float, float]:

@@ -1,0 +1,116 @@
+"""The table of docs/reference/benchmarks.md, made from results/*.json and nothing else.
+
+`write` puts it between the marks of the page; `block` is what stands there, computed again from the raw samples, so that a
+test can compare. Everything outside the marks is written by people.
+
+Not here: measuring (measure.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.measure import RESULTS, Answer, Goal, Question, judge, shown
+
+__all__ = ["ORDER", "PAGE", "answers", "block", "summary", "write"]
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "benchmarks.md"
+BEGIN: Final = "<!-- results: written by `python -m benchmarks`, do not edit -->"
+END: Final = "<!-- end of results -->"
+ORDER: Final = (
+    "jail-first-frame.json", "jail-reaped.json", "jail-rate.json", "jail-memory.json",
+    "frames-64.json", "frames-4096.json", "frames-1048576.json",
+    "run.json", "run-rate.json", "egress.json", "client.json",
+    "ledger-one.json", "ledger-many.json", "ledger-size.json",
+)  # fmt: skip
+"""Of the rows."""
+_VERDICT: Final = {True: "holds", False: "**misses**", None: ""}
+
+
+def write() -> None:
+    """Put the results into the page. Results that go elsewhere (AILERON_BENCH_RESULTS) leave it alone."""
+    if Path(__file__).parent / "results" != RESULTS:
+        return
+    page = PAGE.read_text(encoding="utf-8")
+    before, found, rest = page.partition(BEGIN)
+    _, also_found, after = rest.partition(END)
+    if not found or not also_found:
+        raise ValueError(f"{PAGE} has lost its marks {BEGIN} and {END}")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{block(RESULTS)}\n{END}{after}", encoding="utf-8")
+
+
+def block(results: Path) -> str:
+    """The generated part of the page: the machine, the table, and what was left out."""
+    lines = [_machines(results), ""]
+    lines += [
+        "| question | against | ours: p50 (p99) | theirs: p50 (p99) | ratio | goal | |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [_row(answered) for answered in answers(results)]
+    left_out = [f"- {entry['what']}, against {entry['peer']}: {entry['why']}" for entry in _left_out(results)]
+    if left_out:
+        lines += ["", "Left out:", "", *left_out]
+    return "\n".join([*lines, ""])
+
+
+def answers(results: Path) -> Iterator[Answer]:
+    """Every question that was answered, computed again from the samples."""
+    for record in _records(results):
+        for asked in record["questions"]:
+            yield judge(_question(asked), record["samples"], record["unit"])
+
+
+def summary(results: Path) -> str:
+    """The table for a terminal: question, p50 of both, ratio, goal, verdict."""
+    rows = [("question", "ours p50", "peer p50", "ratio", "goal", "", "peer")]
+    for found in answers(results):
+        question = found.question
+        rows.append(
+            (
+                question.what,
+                shown(found.ours[0], found.unit),
+                shown(found.theirs[0], found.unit),
+                f"{found.ratio:.3f}",
+                str(question.goal or ""),
+                {True: "holds", False: "MISSED", None: ""}[found.holds],
+                question.peer,
+            )
+        )
+    rows += [(entry["what"], "left out:", entry["why"], "", "", "", "") for entry in _left_out(results)]
+    widths = [max(len(row[column]) for row in rows if row[1] != "left out:") for column in range(7)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _records(results: Path) -> Iterator[dict[str, Any]]:
+    names = [*ORDER, *sorted({path.name for path in results.glob("*.json")} - set(ORDER))]
+    for path in (results / name for name in names):
+        if path.exists():
+            yield json.loads(path.read_text(encoding="utf-8"))
+
+
+def _left_out(results: Path) -> list[dict[str, str]]:
+    return [entry for record in _records(results) for entry in record["left_out"]]
+
+
+def _question(record: dict[str, Any]) -> Question:
+    goal = None if record["goal"] is None else Goal(**record["goal"])
+    return Question(record["what"], record["subject"], record["peer"], goal)
+
+
+def _row(answered: Answer) -> str:
+    question, unit = answered.question, answered.unit
+    ours, theirs = (f"{shown(p50, unit)} ({shown(p99, unit)})" for p50, p99 in (answered.ours, answered.theirs))
+    cells = [question.what, question.peer, ours, theirs, f"{answered.ratio:.3f}", str(question.goal or "–")]
+    return f"| {' | '.join(cells)} | {_VERDICT[answered.holds]} |".replace("|  |", "| |")
+
+
+def _machines(results: Path) -> str:
+    machines = [record["machine"] for record in _records(results)]
+    kinds = {f"{found['cores']} cores, Linux {found['kernel']}, CPython {found['python']}" for found in machines}
+    loads = [found["load"] for found in machines]
+    return f"{'; '.join(sorted(kinds))}; load average when a benchmark ended {min(loads):.1f} to {max(loads):.1f}."

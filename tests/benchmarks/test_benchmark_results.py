@@ -1,0 +1,121 @@
+"""The page of benchmarks against the numbers it is made from, and the judging itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import page
+from benchmarks.__main__ import BENCHMARKS
+from benchmarks.measure import Answer, Goal, Measured, Question, answer, at_least, at_most, best_of, interleave, judge
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+QUESTION = Question("what", "ours", "theirs", at_most(0.5))
+
+
+def test_the_table_says_what_the_results_say() -> None:
+    """The generated part of docs/reference/benchmarks.md, computed again from the raw samples, is what stands there."""
+    text = page.PAGE.read_text(encoding="utf-8")
+    _, _, rest = text.partition(page.BEGIN)
+    shown, _, _ = rest.partition(page.END)
+
+    assert shown.strip() == page.block(RESULTS).strip(), "run `python -m benchmarks --page`"
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_a_result_is_what_its_samples_say(path: Path) -> None:
+    """Ratio and verdict as kept beside each question are those of the samples, to a rounding; every peer is there."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+
+    for asked in record["questions"]:
+        goal = Goal(**asked["goal"]) if asked["goal"] else None
+        found = judge(Question(asked["what"], asked["subject"], asked["peer"], goal), record["samples"], record["unit"])
+        assert found.ratio == pytest.approx(asked["ratio"], rel=0.01, abs=0.0001)
+        assert found.holds is asked["holds"] or _is_on_the_line(found)
+
+
+def test_every_miss_is_explained() -> None:
+    """A question that misses its goal has an entry of its own under "Where we miss"."""
+    _, _, section = page.PAGE.read_text(encoding="utf-8").partition("## Where we miss")
+    missed = {found.question.what for found in page.answers(RESULTS) if found.holds is False}
+
+    assert {what for what in missed if f"**{what}**" not in section} == set()
+
+
+def test_every_benchmark_is_run_and_every_result_has_a_place() -> None:
+    """`python -m benchmarks` knows each bench_*.py, and the page each file of results."""
+    assert {path.stem.removeprefix("bench_") for path in (ROOT / "benchmarks").glob("bench_*.py")} == set(BENCHMARKS)
+    assert {path.name for path in RESULTS.glob("*.json")} == set(page.ORDER)
+
+
+@pytest.mark.parametrize(
+    ("goal", "ratio", "holds"),
+    [
+        (at_most(0.5), 0.5, True),
+        (at_most(0.5), 0.51, False),
+        (at_least(12), 12.0, True),
+        (at_least(12), 11.9, False),
+        (Goal("below", 1.0), 0.99, True),
+        (Goal("below", 1.0), 1.0, False),
+    ],
+)
+def test_a_goal_is_kept_up_to_its_bound(goal: Goal, ratio: float, holds: bool) -> None:
+    """At most and at least include the bound, below does not."""
+    assert goal.holds(ratio) is holds
+
+
+def test_the_bad_end_of_a_rate_is_the_low_one() -> None:
+    """p99 of a time is its slow end; of a rate too, and that is the small number."""
+    samples = {"ours": [float(number) for number in range(1, 101)], "theirs": [1.0]}
+
+    assert judge(QUESTION, samples, "s").ours == (50.5, 100.0)
+    assert judge(QUESTION, samples, "per s").ours == (50.5, 1.0)
+
+
+def test_the_best_of_a_side_is_taken_by_its_unit() -> None:
+    """The fastest time, the highest rate."""
+    samples = {"two": [2.0, 2.0], "four": [3.0, 3.0]}
+
+    assert best_of(samples, ["two", "four"]) == "two"
+    assert best_of(samples, ["two", "four"], "per s") == "four"
+
+
+def test_variants_take_turns_and_may_measure_themselves() -> None:
+    """One after the other in every round, warm-ups not kept; what is done before a turn is not in it."""
+    turns: list[str] = []
+
+    def ours() -> Measured:
+        turns.append("ours")
+        return Measured([1.0, 2.0])
+
+    taken = interleave(
+        {"ours": ours, "theirs": lambda: turns.append("theirs")},
+        rounds=3,
+        warm_ups=1,
+        before={"ours": lambda: turns.append("before")},
+    )
+
+    assert turns == ["before", "ours", "theirs"] * 4
+    assert taken["ours"] == [1.0, 2.0] * 3
+    assert len(taken["theirs"]) == 3
+
+
+def test_a_missing_peer_is_left_out_and_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No answer, no verdict, and the words that say how to install it, on the terminal and in the table."""
+    monkeypatch.setattr("benchmarks.measure.RESULTS", tmp_path)
+
+    answered = answer("jail-rate.json", {"ours": [1.0]}, [QUESTION], missing={"theirs": "not here: get it"})
+
+    assert answered == []
+    assert "what: left out, not here: get it" in capsys.readouterr().out
+    assert "- what, against theirs: not here: get it" in page.block(tmp_path)
+
+
+def _is_on_the_line(found: Answer) -> bool:
+    """The samples are rounded to a tenth of a microsecond; a ratio that is the goal to within that may fall either way."""
+    return found.question.goal is not None and found.ratio == pytest.approx(found.question.goal.ratio, rel=0.001)
