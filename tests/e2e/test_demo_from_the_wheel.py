@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command import Command
+
 pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(400)]
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -108,6 +110,24 @@ def _assert_every_claim_observed(done: subprocess.CompletedProcess[str]) -> None
 def test_every_claim_of_the_demo_is_observed(aileron: Path) -> None:
     """As whoever runs the tests."""
     _assert_every_claim_observed(_demo(aileron))
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [("y", "approved, it was carried out"), ("n", "you did not approve it, so it is not there")],
+)
+def test_a_person_at_the_terminal_is_asked_and_is_right_either_way(
+    aileron: Path, place: Path, typed: str, told: str
+) -> None:
+    """Shown what would be done, by the very command that decides; the claim is what follows from the answer."""
+    at_terminal = Command(place / "nowhere", program=[str(aileron)], deadline_s=200)
+    said = at_terminal.at_terminal("demo", answers=[("Approve? [y/N] ", typed)], NO_COLOR="1")
+
+    assert said.code == 0, said.out
+    assert 'title = "Lunch with Mira"' in said.out.partition("Approve? ")[0]
+    assert f"\u2713 {told}" in said.out
+    assert f"{len(CLAIMS)} of {len(CLAIMS)} claims observed" in said.out
+    assert not (place / "nowhere").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root; the test above covers this user")
