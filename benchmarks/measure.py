@@ -43,6 +43,7 @@ __all__ = [
     "best_of",
     "interleave",
     "judge",
+    "percentiles",
     "rates",
     "report",
     "shown",
@@ -51,6 +52,7 @@ __all__ = [
 RESULTS: Final = Path(os.environ.get("AILERON_BENCH_RESULTS", Path(__file__).parent / "results"))
 _SCALE: Final = float(os.environ.get("AILERON_BENCH_SCALE", "1"))
 _LEAST_ROUNDS: Final = 3
+_CORES: Final = len(os.sched_getaffinity(0))  # now: a benchmark may keep to one of them for a while
 
 Variant = Callable[[], object]
 """Does the thing once, and is timed from outside, whatever it returns; unless that is `Measured`."""
@@ -162,7 +164,7 @@ def best_of(taken: Samples, names: Sequence[str], unit: Unit = "s") -> str:
 
 def judge(question: Question, taken: Samples, unit: Unit) -> Answer:
     """The answer to a question from samples that have both of its variants."""
-    return Answer(question, unit, _percentiles(taken[question.subject], unit), _percentiles(taken[question.peer], unit))
+    return Answer(question, unit, percentiles(taken[question.subject], unit), percentiles(taken[question.peer], unit))
 
 
 def answer(
@@ -234,7 +236,8 @@ def _timed(variant: Variant) -> list[float]:
     return list(returned) if isinstance(returned, Measured) else [seconds]
 
 
-def _percentiles(values: Sequence[float], unit: Unit) -> tuple[float, float]:
+def percentiles(values: Sequence[float], unit: Unit) -> tuple[float, float]:
+    """p50, and p99 or for a rate p1."""
     ordered = sorted(values, reverse=unit == "per s")
     return statistics.median(ordered), ordered[min(len(ordered) - 1, math.floor(len(ordered) * 0.99))]
 
@@ -278,7 +281,7 @@ def _rounded(value: float, unit: Unit) -> float:
 
 def _machine() -> dict[str, Any]:
     return {
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": _CORES,
         "kernel": platform.release(),
         "python": platform.python_version(),
         "load": round(os.getloadavg()[0], 2),

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.measure import RESULTS, Answer, Goal, Question, judge, shown
+from benchmarks.measure import RESULTS, Answer, Goal, Question, judge, percentiles, shown
 
 __all__ = ["ORDER", "PAGE", "answers", "block", "summary", "write"]
 
@@ -50,7 +50,7 @@ def block(results: Path) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     lines += [_row(answered) for answered in answers(results)]
-    left_out = [f"- {entry['what']}, against {entry['peer']}: {entry['why']}" for entry in _left_out(results)]
+    left_out = [f"- {asked.what}, against {asked.peer}: {why}; {ours}" for asked, why, ours in _left_out(results)]
     if left_out:
         lines += ["", "Left out:", "", *left_out]
     return "\n".join([*lines, ""])
@@ -79,8 +79,10 @@ def summary(results: Path) -> str:
                 question.peer,
             )
         )
-    rows += [(entry["what"], "left out:", entry["why"], "", "", "", "") for entry in _left_out(results)]
-    widths = [max(len(row[column]) for row in rows if row[1] != "left out:") for column in range(7)]
+    rows += [
+        (asked.what, ours, "left out", "", str(asked.goal or ""), "", why) for asked, why, ours in _left_out(results)
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(7)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
@@ -93,8 +95,13 @@ def _records(results: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(path.read_text(encoding="utf-8"))
 
 
-def _left_out(results: Path) -> list[dict[str, str]]:
-    return [entry for record in _records(results) for entry in record["left_out"]]
+def _left_out(results: Path) -> Iterator[tuple[Question, str, str]]:
+    """What could not be answered, why, and what is known of our side all the same."""
+    for record in _records(results):
+        for asked in record["left_out"]:
+            samples = record["samples"].get(asked["subject"])
+            ours = shown(percentiles(samples, record["unit"])[0], record["unit"]) if samples else "not measured"
+            yield _question(asked), asked["why"], ours
 
 
 def _question(record: dict[str, Any]) -> Question:

@@ -113,7 +113,7 @@ def test_a_missing_peer_is_left_out_and_said_to_be(
 
     assert answered == []
     assert "what: left out, not here: get it" in capsys.readouterr().out
-    assert "- what, against theirs: not here: get it" in page.block(tmp_path)
+    assert "- what, against theirs: not here: get it; 1000 ms" in page.block(tmp_path)
 
 
 def _is_on_the_line(found: Answer) -> bool:
