@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks import page
 from benchmarks.__main__ import BENCHMARKS
+from benchmarks.bench_frames import SIZES
 from benchmarks.measure import Answer, Goal, Measured, Question, answer, at_least, at_most, best_of, interleave, judge
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,10 +27,10 @@ def test_the_table_says_what_the_results_say() -> None:
     assert shown.strip() == page.block(RESULTS).strip(), "run `python -m benchmarks --page`"
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
-def test_a_result_is_what_its_samples_say(path: Path) -> None:
+@pytest.mark.parametrize("name", page.ORDER)
+def test_a_result_is_what_its_samples_say(name: str) -> None:
     """Ratio and verdict as kept beside each question are those of the samples, to a rounding; every peer is there."""
-    record = json.loads(path.read_text(encoding="utf-8"))
+    record = json.loads((RESULTS / name).read_text(encoding="utf-8"))
 
     for asked in record["questions"]:
         goal = Goal(**asked["goal"]) if asked["goal"] else None
@@ -45,10 +47,12 @@ def test_every_miss_is_explained() -> None:
     assert {what for what in missed if f"**{what}**" not in section} == set()
 
 
-def test_every_benchmark_is_run_and_every_result_has_a_place() -> None:
-    """`python -m benchmarks` knows each bench_*.py, and the page each file of results."""
+def test_every_benchmark_is_run_and_every_answer_has_a_place() -> None:
+    """`python -m benchmarks` knows each bench_*.py, and the table each file that one of them writes."""
     assert {path.stem.removeprefix("bench_") for path in (ROOT / "benchmarks").glob("bench_*.py")} == set(BENCHMARKS)
-    assert {path.name for path in RESULTS.glob("*.json")} == set(page.ORDER)
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").glob("bench_*.py"))
+    written = set(re.findall(r'"([a-z0-9-]+\.json)"', sources)) | {f"frames-{size}.json" for size, *_ in SIZES.values()}
+    assert written == set(page.ORDER)
 
 
 @pytest.mark.parametrize(
