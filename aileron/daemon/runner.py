@@ -6,7 +6,7 @@ waits for it, at most as long as it asked for, and gets the run id when that is 
 Rules
 - At most MAX_RUNS are under way. One more invocation is told `busy`; an approved run keeps its place and begins when one ends.
 - An approved run is begun by its approval. One that could not begin then (the vault was locked, the daemon ended in between)
-  is begun when the vault is unlocked or when somebody asks for its result, never by the daemon's start alone.
+  is begun when the vault is unlocked or when somebody asks for it, never by the daemon's start alone.
 - Beginning one twice is harmless: the second finds it under way, or the decision used.
 
 Not here: what is legal when (audit/log.py), what a run does (runs/perform.py).
@@ -111,6 +111,8 @@ class Runner:
 
     async def _follow(self, running: Running, wait_s: float) -> Outcome | Pending | Running:
         answer: Outcome | Pending | Running = running
+        if running.approval_id is not None:
+            await self.resume(running.approval_id)
         with self._watch.on(running.run_id) as watched, anyio.move_on_after(max(0.0, wait_s)):
             while isinstance(answer, Running):
                 changed = watched.next_change

@@ -62,3 +62,5 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     status: Literal[RunStatus.RUNNING, RunStatus.APPROVED] = RunStatus.RUNNING
+    approval_id: str | None = None
+    """Whose decision it begins with, while it is `approved`."""

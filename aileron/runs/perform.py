@@ -206,9 +206,9 @@ class Spine:
             approval = await self._ledger.read(lambda snapshot: snapshot.approval(approval_id))
             if approval is not None:
                 return Pending(run_id=row.id, approval_id=approval.id, expires_at=approval.expires_us / 1_000_000)
-        return Running(
-            run_id=row.id, status=RunStatus.APPROVED if row.status is RunStatus.APPROVED else RunStatus.RUNNING
-        )
+        if row.status is RunStatus.APPROVED:
+            return Running(run_id=row.id, status=RunStatus.APPROVED, approval_id=approval_id)
+        return Running(run_id=row.id)
 
     async def _carry_out(self, run_id: str, approved: ApprovedPlan) -> Outcome:
         started = time.monotonic()

@@ -1,0 +1,371 @@
+"""kill -9 of the supervisor at random points of runs, against an upstream that counts effects; a library and a program.
+
+    python -m tests.faults.kills KILLS [SEED]
+
+Each round: several callers at once, half of them of a gated action that a person approves; after a random time the daemon is
+killed; a new one starts, and its record is compared with what the upstream saw and with what the callers were told.
+
+What must hold for every run, however it was hit
+- lost: who was told that it completed finds it completed, with exactly one effect
+- doubled: never two effects, nor one more when it is asked for again with its key
+- unrecorded: no effect without a durable `run.started` and `egress.sending`
+- a question stays a question, and an approval that was not used stays one, and both are carried out when asked for
+- what had begun and has no outcome is `unknown`
+
+Every run is sorted by the last thing that is on record of it: its phase. A series of kills that left a phase out proves nothing
+about it, so a series goes on (at most twice as long) until each was hit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import http.client
+import http.server
+import json
+import random
+import secrets
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from aileron.client import Answer, DaemonUnreachable
+from tests.support.home import DaemonHome, daemon_home
+
+__all__ = ["PHASES", "Series", "kill_at_random"]
+
+_PROBE: Final = Path(__file__).resolve().parents[1] / "support" / "connectors" / "probe"
+_CREDENTIAL: Final = '[capabilities.credential]\nkind = "basic"\nscope = "Whatever the test server allows"\n'
+_CALLERS: Final = 4
+"""At once, two of each action: as many moments for one kill."""
+_QUIET_S: Final = 10.0
+"""For what had left the killed daemon to be counted."""
+
+# The last event on record about a run → its phase. The order is that of a gated run.
+_PHASE_OF: Final = {
+    "approval.requested": "asked",
+    "approval.decided": "approved",
+    "approval.redeemed": "redeemed",
+    "run.started": "started",
+    "egress.sending": "sent",
+    "egress.finished": "answered",
+    "run.finished": "ended",
+}
+PHASES: Final = ("unasked", *_PHASE_OF.values())
+
+
+class _Upstream:
+    """Counts effects by path; each run has a path of its own."""
+
+    def __init__(self) -> None:
+        self.effects: Counter[str] = Counter()
+        self._active = 0
+        changed = self._changed = threading.Condition()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self._answer()
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                with changed:
+                    outer.effects[self.path] += 1
+                self._answer()
+
+            def handle(self) -> None:
+                try:
+                    with contextlib.suppress(ConnectionError):
+                        super().handle()
+                finally:
+                    with changed:
+                        outer._active -= 1
+                        changed.notify_all()
+
+            def _answer(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", "4")
+                self.end_headers()
+                self.wfile.write(b"done")
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+
+            def process_request(self, request: Any, client_address: Any) -> None:
+                with changed:
+                    outer._active += 1
+                super().process_request(request, client_address)
+
+            def handle_error(self, *_: object) -> None:
+                """A client that is killed is no news here."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.port: int = self._server.server_address[1]
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[None]:
+        """For the length of the block."""
+        thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join(5)
+
+    def settle(self) -> None:
+        """Return when everything that was sent before is counted: connections are taken in their order, and end."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_QUIET_S)
+        connection.request("GET", "/")
+        connection.getresponse().read()
+        connection.close()
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._active == 0, _QUIET_S):
+                raise TimeoutError(f"{self._active} connections of a killed daemon are still open after {_QUIET_S} s")
+
+
+@dataclasses.dataclass
+class _Asked:
+    """One run, as its caller knows it."""
+
+    key: str
+    gated: bool
+    path: str
+    answer: dict[str, Any] | None = None
+    question: dict[str, Any] | None = None
+
+    @property
+    def told_completed(self) -> bool:
+        """The caller has the result in its hands."""
+        return self.answer is not None and "result" in self.answer
+
+
+@dataclasses.dataclass
+class Series:
+    """What a series of kills came to."""
+
+    seed: int
+    kills: int = 0
+    runs: int = 0
+    lost: int = 0
+    doubled: int = 0
+    unrecorded: int = 0
+    wrong: list[str] = dataclasses.field(default_factory=list)
+    """Everything else that was not as it must be, in words."""
+    phases: Counter[str] = dataclasses.field(default_factory=Counter)
+    seconds: float = 0.0
+
+    @property
+    def is_covered(self) -> bool:
+        """Kills fell in every phase."""
+        return all(self.phases[phase] for phase in PHASES)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file of results."""
+        return {**dataclasses.asdict(self), "phases": {phase: self.phases[phase] for phase in PHASES}}
+
+
+def kill_at_random(kills: int, seed: int) -> Series:
+    """`kills` rounds, more where a phase was not hit yet, at most twice as many."""
+    began = time.monotonic()
+    series = Series(seed)
+    upstream = _Upstream()
+    with upstream.serving(), daemon_home() as home:
+        _set_up(home, upstream.port)
+        killer = _Killer(home, upstream, series)
+        while series.kills < kills or (not series.is_covered and series.kills < 2 * kills):
+            killer.round()
+        if not home.must("GET", "/v1/audit/verify")["ok"]:
+            series.wrong.append("the chain does not hold")
+    series.seconds = time.monotonic() - began
+    return series
+
+
+def _set_up(home: DaemonHome, port: int) -> None:
+    """The probe connector without a credential: nobody opens a vault after each kill."""
+    home.configure(f'[egress]\nprivate_plain = ["localhost:{port}"]\n')
+    source = Path(tempfile.mkdtemp(prefix="ail-"))
+    try:
+        shutil.copytree(_PROBE, source / "probe")
+        manifest = source / "probe" / "manifest.toml"
+        text = manifest.read_text(encoding="utf-8")
+        assert _CREDENTIAL in text
+        manifest.write_text(text.replace(_CREDENTIAL, ""), encoding="utf-8")
+        home.must("GET", "/healthz")
+        home.install(source / "probe", f"localhost:{port}")
+    finally:
+        shutil.rmtree(source)
+    home.add_probe_action("effect", "path:string", name="free")
+    home.add_probe_action("effect", "path:string", name="gated", gated=True)
+
+
+class _Killer:
+    def __init__(self, home: DaemonHome, upstream: _Upstream, series: Series) -> None:
+        self._home = home
+        self._upstream = upstream
+        self._series = series
+        self._random = random.Random(series.seed)
+        self._window_s = self._undisturbed()
+
+    def round(self) -> None:
+        """Callers, a kill among them, a new daemon, and what it knows."""
+        asked = self._new_callers()
+        self._home.must("GET", "/healthz")
+        delay_s = self._random.uniform(0, self._window_s)
+        with ThreadPoolExecutor(_CALLERS) as pool:
+            callers = [pool.submit(self._call, one) for one in asked]
+            time.sleep(delay_s)  # the random point itself
+            self._home.kill()
+            for caller in callers:
+                caller.result()
+        self._upstream.settle()
+        self._series.kills += 1
+        for one in asked:
+            self._check(one)
+
+    def _undisturbed(self) -> float:
+        """How long the callers take when nobody is killed: kills fall within it."""
+        taken = []
+        for _ in range(3):
+            began = time.monotonic()
+            with ThreadPoolExecutor(_CALLERS) as pool:
+                asked = self._new_callers()
+                list(pool.map(self._call, asked))
+            taken.append(time.monotonic() - began)
+            assert all(one.told_completed for one in asked), asked
+        return min(taken)
+
+    def _new_callers(self) -> list[_Asked]:
+        names = [secrets.token_hex(8) for _ in range(_CALLERS)]
+        return [_Asked(name, index % 2 == 1, f"/effect/{name}") for index, name in enumerate(names)]
+
+    def _call(self, one: _Asked) -> None:
+        """What a caller does, and for a gated action its person, until it is done or there is nobody to talk to."""
+        with contextlib.suppress(OSError, DaemonUnreachable, http.client.HTTPException, ValueError):
+            answer = self._ask(one)
+            if answer.status == 202:
+                one.question = answer.body
+                shown = self._home.operator.ask("GET", f"/v1/action-approvals/{answer.body['approval_id']}")
+                one.question["digest"] = shown.body["digest"]
+                self._home.operator.ask("POST", *self._approval(one))
+                answer = self._home.agent.ask("GET", self._result_of(one), wait_s=30)
+            one.answer = answer.body
+
+    def _ask(self, one: _Asked) -> Answer:
+        name = "gated" if one.gated else "free"
+        path = f"/v1/actions/{name}/run?wait=30"
+        return self._home.agent.ask(
+            "POST", path, {"args": {"path": one.path}}, wait_s=30, headers={"Idempotency-Key": one.key}
+        )
+
+    @staticmethod
+    def _approval(one: _Asked) -> tuple[str, dict[str, str]]:
+        assert one.question is not None
+        body = {"decision": "approve", "digest": one.question["digest"]}
+        return f"/v1/action-approvals/{one.question['approval_id']}/decide", body
+
+    @staticmethod
+    def _result_of(one: _Asked) -> str:
+        assert one.question is not None
+        return f"/v1/action-approvals/{one.question['approval_id']}/result?wait=30"
+
+    def _check(self, one: _Asked) -> None:
+        """Compare the record, the upstream and the caller's word; then see it through, and compare again."""
+        self._series.runs += 1
+        effects = self._upstream.effects[one.path]
+        run = self._found(one)
+        if run is None:
+            self._series.phases["unasked"] += 1
+            self._expect(not one.told_completed, one, "the caller has a result of a run that is not on record")
+            self._count_unrecorded(effects > 0)
+        else:
+            self._check_recorded(one, run, effects)
+        self._series.doubled += effects > 1
+        self._see_through(one, run, effects)
+
+    def _found(self, one: _Asked) -> dict[str, Any] | None:
+        name = "gated" if one.gated else "free"
+        requested = self._home.must("GET", f"/v1/audit?type=run.requested&action={name}&limit=20")["events"]
+        run_ids = [event["run"] for event in requested if event["args"]["path"] == one.path]
+        self._expect(len(run_ids) <= 1, one, f"asked once, on record as {run_ids}")
+        return self._home.must("GET", f"/v1/audit/{run_ids[0]}") if run_ids else None
+
+    def _check_recorded(self, one: _Asked, run: dict[str, Any], effects: int) -> None:
+        types = [event["type"] for event in run["events"]]
+        last = types[-2] if types[-1] == "run.unknown" else types[-1]
+        phase = _PHASE_OF[last]
+        self._series.phases[phase] += 1
+        self._count_unrecorded(effects > 0 and not {"run.started", "egress.sending"} <= set(types))
+        expected = {"asked": "pending_approval", "approved": "approved", "ended": "completed"}.get(phase, "unknown")
+        self._expect(run["status"] == expected, one, f"{phase} when it was hit, and now {run['status']}")
+        self._series.lost += one.told_completed and (run["status"] != "completed" or effects != 1)
+        self._expect(effects == 1 or phase not in ("answered", "ended"), one, f"{phase}, with {effects} effects")
+        self._expect(effects == 0 or phase in ("sent", "answered", "ended"), one, f"{phase}, with {effects} effects")
+
+    def _see_through(self, one: _Asked, run: dict[str, Any] | None, effects: int) -> None:
+        """Ask again with the same key, and approve what waits: one effect in the end, or none more where nobody knows."""
+        again = self._ask(one)
+        if again.status == 202:
+            one.question = again.body
+            if again.body["status"] == "pending_approval":
+                shown = self._home.must("GET", f"/v1/action-approvals/{again.body['approval_id']}")
+                one.question["digest"] = shown["digest"]
+                decided = self._home.operator.ask("POST", *self._approval(one))
+                self._expect(not decided.is_error, one, f"its approval was refused: {decided.body}")
+            else:  # approved before the kill: whoever comes for it sees that it begins
+                one.question["approval_id"] = self._home.must("GET", f"/v1/runs/{again.body['run_id']}")["approval_id"]
+            again = self._home.agent.ask("GET", self._result_of(one), wait_s=30)
+        after = self._upstream.effects[one.path]
+        if run is not None and run["status"] == "unknown":
+            found = again.body.get("error", {}).get("class")
+            self._expect(found == "outcome_unknown", one, f"asked again when nobody knows: {again.body}")
+            self._series.doubled += after != effects
+        else:
+            self._expect("result" in again.body, one, f"asked again: {again.body}")
+            self._series.doubled += after > 1
+            self._series.lost += after < 1
+
+    def _count_unrecorded(self, is_so: bool) -> None:
+        self._series.unrecorded += is_so
+
+    def _expect(self, holds: bool, one: _Asked, words: str) -> None:
+        if not holds:
+            self._series.wrong.append(
+                f"{'gated' if one.gated else 'free'} {one.key} (round {self._series.kills}): {words}"
+            )
+
+
+def main() -> int:
+    """Kill so many times, print and keep what came of it; 1 if anything was not as it must be."""
+    kills = int(sys.argv[1])
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else secrets.randbits(32)
+    print(f"{kills} kills at random points, seed {seed}", flush=True)
+    series = kill_at_random(kills, seed)
+    print(
+        f"  {series.kills} kills, {series.runs} runs in {series.seconds:.0f} s: "
+        f"{series.lost} lost, {series.doubled} doubled, {series.unrecorded} unrecorded"
+    )
+    print("  " + ", ".join(f"{phase} {series.phases[phase]}" for phase in PHASES))
+    for words in series.wrong:
+        print(f"  wrong: {words}")
+    results = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "kills.json"
+    results.write_text(json.dumps(series.to_json()) + "\n", encoding="utf-8")
+    is_right = not (series.lost or series.doubled or series.unrecorded or series.wrong) and series.is_covered
+    return 0 if is_right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
