@@ -27,7 +27,7 @@ from typing import Any
 from aileron.ledger import ApprovalRow, ApprovalState, EventFilter, Ledger, RunRow, Transaction
 from aileron.model.invocation import Scope
 from aileron.model.outcome import RunStatus
-from benchmarks.measure import interleave, report
+from benchmarks.measure import Question, answer, at_least, at_most, interleave, rates
 
 SMALL, LARGE = 10_000, 1_000_000
 ROWS_PER_RUN = 5
@@ -180,11 +180,23 @@ def _measure_size(directory: Path) -> None:
     ordered = dict(
         sorted(variants.items(), key=lambda entry: entry[0].rpartition(", ")[0].replace(f" {SMALL // 1000}", ""))
     )
-    taken = interleave(ordered, ROUNDS)  # type: ignore[arg-type]
-    report("the same at a million rows", taken, f"append, {LARGE:,}", [f"append, {SMALL:,}"], "ledger-size.json")
-    for name in _uses(ledgers[SMALL], SMALL):
-        ratio = statistics.median(taken[f"{name}, {LARGE:,}"]) / statistics.median(taken[f"{name}, {SMALL:,}"])
+    taken = interleave(ordered, ROUNDS)
+    names = list(_uses(ledgers[SMALL], SMALL))
+    ratios = {
+        name: statistics.median(taken[f"{name}, {LARGE:,}"]) / statistics.median(taken[f"{name}, {SMALL:,}"])
+        for name in names
+    }
+    for name, ratio in ratios.items():
         print(f"  {name:<30} {ratio:6.2f}  {'' if ratio <= 1.5 else 'over the goal of 1.5'}")
+    worst = max(ratios, key=lambda name: ratios[name])
+    asked = [
+        Question(what, f"{name}, {LARGE:,}", f"{name}, {SMALL:,}", at_most(1.5))
+        for what, name in (
+            ("ledger: an append at a million rows", "append"),
+            ("ledger: the slowest use, by ratio, at a million rows", worst),
+        )
+    ]
+    answer("ledger-size.json", taken, asked)
     for ledger in ledgers.values():
         ledger.close()
 
@@ -258,17 +270,21 @@ def _measure_durable(directory: Path, runner: asyncio.Runner) -> None:
             await asyncio.gather(*(call(PER_CALLER) for _ in range(CALLERS)))
 
         one = {"one caller": lambda: runner.run(call(10)), "ten flushes": _ten(_flush(directory))}
-        report("ten durable events", interleave(one, 200), "one caller", ["ten flushes"], "ledger-one.json")
+        answer(
+            "ledger-one.json",
+            interleave(one, 200),
+            [Question("ledger: ten durable events", "one caller", "ten flushes", at_most(3))],
+        )
         many = {
             "32 callers": lambda: runner.run(together()),
             "a transaction each, one connection": _one_connection(directory),
             "a transaction each, a connection each": _connection_each(directory),
         }
-        taken = interleave(many, 20, warm_ups=1)
-        report(f"{CALLERS * PER_CALLER} events", taken, "32 callers", list(many)[1:], "ledger-many.json")
-        rates = {name: CALLERS * PER_CALLER / statistics.median(seconds) for name, seconds in taken.items()}
-        for name, rate in rates.items():
-            print(f"  {name:<40} {rate:8.0f} a second, 1/{rates['32 callers'] / rate:.1f}")
+        taken = rates(interleave(many, 20, warm_ups=1), CALLERS * PER_CALLER)
+        asked = [
+            Question("ledger: events a second, 32 callers", "32 callers", peer, at_least(15)) for peer in list(many)[1:]
+        ]
+        answer("ledger-many.json", taken, asked, "per s")
 
 
 def _ten(once: Callable[[], None]) -> Callable[[], None]:

@@ -79,8 +79,8 @@ _REVIEW: Final = """<h1>An agent asks for something. You decide it in a terminal
 <div><dt>Only look</dt><dd><code>aileron approval show {id}</code></dd></div>
 <div><dt>Say no, with a reason that the agent reads</dt><dd><code>aileron deny {id} --reason "…"</code></dd></div>
 </dl>
-<p class="soft">Nothing has happened yet, and nothing will unless you approve it. It is the same page for every address of this
-form, whether that question exists, is decided, or has expired.</p>"""
+<p class="soft">Without your approval nothing happens. This page is the same for every address of this form, whether the question
+exists, is decided, or has expired.</p>"""
 _LIST: Final = """<h1>What waits for you is listed in a terminal.</h1>
 <dl><div><dt>What waits</dt><dd><code>aileron approval list</code></dd></div></dl>"""
 
