@@ -49,8 +49,7 @@ _DEADLINE_S: Final = 5.0
 """The calendar connector takes 40 ms, with the imports of the compiler."""
 _READ_BYTES: Final = 256 << 10
 _SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-_COMPILER: Final = Path(precompile.__file__).read_bytes()
-"""Read when the daemon starts, as everything else of ours that decides what runs: a file changed later decides nothing."""
+_COMPILER: Final = Path(precompile.__file__)
 
 
 class Running(Protocol):
@@ -128,7 +127,7 @@ class Bytecode:
 def _beside_the_compiler(connector: bytes) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(precompile.MAIN, _COMPILER)
+        archive.writestr(precompile.MAIN, _COMPILER.read_bytes())
         archive.writestr(precompile.CONNECTOR, connector)
     return packed.getvalue()
 
