@@ -118,7 +118,7 @@ class Executor:
         with opened as program:
             _check_runnable(step, program.kind)
             await journal.started(step, attempt, self._jails.layers)
-            async with self._jails.open(program.program_fd, _policy(step), step.connector.hash) as jailed:
+            async with self._jails.open(program.program_fd, _policy(step)) as jailed:
                 conversation = Conversation(jailed, self._egress, step, meter, claims, journal.of_step(step), run_id)
                 return await conversation.run(deadline)
 

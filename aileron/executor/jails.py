@@ -14,7 +14,6 @@ from typing import Final
 
 import anyio
 
-from aileron.executor.bytecode import Bytecode
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron_sandbox.ending import Ending, JailUnavailable, Signalled, Usage
 from aileron_sandbox.jail import Child, Template, TemplateGone
@@ -67,7 +66,6 @@ class Jails:
         self._runtime = runtime
         self._template = Template.start(runtime)
         self._running: dict[int, Jailed] = {}
-        self._bytecode = Bytecode(self.open)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -88,14 +86,11 @@ class Jails:
                 self._replace()
 
     @asynccontextmanager
-    async def open(self, program: int, policy: Policy, pin_hash: str | None = None) -> AsyncIterator[Jailed]:
+    async def open(self, program: int, policy: Policy) -> AsyncIterator[Jailed]:
         """A jailed run of `program`; killed and reaped when the block is left, however it is left.
 
-        With the hash of the pin that its bytes were verified against it runs from bytecode (bytecode.py).
         AileronError: busy when too many are running, sandbox_unavailable when there is no template to be had.
         """
-        if pin_hash is not None:
-            program = await self._bytecode.program(pin_hash, program)
         jailed = Jailed(self._open_child(program, policy))
         child = jailed.child
         self._running[id(child)] = jailed
@@ -114,7 +109,6 @@ class Jails:
     def close(self) -> None:
         """End the template and every child."""
         self._template.close()
-        self._bytecode.close()
 
     def _open_child(self, program: int, policy: Policy) -> Child:
         try:
