@@ -13,6 +13,7 @@ Not here: outcomes and frozen plans, of which the events have digests (verify.py
 
 from __future__ import annotations
 
+import heapq
 from typing import Any, Final
 
 import msgspec
@@ -67,6 +68,7 @@ class Replay:
         """Those that are not over."""
         self.claims: Final[dict[str, tuple[int, str]]] = {}
         """Keys that are kept, by the run that has each: when it was taken, and the digest of its row."""
+        self._by_age: Final[list[tuple[int, str]]] = []
         self.count_runs = 0
         self.count_approvals = 0
 
@@ -115,10 +117,10 @@ class Replay:
 
     def _claim(self, run_id: str, at_us: int, digest: str) -> None:
         """Whoever takes a key forgets those that are kept no longer: the ledger does it in the same transaction."""
-        for old, (taken_us, _) in list(self.claims.items()):
-            if taken_us <= at_us - IDEMPOTENCY_KEPT_US:
-                del self.claims[old]
+        while self._by_age and self._by_age[0][0] <= at_us - IDEMPOTENCY_KEPT_US:
+            del self.claims[heapq.heappop(self._by_age)[1]]
         self.claims[run_id] = (at_us, digest)
+        heapq.heappush(self._by_age, (at_us, run_id))  # not a queue: the clock may have been set back in between
 
     def _begin_approval(self, facts: dict[str, Any]) -> None:
         approval_id = str(facts.get("approval"))
