@@ -21,7 +21,7 @@ from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
-from tests.sandbox.processes import wait_forked_ahead
+from tests.sandbox.processes import end_forked_ahead, wait_forked_ahead
 from tests.sandbox.seen import Seen
 
 _ATTEMPTS = Path(__file__).parent / "probes" / "attempts.py"
@@ -67,12 +67,12 @@ def template(packed: Callable[..., Template]) -> Iterator[Template]:
 
 
 @pytest.fixture(params=["ahead", "asked"])
-def jailed(request: pytest.FixtureRequest, template: Template) -> Iterator[Callable[..., Seen]]:
+def jailed(request: pytest.FixtureRequest, template: Template) -> Callable[..., Seen]:
     """Make one attempt in a jail of its own, which was forked ahead, or when it was asked for."""
+    prepare = wait_forked_ahead if request.param == "ahead" else end_forked_ahead
 
     def attempt(name: str, *arguments: Any, policy: Policy | None = None) -> Seen:
-        if request.param == "ahead":
-            wait_forked_ahead(template)
+        prepare(template)
         fd = memory_file(program(name, *arguments))
         try:
             with Child.open(template, fd, policy or Policy()) as child:
@@ -82,16 +82,7 @@ def jailed(request: pytest.FixtureRequest, template: Template) -> Iterator[Calla
             os.close(fd)
         return Seen(json.loads(said) if said else None, ending, log.decode("utf-8", "replace"))
 
-    if request.param == "ahead":
-        yield attempt
-        return
-    # While somebody runs, none is forked ahead.
-    fd = memory_file(program("sleep_with_scratch", 3600))
-    with Child.open(template, fd, Policy()) as somebody:
-        os.close(fd)
-        yield attempt
-        somebody.kill()
-        somebody.wait(DEADLINE_S)
+    return attempt
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.template import privileges
 from tests.sandbox.conftest import memory_file, program
-from tests.sandbox.processes import wait_forked_ahead
+from tests.sandbox.processes import running, wait_forked_ahead
 
 _DEADLINE_S = 20.0
 
@@ -95,14 +95,15 @@ def with_a_terminal() -> Any:
     signal.signal(signal.SIGINT, lambda number, _: felt.append(number))
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     with _start() as template, _ready(template) as child:
-        below = [psutil.Process(template.pid), *_below(template)]
+        wait_forked_ahead(template)
+        terminals = [process.terminal() for process in [psutil.Process(template.pid), *_below(template)]]
         os.killpg(os.getpgrp(), signal.SIGINT)
         alive = _ask(template, "facts")["loot"]["host"]
         return {
             "felt by the host": len(felt),
             "still serving": alive,
             "child": child.ending is None,
-            "terminals": [process.terminal() for process in below],
+            "terminals": terminals,
             "own terminal": psutil.Process().terminal(),
         }
 
@@ -129,7 +130,7 @@ def with_few_descriptors_for_the_template() -> Any:
         return {
             "refused": str(refused) if isinstance(refused, RefusedToStart) else None,
             "alive": len(alive),
-            "processes": len(_below(template)) - 1,
+            "processes": len(running(template)),
             "afterwards": _ask(template, "facts")["loot"]["host"],
         }
 
@@ -220,7 +221,7 @@ def where_namespaces_run_out_and_come_back() -> Any:
     with _start() as template:
         waiting = wait_forked_ahead(template)
         limit.write_text("0")
-        before = _ask(template, "facts")["loot"]["host"]
+        before = [_ask(template, "facts")["loot"]["host"] for _ in waiting]
         said = b""
         while b"lost" not in said and select.select([heard], [], [], _DEADLINE_S)[0]:
             said += os.read(heard, 1000)
@@ -232,7 +233,7 @@ def where_namespaces_run_out_and_come_back() -> Any:
             "said": said.decode().splitlines(),
             "meanwhile": refused,
             "afterwards": _ask(template, "facts")["loot"]["host"],
-            "waiting again": wait_forked_ahead(template).pid != waiting.pid,
+            "waiting again": set(wait_forked_ahead(template)).isdisjoint(waiting),
         }
 
 
@@ -253,11 +254,12 @@ def that_is_killed_at(stage: str) -> Any:
 
 
 def that_waits_to_be_killed() -> Any:
-    """Three sleeping children; the pids of everybody, and then nothing more."""
+    """Three sleeping children and those that wait; the pids of everybody, and then nothing more."""
     template = _start()
     with contextlib.ExitStack() as stack:
         for _ in range(3):
             stack.enter_context(_ready(template))
+        wait_forked_ahead(template)
         print(json.dumps([process.pid for process in [psutil.Process(template.pid), *_below(template)]]), flush=True)
         time.sleep(3600)
 

@@ -9,28 +9,46 @@ import psutil
 
 from aileron_sandbox.jail import Template
 
-__all__ = ["below", "status_of", "wait_forked_ahead"]
+__all__ = ["AHEAD", "below", "end_forked_ahead", "running", "status_of", "wait_forked_ahead"]
 
+AHEAD = 2
+"""How many wait, when nothing else is to be done."""
 _DEADLINE_S = 10.0
 
 
 def below(template: Template) -> list[psutil.Process]:
-    """The processes below the template itself: the children, or the one that was forked ahead."""
+    """The processes below the template itself: the children, those forked ahead among them."""
     return [process for process in psutil.Process(template.pid).children(recursive=True)[1:] if process.is_running()]
 
 
-def wait_forked_ahead(template: Template) -> psutil.Process:
-    """Wait until a child is there that nobody asked for, and has done what it can do ahead. For a template without children.
+def wait_forked_ahead(template: Template) -> list[psutil.Process]:
+    """Wait until as many children are there as a template forks ahead, oldest first, and have done what they can do ahead.
 
-    That is when its bounding set is empty; one that runs a program has its filter as well.
+    That is when the bounding set is empty; a child that runs a program has its filter as well.
     """
     until = time.monotonic() + _DEADLINE_S
     while time.monotonic() < until:
-        for process in below(template):
-            status = status_of(process.pid)
-            if status and status["CapBnd"] == ["0" * 16] and status["Seccomp"] == ["0"] and status["State"][0] != "Z":
-                return process
+        waiting = [process for process in below(template) if _waits(process.pid)]
+        if len(waiting) == AHEAD:
+            return sorted(waiting, key=lambda process: process.pid)
     raise TimeoutError("none was forked ahead")
+
+
+def end_forked_ahead(template: Template) -> None:
+    """See to it that nobody waits, so that the next child is forked when it is asked for. None is forked ahead before that."""
+    for process in (waiting := wait_forked_ahead(template)):
+        process.kill()
+    psutil.wait_procs(waiting, timeout=_DEADLINE_S)
+
+
+def running(template: Template) -> list[psutil.Process]:
+    """The children that have come to their program."""
+    return [process for process in below(template) if status_of(process.pid).get("Seccomp") == ["2"]]
+
+
+def _waits(pid: int) -> bool:
+    status = status_of(pid)
+    return bool(status) and status["CapBnd"] == ["0" * 16] and status["Seccomp"] == ["0"] and status["State"][0] != "Z"
 
 
 def status_of(pid: int) -> dict[str, list[str]]:

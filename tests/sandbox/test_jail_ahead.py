@@ -1,4 +1,4 @@
-"""The child that is forked ahead of its request: whose it is, what it holds, what it is told, and how it goes."""
+"""Children that are forked ahead of their requests: whose they are, what they hold, who can reach them, how they go."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aileron_sandbox.ending import Exited, Signalled
 from aileron_sandbox.jail import MAX_CHILDREN, Child, Template
 from aileron_sandbox.policy import Policy
 from tests.sandbox.conftest import memory_file, program
-from tests.sandbox.processes import below, status_of, wait_forked_ahead
+from tests.sandbox.processes import AHEAD, below, end_forked_ahead, status_of, wait_forked_ahead
 
 pytestmark = pytest.mark.jail
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,23 +67,26 @@ def alone(packed: Callable[..., Template]) -> Iterator[Template]:
 # Whose it is
 
 
-def test_what_waited_is_the_next_child_and_is_used_once(alone: Template) -> None:
-    """By its pid; when that one has ended another waits."""
+def test_those_that_wait_are_the_next_children_and_are_used_once(alone: Template) -> None:
+    """By their pids, oldest first; when they have ended others wait."""
     waiting = wait_forked_ahead(alone)
-    with _asleep(alone) as pid:
-        assert pid == waiting.pid
-    _, left = psutil.wait_procs([waiting], timeout=DEADLINE_S)
+    with _asleep(alone) as first, _asleep(alone) as second:
+        assert [first, second] == [process.pid for process in waiting]
+    _, left = psutil.wait_procs(waiting, timeout=DEADLINE_S)
 
     assert left == []
-    assert wait_forked_ahead(alone).pid != waiting.pid
+    assert set(wait_forked_ahead(alone)).isdisjoint(waiting)
 
 
-def test_none_waits_beside_a_program_that_runs(alone: Template) -> None:
-    """A hostile program has no such sibling to reach: while one runs, others come and go and none is left waiting."""
-    with _asleep(alone) as pid:
-        for _ in range(5):
+def test_no_more_wait_than_there_should(alone: Template) -> None:
+    """However many came and went, and whoever still runs: the reserve is filled, and that is all."""
+    with _asleep(alone) as one, _asleep(alone) as other:
+        for _ in range(10):
             assert _report(alone, "facts")["loot"]["host"] == "jail"
-            assert [process.pid for process in below(alone)] == [pid]
+        waiting = {process.pid for process in wait_forked_ahead(alone)}
+
+        assert {process.pid for process in below(alone)} == {one, other} | waiting
+    assert len(waiting) == AHEAD
 
 
 def test_it_knows_no_policy_until_it_is_told(alone: Template) -> None:
@@ -93,15 +96,15 @@ def test_it_knows_no_policy_until_it_is_told(alone: Template) -> None:
     for policy in (narrow, wide, narrow):
         wait_forked_ahead(alone)
         opened.append(_report(alone, "open_many", 100, policy=policy)["loot"][0])
-    with _asleep(alone):
-        opened.append(_report(alone, "open_many", 100, policy=wide)["loot"][0])
+    end_forked_ahead(alone)
+    opened.append(_report(alone, "open_many", 100, policy=wide)["loot"][0])
 
     assert opened[0] == opened[2] < 16
     assert opened[1] == opened[3] > 48
 
 
 def test_as_many_at_once_as_a_template_takes(alone: Template) -> None:
-    """One was forked ahead, the others are not; each ends with the status that was asked of it, and room is left again."""
+    """Two were forked ahead, the others are not; each ends with the status that was asked of it, and room is left again."""
     wait_forked_ahead(alone)
     with contextlib.ExitStack() as stack:
         children = [stack.enter_context(_child(alone, "leave", number)) for number in range(MAX_CHILDREN)]
@@ -118,7 +121,7 @@ def test_as_many_at_once_as_a_template_takes(alone: Template) -> None:
 
 def test_what_waits_can_gain_nothing_and_be_attached_to_by_nobody(alone: Template) -> None:
     """Already: an id that is not root's, an empty bounding set, no new privileges. Undumpable: its files in /proc are root's."""
-    waiting = wait_forked_ahead(alone)
+    waiting = wait_forked_ahead(alone)[-1]
     status = status_of(waiting.pid)
 
     assert "0" not in status["Uid"] + status["Gid"]
@@ -135,10 +138,10 @@ def test_what_waits_can_gain_nothing_and_be_attached_to_by_nobody(alone: Templat
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="it is undumpable: only root may read these of its /proc entries")
 def test_what_waits_holds_nothing_of_anybodys_invocation(alone: Template) -> None:
-    """After one child has run: no pipe but the one for failures, no program, one socket, namespaces of its own."""
+    """The last of them, after a child has run: no pipe but the one for failures, no program, one socket, its own namespaces."""
     with _asleep(alone) as pid:
         used = {name: os.readlink(f"/proc/{pid}/ns/{name}") for name in NAMESPACES}
-    waiting = wait_forked_ahead(alone).pid
+    waiting = wait_forked_ahead(alone)[-1].pid
     standard_error = "2"  # the host's log, until the child gets its own
     held = [os.readlink(f"/proc/{waiting}/fd/{fd}") for fd in os.listdir(f"/proc/{waiting}/fd") if fd != standard_error]
     kinds = sorted(name.partition(":")[0] for name in held)
@@ -150,9 +153,11 @@ def test_what_waits_holds_nothing_of_anybodys_invocation(alone: Template) -> Non
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="they are undumpable: only root may read these of their /proc entries")
 def test_no_two_children_hold_the_same_descriptor(alone: Template) -> None:
-    """One that was forked ahead and two that were not, side by side: five descriptors each, and no pipe in common."""
-    wait_forked_ahead(alone)
-    with _asleep(alone) as first, _asleep(alone) as second, _asleep(alone) as third:
+    """One that was forked when it was asked for and two that were ahead, side by side: five each, and no pipe in common."""
+    end_forked_ahead(alone)
+    with _asleep(alone) as first, contextlib.ExitStack() as stack:
+        wait_forked_ahead(alone)
+        second, third = (stack.enter_context(_asleep(alone)) for _ in range(2))
         held = [
             {int(fd): os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
             for pid in (first, second, third)
@@ -166,40 +171,74 @@ def test_no_two_children_hold_the_same_descriptor(alone: Template) -> None:
 def test_numbers_drawn_ahead_are_its_own(alone: Template) -> None:
     """`random` was preloaded, and is seeded before the wait: no two children draw the same, nor bytes from the kernel."""
     drawn = []
-    for _ in range(3):
-        wait_forked_ahead(alone)
-        drawn.append(_report(alone, "random_numbers")["loot"])
-        drawn.append(_report(alone, "random_numbers")["loot"])
+    for prepare in (wait_forked_ahead, end_forked_ahead, wait_forked_ahead):
+        prepare(alone)
+        drawn += [_report(alone, "random_numbers")["loot"] for _ in range(3)]
 
-    assert len({tuple(numbers) for numbers in drawn}) == 6
+    assert len({tuple(numbers) for numbers in drawn}) == 9
 
 
 def test_a_program_finds_nothing_of_the_rehearsal(alone: Template) -> None:
     """Neither its file nor its name: the program's own mount covers the one, the import system has forgotten the other."""
     wait_forked_ahead(alone)
     ahead = _report(alone, "traces_of", "rehearsal")["loot"]
-    with _asleep(alone):
-        asked = _report(alone, "traces_of", "rehearsal")["loot"]
+    end_forked_ahead(alone)
+    asked = _report(alone, "traces_of", "rehearsal")["loot"]
 
     assert ahead == asked == {"files": ["connector"], "names": []}
+
+
+# Who can reach them
+
+
+def test_no_signal_reaches_what_waits(alone: Template) -> None:
+    """A program asks every number it may know or guess: only itself answers. What waited beside it is the next child."""
+    first, beside = wait_forked_ahead(alone)
+
+    answering = _report(alone, "processes_that_answer", [*range(1, 500), first.pid, beside.pid])
+
+    assert answering == {"loot": [1]}, "itself, as pid 1 of its own namespace"
+    with _asleep(alone) as pid:
+        assert pid == beside.pid
+
+
+@pytest.mark.parametrize(("name", "number"), [("ptrace", (101, 117)), ("process_vm_readv", (310, 270))])
+def test_what_waits_cannot_be_traced_nor_read(alone: Template, name: str, number: tuple[int, int]) -> None:
+    """By its number: the attempt is the end of the program that makes it. What waited beside it is the next child."""
+    attach = 16
+    _, beside = wait_forked_ahead(alone)
+
+    call = number[0 if os.uname().machine == "x86_64" else 1]
+    with _child(alone, "raw", call, attach if name == "ptrace" else beside.pid, beside.pid, 0, 0) as child:
+        ending = child.wait(DEADLINE_S)
+
+    assert isinstance(ending, Signalled)
+    assert ending.signal is signal.SIGSYS
+    with _asleep(alone) as pid:
+        assert pid == beside.pid
 
 
 # How it goes
 
 
-def test_one_that_died_waiting_is_not_missed(alone: Template) -> None:
-    """Killed by somebody, say for want of memory: the next request gets a child of its own, and another waits after that."""
+@pytest.mark.parametrize("dead", [[0], [1], [0, 1]], ids=["the first", "the second", "both"])
+def test_those_that_died_waiting_are_not_missed(alone: Template, dead: list[int]) -> None:
+    """Killed by somebody, say for want of memory: every request is served, and after that as many wait as before."""
     waiting = wait_forked_ahead(alone)
-    waiting.kill()
-    psutil.wait_procs([waiting], timeout=DEADLINE_S)
+    for number in dead:
+        waiting[number].kill()
+    psutil.wait_procs([waiting[number] for number in dead], timeout=DEADLINE_S)
 
-    assert _report(alone, "facts")["loot"]["host"] == "jail"
-    assert wait_forked_ahead(alone).pid != waiting.pid
+    with _asleep(alone) as first, _asleep(alone) as second:
+        served = [first, second]
+    alive = [process.pid for number, process in enumerate(waiting) if number not in dead]
+    assert [pid for pid in served if pid in {process.pid for process in waiting}] == alive
+    assert set(wait_forked_ahead(alone)).isdisjoint(waiting)
 
 
 def test_one_that_dies_with_a_request_in_hand_is_told_as_that_childs_end(alone: Template) -> None:
     """1 it is stopped · 2 the request is handed to it · 3 it is killed. SIGKILL is told once, and the next request works."""
-    waiting = wait_forked_ahead(alone)
+    waiting = wait_forked_ahead(alone)[0]
     waiting.suspend()
     with _child(alone, "facts") as child:
         while not child.is_born:
@@ -218,7 +257,7 @@ def test_one_that_dies_with_a_request_in_hand_is_told_as_that_childs_end(alone: 
 def test_a_request_can_be_withdrawn_before_it_is_taken_up(alone: Template) -> None:
     """Closed at once, again and again: whoever it had been handed to is gone, and nothing is kept for the next."""
     for _ in range(20):
-        waiting = wait_forked_ahead(alone)
+        waiting = wait_forked_ahead(alone)[0]
         with _child(alone, "sleep", 3600):
             pass
         while waiting.is_running():
@@ -234,7 +273,7 @@ def test_what_waits_ends_with_the_template(packed: Callable[..., Template]) -> N
         with packed() as template:
             waiting = wait_forked_ahead(template)
             end(template)
-            _, left = psutil.wait_procs([waiting], timeout=DEADLINE_S)
+            _, left = psutil.wait_procs(waiting, timeout=DEADLINE_S)
 
         assert left == []
 
@@ -260,7 +299,7 @@ def test_a_host_that_is_killed_takes_along_what_waits(template: Template) -> Non
         # One wait for all: whoever inherits the stubs may take its time to reap them.
         _, left = psutil.wait_procs([process for some in everybody.values() for process in some], timeout=DEADLINE_S)
 
-    assert [len(everybody[stage]) for stage in ("waiting", "running")] == [3, 3], "stub, template, child"
+    assert len(everybody["waiting"]) == 2 + AHEAD, "stub, template, and those that wait"
     assert left == []
 
 
@@ -271,7 +310,7 @@ def test_one_that_could_not_be_forked_ahead_fails_no_request_by_itself(template:
     assert done.returncode == 0, done.stderr.decode()
 
     assert json.loads(done.stdout) == {
-        "before": "jail",
+        "before": ["jail"] * AHEAD,
         "said": [
             "aileron_sandbox: a child forked ahead failed at namespaces: errno 28",
             "aileron_sandbox: a child forked ahead was lost: wait status 18176",

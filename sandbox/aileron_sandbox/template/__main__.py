@@ -27,6 +27,7 @@ import select
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, NoReturn
 
@@ -59,6 +60,11 @@ __all__ = ["main"]
 
 _REHEARSALS: Final = 20
 _IDLE_MS: Final = 2  # a host that asks again at once does so in 0.3; then a fork ahead would only be in the way
+_IDLE_BESIDE_OTHERS_MS: Final = 10
+"""A child that computes is done in less, and a fork beside it makes its end twice as long (measured). One that is still there
+waits for its host."""
+_RESERVE: Final = 2
+"""Children that wait: two callers, or a step and the next one, come together more often than three. 1.5 MiB each."""
 _NOBODYS: Final = 0  # the host counts its children from 1
 _STATUS_BATCH: Final = 64 * FAILED_SIZE
 _LAYERS: Final = (
@@ -208,9 +214,9 @@ class _Spare(NamedTuple):
 class _Template:
     """The warm process while it serves: one loop, no thread, every wait in one poll.
 
-    When nobody runs and nobody asks for a moment, one child is forked ahead: what is the same for all is half of a child's
-    price. The next request is handed to it. So it never exists beside a child that runs a program, and is used once. Under load
-    children are forked when they are asked for, which is no slower than it would be otherwise.
+    When nothing happens for a moment, children are forked ahead: what is the same for all is half of a child's price. The next
+    requests are handed to them, and each is used once. Under load children are forked when they are asked for, which
+    is no slower than it would be otherwise.
     """
 
     def __init__(self, control: socket.socket, ready: _Ready) -> None:
@@ -219,8 +225,8 @@ class _Template:
         self._status_read = ready.status_read
         self._own_pid_namespace = ready.own_pid_namespace
         self._children: dict[int, tuple[int, int]] = {}  # pidfd -> (child, pid)
-        self._spare: _Spare | None = None
-        # Once between two requests: what ends a child ahead of its time, or forbids the fork, would do so again at once.
+        self._reserve: deque[_Spare] = deque()
+        # Until the next request: what ends a child ahead of its time, or forbids the fork, would do so again at once.
         self._may_fork_ahead = True
         # poll(2), not epoll(7): a fork keeps an epoll registration of a closed pidfd alive (measured).
         self._poll = select.poll()
@@ -230,8 +236,7 @@ class _Template:
     def serve(self) -> None:
         """Return when the host is gone."""
         while True:
-            is_idle = self._may_fork_ahead and not self._children
-            ready = [fd for fd, _ in self._poll.poll(_IDLE_MS if is_idle else None)]
+            ready = [fd for fd, _ in self._poll.poll(self._idle_ms())]
             if not ready:
                 self._fork_ahead()
             # Before any end is told, so that "could not start" always comes first.
@@ -240,6 +245,12 @@ class _Template:
                 self._reap(pidfd)
             if self._control.fileno() in ready and not self._take_request():
                 return
+
+    def _idle_ms(self) -> int | None:
+        """How long nothing must happen until a child is forked ahead; None for not at all."""
+        if not self._may_fork_ahead or len(self._reserve) >= _RESERVE:
+            return None
+        return _IDLE_MS if len(self._children) == len(self._reserve) else _IDLE_BESIDE_OTHERS_MS
 
     def _pass_on_failures(self) -> None:
         try:
@@ -256,10 +267,11 @@ class _Template:
         if number != _NOBODYS:
             cpu_ms = int((usage.ru_utime + usage.ru_stime) * 1000)
             self._control.send(Ended(number, status, cpu_ms, usage.ru_maxrss).encode())
-        elif self._spare is not None and self._spare.pidfd == pidfd:
+        for spare in [spare for spare in self._reserve if spare.pidfd == pidfd]:
             print(f"aileron_sandbox: a child forked ahead was lost: wait status {status}", file=sys.stderr)
-            self._spare.door.close()
-            self._spare = None
+            spare.door.close()
+            self._reserve.remove(spare)
+            self._may_fork_ahead = False
         self._poll.unregister(pidfd)
         os.close(pidfd)
 
@@ -298,18 +310,14 @@ class _Template:
             raise
 
     def _hand_over(self, spawn: Spawn, fds: list[int]) -> tuple[int, int] | None:
-        """(pidfd, pid) of the child that waited, which has its program now; None if there is none, or it is gone."""
-        if self._spare is None:
-            return None
-        pidfd, pid, door = self._spare
-        self._spare = None
-        try:
-            socket.send_fds(door, [spawn.encode()], fds)
-        except OSError:  # it has ended, or does now that its door is closed: `_reap` will hear of it
-            return None
-        finally:
-            door.close()
-        return pidfd, pid
+        """(pidfd, pid) of a child that waited, which has its program now; None if there is none."""
+        while self._reserve:
+            pidfd, pid, door = self._reserve.popleft()
+            # Should it not take it, it has ended, or does now that its door is closed: `_reap` will hear of it.
+            with contextlib.closing(door), contextlib.suppress(OSError):
+                socket.send_fds(door, [spawn.encode()], fds)
+                return pidfd, pid
+        return None
 
     def _fork_ahead(self) -> None:
         """Should it fail, nothing is lost but time: the next request forks for itself, and is told if that fails too."""
@@ -318,7 +326,9 @@ class _Template:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             undo.callback(ours.close)
             with theirs:
-                self._spare = _Spare(*self._fork(lambda: child.wait_and_run(self._prepared, theirs)), ours)
+                spare = _Spare(*self._fork(lambda: child.wait_and_run(self._prepared, theirs)), ours)
+            self._reserve.append(spare)
+            self._may_fork_ahead = True
             undo.pop_all()
 
     def _fork(self, become: Callable[[], NoReturn]) -> tuple[int, int]:

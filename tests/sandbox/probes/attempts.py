@@ -179,6 +179,19 @@ def signal_process(pid):
     return True
 
 
+def processes_that_answer(pids):
+    """Of these numbers, the ones that a signal could be sent to."""
+    tgkill = 234 if os.uname().machine == "x86_64" else 131
+    answering = []
+    for pid in pids:
+        try:
+            call(tgkill, pid, pid, 0)
+            answering.append(pid)
+        except OSError:
+            pass
+    return answering
+
+
 def raw(number, *arguments):
     return call(number, *arguments)
 
