@@ -239,9 +239,11 @@ class _Template:
             ready = [fd for fd, _ in self._poll.poll(self._idle_ms())]
             if not ready:
                 self._fork_ahead()
-            # Before any end is told, so that "could not start" always comes first.
-            self._pass_on_failures()
-            for pidfd in [fd for fd in ready if fd in self._children]:
+            ended = [fd for fd in ready if fd in self._children]
+            if ended or self._status_read in ready:
+                # Before any end is told, so that "could not start" always comes first.
+                self._pass_on_failures()
+            for pidfd in ended:
                 self._reap(pidfd)
             if self._control.fileno() in ready and not self._take_request():
                 return
@@ -313,10 +315,13 @@ class _Template:
         """(pidfd, pid) of a child that waited, which has its program now; None if there is none."""
         while self._reserve:
             pidfd, pid, door = self._reserve.popleft()
-            # Should it not take it, it has ended, or does now that its door is closed: `_reap` will hear of it.
-            with contextlib.closing(door), contextlib.suppress(OSError):
+            try:
                 socket.send_fds(door, [spawn.encode()], fds)
-                return pidfd, pid
+            except OSError:  # it has ended, or does now that its door is closed: `_reap` will hear of it
+                continue
+            finally:
+                door.close()
+            return pidfd, pid
         return None
 
     def _fork_ahead(self) -> None:
