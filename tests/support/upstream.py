@@ -130,7 +130,8 @@ class Upstream:
         with self._lock:
             for sock in self._open:
                 with contextlib.suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)
+                    # Not SSLSocket.shutdown: it forgets that there is TLS, and whoever reads would be given records as text.
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def _start(self, run: Callable[..., None], *args: object) -> None:
         thread = threading.Thread(target=run, args=args, daemon=True)
