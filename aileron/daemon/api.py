@@ -43,6 +43,8 @@ __all__ = ["MAX_BODY_BYTES", "ROUTES", "Api", "RouteSpec"]
 
 MAX_BODY_BYTES: Final = 1 << 20
 """1 MiB: arguments of an action travel in one frame header of 64 KiB, a secret is at most that, an action file 256 KiB."""
+BODY_S: Final = 10.0
+"""For a body to arrive: on this machine, a megabyte takes milliseconds."""
 DEFAULT_WAIT_S: Final = 25.0
 MAX_WAIT_S: Final = 60.0
 LOCAL_SESSION: Final = "local"
@@ -380,10 +382,14 @@ class Api:
 async def _body(request: Request, shape: type[_T]) -> _T:
     """The body as `shape`. AileronError invalid_request; its message never quotes the body, which may be a passphrase."""
     data = bytearray()
-    async for piece in request.stream():
-        data += piece
-        if len(data) > MAX_BODY_BYTES:
-            raise AileronError(FailureClass.INVALID_REQUEST, f"the body is larger than {MAX_BODY_BYTES} bytes")
+    try:
+        with anyio.fail_after(BODY_S):
+            async for piece in request.stream():
+                data += piece
+                if len(data) > MAX_BODY_BYTES:
+                    raise AileronError(FailureClass.INVALID_REQUEST, f"the body is larger than {MAX_BODY_BYTES} bytes")
+    except TimeoutError:
+        raise AileronError(FailureClass.INVALID_REQUEST, f"the body did not arrive within {BODY_S:.0f} s") from None
     try:
         return msgspec.json.decode(bytes(data) or b"{}", type=shape)
     except msgspec.ValidationError as error:

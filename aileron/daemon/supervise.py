@@ -60,6 +60,10 @@ from aileron_sandbox.runtime import PythonRuntime
 __all__ = ["supervise"]
 
 _GRACE_S: Final = 5.0
+_IDLE_S: Final = 2.0
+"""A connection without a request; one that its client closed costs a descriptor for as long."""
+_DESCRIPTORS: Final = 16384
+"""64 runs have a dozen each; the rest is for callers that wait. A jail has a limit of its own."""
 _LOG_BYTES, _LOG_FILES = 5 << 20, 3
 _PRELOAD: Final = (
     "aileron_connector",
@@ -231,6 +235,7 @@ async def _serve(app: ASGIApp, listeners: list[socket.socket], stopped: Callable
     config = Config()
     config.bind = [f"fd://{listener.detach()}" for listener in listeners]
     config.graceful_timeout = _GRACE_S
+    config.keep_alive_timeout = _IDLE_S
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn.error")
     config.include_server_header = False
@@ -253,6 +258,10 @@ def _runtime() -> PythonRuntime:
 def _harden() -> None:
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     os.umask(0o077)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -444,3 +445,26 @@ def test_steps_run_in_order_and_the_first_failure_is_the_last(home: DaemonHome, 
         event["step"] for event in home.events(failed.body["error"]["audit_id"]) if event["type"] == "run.started"
     ]
     assert started == ["first", "second"]
+
+
+@pytest.mark.slow
+def test_a_body_that_never_arrives_is_not_waited_for(home: DaemonHome) -> None:
+    """Half of it and then nothing: refused, and nothing runs; the connection of an honest caller is answered meanwhile."""
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.settimeout(30)
+        caller.connect(str(home.path / "run" / "agent.sock"))
+        caller.sendall(b'POST /v1/actions/x/run HTTP/1.1\r\nHost: localhost\r\nContent-Length: 12\r\n\r\n{"args"')
+        assert home.must("GET", "/healthz") == {"status": "ok"}
+
+        answer = caller.recv(65536)
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"did not arrive" in answer
+
+
+def test_the_daemon_may_open_more_files_than_a_shell_grants(home: DaemonHome) -> None:
+    """Its soft limit is raised to what the machine allows, up to a bound."""
+    limits = Path(f"/proc/{home.daemon_pid}/limits").read_text(encoding="ascii")
+    soft, hard = next(line.split()[3:5] for line in limits.splitlines() if line.startswith("Max open files"))
+
+    assert int(soft) >= min(int(hard), 16384)

@@ -253,7 +253,8 @@ def _start(disk: Path) -> dict[str, Any]:
         else:
             os.chmod(ledger, 0o400)
             seen["read-only"] = refusal()
-            os.chmod(ledger, 0o600)
+            for file in home.path.glob("ledger.db*"):  # SQLite gives the files beside it the same mode
+                os.chmod(file, 0o600)
         _fill(disk)
         seen["full"] = refusal()
         _empty(disk)
