@@ -8,24 +8,22 @@ Rules
 - Holds one entry for each run that somebody watches, and nothing for the others.
 
 >>> async def until_over(watch, run_id, read):                                               # doctest: +SKIP
-...     with watch.on(run_id) as watched:
-...         while True:
-...             changed = watched.next_change
-...             if (state := await read(run_id)).is_final:
-...                 return state
-...             await changed.wait()
+...     return await watch.follow(run_id, await read(), read, lambda state: state.is_final, 60)
 
-Not here: deadlines, which are the caller's; what a state means (query.py).
+Not here: what a state means (query.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
 
 import anyio
 
 __all__ = ["Watch", "Watched"]
+
+T = TypeVar("T")
 
 
 class Watched:
@@ -66,6 +64,18 @@ class Watch:
             watched.watchers -= 1
             if not watched.watchers:
                 del self._runs[run_id]
+
+    async def follow(
+        self, run_id: str, seen: T, look: Callable[[], Awaitable[T]], is_over: Callable[[T], bool], wait_s: float
+    ) -> T:
+        """What `look` finds once it is over, or what was seen last when `wait_s` is; `seen` is what is known before."""
+        with self.on(run_id) as watched, anyio.move_on_after(max(0.0, wait_s)):
+            while not is_over(seen):
+                changed = watched.next_change
+                seen = await look()
+                if not is_over(seen):
+                    await changed.wait()
+        return seen
 
     def asked(self) -> None:
         """A person was asked something new."""

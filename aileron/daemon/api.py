@@ -212,15 +212,10 @@ class Api:
     async def _state(self, look: Callable[[], Awaitable[dict[str, Any]]], wait_s: float) -> dict[str, Any]:
         """What `look` finds once it is final, or when `wait_s` is over. Whoever asks sees that what is approved begins."""
         state = await look()
-        if RunStatus(state["status"]).is_final or "audit_id" not in state:
+        if _is_over(state) or "audit_id" not in state:
             return state
         problem = await self._begun(state)
-        with self._watch.on(state["audit_id"]) as watched, anyio.move_on_after(wait_s):
-            while not RunStatus(state["status"]).is_final:
-                changed = watched.next_change
-                state = await look()
-                if not RunStatus(state["status"]).is_final:
-                    await changed.wait()
+        state = await self._watch.follow(state["audit_id"], state, look, _is_over, wait_s)
         if problem is not None and state["status"] == RunStatus.APPROVED:
             state["error"] = ErrorBody.of(problem.failure, state["audit_id"])
         return state
@@ -396,6 +391,10 @@ async def _body(request: Request, shape: type[_T]) -> _T:
         raise AileronError(FailureClass.INVALID_REQUEST, f"the body is not as expected: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise AileronError(FailureClass.INVALID_REQUEST, "the body is not JSON") from None
+
+
+def _is_over(state: dict[str, Any]) -> bool:
+    return RunStatus(state["status"]).is_final
 
 
 def _wait_s(request: Request, default: float) -> float:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -110,16 +110,12 @@ class Runner:
             self.begin(approval_id)
 
     async def _follow(self, running: Running, wait_s: float) -> Outcome | Pending | Running:
-        answer: Outcome | Pending | Running = running
         if running.approval_id is not None:
             await self.resume(running.approval_id)
-        with self._watch.on(running.run_id) as watched, anyio.move_on_after(max(0.0, wait_s)):
-            while isinstance(answer, Running):
-                changed = watched.next_change
-                answer = await self._spine.so_far(running.run_id)
-                if isinstance(answer, Running):
-                    await changed.wait()
-        return answer
+        run_id, known = running.run_id, cast("Outcome | Pending | Running", running)
+        return await self._watch.follow(
+            run_id, known, lambda: self._spine.so_far(run_id), lambda answer: not isinstance(answer, Running), wait_s
+        )
 
     def _start(
         self, work: Callable[[_Entry], Awaitable[Outcome | Pending | Running]], approval_id: str | None = None

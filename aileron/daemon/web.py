@@ -59,6 +59,18 @@ dd { margin: .125rem 0 0 }
 code { font: .9375rem/1.5 ui-monospace, monospace; overflow-wrap: anywhere; user-select: all }
 div { background: var(--box) }
 """
+_STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_HEADERS: Final = {
+    "Content-Security-Policy": (
+        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
 _PAGE: Final = """<!doctype html>
 <html lang="en">
 <head>
@@ -178,20 +190,7 @@ def _page(title: str, body: str) -> Response:
 
 def _harmless(response: Response) -> Response:
     """With the headers that keep a page from doing more than showing itself."""
-    style = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-    response.headers.update(
-        {
-            "Content-Security-Policy": (
-                f"default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-            ),
-            "X-Frame-Options": "DENY",
-            "X-Content-Type-Options": "nosniff",
-            "Referrer-Policy": "no-referrer",
-            "Cross-Origin-Opener-Policy": "same-origin",
-            "Cross-Origin-Resource-Policy": "same-origin",
-            "Cache-Control": "no-store",
-        }
-    )
+    response.headers.update(_HEADERS)
     return response
 
 
