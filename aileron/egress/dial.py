@@ -1,8 +1,8 @@
-"""The only outbound socket: resolve a name, connect to a vetted address, verify TLS.
+"""The only outbound socket: connect to a vetted address, verify TLS.
 
 Nothing else in the daemon opens a connection to the outside. `dial` takes addresses, not a name: what was vetted is
 what is connected to, and a second look-up cannot say something else (DNS rebinding). Runs in the daemon; trusts neither
-the resolver nor the peer.
+the peer nor whoever named it.
 
 Rules
 - TLS 1.2 or newer, the name of the URL verified against subjectAltName only, before any byte of the request is written.
@@ -12,8 +12,8 @@ Rules
   between two requests is still in the socket when `is_quiet` looks.
 - A TLS stream that ends without close_notify is an error, not an end: it may have been cut.
 
-Source: RFC 9110 section 4.3.4, RFC 9325, ssl(3ssl). Not here: which addresses are allowed (addresses.py), when a
-connection is kept (pool.py).
+Source: RFC 9110 section 4.3.4, RFC 9325, ssl(3ssl). Not here: names (lookup.py), which addresses are allowed
+(addresses.py), when a connection is kept (pool.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,10 +35,7 @@ import httpcore2
 
 from aileron.model.failure import AileronError, FailureClass
 
-__all__ = ["MAX_ADDRESSES", "Resolver", "Wire", "client_context", "dial", "is_own_address", "system_resolver"]
-
-Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Host and port to IP address literals, in the order to try. OSError when the name does not resolve."""
+__all__ = ["MAX_ADDRESSES", "Wire", "client_context", "dial", "is_own_address"]
 
 MAX_ADDRESSES: Final = 32  # more answers than any real service gives; each is checked, and the list is kept in memory
 MAX_ATTEMPTS: Final = 4  # addresses tried one after the other before the name counts as unreachable
@@ -54,16 +51,6 @@ _WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteEr
 
 # At DEBUG httpcore2 logs response headers as they came, before they are scrubbed. No configuration may turn that on.
 logging.getLogger("httpcore2.http11").disabled = True
-
-
-async def system_resolver(host: str, port: int) -> list[str]:
-    """The system's own look-up (nsswitch.conf(5), so /etc/hosts counts), each address once. OSError if there is none.
-
-    A search domain can make a short or unknown name mean another one; what it then names must still pass the address
-    table and show a certificate for the name in the URL.
-    """
-    answers = await anyio.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    return list(dict.fromkeys(address[0] for *_rest, address in answers))
 
 
 def is_own_address(address: str) -> bool:

@@ -35,11 +35,12 @@ import httpcore2
 from aileron.config import Settings
 from aileron.egress.addresses import check_addresses
 from aileron.egress.decode import decoder_for
-from aileron.egress.dial import MAX_ADDRESSES, Resolver, client_context, dial, is_own_address, system_resolver
+from aileron.egress.dial import MAX_ADDRESSES, client_context, dial, is_own_address
 from aileron.egress.failures import TOO_SLOW, Phase, Problem, denied, describe, destination_text, unreachable
 from aileron.egress.headers import read_response_head
 from aileron.egress.inject import Injection, Lender, inject
 from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
+from aileron.egress.lookup import Resolver, SystemResolver
 from aileron.egress.meter import Meter
 from aileron.egress.pool import Connection, Key, Pool
 from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
@@ -65,10 +66,10 @@ _T = TypeVar("_T")
 class Egress:
     """One for each daemon: the TLS settings, the pool of connections, and the way to the vault."""
 
-    def __init__(self, settings: Settings, lender: Lender, *, resolve: Resolver = system_resolver) -> None:
-        """AileronError(invalid_request) if `egress.ca_file` cannot be used."""
+    def __init__(self, settings: Settings, lender: Lender, *, resolve: Resolver | None = None) -> None:
+        """`resolve` None: as the system does. AileronError(invalid_request) if `egress.ca_file` cannot be used."""
         self.lender: Final = lender
-        self.resolve: Final = resolve
+        self.resolve: Final = SystemResolver() if resolve is None else resolve
         self.tls: Final = client_context(settings.egress_ca_file)
         self.pool: Final = Pool()
         self.slots: Final = anyio.Semaphore(MAX_CONNECTIONS)

@@ -14,7 +14,8 @@ import pytest
 
 from aileron.config import Settings
 from aileron.egress import Egress, EgressRequest, Meter
-from aileron.egress.dial import client_context, is_own_address, system_resolver
+from aileron.egress.dial import client_context, is_own_address
+from aileron.egress.lookup import SystemResolver
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
@@ -368,7 +369,7 @@ def test_an_authority_file_that_cannot_be_used_stops_the_daemon(
 
 async def test_the_systems_resolver_serves_by_default(authority: Authority) -> None:
     """`localhost` comes from /etc/hosts; an unknown name is an OSError, and so a network error."""
-    assert "127.0.0.1" in await system_resolver("localhost", 443)
+    assert "127.0.0.1" in await SystemResolver()("localhost", 443)
     with Upstream(lambda _seen: answer(b"ok"), authority.server_context("localhost")) as upstream:
         world = World(authority.ca_file)
         egress = Egress(Settings(egress_ca_file=authority.ca_file), world.vault)

@@ -1,0 +1,86 @@
+"""Names to addresses, the way this system does it, in threads that nobody has to wait for.
+
+getaddrinfo(3) blocks for as long as the name servers of the *name* like (10 s and more where they say nothing), cannot be
+interrupted, and asyncio runs it on the few threads it has for everything. The owner of one granted name could so stop the
+look-ups of every other connector. Here each name under way has one thread of its own, however many requests ask for it,
+and there is a bound on names. Runs in the daemon.
+
+Rules
+- Nothing is kept: an answer serves those who were waiting for it, and the next one asks again. Each of them checks all the
+  addresses for itself (addresses.py).
+- Who stops waiting costs nothing; the thread ends when the system gives up, and does not keep the daemon from ending.
+- The system's own ways count: nsswitch.conf(5), /etc/hosts, search domains. What a name then leads to must still pass the
+  address table and show a certificate for the name in the URL.
+
+Source: getaddrinfo(3), resolv.conf(5). Not here: when a name may be looked up at all (engine.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+
+__all__ = ["MAX_LOOKUPS", "Resolver", "SystemResolver"]
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Host and port to IP address literals, in the order to try. OSError when the name does not resolve."""
+
+MAX_LOOKUPS: Final = 64  # names under way at once, a thread each: as many as requests may be open (engine.py)
+
+
+class _LookUp:
+    """One name under way. `done` is set on the loop, after `addresses` or `problem` is."""
+
+    def __init__(self) -> None:
+        self.done: Final = anyio.Event()
+        self.addresses: list[str] = []
+        self.problem: OSError | None = None
+
+
+class SystemResolver:
+    """A `Resolver` that asks the system."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[str, _LookUp] = {}
+
+    async def __call__(self, host: str, port: int) -> list[str]:
+        """Each address once, in the system's order. OSError if there is none, or too many names are under way."""
+        look_up = self._under_way.get(host) or self._begin(host, port)
+        await look_up.done.wait()
+        if look_up.problem is not None:
+            raise type(look_up.problem)(*look_up.problem.args)  # one of its own for each who waited
+        return look_up.addresses
+
+    def _begin(self, host: str, port: int) -> _LookUp:
+        if len(self._under_way) >= MAX_LOOKUPS:
+            raise socket.gaierror(socket.EAI_AGAIN, f"{MAX_LOOKUPS} other names are being looked up")
+        look_up = self._under_way[host] = _LookUp()
+        token = anyio.lowlevel.current_token()
+
+        def finish() -> None:
+            del self._under_way[host]
+            look_up.done.set()
+
+        def run() -> None:
+            try:
+                look_up.addresses = _ask_system(host, port)
+            except OSError as error:
+                look_up.problem = error
+            with contextlib.suppress(anyio.RunFinishedError):  # the daemon ended meanwhile
+                anyio.from_thread.run_sync(finish, token=token)
+
+        threading.Thread(target=run, name="look-up", daemon=True).start()
+        return look_up
+
+
+def _ask_system(host: str, port: int) -> list[str]:
+    # As bytes: Python would put text through its IDNA codec, and what is looked up is what the parser made.
+    answers = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return list(dict.fromkeys(str(address[0]) for *_rest, address in answers))

@@ -1,0 +1,185 @@
+"""Names on the wire: which questions a request causes at a real name server, and what each kind of answer leads to.
+
+The system's own resolver asks a counting name server on loopback, in namespaces of its own (tests/support/lab.py).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from aileron.egress.addresses import check_addresses
+from aileron.egress.lookup import MAX_LOOKUPS, SystemResolver
+from aileron.egress.refusal import RefusedError
+from aileron.model.names import HostPort
+from tests.support.lab import Lab
+from tests.support.nameserver import LOOP, NONSENSE, SILENT, NameServer
+
+NAME = "api.test"
+URL, HOSTS = "https://api.test:{port}/", ["api.test:{port}"]
+BOTH = [(NAME, "A"), (NAME, "AAAA")]
+HOME = {NAME: ["127.0.0.1"]}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """One machine for all of them: each request there has a new engine."""
+    with Lab() as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("https://evil.test:{port}/", "host_not_granted"),
+        ("https://secret-in-a-label.evil.test:{port}/", "host_not_granted"),
+        ("https://sub.api.test:{port}/", "host_not_granted"),
+        ("https://api.test.evil.test:{port}/", "host_not_granted"),
+        ("https://api.test/", "host_not_granted"),
+        ("https://api.test.:{port}/", "url_host"),
+        ("https://api.test:{port}@evil.test/", "url_userinfo"),
+        ("https://api.test:{port}\\@evil.test/", "url_characters"),
+        ("https://api_test:{port}/", "url_host"),
+        ("http://api.test:{port}/", "plain_http"),
+        ("https://api.test:{port}/../x", "url_path"),
+    ],
+)
+def test_a_denied_name_causes_no_look_up(lab: Lab, url: str, reason: str) -> None:
+    """No question reaches the name server, so a name cannot carry data out; the granted name causes one for each family."""
+    zone = {**HOME, "evil.test": ["127.0.0.1"], "sub.api.test": ["127.0.0.1"]}
+
+    denied = lab.ask(url, zone=zone, hosts=HOSTS, private=True)
+    assert (denied.asked, denied.connections, denied.reason) == ([], 0, reason)
+
+    granted = lab.ask(URL, zone=zone, hosts=HOSTS, private=True)
+    assert (sorted(granted.asked), granted.connections, granted.status) == (BOTH, 1, 200)
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        (["1.1.1.1", "127.0.0.1"], "address_not_public"),
+        (["127.0.0.1", "1.1.1.1"], "address_not_public"),
+        (["1.1.1.1", "::1"], "address_not_public"),
+        (["2606:4700::1111", "10.0.0.1"], "address_not_public"),
+        (["1.1.1.1", "169.254.169.254"], "address_forbidden"),
+        (["1.1.1.1", "::ffff:169.254.169.254"], "address_forbidden"),
+        (["2606:4700::1111", "fe80::1"], "address_forbidden"),
+        (["cname:localhost", "127.0.0.1"], "address_not_public"),
+        (["cname:metadata.google.internal", "169.254.169.254"], "address_forbidden"),
+    ],
+)
+def test_one_bad_address_among_good_ones_refuses_them_all(lab: Lab, answers: list[str], reason: str) -> None:
+    """In either order, in either family, and behind an alias; an ordinary answer gets as far as connecting."""
+    mixed = lab.ask(URL, zone={NAME: answers}, hosts=HOSTS)
+    assert (mixed.connections, mixed.reason) == (0, reason)
+
+    ordinary = lab.ask(URL, zone={NAME: ["1.1.1.1", "2606:4700::1111"]}, hosts=HOSTS)
+    assert (ordinary.reason, sorted(ordinary.asked)) == ("connect", BOTH)  # there is no way to 1.1.1.1 in the lab
+
+
+def test_the_address_that_was_checked_is_the_one_that_is_dialled(lab: Lab) -> None:
+    """DNS rebinding: the second answer leads inside, and nobody asks for it."""
+    rebound = lab.ask(URL, zone={NAME: ["1.1.1.1"]}, later=HOME, hosts=HOSTS)
+    assert (sorted(rebound.asked), rebound.connections, rebound.reason) == (BOTH, 0, "connect")
+
+    inside = lab.ask(URL, zone=HOME, hosts=HOSTS)
+    assert (inside.connections, inside.reason) == (0, "address_not_public")
+    assert lab.ask(URL, zone=HOME, hosts=HOSTS, private=True).connections == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        (None, "Name or service not known"),
+        ([], "not resolved"),
+        (LOOP, "not resolved"),
+        (NONSENSE, "Temporary failure"),
+        (SILENT, "Temporary failure"),
+        (["127.0.0.1"] * 3000, None),
+        ([f"127.1.{number >> 8}.{number & 255}" for number in range(4000)], "addresses; 1 to 32 are usable"),
+    ],
+    ids=[
+        "no such name",
+        "no address",
+        "a loop",
+        "nonsense",
+        "silence",
+        "one address 3000 times",
+        "64 KiB of addresses",
+    ],
+)
+def test_whatever_a_name_server_says_ends_as_a_network_error(
+    lab: Lab, answers: list[str] | str | None, words: str | None
+) -> None:
+    """Each within the resolver's own time; that a name does not exist is told apart from a server that does not answer."""
+    zone = {} if answers is None else {NAME: answers}
+    report = lab.ask(URL, zone=zone, hosts=HOSTS, private=True)
+
+    assert NAME in {name for name, _kind in report.asked}
+    if words is None:
+        assert report.status == 200
+    else:
+        assert report.failure is not None
+        assert (report.failure["class"], report.reason, report.connections) == ("network_error", "resolve", 0)
+        assert words in report.failure["message"]
+
+
+def test_a_silent_name_costs_one_look_up_however_often_it_is_asked_for(lab: Lab) -> None:
+    """Requests for a name that is under way wait for its answer: none takes a thread of its own."""
+    once = lab.ask(URL, zone={NAME: SILENT}, hosts=HOSTS)
+    often = lab.ask(URL, zone={NAME: SILENT}, hosts=HOSTS, times=16)
+
+    assert sorted(often.asked) == sorted(once.asked)
+    assert often.reason == "resolve"
+
+
+def test_a_search_domain_leads_nowhere_without_a_certificate_for_the_name(lab: Lab) -> None:
+    """The system may expand a short name; what it then finds must prove to be the short name."""
+    report = lab.ask("https://api:{port}/", zone={"api.corp.test": ["127.0.0.1"]}, hosts=["api:{port}"], private=True)
+    assert ("api.corp.test", "A") in report.asked
+    assert report.reason == "connect"
+    assert "certificate was not accepted" in (report.failure or {})["message"]
+
+
+def test_a_name_of_the_hosts_file_needs_no_name_server(lab: Lab) -> None:
+    """The file is the user's; its addresses are checked like any others."""
+    url, hosts = "https://in-hosts.test:{port}/", ["in-hosts.test:{port}"]
+    assert lab.ask(url, zone={}, hosts=hosts).reason == "address_not_public"
+    report = lab.ask(url, zone={}, hosts=hosts, private=True)
+    assert (report.asked, report.status) == ([], 200)
+
+
+def test_ten_thousand_addresses_are_looked_at_in_no_time() -> None:
+    """More than a message can hold: from a resolver that is asked another way. One bad one, at the end, is found."""
+    many = [f"1.{number >> 8}.{number & 255}.1" for number in range(10_000)]
+    check_addresses(HostPort(NAME, 443), many, plain=False, private=False)
+    with pytest.raises(RefusedError):
+        check_addresses(HostPort(NAME, 443), [*many, "127.0.0.1"], plain=False, private=False)
+
+
+@pytest.mark.anyio
+async def test_names_under_way_are_bounded() -> None:
+    """One more than the bound is refused at once, and may be tried again; it works once there is room."""
+    resolver = SystemResolver()
+    resolver._under_way = dict.fromkeys((f"n{number}.test" for number in range(MAX_LOOKUPS)), None)  # type: ignore[arg-type]
+    with pytest.raises(socket.gaierror, match="are being looked up"):
+        await resolver("localhost", 443)
+    resolver._under_way.clear()
+    with anyio.fail_after(10):
+        assert "127.0.0.1" in await resolver("localhost", 443)
+    assert resolver._under_way == {}
+
+
+def test_the_name_server_of_these_tests_counts() -> None:
+    """Positive control: a question to it is on its list, whoever asks."""
+    from tests.support.nameserver import A, question
+
+    with NameServer(HOME) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(10)
+        client.sendto(question(NAME, A), ("127.0.0.1", server.port))
+        assert client.recv(512).endswith(b"\x7f\0\0\1")
+    assert server.asked == [(NAME, "A")]
