@@ -1,0 +1,273 @@
+"""Which files a compiled program needs to see: none, or the loader and the libraries it and they name.
+
+Runs on the host, before a template for the program is started. The program is hostile: it is only read, through a
+descriptor, never run, and neither is a loader on it (`ldd` would). What it says decides no more than which of the
+libraries that the system's own directories hold are shown to it, read-only: a name is a plain file name, and only the
+directories below are looked in. A search path of its own would be a way to name any file of the user's, so a program that
+needs one is refused.
+
+>>> ElfRuntime.of_program(program).libraries                                       # doctest: +SKIP
+(PosixPath('/lib64/ld-linux-x86-64.so.2'), PosixPath('/lib/x86_64-linux-gnu/libc.so.6'))
+
+Rules
+- Only what the kernel and the loader go by is read: the header, the program headers, PT_INTERP and PT_DYNAMIC. Sections may
+  say anything.
+- Every read is bounded, and anything odd is refused. The loader in the jail has the last word: what is missing there, it says
+  in the log.
+- A library is found where the loader in the jail will look for it, without /etc/ld.so.cache, which the jail has not.
+
+Source: elf(5), ld.so(8), System V ABI chapter 5. Read with `struct`: the libraries for this read sections first, without
+bounds, and take 45 ms to import. Not here: making the files visible (template/mounts.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import platform
+import re
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from aileron_sandbox.ending import JailUnavailable
+
+__all__ = ["ElfRuntime"]
+
+_HEADER: Final = struct.Struct("<4sBBB9xHHIQQQIHHHHHH")  # Elf64_Ehdr
+_SEGMENT: Final = struct.Struct("<IIQQQQQQ")  # Elf64_Phdr
+_DYNAMIC: Final = struct.Struct("<qQ")  # Elf64_Dyn
+_CLASS_64, _LITTLE_ENDIAN = 2, 1
+_EXECUTABLE, _SHARED = 2, 3  # ET_EXEC, ET_DYN: the second is also what a position-independent program is
+_PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3
+_DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 0, 1, 5, 15, 29
+
+_MAX_SEGMENTS: Final = 128  # linkers make about a dozen
+_MAX_DYNAMIC_BYTES: Final = 64 << 10  # 4096 entries; the largest desktop programs have some 200
+_MAX_TEXT_BYTES: Final = 4096  # PATH_MAX
+_MAX_LIBRARIES: Final = 64
+"""Of one program, with those of its libraries: each is a mount in every jail of its template."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_+.-]{1,255}")
+
+
+class _Platform(NamedTuple):
+    machine: int
+    loader: str
+    directories: tuple[str, ...]
+
+
+_PLATFORMS: Final = {
+    "x86_64": _Platform(
+        62,
+        "/lib64/ld-linux-x86-64.so.2",
+        ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"),
+    ),
+    "aarch64": _Platform(
+        183,
+        "/lib/ld-linux-aarch64.so.1",
+        ("/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"),
+    ),
+}
+"""e_machine, where glibc's loader is, and where that one looks by default: Debian's directories, then the others'."""
+_MACHINES: Final = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv"}
+_LATE: Final = "libgcc_s.so.1"
+"""What glibc loads when a thread is cancelled, and names nowhere: shown where the machine has it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ElfRuntime:
+    """Host paths of what a compiled program may read, at the same paths: the loader first; nothing for a static program.
+
+    Two programs with equal runtimes may share a template. `executable` is the interpreter the template itself runs in, which
+    is not in the jail.
+    """
+
+    executable: Path
+    libraries: tuple[Path, ...] = ()
+
+    @classmethod
+    def of_program(cls, program: int) -> ElfRuntime:
+        """What the program needs that can be read from `program`, a descriptor. Its offset is left as it is.
+
+        JailUnavailable, with the fix, for one that cannot run here: of another machine, cut short, no program, with a search
+        path of its own, or in want of a library.
+        """
+        here = _here()
+        needs = _read_needs(program, "the program", here)
+        executable = Path(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))
+        if needs.interpreter is None:
+            if needs.libraries:
+                raise JailUnavailable("the program is a shared library", "link it as a program")
+            return cls(executable)
+        if needs.interpreter != here.loader:
+            raise JailUnavailable(
+                f"the program asks for the loader {needs.interpreter!r}, and this machine's is {here.loader!r}",
+                "link it statically, or build it for this machine's C library",
+            )
+        return cls(executable, tuple(_closure(needs, here)))
+
+    @property
+    def loader(self) -> Path | None:
+        """What the kernel starts in the place of a dynamic program; None for a static one."""
+        return self.libraries[0] if self.libraries else None
+
+
+class _Needs(NamedTuple):
+    """What one file asks for."""
+
+    interpreter: str | None
+    libraries: tuple[str, ...]
+    search_path: str
+
+
+class _Bad(Exception):
+    """The file is not what an ELF file is; the words say how."""
+
+
+def _here() -> _Platform:
+    machine = platform.machine()
+    if machine not in _PLATFORMS:
+        raise JailUnavailable(f"no compiled connectors on {machine}", f"use a machine of {' or '.join(_PLATFORMS)}")
+    return _PLATFORMS[machine]
+
+
+def _closure(needs: _Needs, here: _Platform) -> Iterator[Path]:
+    """The loader, then each library once, in the order of the loader: level by level."""
+    loader = Path(here.loader)
+    if not loader.is_file():
+        raise JailUnavailable(f"{loader} is not there", "apt-get install libc6, or link the program statically")
+    yield loader
+    seen = {loader.name}
+    waiting = [(name, "the program") for name in needs.libraries]
+    optional = _find(_LATE, here)
+    if optional is not None:
+        waiting.append((_LATE, "threads"))
+    while waiting:
+        name, asked_by = waiting.pop(0)
+        if name in seen:
+            continue
+        seen.add(name)
+        if len(seen) > _MAX_LIBRARIES:
+            raise JailUnavailable(f"the program needs more than {_MAX_LIBRARIES} libraries", "link it statically")
+        path = _find(name, here)
+        if path is None:
+            raise JailUnavailable(
+                f"{asked_by} needs {name!r}, which is in none of {', '.join(here.directories)}",
+                "install the package that has it, or link the program statically",
+            )
+        yield path
+        with _opened(path) as library:
+            waiting += [(wanted, str(path)) for wanted in _read_needs(library, str(path), here).libraries]
+
+
+def _find(name: str, here: _Platform) -> Path | None:
+    if not _NAME.fullmatch(name) or name in {".", ".."}:
+        raise JailUnavailable(f"a library is named {name[:80]!r}", "link against plain file names, without a path")
+    candidates = (Path(directory, name) for directory in here.directories)
+    return next((path for path in candidates if path.is_file()), None)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read_needs(file: int, what: str, here: _Platform) -> _Needs:
+    try:
+        needs = _parse(file, here)
+    except (_Bad, struct.error, UnicodeDecodeError, OSError, OverflowError) as error:
+        raise JailUnavailable(f"{what} cannot be run here: {error}", "build it for this machine") from error
+    foreign = [entry for entry in needs.search_path.split(":") if entry and entry.rstrip("/") not in here.directories]
+    if foreign:
+        raise JailUnavailable(
+            f"{what} looks for libraries in {foreign[0]!r}, and a jail shows only the system's",
+            "link it statically, or without -rpath",
+        )
+    return needs
+
+
+def _parse(file: int, here: _Platform) -> _Needs:
+    header = _HEADER.unpack(os.pread(file, _HEADER.size, 0))
+    magic, elf_class, order, _, kind, machine = header[:6]
+    if magic != b"\x7fELF" or elf_class != _CLASS_64 or order != _LITTLE_ENDIAN:
+        raise _Bad("it is no 64-bit little-endian ELF file")
+    if machine != here.machine:
+        ours = _MACHINES.get(here.machine, here.machine)
+        raise _Bad(f"it is for {_MACHINES.get(machine, f'machine {machine}')}, and this is {ours}")
+    if kind not in {_EXECUTABLE, _SHARED}:
+        raise _Bad(f"it is no program but an ELF file of type {kind}")
+    segments = _segments(file, table=header[8], entry_bytes=header[12], count=header[13])
+    return _needs(file, segments)
+
+
+class _Segment(NamedTuple):
+    kind: int
+    offset: int
+    address: int
+    file_bytes: int
+
+
+def _segments(file: int, *, table: int, entry_bytes: int, count: int) -> list[_Segment]:
+    if entry_bytes != _SEGMENT.size or not 1 <= count <= _MAX_SEGMENTS:
+        raise _Bad(f"it has {count} program headers of {entry_bytes} bytes, expected 1 to {_MAX_SEGMENTS} of 56")
+    data = os.pread(file, count * _SEGMENT.size, table)
+    if len(data) != count * _SEGMENT.size:
+        raise _Bad("it is cut short")
+    return [
+        _Segment(kind, offset, address, file_bytes)
+        for kind, _, offset, address, _, file_bytes, _, _ in _SEGMENT.iter_unpack(data)
+    ]
+
+
+def _needs(file: int, segments: list[_Segment]) -> _Needs:
+    interpreters = [segment for segment in segments if segment.kind == _PT_INTERP]
+    dynamics = [segment for segment in segments if segment.kind == _PT_DYNAMIC]
+    if len(interpreters) > 1 or len(dynamics) > 1:
+        raise _Bad("it has two loaders or two dynamic sections")
+    interpreter = _text(file, interpreters[0].offset) if interpreters else None
+    entries = _dynamic_entries(file, dynamics[0]) if dynamics else []
+    wanted = [value for tag, value in entries if tag == _DT_NEEDED]
+    paths = [value for tag, value in entries if tag in {_DT_RPATH, _DT_RUNPATH}]
+    if not wanted and not paths:
+        return _Needs(interpreter, (), "")
+    if len(wanted) > _MAX_LIBRARIES or len(paths) > 2:
+        raise _Bad(f"it names {len(wanted)} libraries and {len(paths)} search paths")
+    tables = [value for tag, value in entries if tag == _DT_STRTAB]
+    if len(tables) != 1:
+        raise _Bad(f"it has {len(tables)} string tables")
+    strings = _file_offset(segments, tables[0])
+    names = tuple(_text(file, strings + value) for value in wanted)
+    return _Needs(interpreter, names, ":".join(_text(file, strings + value) for value in paths))
+
+
+def _dynamic_entries(file: int, segment: _Segment) -> list[tuple[int, int]]:
+    if segment.file_bytes > _MAX_DYNAMIC_BYTES or segment.file_bytes % _DYNAMIC.size:
+        raise _Bad(f"its dynamic section has {segment.file_bytes} bytes")
+    entries: list[tuple[int, int]] = []
+    for tag, value in _DYNAMIC.iter_unpack(os.pread(file, segment.file_bytes, segment.offset)):
+        if tag == _DT_NULL:
+            return entries
+        entries.append((tag, value))
+    raise _Bad("its dynamic section has no end")
+
+
+def _file_offset(segments: list[_Segment], address: int) -> int:
+    """Where in the file the byte is that is loaded at `address`."""
+    for segment in segments:
+        if segment.kind == _PT_LOAD and segment.address <= address < segment.address + segment.file_bytes:
+            return segment.offset + address - segment.address
+    raise _Bad("its string table is not in it")
+
+
+def _text(file: int, offset: int) -> str:
+    data, end, _ = os.pread(file, _MAX_TEXT_BYTES, offset).partition(b"\0")
+    if not end or not data:
+        raise _Bad("a name in it is empty or has no end")
+    return data.decode("ascii")

@@ -1,0 +1,160 @@
+"""What a compiled program gets to see is read from it, and it cannot name a file of anybody's."""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron_sandbox.elf import ElfRuntime
+from aileron_sandbox.ending import JailUnavailable
+from tests.support.elf_programs import compiled
+
+_MACHINE_AT, _CLASS_AT = 18, 4  # in Elf64_Ehdr, elf(5)
+_LOADED = re.compile(r"(/\S+) \(0x")
+_LATE = "libgcc_s.so.1"
+
+
+@contextmanager
+def _file(data: bytes) -> Iterator[int]:
+    with io.FileIO(os.memfd_create("program", os.MFD_CLOEXEC), "w+b") as file:
+        file.write(data)
+        yield file.fileno()
+
+
+def _needed(data: bytes) -> ElfRuntime:
+    with _file(data) as program:
+        return ElfRuntime.of_program(program)
+
+
+def _refusal(data: bytes) -> JailUnavailable:
+    with pytest.raises(JailUnavailable) as caught:
+        _needed(data)
+    return caught.value
+
+
+@pytest.fixture
+def ghost(tmp_path: Path) -> Path:
+    """A directory with a library that is in no directory of the system's."""
+    for name, soname in (("libghost.so", "libghost.so.1"), ("libpath.so", str(tmp_path / "libpath.so"))):
+        made = ["gcc", "-shared", "-xc", "/dev/null", "-o", tmp_path / name, f"-Wl,-soname,{soname}"]
+        subprocess.run(made, check=True, capture_output=True, timeout=60)
+    return tmp_path
+
+
+def test_a_static_program_needs_nothing() -> None:
+    """Its root stays empty."""
+    runtime = _needed(compiled("probe", "static"))
+
+    assert (runtime.libraries, runtime.loader) == ((), None)
+
+
+@pytest.mark.parametrize("program", ["probe", "connector", "/bin/ls", "/bin/bash", "/usr/bin/env"])
+def test_a_dynamic_program_needs_what_the_loader_would_load(program: str, tmp_path: Path) -> None:
+    """The same libraries as ldd(1) names, which asks the loader itself; and the one that glibc loads late."""
+    path = Path(program)
+    if not path.is_absolute():
+        path = tmp_path / program
+        path.write_bytes(compiled(program, "dynamic"))
+        path.chmod(0o700)
+    shown = subprocess.run(["ldd", path], check=True, capture_output=True, text=True, timeout=30)
+    expected = {os.path.realpath(name) for name in _LOADED.findall(shown.stdout)}
+
+    runtime = _needed(path.read_bytes())
+
+    found = {os.path.realpath(library) for library in runtime.libraries if library.name != _LATE}
+    assert found == expected
+    assert runtime.loader == runtime.libraries[0]
+    assert len(set(runtime.libraries)) == len(runtime.libraries)
+
+
+def test_a_library_that_is_not_there_is_named(ghost: Path) -> None:
+    """Also when the program's author had it: the message says which one, and what to do."""
+    refused = _refusal(compiled("probe", "dynamic", "-Wl,--no-as-needed", f"-L{ghost}", "-lghost"))
+
+    assert "the program needs 'libghost.so.1'" in refused.what
+    assert "link the program statically" in refused.fix
+
+
+@pytest.mark.parametrize(
+    ("option", "place"),
+    [
+        ("-Wl,-rpath,$ORIGIN/lib", "$ORIGIN/lib"),
+        ("-Wl,-rpath,{home}", "{home}"),
+        ("-Wl,--disable-new-dtags,-rpath,{home}", "{home}"),
+        ("-Wl,-rpath,/usr/lib:{home}", "{home}"),
+    ],
+)
+def test_a_program_cannot_name_a_directory_of_the_users(ghost: Path, option: str, place: str) -> None:
+    """A search path would show it any file with the right name: it is refused, as RUNPATH and as RPATH."""
+    made = compiled("probe", "dynamic", option.format(home=ghost), "-Wl,--no-as-needed", f"-L{ghost}", "-lghost")
+
+    assert repr(place.format(home=ghost)) in _refusal(made).what
+
+
+def test_a_search_path_of_the_systems_own_directories_changes_nothing() -> None:
+    """Linkers of distributions write it; the loader looks there anyway."""
+    made = compiled("probe", "dynamic", "-Wl,-rpath,/usr/lib:/lib64/")
+
+    assert _needed(made).libraries == _needed(compiled("probe", "dynamic")).libraries
+
+
+def test_a_library_named_by_a_path_is_refused(ghost: Path) -> None:
+    """The loader would open that very path."""
+    made = compiled("probe", "dynamic", "-Wl,--no-as-needed", str(ghost / "libpath.so"))
+
+    assert "a library is named" in _refusal(made).what
+
+
+def test_a_program_of_another_loader_is_refused() -> None:
+    """What the kernel would start is the program's word: only this machine's loader is shown."""
+    made = compiled("probe", "dynamic", "-Wl,--dynamic-linker=/tmp/ld.so")
+
+    assert "asks for the loader '/tmp/ld.so'" in _refusal(made).what
+
+
+def test_a_program_for_another_machine_is_refused_by_name() -> None:
+    """Of the other supported architecture, of 32 bits, and of none."""
+    other = {"x86_64": (183, "aarch64"), "aarch64": (62, "x86_64")}[platform.machine()]
+    program = bytearray(compiled("probe", "static"))
+    program[_MACHINE_AT] = other[0]
+    narrow = bytearray(compiled("probe", "static"))
+    narrow[_CLASS_AT] = 1
+
+    assert f"it is for {other[1]}" in _refusal(bytes(program)).what
+    assert "64-bit" in _refusal(bytes(narrow)).what
+    assert "64-bit" in _refusal(b"PK\x03\x04").what or "bytes" in _refusal(b"PK\x03\x04").what
+
+
+def test_what_is_no_program_is_refused() -> None:
+    """A shared library has no loader, and an object file nothing that is loaded."""
+    shared = compiled("probe", "dynamic", "-shared", "-fPIC")
+    unlinked = compiled("probe", "dynamic", "-c")
+
+    assert "shared library" in _refusal(shared).what
+    assert "type 1" in _refusal(unlinked).what
+
+
+@given(st.data())
+def test_any_bytes_give_a_runtime_or_a_refusal(data: st.DataObject) -> None:
+    """A real program, mutated: never another error, and never a file from outside the system's directories."""
+    program = bytearray(compiled("probe", data.draw(st.sampled_from(["static", "dynamic"]))))
+    for _ in range(data.draw(st.integers(1, 8))):
+        at = data.draw(st.integers(0, 1200) | st.integers(0, len(program) - 1))
+        program[at] = data.draw(st.integers(0, 255))
+    del program[data.draw(st.integers(1, len(program)) | st.just(len(program))) :]
+
+    try:
+        libraries = _needed(bytes(program)).libraries
+    except JailUnavailable:
+        return
+    assert all(str(path.parent).startswith(("/lib", "/usr/lib")) for path in libraries)
