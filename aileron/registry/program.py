@@ -1,9 +1,11 @@
-"""What kind of program a connector's bytes are, told by their first and last bytes.
+"""What kind of program a connector's bytes are, and that nothing of them is anything else.
 
-A zip must also end exactly where its directory says. Then no manifest byte can be counted to the program or
-the other way round: the pin covers the two joined, and a TOML text cannot hold the zip's closing record.
+A program must end exactly where it says itself: a zip with its directory, an ELF file with the last thing its headers
+name. Then no manifest byte can be counted to the program or the other way round: the pin covers the two joined, and for
+any joined bytes there is one place at most where the program ends.
 
-Pure. Source: elf(5); PKWARE APPNOTE 6.3 section 4.3.16 (end of central directory record).
+Pure. Source: elf(5); PKWARE APPNOTE 6.3 section 4.3.16 (end of central directory record). Not here: whether this machine
+can run it (aileron_sandbox.elf).
 
 >>> program_kind(b"#!/bin/sh")
 Traceback (most recent call last):
@@ -14,6 +16,7 @@ ValueError: the connector is neither a zip nor a 64-bit ELF program
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 from typing import Final, Literal
 
@@ -21,15 +24,21 @@ __all__ = ["ProgramKind", "check_program", "program_kind"]
 
 ProgramKind = Literal["python", "elf"]
 
-_ELF64: Final = b"\x7fELF\x02"
+_ELF64: Final = b"\x7fELF\x02\x01"  # of 64 bits, little-endian
+_ELF_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
+_ELF_SEGMENT: Final = struct.Struct("<IIQQQQQQ")
+_ELF_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
+_ELF_PROGRAMS: Final = (2, 3)  # ET_EXEC, and ET_DYN, which is also what a position-independent program is
+_NO_BITS: Final = 8  # SHT_NOBITS: a section that takes no place in the file
 _ZIP: Final = b"PK\x03\x04"
 _ZIP_END: Final = b"PK\x05\x06"
 _ZIP_END_BYTES: Final = 22
 
 
 def program_kind(connector: bytes) -> ProgramKind:
-    """`python` for a zip, `elf` for a program. ValueError for anything else."""
+    """`python` for a zip, `elf` for a program. ValueError for anything else, and for one with something behind it."""
     if connector.startswith(_ELF64):
+        _check_elf(connector)
         return "elf"
     end = connector[-_ZIP_END_BYTES:]
     if connector.startswith(_ZIP) and end.startswith(_ZIP_END) and end.endswith(b"\0\0"):
@@ -53,3 +62,41 @@ def check_program(connector: bytes) -> ProgramKind:
         if "__main__.py" not in names:
             raise ValueError("the connector's zip has no __main__.py")
     return kind
+
+
+def _check_elf(program: bytes) -> None:
+    """It is a program, whole, and the end of the last thing that its headers name is its own."""
+    try:
+        end = _elf_end(program)
+    except struct.error:
+        raise ValueError("the connector's ELF file is cut short") from None
+    if end > len(program):
+        raise ValueError(f"the connector's ELF file is cut short: it has {len(program)} bytes of {end}")
+    if end < len(program):
+        raise ValueError(f"the connector's ELF file has {len(program) - end} bytes behind its end")
+
+
+def _elf_end(program: bytes) -> int:
+    fields = _ELF_HEADER.unpack_from(program)
+    kind, (segments_at, sections_at) = fields[1], fields[5:7]
+    segment_bytes, segments, section_bytes, sections = fields[9:13]
+    if kind not in _ELF_PROGRAMS:
+        raise ValueError(f"the connector is an ELF file of type {kind}, and not a program")
+    is_odd = (segments and segment_bytes != _ELF_SEGMENT.size) or (sections and section_bytes != _ELF_SECTION.size)
+    if is_odd or not segments or (sections_at and not sections):  # the last: more sections than the header can count
+        raise ValueError("the connector's ELF header cannot be understood")
+    ends = [
+        _ELF_HEADER.size,
+        segments_at + segments * _ELF_SEGMENT.size,
+        sections_at + sections * _ELF_SECTION.size,
+    ]
+    if max(ends) > len(program):  # before they are read: offsets have 64 bits
+        return max(ends)
+    for segment in range(segments):
+        _, _, offset, _, _, size, _, _ = _ELF_SEGMENT.unpack_from(program, segments_at + segment * _ELF_SEGMENT.size)
+        ends.append(offset + size)
+    for section in range(sections):
+        found = _ELF_SECTION.unpack_from(program, sections_at + section * _ELF_SECTION.size)
+        if found[1] != _NO_BITS:
+            ends.append(found[4] + found[5])
+    return max(ends)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import re
 import subprocess
@@ -148,30 +149,38 @@ def test_a_change_that_keeps_size_and_time_is_found(store: ContentStore, pin: Co
     assert refusal(lambda: store.manifest(pin)).failure_class is FailureClass.HASH_MISMATCH
 
 
-def test_the_same_bytes_split_elsewhere_are_a_mismatch(store: ContentStore, built: Built):
-    """The hash is over the two joined, so where one ends is checked too: at install and in the store."""
-    connector = b"\x7fELF\x02 " + b"# the first line could belong to either\n"
-    first = store.put(connector, built.manifest)
-    moved = connector.partition(b"#")
-    other = (moved[0], moved[1] + moved[2] + built.manifest)
-    assert content_hash(*other) == first.hash
+def test_the_same_bytes_split_elsewhere_are_refused(store: ContentStore, built: Built):
+    """The hash is over the two joined, and where one ends is the program's own word: at most one split is a connector."""
+    program, manifest = Path("/bin/echo").read_bytes(), b"# the first line could belong to either\n" + built.manifest
+    pin = store.put(program, manifest)
+    line = manifest.index(b"\n") + 1
+    longer, shorter = (program + manifest[:line], manifest[line:]), (program[:-line], program[-line:] + manifest)
+    assert {content_hash(*longer), content_hash(*shorter)} == {pin.hash}
 
-    failure = refusal(lambda: store.put(*other))
-    assert failure.failure_class is FailureClass.HASH_MISMATCH
-    assert "another split" in failure.message
+    failure = refusal(lambda: store.put(*longer))
+    assert failure.failure_class is FailureClass.INVALID_REQUEST
+    assert f"the connector's ELF file has {line} bytes behind its end" in failure.message
+    assert refusal(lambda: store.put(*shorter)).failure_class is FailureClass.INVALID_REQUEST
+    assert store.put(program, manifest) == pin
 
 
 def test_files_moved_to_another_split_in_the_store_are_a_mismatch(store: ContentStore, built: Built, tmp_path: Path):
-    """Same pin, same joined bytes, other manifest: what was stored as the split does not agree."""
-    connector = b"\x7fELF\x02 " + b"# the first line could belong to either\n"
-    pin = store.put(connector, built.manifest)
+    """Same pin, same joined bytes, other manifest: also when who moved them wrote down the new lengths."""
+    program, manifest = Path("/bin/echo").read_bytes(), b"# the first line could belong to either\n" + built.manifest
+    pin = store.put(program, manifest)
     entry = tmp_path / "home" / "store" / "connectors" / "sha256" / pin.hash.removeprefix("sha256:")
-    rewrite(entry / "connector", b"\x7fELF\x02 ")
-    rewrite(entry / "manifest.toml", connector.removeprefix(b"\x7fELF\x02 ") + built.manifest)
+    line = manifest.index(b"\n") + 1
+    rewrite(entry / "connector", program + manifest[:line])
+    rewrite(entry / "manifest.toml", manifest[line:])
 
-    failure = refusal(lambda: store.open(pin))
-    assert failure.failure_class is FailureClass.HASH_MISMATCH
-    assert "split elsewhere" in failure.message
+    by_length = refusal(lambda: store.open(pin))
+    lengths = {"connector_bytes": len(program) + line, "manifest_bytes": len(manifest) - line}
+    rewrite(entry / "meta.json", json.dumps(lengths).encode())
+    by_program = refusal(lambda: store.open(pin))
+
+    assert {by_length.failure_class, by_program.failure_class} == {FailureClass.HASH_MISMATCH}
+    assert "split elsewhere" in by_length.message
+    assert "behind its end" in by_program.message
 
 
 def test_a_pin_with_another_name_or_version_is_a_mismatch(store: ContentStore, pin: ConnectorPin):
