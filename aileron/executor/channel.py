@@ -4,12 +4,16 @@ Runs in the daemon; the other end is a jailed connector, trusted with nothing. T
 EAGAIN: a round trip then costs what the pipe costs. Bounds: one read is at most _READ_BYTES, a frame at most what the codec
 allows, and a writer waits for the pipe, which is the back-pressure.
 
+A child that always has another frame ready never makes `receive` wait, and the loop, its deadlines too, would belong to it
+alone. So reading is paid for (`Share`): past a quarter of the time the reader sleeps, and the child meets a full pipe.
+
 Not here: what a frame means (conversation.py), which may follow which (aileron_sandbox.frames.session).
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,9 +22,29 @@ import anyio
 from aileron_sandbox.frames.codec import Decoder, Frame, encode
 from aileron_sandbox.frames.messages import FromJail, ToJail
 
-__all__ = ["FrameChannel"]
+__all__ = ["FrameChannel", "Share"]
 
 _READ_BYTES: Final = 256 << 10  # the pipe's size: one read empties it
+_SHARE: Final = 0.25
+"""Of the loop's time for one connector's frames: four that flood leave as much as one that computes would."""
+_AHEAD_S: Final = 0.005
+"""Spent before anybody is made to wait: 200 small frames in a row, or 50 MB in large ones, are no flood."""
+_FRAME_S: Final = 20e-6
+"""What a frame costs beside its decoding: the session, and what is done about it (measured: 5 to 30 µs)."""
+
+
+class Share:
+    """How much of the loop's time one connector may have spent; times in seconds of one monotonic clock."""
+
+    def __init__(self, now: float) -> None:
+        self._owed = 0.0
+        self._at = now
+
+    def pause_s(self, now: float, spent_s: float) -> float:
+        """Note that `spent_s` more were spent; how long to do nothing now. 0 for whoever keeps to the share."""
+        self._owed = max(0.0, self._owed - (now - self._at) * _SHARE) + spent_s
+        self._at = now
+        return 0.0 if self._owed <= _AHEAD_S else self._owed / _SHARE
 
 
 class FrameChannel:
@@ -30,6 +54,7 @@ class FrameChannel:
         self._frames_in = frames_in
         self._frames_out = frames_out
         self._decoder = Decoder(FromJail)
+        self._share = Share(time.monotonic())
 
     async def send(self, message: ToJail, body: bytes | memoryview = b"") -> None:
         """Write one frame whole. BrokenPipeError when the child has closed its end.
@@ -48,16 +73,25 @@ class FrameChannel:
 
     async def receive(self) -> Frame | None:
         """The next frame, or None at the end of the stream. FrameError for bytes that are not frames."""
-        while (frame := self._decoder.next_frame()) is None:
-            try:
-                data = os.read(self._frames_out, _READ_BYTES)
-            except BlockingIOError:
-                await anyio.wait_readable(self._frames_out)
-                continue
-            if not data:
-                return None
-            self._decoder.feed(data)
-        return frame
+        spent_s = 0.0
+        while True:
+            began = time.monotonic()
+            frame = self._decoder.next_frame()
+            if frame is None:
+                try:
+                    data = os.read(self._frames_out, _READ_BYTES)
+                except BlockingIOError:
+                    await anyio.wait_readable(self._frames_out)
+                    continue
+                if not data:
+                    return None
+                self._decoder.feed(data)
+            now = time.monotonic()
+            spent_s += now - began
+            if frame is not None:
+                if pause_s := self._share.pause_s(now, spent_s + _FRAME_S):
+                    await anyio.sleep(pause_s)
+                return frame
 
 
 def _rest(parts: Sequence[bytes | memoryview], written: int) -> list[bytes | memoryview]:

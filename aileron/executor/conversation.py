@@ -57,6 +57,8 @@ _LEAVE_S: Final = 1.0
 """From its last word until the connector must be gone; the interpreter needs a millisecond."""
 _LOG_BYTES: Final = 64 << 10
 """Kept of one try's log: some hundred lines, enough for a traceback, and 64 jails hold 4 MiB."""
+_LOG_LINES: Final = 500
+"""Written of it: each carries the run's and the connector's name, and 65,000 empty lines would be 8 MiB and a second."""
 _LOG_TAIL: Final = 2000
 """Characters of the log that go into a failure nobody could name."""
 _READ_BYTES: Final = 64 << 10
@@ -192,7 +194,8 @@ class Conversation:
                 await broker.deliver(frame)
             case Log() as line:
                 check_imported(HostFunction.LOG, self._step)
-                self._keep_log(f"{line.level}: {line.message} {line.fields or ''}".rstrip().encode() + b"\n")
+                if not self._log_cut:  # or a flood of them would be put into words for nothing
+                    self._keep_log(f"{line.level}: {line.message} {line.fields or ''}".rstrip().encode() + b"\n")
             case Progress():
                 check_imported(HostFunction.PROGRESS, self._step)
             case AuditEvent() as fact:
@@ -283,7 +286,8 @@ class Conversation:
         )
 
     def _write_log(self) -> None:
-        for line in self._visible_log().splitlines():
+        lines = self._visible_log().splitlines()
+        for line in lines[:_LOG_LINES]:
             _log.info("%s %s: %s", self._run_id, self._name, line)
-        if self._log_cut:
-            _log.info("%s %s: … cut at %s bytes", self._run_id, self._name, _LOG_BYTES)
+        if self._log_cut or len(lines) > _LOG_LINES:
+            _log.info("%s %s: … cut at %s bytes or %s lines", self._run_id, self._name, _LOG_BYTES, _LOG_LINES)
