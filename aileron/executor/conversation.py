@@ -236,11 +236,14 @@ class Conversation:
     async def _leave(self) -> None:
         """The last word is out: nothing may follow, and the connector must go."""
         with anyio.move_on_after(_LEAVE_S):
-            frame = await self._channel.receive()
-            if frame is not None:
+            try:
+                frame = await self._channel.receive()
+                if frame is not None:
+                    self._session.received(frame)  # raises: nothing may follow
+            except FrameError:
                 self._has_output = False
                 self._verdict = None
-                self._session.received(frame)  # raises: nothing may follow
+                raise
             await self._jailed.wait_ended()
 
     async def _ended_early(self) -> None:

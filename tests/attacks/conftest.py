@@ -1,0 +1,106 @@
+"""Attacks: each test tries things, says why each was denied, and shows beside it what works; the counts are printed at the end.
+
+Started as root, the suite runs once more as an ordinary user, beside the tests of this process (other_user.py).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.attacks.other_user import UID, OtherUser
+from tests.attacks.tally import TALLY, Attack, Tally
+from tests.sandbox.conftest import free, packed, template
+
+__all__ = ["free", "packed", "template"]
+
+_OWN: Final = pytest.StashKey[Tally]()
+_OTHER: Final = pytest.StashKey[Tally]()
+_PASSED: Final = pytest.StashKey[bool]()
+_ASKED: Final = "test_as_an_ordinary_user.py"
+
+
+@pytest.fixture(autouse=True)
+def attack(request: pytest.FixtureRequest) -> Iterator[Attack]:
+    """What this test tries and sees. Failing to try, or to show that something works, is a failure."""
+    made = Attack()
+    yield made
+    stash = request.config.stash
+    stash[_OWN] = stash.get(_OWN, Tally()) + made.tally
+    if request.node.stash.get(_PASSED, False):
+        made.check_complete()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep whether the test itself passed: one that was skipped or failed need not have tried anything."""
+    report = yield
+    if report.when == "call":
+        item.stash[_PASSED] = report.passed
+    return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def other_user(request: pytest.FixtureRequest) -> Iterator[OtherUser | None]:
+    """The suite as an ordinary user, begun with the first attack; None where this is one, or nobody asks how it ended."""
+    asked = any(item.path.name == _ASKED for item in request.session.items)
+    if os.geteuid() != 0 or TALLY in os.environ or not asked:
+        yield None
+        return
+    started = OtherUser(Path(tempfile.mkdtemp(prefix="ail-other-")))  # pytest's own folders are 0700
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+@pytest.fixture
+def note_other(request: pytest.FixtureRequest) -> Callable[[Tally], None]:
+    """Keep what the other user counted, for the summary."""
+
+    def keep(tally: Tally) -> None:
+        request.config.stash[_OTHER] = tally
+
+    return keep
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """How the other user fared is asked after the last attack of this one: until then both run side by side."""
+    attacks = [item for item in items if item.path.parent == Path(__file__).parent]
+    last = [item for item in attacks if item.path.name == _ASKED]
+    if last and len(attacks) > len(last):
+        items[:] = [item for item in items if item not in last]
+        place = items.index(next(item for item in reversed(attacks) if item not in last)) + 1
+        items[place:place] = last
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """How many attempts, denials and controls, as whom."""
+    own, other = config.stash.get(_OWN, None), config.stash.get(_OTHER, None)
+    if own is None:
+        return
+    terminalreporter.write_line(f"attacks: {own}, as {_whom(os.geteuid())}")
+    if other is not None:
+        terminalreporter.write_line(f"attacks: {other}, as {_whom(UID)}")
+        terminalreporter.write_line(f"attacks: {own + other}, in all")
+    elif os.geteuid() != 0:
+        terminalreporter.write_line("attacks: as root they were not tried: for that, start the tests as root")
+    else:
+        terminalreporter.write_line("attacks: as an ordinary user they were not tried: run all of tests/attacks")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """For the process that started this one as another user."""
+    if TALLY in os.environ:
+        session.config.stash.get(_OWN, Tally()).write(Path(os.environ[TALLY]))
+
+
+def _whom(uid: int) -> str:
+    return "root" if uid == 0 else f"uid {uid}"

@@ -1,0 +1,61 @@
+"""A connector without the SDK that does what its argument `source` says: arbitrary code, as any connector is.
+
+In scope: `invoke` (the header that came), `framed(header, body)`, `send(bytes)`, `request(id, url)`, `result(output)`, `stay()`.
+"""
+
+import os
+import struct
+import time
+
+import msgspec
+
+
+def read_exactly(count):
+    """So many bytes of the frames to the jail."""
+    data = b""
+    while len(data) < count:
+        piece = os.read(3, count - len(data))
+        if not piece:
+            os._exit(9)
+        data += piece
+    return data
+
+
+def receive():
+    """The next frame from the host: header and body."""
+    header_bytes, body_bytes = struct.unpack(">II", read_exactly(8))
+    return msgspec.msgpack.decode(read_exactly(header_bytes)), read_exactly(body_bytes)
+
+
+def framed(header, body=b"", header_bytes=None, body_bytes=None):
+    """A frame of any header, with lengths that are true unless said otherwise."""
+    data = header if isinstance(header, bytes) else msgspec.msgpack.encode(header)
+    lengths = len(data) if header_bytes is None else header_bytes, len(body) if body_bytes is None else body_bytes
+    return struct.pack(">II", *lengths) + data + body
+
+
+def send(data):
+    """Write all of it to the host."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(4, view) :]
+
+
+def result(output=None):
+    """The last word of an honest connector."""
+    send(framed({"type": "result", "output": output}))
+
+
+def request(number, url="", body="none"):
+    """A request frame."""
+    return framed({"type": "http", "id": number, "method": "GET", "url": url, "headers": [], "body": body})
+
+
+def stay():
+    """Do not leave: whoever wants this to end must end it."""
+    time.sleep(60)
+
+
+if __name__ == "__main__":
+    invoke, _ = receive()
+    exec(invoke["args"]["source"])

@@ -1,0 +1,62 @@
+"""A home in which a hostile connector is installed: its action `hostile` runs whatever source it is given, in a real jail.
+
+Also how an attack that went through the one door is told: `said` is its failure class, and its words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from aileron.client import Answer
+from tests.support.home import PROBE, DaemonHome, daemon_home, probe_action
+
+__all__ = ["HOSTILE", "HostileHome", "hostile_home", "is_ended_for", "kind_of"]
+
+HOSTILE: Final = "github://aileron-tests/hostile"
+_SOURCE: Final = Path(__file__).parent / "connectors" / "hostile"
+
+
+@dataclasses.dataclass(frozen=True)
+class HostileHome:
+    """A daemon with the actions `hostile` (source) and `honest` (the probe connector, text comes back)."""
+
+    home: DaemonHome
+
+    def attack(self, source: str) -> Answer:
+        """Run this source as the hostile connector."""
+        return self.home.run("hostile", {"source": source})
+
+    def honest(self, text: str = "x") -> object:
+        """What an honest run, of another connector, answers now."""
+        answer = self.home.run("honest", {"text": text})
+        return answer.body["result"]["text"] if answer.status == 200 else answer.body
+
+
+@contextlib.contextmanager
+def hostile_home(port: int = 1) -> Iterator[HostileHome]:
+    """A home of its own; both connectors are granted http://localhost:`port`."""
+    with daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{port}"]\n')
+        home.install_probe(f"localhost:{port}")
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("give_back", "text:string", name="honest")
+        home.install(_SOURCE, f"localhost:{port}")
+        text = probe_action("go", "source:string", name="hostile").replace(PROBE, HOSTILE)
+        home.must("POST", "/v1/actions", {"text": text, "file": "a test"})
+        yield HostileHome(home)
+
+
+def kind_of(answer: Answer) -> Any:
+    """The failure class, or `ok`."""
+    return answer.body["error"]["class"] if answer.is_error else "ok"
+
+
+def is_ended_for(answer: Answer, words: str) -> str:
+    """The failure class if the message has these words and a person can read it; else the whole message."""
+    message = str(answer.body["error"]["message"]) if answer.is_error else str(answer.body)
+    return str(kind_of(answer)) if words in message and message.isprintable() and len(message) < 2500 else message

@@ -1,0 +1,199 @@
+"""The attack suite once more, as an ordinary user: started by root, in a copy of the checkout that this user can read.
+
+A checkout and a Python below /root (0700) can be read by nobody else, so both are copied: the tree, the packages that the tests
+need, and the interpreter where no other of its version is in everybody's reach. What comes of it is a virtual environment like
+any other. The user is nobody (uid 65534), which every system has and which owns nothing.
+
+Runs in the process of the tests; the copy is below a directory of the test run's own and goes with it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.attacks.tally import TALLY, Tally
+
+__all__ = ["UID", "OtherUser"]
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+UID: Final = 65534
+DEADLINE_S: Final = 300.0
+"""The whole suite on a busy machine; a minute on two idle cores."""
+_TREE: Final = ("aileron", "sandbox", "connectors", "tests", "docs", "pyproject.toml", "README.md", "SECURITY.md")
+_NEEDED: Final = ("aileron", "pytest", "pytest-timeout", "hypothesis", "trustme", "radicale")
+_TESTS: Final = ("tests/attacks", "tests/sandbox/test_jail_denials.py")
+_LEFT_OUT: Final = shutil.ignore_patterns(
+    "__pycache__", "*.pyc", ".hypothesis", "results", "site-packages", "test", "idlelib"
+)
+
+
+class OtherUser:
+    """A run of the suite as UID, in the background. `finish` waits; `close` ends it and takes the copy away."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._tally = folder / "home" / "tally.json"
+        self._output = (folder / "output.txt").open("w+b")
+        try:
+            python = _copied(folder)
+            self._process = subprocess.Popen(
+                [str(python), "-m", "pytest", "-p", "no:cacheprovider", "-x", *_TESTS],
+                cwd=folder / "tree",
+                env=_environment(folder / "home") | {TALLY: str(self._tally)},
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
+                user=UID,
+                group=UID,
+                extra_groups=[],
+                start_new_session=True,
+            )
+        except BaseException:
+            self._output.close()
+            raise
+
+    def finish(self) -> tuple[int, str, Tally | None]:
+        """Exit status, what it printed, what it counted (None where it did not come so far). Waits DEADLINE_S at most."""
+        try:
+            status = self._process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self._process.terminate()
+            status = -1
+        self._output.seek(0)
+        printed = self._output.read().decode("utf-8", "replace")
+        try:
+            return status, printed, Tally.read(self._tally)
+        except (OSError, ValueError):
+            return status, printed, None
+
+    def close(self) -> None:
+        """End it if it still runs, and remove the copy."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(10)
+        self._output.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _environment(home: Path) -> dict[str, str]:
+    kept = {
+        name: os.environ[name]
+        for name in ("CI", "AILERON_MUST_JAIL", "HYPOTHESIS_PROFILE", "LANG")
+        if name in os.environ
+    }
+    return {**kept, "HOME": str(home), "TMPDIR": str(home / "tmp"), "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
+
+
+def _copied(folder: Path) -> Path:
+    """Tree, home and virtual environment below `folder`; the environment's Python."""
+    folder.chmod(0o755)
+    tree = folder / "tree"
+    for name in _TREE:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tree / name, ignore=_LEFT_OUT)
+        else:
+            tree.mkdir(exist_ok=True)
+            shutil.copy(source, tree / name)
+    home = folder / "home"
+    (home / "tmp").mkdir(parents=True)
+    environment = _virtual_environment(folder, tree)
+    for path in (tree, environment):
+        _open_to_everybody(path)
+    for path in (home, home / "tmp", tree):  # tree: Hypothesis and Python write beside the code
+        os.chown(path, UID, UID)
+    return environment / "bin" / "python"
+
+
+def _virtual_environment(folder: Path, tree: Path) -> Path:
+    environment = folder / "venv"
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = environment / "lib" / version / "site-packages"
+    packages.mkdir(parents=True)
+    for source in _package_files():
+        target = packages / source.name
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+        else:
+            shutil.copy(source, target)
+    places = (tree, tree / "sandbox", tree / "connectors" / "sdk")
+    (packages / "checkout.pth").write_text("".join(f"{place}\n" for place in places), encoding="utf-8")
+    python = _interpreter(folder, version)
+    (environment / "bin").mkdir()
+    for name in ("python", "python3", version):
+        (environment / "bin" / name).symlink_to(python)
+    (environment / "pyvenv.cfg").write_text(f"home = {python.parent}\n", encoding="utf-8")
+    return environment
+
+
+def _package_files() -> Iterator[Path]:
+    """What lies on top of site-packages for the packages that are needed, and for what they need."""
+    seen: set[Path] = set()
+    for distribution in _closure(_NEEDED):
+        for file in distribution.files or ():
+            top = file.parts[0]
+            place = Path(str(distribution.locate_file(top)))
+            if top not in {"..", "__pycache__"} and not top.endswith(".pth") and place not in seen and place.exists():
+                seen.add(place)
+                yield place
+
+
+def _closure(names: tuple[str, ...]) -> list[importlib.metadata.Distribution]:
+    found: dict[str, importlib.metadata.Distribution] = {}
+    awaited = list(names)
+    while awaited:
+        name = re.sub(r"[-_.]+", "-", awaited.pop()).lower()
+        if name in found:
+            continue
+        try:
+            found[name] = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:  # for another platform or version
+            continue
+        for requirement in found[name].requires or ():
+            match = re.match(r"[A-Za-z0-9._-]+", requirement)
+            if match is not None and "extra ==" not in requirement:
+                awaited.append(match[0])
+    return list(found.values())
+
+
+def _interpreter(folder: Path, version: str) -> Path:
+    """A Python of this version that everybody may execute: the one that runs, the system's, or a copy."""
+    own = Path(os.path.realpath(sys.executable))
+    for candidate in (own, Path("/usr/bin") / version):
+        if (
+            candidate.exists()
+            and _is_open(candidate)
+            and _is_open(Path(os.__file__) if candidate == own else candidate)
+        ):
+            return candidate.resolve()
+    prefix = folder / "python"
+    shutil.copytree(Path(sys.base_prefix) / "lib" / version, prefix / "lib" / version, ignore=_LEFT_OUT, symlinks=True)
+    for library in (Path(sys.base_prefix) / "lib").glob("libpython*.so*"):
+        shutil.copy(library, prefix / "lib" / library.name, follow_symlinks=True)
+    (prefix / "bin").mkdir()
+    shutil.copy(own, prefix / "bin" / version)
+    _open_to_everybody(prefix)
+    return prefix / "bin" / version
+
+
+def _is_open(path: Path) -> bool:
+    """Everybody may read it and go through every folder above it."""
+    return bool(path.stat().st_mode & 0o004) and all(above.stat().st_mode & 0o001 for above in path.parents)
+
+
+def _open_to_everybody(folder: Path) -> None:
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))

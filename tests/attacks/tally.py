@@ -1,0 +1,85 @@
+"""What the attack suite counts: attempts, denials by reason, and positive controls; measured while it runs, never typed.
+
+A test of this folder takes the `attack` fixture and tells it what it saw. `denied` and `control` assert, and count what held. A
+test that passes without an attempt, or without a control, fails at its end: a broken harness would deny everything.
+
+    attack.denied("a socket of every family", {"EACCES"}, seen)
+    attack.control("the same as an ordinary process", "ok", there)
+
+Not here: the attempts (the tests), who they are made as (other_user.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Final, Self
+
+__all__ = ["TALLY", "Attack", "Tally"]
+
+TALLY: Final = "AILERON_ATTACKS_TALLY"
+"""Environment: the file to which a suite that is started for another user writes its tally."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tally:
+    """How many of each, over some tests."""
+
+    attempts: int = 0
+    denied: int = 0
+    controls: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.attempts + other.attempts, self.denied + other.denied, self.controls + other.controls)
+
+    def __str__(self) -> str:
+        return f"{self.attempts} attempts, {self.denied} denied, {self.controls} controls"
+
+    def write(self, path: Path) -> None:
+        """For the process that reads it with `read`."""
+        path.write_text(json.dumps(dataclasses.asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """What `write` wrote. ValueError or OSError when there is none."""
+        return cls(**json.loads(path.read_text(encoding="utf-8")))
+
+
+class Attack:
+    """One test's attempts, denials and controls."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self._waived = False
+
+    def denied(self, attempt: str, reason: Any, observed: Any) -> None:
+        """The attempt was made and ended for this reason; a set or frozenset is any of its members."""
+        self.tally += Tally(attempts=1)
+        reasons = reason if isinstance(reason, (set, frozenset)) else None
+        assert observed in reasons if reasons is not None else observed == reason, (
+            f"{attempt}: {observed!r}, expected {reason!r}"
+        )
+        self.tally += Tally(denied=1)
+
+    def all_denied(self, attempt: str, reason: Any, observed: dict[Any, Any]) -> None:
+        """As many attempts as there are entries, each denied for this reason."""
+        assert observed, f"{attempt}: nothing was tried"
+        for which, got in observed.items():
+            self.denied(f"{attempt}, {which}", reason, got)
+
+    def control(self, what: str, expected: Any, observed: Any) -> None:
+        """The same, or what is beside it, works where it should."""
+        assert observed == expected, f"control, {what}: {observed!r}, expected {expected!r}"
+        self.tally += Tally(controls=1)
+
+    def waive(self) -> None:
+        """This test makes no attempt of its own: others count for it."""
+        self._waived = True
+
+    def check_complete(self) -> None:
+        """AssertionError for a test that tried nothing or showed nothing to work."""
+        if self._waived:
+            return
+        assert self.tally.attempts, "an attack without an attempt: tell the `attack` fixture what was denied"
+        assert self.tally.controls, "an attack without a positive control: a broken harness would pass it"
