@@ -74,7 +74,7 @@ def client_context(ca_file: Path | None) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.hostname_checks_common_name = False
     context.options |= ssl.OP_NO_RENEGOTIATION
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols(["h2", "http/1.1"])
     _load_system_authorities(context)
     if ca_file is not None:
         problem = _load_authority(context, ca_file)
@@ -186,6 +186,11 @@ class Wire(httpcore2.AsyncNetworkStream):
         self._sock = sock
         self._may_read: int | None = None
 
+    @property
+    def speaks_http2(self) -> bool:
+        """The peer chose `h2` of the protocols offered in the handshake (RFC 7301). Never without TLS."""
+        return isinstance(self._sock, ssl.SSLSocket) and self._sock.selected_alpn_protocol() == "h2"
+
     def limit_reading(self, size: int | None) -> None:
         """At most `size` more bytes may come in; None lifts the limit. It bounds floods of interim responses."""
         self._may_read = size
@@ -196,12 +201,26 @@ class Wire(httpcore2.AsyncNetworkStream):
         It reads rather than polls: a TLS 1.3 session ticket makes the socket readable and is not an answer.
         """
         try:
-            self._sock.recv(1)
-        except _WOULD_BLOCK:
-            return True
-        except OSError:
+            return not self.read_waiting(1)
+        except httpcore2.ReadError:
             return False
-        return False  # an end of stream, or bytes that nobody asked for
+
+    def read_waiting(self, max_bytes: int) -> bytes:
+        """What has arrived and nobody has asked for; nothing if there is none. Never blocks.
+
+        httpcore2.ReadError if the peer has closed or the connection broke.
+        """
+        try:
+            data = self._sock.recv(max_bytes)
+        except _WOULD_BLOCK:
+            return b""
+        except OSError as error:
+            problem = error.strerror or "TLS error"
+        else:
+            if data:
+                return data
+            problem = "closed by the peer"
+        raise httpcore2.ReadError(problem)
 
     def is_open(self) -> bool:
         """Not closed from this side."""

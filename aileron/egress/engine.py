@@ -147,7 +147,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         injection = self._lend(admitted)
         self._meter.remember(injection.roots)
         await self._write_down(admitted, key)
-        if self._connection is not None and not self._connection.wire.is_quiet():
+        if self._connection is not None and not self._connection.is_alive():
             self._connection.wire.close()  # the peer closed it while we wrote; nothing was sent on it
             self._connection, addresses = None, await self._vet(admitted)
         if self._connection is None:
@@ -227,10 +227,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
             headers=[(name.encode("ascii"), value.encode("ascii")) for name, value in fields],
             content=self._content(admitted.length),
         )
-        connection.wire.limit_reading(HEAD_BYTES)
-        answer = await self._reach("exchange", lambda: connection.http.handle_async_request(request))
-        connection.wire.limit_reading(None)
-        return answer
+        return await self._reach("exchange", lambda: connection.send(request, HEAD_BYTES))
 
     def _content(self, length: int | None) -> bytes | AsyncIterator[bytes] | None:
         body = self._request.body

@@ -5,6 +5,7 @@ hands over names and values, and every byte that could end a field early is refu
 
 Rules
 - A field name is an RFC 9110 token; a value is visible ASCII, space and tab. CR, LF, NUL and everything else: RefusedError.
+- A request that asks for another protocol (`Upgrade`: WebSocket, h2c) is refused: behind a switch nothing could be checked.
 - Dropped from requests: hop-by-hop fields and those that `Connection` names, `Host`, what describes the sender or the
   path (`Forwarded`, `X-Forwarded-*`), `Expect`, `Accept-Encoding`. The engine writes its own `Host`, framing and
   `Accept-Encoding: identity`. The credential is added after this, so no `Connection` option can take it off.
@@ -81,7 +82,7 @@ def keep_request_fields(fields: Sequence[Field], reserved: frozenset[str]) -> tu
     """The connector's fields that go out, in order and as spelled.
 
     `reserved` are the `field_key`s that belong to the credential of this request; empty without one. RefusedError for a
-    malformed field, a reserved one, or too many.
+    malformed field, a reserved one, `Upgrade`, or too many.
     """
     if len(fields) > MAX_HEADER_FIELDS or sum(len(name) + len(value) for name, value in fields) > MAX_HEADER_BYTES:
         limit = f"{MAX_HEADER_FIELDS} fields and {MAX_HEADER_BYTES >> 10} KiB"
@@ -96,6 +97,10 @@ def keep_request_fields(fields: Sequence[Field], reserved: frozenset[str]) -> tu
             )
         if field_key(name) in reserved:
             raise RefusedError(Reason.HEADER_CREDENTIAL, f"header field {name} belongs to the credential; leave it out")
+        if field_key(name) == "upgrade":
+            raise RefusedError(
+                Reason.UPGRADE, "the request asks for another protocol (Upgrade); WebSockets and h2c are not supported"
+            )
     dropped = _DROPPED_FROM_REQUESTS | _connection_options(trimmed)
     return tuple(
         (name, value)

@@ -8,7 +8,9 @@ a kept one stays with the peer that was vetted and proved its name.
 Rules
 - Kept only after a whole request and a whole response, with not a byte left over: an upstream that was brought to
   answer twice would otherwise answer the next invocation's request (response splitting).
-- Looked at again when taken: closed by the peer, or holding bytes nobody asked for, means closed and forgotten.
+- Looked at again when taken: closed by the peer, or holding bytes nobody asked for, means closed and forgotten. (In
+  HTTP/2, frames of the connection itself, like pings, are in order; anything of a request is not.)
+- One request at a time on each, in HTTP/2 too (http2.py says why).
 - At most `MAX_IDLE` in all and `MAX_IDLE_PER_KEY` under one key, the oldest leave first; none longer than `IDLE_S`. Time
   is looked at on every take and put, so in a daemon that sends nothing the last ones wait unused, and closed by the peer.
 
@@ -24,6 +26,7 @@ import anyio
 import httpcore2
 
 from aileron.egress.dial import Wire
+from aileron.egress.http2 import Http2
 from aileron.model.names import HostPort
 
 __all__ = ["IDLE_S", "MAX_IDLE", "MAX_IDLE_PER_KEY", "Connection", "Key", "Pool"]
@@ -51,19 +54,35 @@ class Connection:
     wire: Wire
     address: str
     origin: httpcore2.Origin
-    http: httpcore2.AsyncHTTP11Connection
+    http: httpcore2.AsyncHTTP11Connection | Http2
     idle_since: float = 0.0
 
     @classmethod
     def over(cls, wire: Wire, address: str, key: Key) -> Connection:
-        """HTTP/1.1 over a new wire."""
+        """HTTP over a new wire: the version that was agreed on in the handshake, 1.1 without TLS."""
         scheme = b"http" if key.plain else b"https"
         origin = httpcore2.Origin(scheme, key.destination.host.encode("ascii"), key.destination.port)
-        return cls(key, wire, address, origin, httpcore2.AsyncHTTP11Connection(origin, wire))
+        http = Http2(wire) if wire.speaks_http2 else httpcore2.AsyncHTTP11Connection(origin, wire)
+        return cls(key, wire, address, origin, http)
+
+    async def send(self, request: httpcore2.Request, head_bytes: int) -> httpcore2.Response:
+        """Send a request; its answer, with the body still on the wire. `head_bytes` bounds all that comes before the body."""
+        if isinstance(self.http, Http2):
+            return await self.http.send(request, head_bytes)
+        self.wire.limit_reading(head_bytes)
+        answer = await self.http.handle_async_request(request)
+        self.wire.limit_reading(None)
+        return answer
+
+    def is_alive(self) -> bool:
+        """Idle, and the peer has neither closed it nor said what nobody asked for. Never blocks."""
+        return self.http.is_alive() if isinstance(self.http, Http2) else self.wire.is_quiet()
 
     def is_reusable(self) -> bool:
         """The last request and response are both complete, and nothing followed them."""
-        return self.wire.is_open() and self.http.is_idle() and not _left_over(self.http)
+        return (
+            self.wire.is_open() and self.http.is_idle() and (isinstance(self.http, Http2) or not _left_over(self.http))
+        )
 
 
 class Pool:
@@ -78,7 +97,7 @@ class Pool:
         self._close_expired()
         for connection in [c for c in reversed(self._idle) if c.key == key]:
             self._idle.remove(connection)
-            if connection.wire.is_quiet():
+            if connection.is_alive():
                 return connection
             connection.wire.close()
         return None

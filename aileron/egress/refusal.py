@@ -41,6 +41,7 @@ class Reason(enum.StrEnum):
     HEADER_VALUE = "header_value"
     HEADER_LIMIT = "header_limit"
     HEADER_CREDENTIAL = "header_credential"
+    UPGRADE = "upgrade"
     BODY_LENGTH = "body_length"
     ADDRESS_NOT_PUBLIC = "address_not_public"
     ADDRESS_NOT_LOOPBACK = "address_not_loopback"

@@ -77,7 +77,9 @@ def parse_url(text: str) -> Url:
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()
     if not separator or scheme not in _DEFAULT_PORTS:
-        raise RefusedError(Reason.URL_SCHEME, "the URL does not begin with https:// or http://")
+        raise RefusedError(
+            Reason.URL_SCHEME, "the URL does not begin with https:// or http:// (WebSockets are not supported)"
+        )
     if "#" in rest:
         raise RefusedError(Reason.URL_FRAGMENT, "the URL has a fragment; drop everything from # on")
     authority, path, query = _split(rest)

@@ -50,6 +50,7 @@ def assert_nothing_happened(world: World, upstream: Upstream) -> None:
         ("https://0x7f.1:{port}/", "url_host"),
         ("http://api.example.test:{port}/", "plain_http"),
         ("gopher://api.example.test:{port}/", "url_scheme"),
+        ("wss://api.example.test:{port}/", "url_scheme"),
     ],
 )
 async def test_a_destination_that_is_not_granted_is_never_looked_up(
@@ -127,6 +128,8 @@ async def test_another_credential_than_the_granted_one_is_refused(
         ({"headers": (("Authorization", "Bearer mine"),)}, "header_credential"),
         ({"headers": (("authorization", "Bearer mine"), ("Connection", "authorization"))}, "header_credential"),
         ({"headers": (("Authorization ", "Bearer mine"),)}, "header_name"),
+        ({"headers": (("Connection", "Upgrade"), ("Upgrade", "websocket"))}, "upgrade"),
+        ({"headers": (("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"))}, "upgrade"),
         ({"headers": (("X", "y"),) * 101}, "header_limit"),
         ({"headers": (("Content-Length", "5"), ("Transfer-Encoding", "chunked"))}, "body_length"),
         ({"headers": (("Transfer-Encoding", "xchunked"),), "body": b"x"}, "body_length"),

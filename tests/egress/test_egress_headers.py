@@ -59,13 +59,21 @@ def test_ordinary_fields_go_out_in_order_and_as_spelled() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["Host", "HOST", "Connection", "Keep-Alive", "Proxy-Authorization", "proxy-connection", "TE", "Trailer", "Upgrade",
+    ["Host", "HOST", "Connection", "Keep-Alive", "Proxy-Authorization", "proxy-connection", "TE", "Trailer",
      "Transfer-Encoding", "Content-Length", "Expect", "Accept-Encoding", "Forwarded", "X-Forwarded-Host", "Via",
      "x-forwarded-for", "X-Real-IP", "HTTP2-Settings"],
 )  # fmt: skip
 def test_fields_of_the_connection_and_of_a_proxy_are_dropped(name: str) -> None:
     """They are not the connector's to set; what is beside them stays."""
     assert keep_request_fields([(name, "x"), ("X-Other", "y")], NONE) == (("X-Other", "y"),)
+
+
+@pytest.mark.parametrize("name", ["Upgrade", "upgrade", "UPGRADE"])
+@pytest.mark.parametrize("value", ["websocket", "h2c", "TLS/1.0", ""])
+def test_a_switch_of_protocols_is_refused(name: str, value: str) -> None:
+    """Loudly, not by leaving the field out: what works with a WebSocket does not work without."""
+    assert refused([("Connection", "Upgrade"), (name, value)]) is Reason.UPGRADE
+    assert refused([("Upgrade-Insecure-Requests", "1")]) is None
 
 
 def test_fields_that_connection_names_are_dropped_too() -> None:
