@@ -36,6 +36,7 @@ class Reason(enum.StrEnum):
     PLAIN_HTTP = "plain_http"
     HOST_NOT_GRANTED = "host_not_granted"
     CREDENTIAL_NOT_GRANTED = "credential_not_granted"
+    STREAM_CREDENTIAL = "stream_credential"
     METHOD = "method"
     HEADER_NAME = "header_name"
     HEADER_VALUE = "header_value"

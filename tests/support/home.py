@@ -112,9 +112,12 @@ class DaemonHome:
         gated: bool = False,
         idempotent: bool = False,
         expires_in: str = "15m",
+        connector: str = PROBE,
     ) -> str:
         """An action `name` with one step that calls `op`; inputs as `name:type`, `name:type?` for an optional one."""
-        text = probe_action(op, *inputs, name=name, gated=gated, idempotent=idempotent, expires_in=expires_in)
+        text = probe_action(
+            op, *inputs, name=name, gated=gated, idempotent=idempotent, expires_in=expires_in, connector=connector
+        )
         added = self.must("POST", "/v1/actions", {"text": text, "file": "a test"})
         return str(added["name"])
 
@@ -184,14 +187,15 @@ def probe_action(
     gated: bool = False,
     idempotent: bool = False,
     expires_in: str = "15m",
+    connector: str = PROBE,
 ) -> str:
-    """The text of an action file with one step of the probe connector."""
+    """The text of an action file with one step of the probe connector, or of another."""
     lines = [
         "+++",
         f'name = "{name or op.replace("_", "-")}"',
         'version = "1.0.0"',
         "[[requires.connectors]]",
-        f'name = "{PROBE}"',
+        f'name = "{connector}"',
         'version = "1.0.0"',
         'hash = "sha256:bound-at-release"',
         f'capabilities = ["{op}"]',
@@ -199,7 +203,7 @@ def probe_action(
         'intent = "see what happens"',
         "[[execute]]",
         'id = "step"',
-        f'connector = "{PROBE}"',
+        f'connector = "{connector}"',
         f'op = "{op}"',
         f"idempotent = {str(idempotent).lower()}",
     ]

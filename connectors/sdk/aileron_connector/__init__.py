@@ -1,7 +1,8 @@
 """Write a connector: the operations of one service, run in a jail that holds no key.
 
-operation.py declare one · http.py ask the host to send a request · reports.py tell what happens · failures.py fail so that
-the caller knows why · loop.py the connector's end of the frames
+operation.py declare one · http.py ask the host to send a request · tcp.py a stream of bytes · transports/ libraries that have
+HTTP or mail of their own · reports.py tell what happens · failures.py fail so that the caller knows why · testing.py try your
+operations without a daemon · loop.py the connector's end of the frames
 
     from aileron_connector import ExternalApiError, http, log, op, run
 
@@ -16,7 +17,7 @@ Runs inside the jail, one process for one invocation. It trusts nobody with a ke
 docs/how-to/write-a-connector.md.
 """
 
-from aileron_connector import http
+from aileron_connector import http, tcp, transports
 from aileron_connector.failures import BadInput, ConnectorError, ExternalApiError, NetworkError, Refused
 from aileron_connector.http import hosts
 from aileron_connector.loop import run, serve
@@ -37,4 +38,6 @@ __all__ = [
     "progress",
     "run",
     "serve",
+    "tcp",
+    "transports",
 ]

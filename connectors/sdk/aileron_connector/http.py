@@ -21,7 +21,7 @@ from aileron_connector import loop
 from aileron_connector.failures import ExternalApiError, NetworkError, Refused
 from aileron_sandbox import frames
 
-__all__ = ["DEFAULT_READ_LIMIT_BYTES", "Headers", "Response", "hosts", "request"]
+__all__ = ["DEFAULT_READ_LIMIT_BYTES", "Headers", "Response", "hosts", "refusal", "request"]
 
 DEFAULT_READ_LIMIT_BYTES: Final = 8 << 20
 """8 MiB: an answer of an API, read whole and parsed, within the 64 MiB a connector has unless it asks for more."""
@@ -105,7 +105,7 @@ class Response:
             message, piece = self._conversation.next_answer(self._id)
             if isinstance(message, frames.Refused):
                 self.close()
-                raise _refusal(message.error)
+                raise refusal(message.error)
             if isinstance(message, frames.Chunk) and message.end:
                 self.close()
             if piece:
@@ -177,7 +177,7 @@ def _answer(conversation: loop.Conversation, request_id: int, what: str) -> Resp
     message, _ = conversation.next_answer(request_id)
     if isinstance(message, frames.Refused):
         conversation.forget(request_id)
-        raise _refusal(message.error)
+        raise refusal(message.error)
     assert isinstance(message, frames.HttpHead)  # the session lets nothing else come first
     return Response(conversation, request_id, message, what)
 
@@ -196,7 +196,8 @@ def _upload(conversation: loop.Conversation, request_id: int, body: Iterable[byt
         raise
 
 
-def _refusal(error: frames.FrameFailure) -> Refused:
+def refusal(error: frames.FrameFailure) -> Refused:
+    """What to raise for the error of a `refused` frame."""
     if error.failure_class == "network_error":
         return NetworkError(error.message, details=error.details)
     return Refused(error.failure_class, error.message, details=error.details)

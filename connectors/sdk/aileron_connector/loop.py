@@ -24,11 +24,12 @@ import errno
 import os
 import select
 import sys
+import time
 from collections import deque
 from typing import Any, Final
 
 from aileron_connector import operation
-from aileron_connector.failures import ConnectorError
+from aileron_connector.failures import ConnectorError, Refused
 from aileron_sandbox.frames import (
     PROTOCOL_VERSION,
     Cancel,
@@ -44,6 +45,7 @@ from aileron_sandbox.frames import (
     JailSession,
     Message,
     Result,
+    TcpOpen,
     ToJail,
     encode,
 )
@@ -57,6 +59,8 @@ MAX_KEPT_BYTES: Final = 8 << 20
 
 _SMALL_READ_BYTES: Final = 4096
 _LARGE_READ_BYTES: Final = 1 << 20
+_MAX_WRAPPED: Final = 16
+"""Exceptions around one another; requests around urllib3 around ours are five."""
 _MAX_MESSAGE_CHARACTERS: Final = 2000
 """Of a failure's words; enough for any sentence, and four bytes a character still leave room in a header."""
 
@@ -112,14 +116,11 @@ class Conversation:
         kind: Any = "stream" if is_streamed else "none" if body is None else "inline"
         request_id = self._last_id + 1
         message = HttpRequest(id=request_id, method=method, url=url, headers=headers, credential=credential, body=kind)
-        self._kept[request_id] = deque()
-        try:
-            self.send(message, b"" if body is None else body)
-        except FrameError:
-            del self._kept[request_id]
-            raise
-        self._last_id = request_id
-        return request_id
+        return self._opened(message, b"" if body is None else body)
+
+    def open_tcp(self, host: str, port: int, *, tls: bool) -> int:
+        """Ask for a stream to a granted destination; returns its id."""
+        return self._opened(TcpOpen(id=self._last_id + 1, host=host, port=port, tls=tls), b"")
 
     def upload(self, request_id: int, data: bytes | memoryview, *, end: bool = False) -> bool:
         """Send a piece of a streamed body. False if the host has already answered in full: stop, nobody reads it."""
@@ -130,20 +131,28 @@ class Conversation:
         self.send(Chunk(id=request_id, end=end), data)
         return True
 
-    def next_answer(self, request_id: int) -> Frame:
-        """The next frame that answers this request; waits for it."""
+    def next_answer(self, request_id: int, timeout_s: float | None = None) -> Frame:
+        """The next frame that answers this request; waits for it. TimeoutError after `timeout_s`, if there is one."""
         kept = self._kept[request_id]
+        give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
         while not kept:
-            if self._is_full:
+            if self.is_full:
                 raise ConnectorError(
                     "connector_runtime_error",
                     f"more than {MAX_KEPT_BYTES} bytes of other answers have come and are not read: "
                     "read or close one before waiting for another",
                 )
+            if give_up_at is not None:
+                self._wait_readable(give_up_at)
             self._take_in(self._read())
-        frame = kept.popleft()
-        self._kept_bytes -= len(frame.body or b"")
-        return frame
+        return self._taken(kept)
+
+    def maybe_answer(self, request_id: int) -> Frame | None:
+        """The next frame that answers this request, if it is there. At most one read, for who shares an event loop."""
+        kept = self._kept[request_id]
+        if not kept and not self.is_full and self._is_readable(0):
+            self._take_in(self._read())
+        return self._taken(kept) if kept else None
 
     def cancel(self, request_id: int) -> None:
         """End a request's upload and, if its answer is not complete, the answer. No harm if it is over."""
@@ -158,8 +167,34 @@ class Conversation:
             self.cancel(request_id)
 
     @property
-    def _is_full(self) -> bool:
+    def fd_in(self) -> int:
+        """Where frames come in: readable when there may be an answer. Not to be read by others."""
+        return self._in
+
+    @property
+    def fd_out(self) -> int:
+        """Where frames go out. Not to be written by others."""
+        return self._out
+
+    @property
+    def is_full(self) -> bool:
+        """As much is kept of answers that are not being read as may be."""
         return self._kept_bytes > MAX_KEPT_BYTES
+
+    def _opened(self, message: HttpRequest | TcpOpen, body: bytes) -> int:
+        self._kept[message.id] = deque()
+        try:
+            self.send(message, body)
+        except FrameError:
+            del self._kept[message.id]
+            raise
+        self._last_id = message.id
+        return message.id
+
+    def _taken(self, kept: deque[Frame]) -> Frame:
+        frame = kept.popleft()
+        self._kept_bytes -= len(frame.body or b"")
+        return frame
 
     def _first_frame(self) -> Invoke:
         frames: list[Frame] = []
@@ -187,10 +222,17 @@ class Conversation:
         return frames
 
     def _take_in_what_is_there(self) -> None:
+        while not self.is_full and self._is_readable(0):
+            self._take_in(self._read())
+
+    def _wait_readable(self, give_up_at: float) -> None:
+        if not self._is_readable(max(0.0, give_up_at - time.monotonic())):
+            raise TimeoutError("the host has not answered in time")
+
+    def _is_readable(self, within_s: float) -> bool:
         poll = select.poll()
         poll.register(self._in, select.POLLIN)
-        while not self._is_full and poll.poll(0):
-            self._take_in(self._read())
+        return bool(poll.poll(within_s * 1000))
 
     def _read(self) -> bytes:
         wanted = min(max(self._decoder.missing_bytes, _SMALL_READ_BYTES), _LARGE_READ_BYTES)
@@ -216,7 +258,7 @@ class Conversation:
     def _wait_writable(self) -> None:
         poll = select.poll()
         poll.register(self._out, select.POLLOUT)
-        if not self._is_full:  # else the host waits for us, and its own writing must not keep it from reading
+        if not self.is_full:  # else the host waits for us, and its own writing must not keep it from reading
             poll.register(self._in, select.POLLIN)
         ready = dict(poll.poll())  # no timeout: the host's deadline ends the process
         if self._in in ready:
@@ -231,6 +273,15 @@ def current() -> Conversation:
     if _current is None:
         raise RuntimeError("no invocation is running: call this inside an operation, not when the module is loaded")
     return _current
+
+
+def maybe_current() -> Conversation | None:
+    """The conversation of the invocation that is running; None outside an operation, and in a thread that plays the host."""
+    return None if _thread.get_ident() in HOST_THREADS else _current
+
+
+HOST_THREADS: Final[set[int]] = set()
+"""Threads of this process that are no part of the connector: testing.py answers requests in one, for real."""
 
 
 def run() -> None:
@@ -292,11 +343,29 @@ def _checked(result: Result, op: str) -> Result:
 
 
 def _from_exception(error: BaseException) -> Failed:
+    refused = _refusal_behind(error)
+    if refused is not None:
+        return _failed(refused.failure_class, refused.message, refused.details)
     limit = _limit_of(error)
     words = f"{type(error).__name__}: {error}"
     if limit is not None:
         return _failed("resource_limit_exceeded", words, {"limit": limit})
     return _failed("connector_runtime_error", words)
+
+
+def _refusal_behind(error: BaseException) -> Refused | None:
+    """The host's refusal that a library's exception is made of, as libraries wrap what goes wrong below them.
+
+    Not behind a built-in exception that is no OSError: a KeyError raised while a refusal was being handled is a bug.
+    """
+    behind: BaseException | None = error
+    for _ in range(_MAX_WRAPPED):
+        if behind is None or isinstance(behind, Refused):
+            return behind
+        if type(behind).__module__ == "builtins" and not isinstance(behind, OSError):
+            return None
+        behind = behind.__cause__ or (None if behind.__suppress_context__ else behind.__context__)
+    return None
 
 
 def _limit_of(error: BaseException) -> str | None:

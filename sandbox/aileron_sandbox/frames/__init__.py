@@ -37,6 +37,8 @@ from aileron_sandbox.frames.messages import (
     Progress,
     Refused,
     Result,
+    TcpOpen,
+    TcpOpened,
     ToJail,
 )
 from aileron_sandbox.frames.session import MAX_IN_FLIGHT, HostSession, JailSession, ProtocolError
@@ -70,6 +72,8 @@ __all__ = [
     "ProtocolError",
     "Refused",
     "Result",
+    "TcpOpen",
+    "TcpOpened",
     "ToJail",
     "check_json",
     "encode",

@@ -6,7 +6,7 @@ and nothing may be added. What a value may be is said by its type; what may foll
 `Chunk` travels both ways. A `Chunk` and an `HttpRequest` with `body="inline"` carry raw bytes after the header, and a
 `Result` whose header would be too large carries its output there; no other message has a body.
 
-Source: docs/reference/frames.md (a test compares). Not here: `tcp`, which a later version adds.
+Source: docs/reference/frames.md (a test compares).
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ __all__ = [
     "Progress",
     "Refused",
     "Result",
+    "TcpOpen",
+    "TcpOpened",
     "ToJail",
 ]
 
@@ -110,8 +112,14 @@ class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
     error: FrameFailure
 
 
+class TcpOpened(_Message, frozen=True, kw_only=True, tag="tcp_opened"):
+    """Stream `id` is connected: chunks may flow in both directions."""
+
+    id: RequestId
+
+
 class Chunk(_Message, frozen=True, kw_only=True, tag="chunk"):
-    """Bytes of a body, of the answer (to the jail) or of the request (from it). `end` marks the last."""
+    """Bytes of a body or stream, to the jail or from it. `end` marks the last of its direction."""
 
     id: RequestId
     end: bool = False
@@ -157,6 +165,18 @@ class HttpRequest(_Message, frozen=True, kw_only=True, tag="http"):
     body: Literal["none", "inline", "stream"] = "none"
 
 
+class TcpOpen(_Message, frozen=True, kw_only=True, tag="tcp_open"):
+    """Ask the host to connect a stream of bytes. `tls`: the host speaks it, from the first byte, and verifies `host`.
+
+    It shares its ids with requests. No field for a credential: none can be added to bytes the host does not understand.
+    """
+
+    id: RequestId
+    host: str
+    port: Port
+    tls: bool
+
+
 class Cancel(_Message, frozen=True, kw_only=True, tag="cancel"):
     """The jail wants no more of request `id` and sends no more of its body. The host still ends it with a final frame."""
 
@@ -177,6 +197,6 @@ class Failed(_Message, frozen=True, kw_only=True, tag="failure"):
     details: dict[str, Any] = {}
 
 
-ToJail = Invoke | HttpHead | Chunk | Refused
-FromJail = Log | Progress | AuditEvent | HttpRequest | Chunk | Cancel | Result | Failed
+ToJail = Invoke | HttpHead | TcpOpened | Chunk | Refused
+FromJail = Log | Progress | AuditEvent | HttpRequest | TcpOpen | Chunk | Cancel | Result | Failed
 Message = ToJail | FromJail

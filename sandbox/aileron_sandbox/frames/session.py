@@ -10,6 +10,8 @@ Rules
 4. A request has two halves. Down (host to jail): `http_head`, chunks, the last with `end`; or `refused` at any time, also
    after the head. Exactly one of these two ends it: the final frame. Up (jail to host), only for `body="stream"`: chunks,
    the last with `end`; or `cancel`. The request is over, and its place free, when both halves are.
+   A stream (`tcp_open`) is a request whose answer begins with `tcp_opened` instead of `http_head`, and whose up half is always
+   there, but opens with `tcp_opened` only. Either half may end first.
 5. The answer may be complete, or refused, before the request's body is. The jail then still ends its half, with `cancel`.
 6. After `cancel` the jail waits for the final frame and drops what comes before it; the host sends the final frame soon
    (`refused` unless the answer was just complete). So a cancelled id has an end both sides agree on.
@@ -36,6 +38,8 @@ from aileron_sandbox.frames.messages import (
     Progress,
     Refused,
     Result,
+    TcpOpen,
+    TcpOpened,
 )
 
 __all__ = ["MAX_IN_FLIGHT", "HostSession", "JailSession", "ProtocolError"]
@@ -51,9 +55,10 @@ class ProtocolError(FrameError):
 class _Request:
     """The two halves of one request."""
 
-    __slots__ = ("cancelled", "has_head", "is_answered", "is_uploading")
+    __slots__ = ("cancelled", "has_head", "is_answered", "is_stream", "is_uploading")
 
-    def __init__(self, *, is_uploading: bool) -> None:
+    def __init__(self, *, is_uploading: bool, is_stream: bool) -> None:
+        self.is_stream = is_stream
         self.is_uploading = is_uploading
         self.has_head = False
         self.is_answered = False
@@ -94,8 +99,10 @@ class _Session:
         match message:
             case Log() | Progress() | AuditEvent():
                 pass
-            case HttpRequest():
-                self._open(message)
+            case HttpRequest(id=request_id, body=body):
+                self._open(request_id, _Request(is_uploading=body == "stream", is_stream=False))
+            case TcpOpen(id=request_id):
+                self._open(request_id, _Request(is_uploading=True, is_stream=True))
             case Chunk(id=request_id, end=end):
                 self._upload(request_id, end)
             case Cancel(id=request_id):
@@ -114,15 +121,18 @@ class _Session:
             return
         self._check_running(message)
         match message:
-            case HttpHead(id=request_id):
+            case HttpHead(id=request_id) | TcpOpened(id=request_id):
                 request = self._unanswered(request_id, message)
                 if request.has_head:
-                    raise ProtocolError(f"second http_head for request {request_id}")
+                    raise ProtocolError(f"second {_name(message)} for request {request_id}")
+                if request.is_stream != isinstance(message, TcpOpened):
+                    raise ProtocolError(f"{_name(message)} does not answer request {request_id}")
                 request.has_head = True
             case Chunk(id=request_id, end=end):
                 request = self._unanswered(request_id, message)
                 if not request.has_head:
-                    raise ProtocolError(f"chunk before http_head of request {request_id}")
+                    head = "tcp_opened" if request.is_stream else "http_head"
+                    raise ProtocolError(f"chunk before {head} of request {request_id}")
                 if end:
                     self._answered(request_id, request)
             case Refused(id=request_id):
@@ -136,18 +146,20 @@ class _Session:
         if self._over:
             raise ProtocolError(f"{_name(message)} after the result")
 
-    def _open(self, message: HttpRequest) -> None:
-        if message.id <= self._last_id:
-            raise ProtocolError(f"request id {message.id} is not larger than {self._last_id}, the last one")
+    def _open(self, request_id: int, request: _Request) -> None:
+        if request_id <= self._last_id:
+            raise ProtocolError(f"request id {request_id} is not larger than {self._last_id}, the last one")
         if len(self._requests) >= MAX_IN_FLIGHT:
             raise ProtocolError(f"more than {MAX_IN_FLIGHT} requests open at once")
-        self._last_id = message.id
-        self._requests[message.id] = _Request(is_uploading=message.body == "stream")
+        self._last_id = request_id
+        self._requests[request_id] = request
 
     def _upload(self, request_id: int, end: bool) -> None:
         request = self._requests.get(request_id)
         if request is None or not request.is_uploading:
             raise ProtocolError(f"chunk for request {request_id}, which awaits none")
+        if request.is_stream and not request.has_head:
+            raise ProtocolError(f"chunk before tcp_opened of stream {request_id}")
         if end:
             self._uploaded(request_id, request)
 

@@ -1,0 +1,212 @@
+r"""A stream of bytes to a declared host and port, for protocols that are not HTTP: mail, databases.
+
+    with tcp.connect("irc.example.com", 6697) as stream:
+        stream.sendall(b"NICK me\r\n")
+        for line in stream.makefile("rb"): ...
+
+The host resolves the name, checks the address, connects, and speaks TLS: what goes in here is what the service reads. No
+credential is added to a stream, and none is in the jail: see docs/explanation/limitations.md.
+
+`Stream` has what libraries use of a socket, so one that takes a socket takes this; smtplib, imaplib and poplib get theirs by
+themselves (transports/mail.py). Runs inside the jail. Not here: names and addresses, which no connector needs.
+"""
+
+from __future__ import annotations
+
+import io
+from types import TracebackType
+from typing import Any, Final, Self
+
+from aileron_connector import http, loop
+from aileron_connector.failures import Refused
+from aileron_sandbox.frames import MAX_BODY_BYTES, Chunk, TcpOpened
+from aileron_sandbox.frames import Refused as RefusedFrame
+
+__all__ = ["Stream", "connect"]
+
+_BUFFER_BYTES: Final = 64 << 10
+_SHUT_RD: Final = 0  # shutdown(2); the socket module would be 1 ms for three numbers
+
+
+def connect(host: str, port: int, *, tls: bool = True, timeout_s: float | None = None) -> Stream:
+    """Connect to a granted destination. ConnectionError if it cannot be reached, TimeoutError.
+
+    Without `tls` only to a service on the user's machine that they have named in `egress.private_plain`. `timeout_s` is for
+    this and each later wait; None for as long as the invocation lasts.
+    """
+    conversation = loop.current()
+    stream = Stream(conversation, conversation.open_tcp(host, port, tls=tls), f"{host}:{port}")
+    stream.settimeout(timeout_s)
+    stream._wait_opened()
+    return stream
+
+
+class Stream:
+    """An open stream. Reading ends when the service has ended its half; a stream that breaks is a ConnectionError."""
+
+    def __init__(self, conversation: loop.Conversation, stream_id: int, name: str) -> None:
+        self._conversation: Final = conversation
+        self._id: Final = stream_id
+        self._name: Final = name
+        self._timeout_s: float | None = None
+        self._pending = memoryview(b"")
+        self._can_read = True
+        self._can_write = True
+        self._files = 0
+        self._is_closed = False
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        """Send all of it. ConnectionError if the service or the host does not take any more."""
+        if not self._can_write:
+            raise BrokenPipeError(f"the stream to {self._name} is ended")
+        view = memoryview(data).cast("B")
+        for at in range(0, len(view), MAX_BODY_BYTES):
+            if not self._conversation.upload(self._id, view[at : at + MAX_BODY_BYTES]):
+                self._can_write = False
+                raise BrokenPipeError(f"{self._name} takes no more")
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        """`sendall`, and how much that was."""
+        self.sendall(data)
+        return memoryview(data).nbytes
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """Some bytes, at most `size`; none at the end. ConnectionError, TimeoutError."""
+        if not self._pending and size:
+            self._pending = memoryview(self._next_piece())
+        taken, self._pending = bytes(self._pending[:size]), self._pending[size:]
+        return taken
+
+    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
+        """Into `buffer`; how many. As `recv`."""
+        view = memoryview(buffer).cast("B")
+        data = self.recv(size or len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    read = recv
+    write = sendall
+
+    def makefile(self, mode: str = "r", buffering: int | None = None, **text: Any) -> Any:
+        """A file over the stream, as `socket.makefile` has it. It keeps the stream open until it is closed too."""
+        raw = _File(self, reads="r" in mode, writes="w" in mode)
+        if buffering == 0:
+            return raw
+        size = _BUFFER_BYTES if buffering is None or buffering < 0 else buffering
+        binary: Any
+        if raw.readable() and raw.writable():
+            binary = io.BufferedRWPair(raw, raw, size)
+        else:
+            binary = io.BufferedReader(raw, size) if raw.readable() else io.BufferedWriter(raw, size)
+        return binary if "b" in mode else io.TextIOWrapper(binary, **text)
+
+    def shutdown(self, how: int) -> None:
+        """End the half that writes, after which the service still may answer (1), or close (0 and 2, socket.SHUT_*)."""
+        if how == 1:
+            self._end_writing()
+        else:
+            self._close_now()
+
+    def close(self) -> None:
+        """Be done with it, once its files are closed."""
+        self._is_closed = True
+        if not self._files:
+            self._close_now()
+
+    def settimeout(self, timeout: float | None) -> None:
+        """Seconds for each wait from now on; None for as long as the invocation lasts."""
+        self._timeout_s = timeout
+
+    def gettimeout(self) -> float | None:
+        """As `settimeout` has it."""
+        return self._timeout_s
+
+    def setsockopt(self, *_option: object) -> None:
+        """There is no socket to set it on."""
+
+    def getsockopt(self, *_option: object) -> int:
+        """OSError: whoever asks wants to wrap the stream in TLS of its own, which is the host's."""
+        raise OSError(
+            "TLS cannot begin in the middle of a stream (STARTTLS): the host speaks it, from the first byte; "
+            "connect to the service's port for TLS, e.g. with SMTP_SSL or IMAP4_SSL"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Stream to {self._name}>"
+
+    def _wait_opened(self) -> None:
+        try:
+            message, _ = self._conversation.next_answer(self._id, self._timeout_s)
+        except BaseException:
+            self._close_now()
+            raise
+        if isinstance(message, RefusedFrame):
+            self._break_off(message)
+        assert isinstance(message, TcpOpened)  # the session lets nothing else come first
+
+    def _next_piece(self) -> bytes:
+        while self._can_read:
+            message, piece = self._conversation.next_answer(self._id, self._timeout_s)
+            if isinstance(message, RefusedFrame):
+                self._break_off(message)
+            if isinstance(message, Chunk) and message.end:
+                self._can_read = False
+            if piece:
+                return piece
+        return b""
+
+    def _break_off(self, message: RefusedFrame) -> None:
+        self._close_now()
+        error: Refused = http.refusal(message.error)
+        raise ConnectionError(error.message) from error
+
+    def _end_writing(self) -> None:
+        if self._can_write:
+            self._can_write = False
+            self._conversation.upload(self._id, b"", end=True)
+
+    def _close_now(self) -> None:
+        self._can_read = self._can_write = False
+        self._pending = memoryview(b"")
+        self._conversation.forget(self._id)
+
+    def _file_closed(self) -> None:
+        self._files -= 1
+        if self._is_closed and not self._files:
+            self._close_now()
+
+
+class _File(io.RawIOBase):
+    """A stream as a raw file."""
+
+    def __init__(self, stream: Stream, *, reads: bool, writes: bool) -> None:
+        super().__init__()
+        self._stream: Final = stream
+        self._reads: Final = reads or not writes
+        self._writes: Final = writes
+        stream._files += 1
+
+    def readable(self) -> bool:
+        return self._reads
+
+    def writable(self) -> bool:
+        return self._writes
+
+    def readinto(self, buffer: Any) -> int:
+        return self._stream.recv_into(buffer)
+
+    def write(self, data: Any) -> int:
+        return self._stream.send(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._stream._file_closed()

@@ -1,0 +1,131 @@
+"""Which credential a request of a library asks for, without the library knowing that there is none in the jail.
+
+    client = WebClient(token=placeholder("api_key"))      # a library that wants a key: it says itself when to send it
+    use("api_key")                                        # one that wants none: every request to the first granted host
+
+A placeholder is recognised wherever a library puts keys: in a header field (also inside the base64 of `Authorization: Basic`)
+or as a query parameter. There it is taken out, field or parameter whole, and the request names the credential; the host adds
+it in the place that the manifest declares. So a library that leaves its key out of a redirect to another host leaves the
+credential out. Anywhere else a placeholder could not become a key: ConnectorError.
+
+Runs inside the jail. Not here: whether the request may use the credential (the host).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from aileron_connector import loop
+from aileron_connector.failures import ConnectorError
+
+__all__ = ["check_no_placeholder", "name_credential", "placeholder", "use"]
+
+_BEFORE: Final = "aileron-credential-"
+_AFTER: Final = "-goes-here"
+_PLACEHOLDER: Final = re.compile(_BEFORE + r"([a-z0-9_]{1,32})" + _AFTER)
+_KIND: Final = re.compile(r"[a-z0-9_]{1,32}")
+
+_FIRST_HOST: Final = ""
+_used: Final[dict[str, str]] = {}
+"""Host → kind, as `use` has declared it; _FIRST_HOST stands for the first one granted."""
+
+
+def placeholder(kind: str) -> str:
+    """A text for a library that wants a key. `kind` is the one the manifest declares, such as `api_key`."""
+    if not _KIND.fullmatch(kind):
+        raise ValueError(f"{kind!r} is no kind of credential; the manifest names it, e.g. api_key")
+    return f"{_BEFORE}{kind}{_AFTER}"
+
+
+def use(credential: str | None, *, hosts: Iterable[str] | None = None) -> None:
+    """From now on, libraries' requests to `hosts` (names; default: the first granted one) ask for this credential.
+
+    None takes it back. A request that names another one by a placeholder gets that. One that brings an `Authorization` of its
+    own fails: what of the two is meant must be said, by a placeholder.
+    """
+    for host in (_FIRST_HOST,) if hosts is None else hosts:
+        if credential is None:
+            _used.pop(host, None)
+        else:
+            _used[host] = credential
+
+
+def name_credential(
+    url: str, headers: list[tuple[str, str]], host: str
+) -> tuple[str, list[tuple[str, str]], str | None]:
+    """URL and headers without placeholders, and the kind of credential they name, or that was declared for `host`.
+
+    ConnectorError where a placeholder stands in a place that cannot carry a credential, or two kinds are named.
+    """
+    kinds: set[str] = set()
+    kept = []
+    for name, value in headers:
+        kind = _kind_in(value) or _kind_in_basic(value)
+        if kind is None:
+            kept.append((name, value))
+        else:
+            kinds.add(kind)
+    url = _without_parameters(url, kinds)
+    if len(kinds) > 1:
+        raise _unusable(f"one request has placeholders of {' and '.join(sorted(kinds))}: it can carry one credential")
+    if kinds:
+        return url, kept, kinds.pop()
+    return url, kept, _declared(host, kept)
+
+
+def check_no_placeholder(body: bytes | memoryview) -> None:
+    """ConnectorError if a piece of a body holds a placeholder: the host adds credentials to headers and queries only."""
+    if _BEFORE.encode() in bytes(body):
+        raise _unusable("a library puts its key into the body of a request, where the host cannot put the credential")
+
+
+def _without_parameters(url: str, kinds: set[str]) -> str:
+    if _BEFORE not in url:
+        return url
+    path, _, query = url.partition("?")
+    kept = []
+    for parameter in query.split("&") if query else ():
+        kind = _kind_in(parameter)
+        if kind is None:
+            kept.append(parameter)
+        else:
+            kinds.add(kind)
+    if _BEFORE in path:
+        raise _unusable("a library puts its key into the path of a URL, where the host cannot put the credential")
+    return f"{path}?{'&'.join(kept)}" if kept else path
+
+
+def _declared(host: str, headers: list[tuple[str, str]]) -> str | None:
+    kind = _used.get(host)
+    if kind is None and _FIRST_HOST in _used:
+        granted = loop.current().hosts
+        kind = _used[_FIRST_HOST] if granted and granted[0].host == host else None
+    if kind is not None and any(name.lower() == "authorization" for name, _ in headers):
+        raise _unusable(
+            f"the request brings an Authorization of its own beside the credential {kind!r}: "
+            f"give the library transports.placeholder({kind!r}) for its key"
+        )
+    return kind
+
+
+def _kind_in(text: str) -> str | None:
+    found = _PLACEHOLDER.search(text)
+    return found[1] if found else None
+
+
+def _kind_in_basic(value: str) -> str | None:
+    scheme, _, encoded = value.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        return _kind_in(base64.b64decode(encoded.strip(), validate=True).decode("utf-8", "replace"))
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _unusable(words: str) -> ConnectorError:
+    return ConnectorError("connector_runtime_error", words)

@@ -1,0 +1,88 @@
+"""Change a library when it is imported, and not before.
+
+A finder at the front of `sys.meta_path` knows the few names below. It lets the other finders find the module, and has one
+function called when the module has been executed. Any other import costs one look into a dictionary, 0.1 µs (measured).
+
+Source: https://docs.python.org/3/reference/import.html#the-meta-path. Not here: what is changed (the modules named below).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Final
+
+__all__ = ["install"]
+
+_HERE: Final = "aileron_connector.transports"
+_CHANGES: Final = {
+    "certifi.core": ("authorities", "change_certifi"),
+    "http.client": ("http_client", "change_http_client"),
+    "requests.adapters": ("authorities", "change_requests"),
+    "urllib3.connection": ("http_client", "change_urllib3"),
+    "httpx": ("httpx", "change_httpx"),
+    "httpx2": ("httpx", "change_httpx"),
+    "imaplib": ("mail", "change_imaplib"),
+    "poplib": ("mail", "change_poplib"),
+    "smtplib": ("mail", "change_smtplib"),
+    "ssl": ("authorities", "change_ssl"),
+}
+"""A library's module → our module and the function in it that takes the library's, once it is executed."""
+
+
+class _Finder:
+    """Finds nothing by itself."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The spec that the other finders have, if it is one of our names."""
+        if name not in _CHANGES:
+            return None
+        for finder in sys.meta_path:
+            if finder is not _Finder:
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    if spec.loader is not None:
+                        spec.loader = _Loader(spec.loader)  # type: ignore[assignment]
+                    return spec
+        return None
+
+
+class _Loader:
+    """A loader, and a change after it. It takes itself out of the module before the module runs."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader: Final = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """As the loader does."""
+        created: ModuleType | None = self._loader.create_module(spec)
+        return created
+
+    def exec_module(self, module: ModuleType) -> None:
+        """As the loader does, and then the change."""
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        _change(module)
+
+
+def install() -> None:
+    """Watch imports from now on, and change what is imported already. Calling it again does nothing."""
+    if _Finder in sys.meta_path:
+        return
+    sys.meta_path.insert(0, _Finder)
+    for name in _CHANGES:
+        module = sys.modules.get(name)
+        if module is not None:
+            _change(module)
+
+
+def _change(module: ModuleType) -> None:
+    ours, function = _CHANGES[module.__name__]
+    name = f"{_HERE}.{ours}"
+    __import__(name)
+    getattr(sys.modules[name], function)(module)

@@ -1,0 +1,259 @@
+"""http.client, and what is built on it: urllib.request, urllib3, requests.
+
+All of them ask a connection object for `sock` in one method, `connect`, whose meaning is documented, and then write and read
+HTTP/1.1 on it. So that is where the host comes in: `sock` becomes a `HostStream`, which reads the request as it is written
+and gives the answer as a server would. Nothing above it is touched: chunked uploads, streamed answers, redirects,
+retries, pools. A socket one layer below would not do: there, neither the scheme is known nor is there a way to do without
+TLS; one layer above, every library has its own idea of a response.
+
+Runs inside the jail; both sides of the stream are our own, so what is malformed is a mistake and not an attack.
+
+Rules
+- A small body with a length goes in one frame with its request; any other is streamed as it is written.
+- An answer without a length ends with the stream, as HTTP/1.1 has it; one that breaks off is a ConnectionError, never an end.
+
+Source: RFC 9112; https://docs.python.org/3/library/http.client.html. Not here: the exchange (exchange.py).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final
+
+from aileron_connector import loop
+from aileron_connector.failures import Refused
+from aileron_connector.transports.exchange import Exchange, origin_of
+from aileron_sandbox.frames import MAX_BODY_BYTES, HttpHead
+
+__all__ = ["HostStream", "change_http_client", "change_urllib3"]
+
+MAX_HEAD_BYTES: Final = 64 << 10
+"""64 KiB: what fits into a frame's header."""
+_BUFFER_BYTES: Final = 64 << 10
+
+
+class HostStream:
+    """What a connection has for a socket."""
+
+    def __init__(self, origin: str, connect_timeout_s: float | None) -> None:
+        self._origin: Final = origin
+        self._patience_s = connect_timeout_s  # what connecting may take beyond the timeout of the first answer
+        self._timeout_s = connect_timeout_s
+        self._given = bytearray()
+        self._read: Callable[[], bool] = self._read_head
+        self._begun: tuple[str, str, list[tuple[str, str]]] = ("", "", [])
+        self._left = 0
+        self._exchange: Exchange | None = None
+        self._method = ""
+
+    def sendall(self, data: Any) -> None:
+        """Take in bytes of a request; what is complete goes to the host."""
+        self._given += memoryview(data).cast("B")
+        while self._read():
+            pass
+
+    def makefile(self, mode: str = "rb", buffering: int = -1) -> io.BufferedReader:
+        """The answer to the request that was written last, as a file."""
+        if self._exchange is None or "w" in mode:
+            raise OSError("there is no answer to read: no request has been written to its end of head")
+        exchange, self._exchange = self._exchange, None
+        answer = _Answer(exchange, self._timeout_s, self._patience_s or 0)
+        self._patience_s = 0
+        return io.BufferedReader(answer, _BUFFER_BYTES)
+
+    def settimeout(self, timeout: float | None) -> None:
+        """Seconds for each wait from now on; None for as long as the invocation lasts."""
+        self._timeout_s = timeout
+
+    def gettimeout(self) -> float | None:
+        """As `settimeout` has it."""
+        return self._timeout_s
+
+    def setsockopt(self, *_option: object) -> None:
+        """There is no socket to set it on."""
+
+    def fileno(self) -> int:
+        """A descriptor that never has anything to read: pools ask whether the server has hung up, and it has not."""
+        return loop.current().fd_out
+
+    def shutdown(self, how: int) -> None:
+        """`close`."""
+        self.close()
+
+    def close(self) -> None:
+        """Drop a request whose answer nobody asked for. One that is being read goes on, as with a socket."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.close()
+
+    def _read_head(self) -> bool:
+        end = self._given.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._given) > MAX_HEAD_BYTES:
+                raise OSError(f"the head of a request has more than {MAX_HEAD_BYTES} bytes")
+            return False
+        lines = self._take(end + 4).decode("latin-1").split("\r\n")
+        method, target, _version = lines[0].split(" ", 2)
+        headers = [(name, value.strip(" \t")) for name, _, value in (line.partition(":") for line in lines[1:] if line)]
+        self._begin(method, target, headers)
+        return True
+
+    def _begin(self, method: str, target: str, headers: list[tuple[str, str]]) -> None:
+        self._method = method
+        fields = {name.lower(): value for name, value in headers}
+        kept = [(name, value) for name, value in headers if name.lower() != "transfer-encoding"]
+        length = int(fields.get("content-length", "0"))
+        if "transfer-encoding" in fields and "content-length" in fields:
+            raise OSError("the request has both Content-Length and Transfer-Encoding: where its body ends is not said")
+        if fields.get("transfer-encoding", "").lower() == "chunked":
+            self._open(Exchange(method, self._origin, target, kept, is_streamed=True), self._read_chunk_size)
+        elif length > MAX_BODY_BYTES:
+            self._left = length
+            self._open(Exchange(method, self._origin, target, kept, is_streamed=True), self._read_streamed)
+        elif length:
+            self._left, self._begun, self._read = length, (method, target, kept), self._read_whole
+        else:
+            self._open(Exchange(method, self._origin, target, kept), self._read_head)
+
+    def _open(self, exchange: Exchange, then: Callable[[], bool]) -> None:
+        self._exchange, self._read = exchange, then
+
+    def _read_whole(self) -> bool:
+        if len(self._given) < self._left:
+            return False
+        method, target, headers = self._begun
+        body = self._take(self._left)
+        self._open(Exchange(method, self._origin, target, headers, body), self._read_head)
+        return True
+
+    def _read_streamed(self) -> bool:
+        if not self._upload_what_is_there():
+            return False
+        if not self._left:
+            self._end_upload()
+        return True
+
+    def _read_chunk_size(self) -> bool:
+        line = self._take_line()
+        if line is None:
+            return False
+        self._left = int(line.partition(b";")[0], 16)
+        self._read = self._read_chunk if self._left else self._read_trailers
+        return True
+
+    def _read_chunk(self) -> bool:
+        if self._left:
+            return self._upload_what_is_there()
+        if len(self._given) < 2:
+            return False
+        self._take(2)  # CRLF
+        self._read = self._read_chunk_size
+        return True
+
+    def _read_trailers(self) -> bool:
+        line = self._take_line()
+        if line == b"":
+            self._end_upload()
+        return line is not None
+
+    def _upload_what_is_there(self) -> bool:
+        piece = self._take(min(self._left, len(self._given)))
+        self._left -= len(piece)
+        if piece and self._exchange is not None:
+            self._exchange.upload(piece)
+        return bool(piece)
+
+    def _end_upload(self) -> None:
+        self._read = self._read_head
+        if self._exchange is not None:
+            self._exchange.end_upload()
+
+    def _take_line(self) -> bytes | None:
+        end = self._given.find(b"\r\n", 0, MAX_HEAD_BYTES)
+        if end < 0 and len(self._given) >= MAX_HEAD_BYTES:
+            raise OSError("a chunk of the request's body does not begin with its size")
+        return None if end < 0 else self._take(end + 2)[:-2]
+
+    def _take(self, count: int) -> bytes:
+        taken = bytes(memoryview(self._given)[:count])
+        del self._given[:count]
+        return taken
+
+
+class _Answer(io.RawIOBase):
+    """The answer to one request as the bytes a server would send: status line, fields, body."""
+
+    def __init__(self, exchange: Exchange, timeout_s: float | None, patience_s: float) -> None:
+        super().__init__()
+        self._exchange: Final = exchange
+        self._timeout_s: Final = timeout_s
+        self._patience_s: Final = patience_s
+        self._pending = memoryview(b"")
+        self._has_head = False
+
+    def readable(self) -> bool:
+        """It is there to be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` with what there is; 0 at the end. ConnectionError if it breaks off, TimeoutError."""
+        if not self._pending:
+            self._pending = memoryview(self._next())
+        count = min(len(buffer), len(self._pending))
+        buffer[:count] = self._pending[:count]
+        self._pending = self._pending[count:]
+        return count
+
+    def close(self) -> None:
+        """The rest is not wanted."""
+        if not self.closed:
+            super().close()
+            self._exchange.close()
+
+    def _next(self) -> bytes:
+        try:
+            if self._has_head:
+                return self._exchange.read_piece(self._timeout_s)
+            timeout_s = None if self._timeout_s is None else self._timeout_s + self._patience_s
+            head = self._exchange.read_head(timeout_s)
+        except Refused as error:
+            raise ConnectionError(error.message) from error
+        self._has_head = True
+        return _head_bytes(head)
+
+
+def _head_bytes(head: HttpHead) -> bytes:
+    from http.client import responses
+
+    lines = [f"HTTP/1.1 {head.status} {responses.get(head.status, '')}", *(": ".join(field) for field in head.headers)]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
+
+
+def change_http_client(module: ModuleType) -> None:
+    """http.client itself; who builds on its classes and calls their `connect` comes with it."""
+    module.HTTPConnection.connect = _connect(module.HTTPConnection.connect, "http")
+    if hasattr(module, "HTTPSConnection"):
+        module.HTTPSConnection.connect = _connect(module.HTTPSConnection.connect, "https")
+
+
+def change_urllib3(module: ModuleType) -> None:
+    """urllib3, whose classes have a `connect` of their own. TLS is verified, by the host: no InsecureRequestWarning."""
+    module.HTTPConnection.connect = _connect(module.HTTPConnection.connect, "http")
+    module.HTTPSConnection.connect = _connect(module.HTTPSConnection.connect, "https")
+
+
+def _connect(original: Callable[[Any], None], scheme: str) -> Callable[[Any], None]:
+    def connect(self: Any) -> None:
+        if loop.maybe_current() is None:
+            original(self)
+            return
+        if getattr(self, "_tunnel_host", None) or getattr(self, "proxy", None):
+            raise OSError("there is no proxy to go through: in a jail, the host sends all requests")
+        timeout = self.timeout if isinstance(self.timeout, int | float) else None  # else: the default, which is none
+        self.sock = HostStream(origin_of(scheme, self.host, self.port), timeout)
+        if scheme == "https":
+            self.is_verified = True  # what urllib3 asks
+
+    return connect

@@ -1,0 +1,355 @@
+"""Published client libraries, unmodified, through all of it: packed into a connector, in the jail, to a fake of their service."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import itertools
+import json
+import shutil
+import threading
+import urllib.parse
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream import CLOSE, Authority, Seen, Upstream, answer, chunked_answer
+
+pytestmark = pytest.mark.jail
+SECRET = "sk-live-0123456789abcdef"
+CONNECTOR = "github://aileron-tests/libraries"
+SOURCE = Path(__file__).resolve().parents[1] / "support" / "connectors" / "libraries"
+PACKAGES = (
+    "slack_sdk", "stripe", "notion_client",
+    "requests", "urllib3", "charset_normalizer", "idna", "certifi", "httpx", "httpcore", "h11", "anyio", "typing_extensions",
+)  # fmt: skip
+BODY = bytes(range(256)) * 4096  # 1 MiB
+OPERATIONS = {
+    "slack_post": ("channel:string", "text:string"),
+    "stripe_customers": (),
+    "stripe_pay": ("amount:integer",),
+    "notion_page": ("page:string",),
+    "notion_pages": ("pages:integer",),
+    "download": ("library:string", "path:string"),
+    "upload": ("library:string", "pieces:integer", "with_length:boolean?"),
+    "follow": ("library:string", "path:string"),
+    "give_up": ("library:string", "path:string"),
+    "retry": (),
+    "reuse": ("times:integer",),
+    "key_in": ("place:string",),
+    "reach": ("url:string",),
+}
+
+
+class Service:
+    """The fakes of all services, told apart by path. Knows who called with the key."""
+
+    def __init__(self) -> None:
+        self.flaky = itertools.count()
+        self.silence = threading.Event()
+        self.together = threading.Barrier(4, timeout=10)
+
+    def __call__(self, seen: Seen) -> bytes | Iterable[bytes]:
+        path, _, query = seen.target.partition("?")
+        area, _, rest = path.removeprefix("/").partition("/")
+        return getattr(self, f"at_{area.replace('-', '_')}")(seen, rest, urllib.parse.parse_qs(query))
+
+    def at_slack(self, seen: Seen, rest: str, _query: Any) -> bytes:
+        assert seen.values("authorization") == [f"Bearer {SECRET}"]
+        if rest == "auth.test":
+            return _json({"ok": True, "user": "mira"})
+        assert rest == "chat.postMessage"
+        sent = dict(urllib.parse.parse_qsl(seen.body.decode()))
+        sent = sent or json.loads(seen.body)
+        if sent["channel"] != "#general":
+            return _json({"ok": False, "error": "channel_not_found"})
+        return _json({"ok": True, "ts": "1700000000.000100", "message": {"text": sent["text"]}})
+
+    def at_stripe(self, seen: Seen, rest: str, query: dict[str, list[str]]) -> bytes:
+        assert seen.values("authorization") == [f"Bearer {SECRET}"]
+        if rest == "v1/customers":
+            start = int(query.get("starting_after", ["c-0"])[0].removeprefix("c-"))
+            data = [_customer(start + 1), _customer(start + 2)]
+            return _json({"object": "list", "url": "/v1/customers", "has_more": not start, "data": data})
+        if b"amount=4200" in seen.body:
+            return _json({"object": "payment_intent", "id": "pi_1", "amount": 4200})
+        declined = {"type": "card_error", "code": "card_declined", "message": "Your card was declined."}
+        return _json({"error": declined}, status="402 Payment Required")
+
+    def at_notion(self, seen: Seen, rest: str, _query: Any) -> bytes:
+        assert seen.values("authorization") == [f"Bearer {SECRET}"]
+        page = rest.rpartition("/")[2]
+        if page == "missing":
+            gone = {"object": "error", "status": 404, "code": "object_not_found", "message": "Could not find page."}
+            return _json(gone, status="404 Not Found")
+        if page.isdigit():
+            self.together.wait()  # until four requests are here at once
+        return _json({"object": "page", "id": page})
+
+    def at_big(self, _seen: Seen, _rest: str, _query: Any) -> bytes:
+        return answer(BODY)
+
+    def at_pieces(self, _seen: Seen, _rest: str, _query: Any) -> Iterable[bytes]:
+        return chunked_answer(BODY[at : at + 100_000] for at in range(0, len(BODY), 100_000))
+
+    def at_broken(self, _seen: Seen, _rest: str, _query: Any) -> Iterable[bytes]:
+        yield answer(BODY)[:1000]
+        yield CLOSE
+
+    def at_silent(self, _seen: Seen, _rest: str, _query: Any) -> Iterable[bytes]:
+        self.silence.wait(10)
+        yield answer(b"late")
+
+    def at_upload(self, seen: Seen, _rest: str, _query: Any) -> bytes:
+        framing = "chunked" if seen.values("transfer-encoding") else "length"
+        return answer(f"{framing} {len(seen.body)} {hashlib.sha256(seen.body).hexdigest()}".encode())
+
+    def at_hop(self, seen: Seen, rest: str, _query: Any) -> bytes:
+        left = int(rest)
+        if left:
+            return answer(b"", f"Location: /hop/{left - 1}", f"Set-Cookie: hop{left}=1", status="302 Found")
+        return answer(f"there, with {len(seen.values('cookie'))} cookie field and {_who(seen)}".encode())
+
+    def at_elsewhere(self, _seen: Seen, _rest: str, _query: Any) -> bytes:
+        return answer(b"", "Location: https://undeclared.example.com/steal", status="302 Found")
+
+    def at_flaky(self, _seen: Seen, _rest: str, _query: Any) -> bytes:
+        return answer(b"third time") if next(self.flaky) == 2 else answer(b"", status="503 Service Unavailable")
+
+    def at_small(self, seen: Seen, _rest: str, _query: Any) -> bytes:
+        return b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n" if seen.method == "HEAD" else answer(b"small")
+
+    def at_auth(self, seen: Seen, _rest: str, query: Any) -> bytes:
+        return _json({"who": _who(seen), "query": query, "fields": [n for n, _ in seen.fields if n.startswith("X-")]})
+
+
+def _who(seen: Seen) -> str:
+    return {(f"Bearer {SECRET}",): "the key", (): "nobody"}.get(tuple(seen.values("authorization")), "somebody")
+
+
+def _customer(number: int) -> dict[str, Any]:
+    return {"object": "customer", "id": f"c-{number}", "email": f"c{number}@example.com"}
+
+
+def _json(value: Any, status: str = "200 OK") -> bytes:
+    return answer(json.dumps(value).encode(), "Content-Type: application/json", status=status)
+
+
+@pytest.fixture(scope="module")
+def service() -> Service:
+    """What the server says."""
+    return Service()
+
+
+@pytest.fixture(scope="module")
+def server(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Upstream, Authority]]:
+    """One server with TLS for all services."""
+    authority = Authority(tmp_path_factory.mktemp("ca"))
+    with Upstream(service, authority.server_context("localhost")) as upstream:
+        yield upstream, authority
+
+
+@pytest.fixture(scope="module")
+def home(server: tuple[Upstream, Authority], tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
+    """A home with the connector, its key, and an action for each operation."""
+    upstream, authority = server
+    source = tmp_path_factory.mktemp("connector") / "libraries"
+    shutil.copytree(SOURCE, source)
+    for package in PACKAGES:
+        _pack(package, source)
+    with daemon_home() as made:
+        made.configure(f'[egress]\nprivate = ["localhost:{upstream.port}"]\nca_file = "{authority.ca_file}"\n')
+        made.ask("GET", "/healthz")
+        made.install(source, f"localhost:{upstream.port}")
+        made.unlock(SECRET.encode())
+        binding = {"connector": CONNECTOR, "name": "api_key/fake/me", "secret": "pw"}
+        made.must("POST", "/v1/bindings", binding)
+        for op, inputs in OPERATIONS.items():
+            made.add_probe_action(op, *inputs, connector=CONNECTOR)
+        yield made
+
+
+def _pack(package: str, into: Path) -> None:
+    """What `pip install --target` and `aileron connector build` leave of a package: its Python files."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None, package
+    assert spec.origin is not None, package
+    origin = Path(spec.origin)
+    if spec.submodule_search_locations:
+        shutil.copytree(origin.parent, into / package, ignore=shutil.ignore_patterns("*.so", "*.pem", "__pycache__"))
+    else:
+        shutil.copy(origin, into)
+
+
+def done(home: DaemonHome, op: str, **args: Any) -> Any:
+    """The output of an operation that has to succeed; the key is nowhere in it."""
+    found = home.run(op.replace("_", "-"), args)
+    assert found.status == 200, found.body
+    assert SECRET not in str(found.body)
+    return found.body["result"]
+
+
+def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
+    """The error of one that has to fail."""
+    found = home.run(op.replace("_", "-"), args)
+    assert found.is_error, found.body
+    error: dict[str, Any] = found.body["error"]
+    return error
+
+
+def test_slack_sdk_posts_and_its_errors_are_its_own(home: DaemonHome) -> None:
+    """urllib.request: the library thinks it has a token; the service gets the real one; a refusal is a SlackApiError."""
+    posted = done(home, "slack_post", channel="#general", text="hello")
+    refused = failed(home, "slack_post", channel="#nowhere", text="hello")
+
+    assert posted == {"ts": "1700000000.000100", "whoami": "mira"}
+    assert (refused["class"], refused["message"]) == ("external_api_error", "channel_not_found")
+
+
+def test_stripe_pages_and_its_errors_are_its_own(home: DaemonHome) -> None:
+    """requests: auto-paging over two requests, a form body, and a declined card as stripe.CardError."""
+    customers = done(home, "stripe_customers")
+    paid = done(home, "stripe_pay", amount=4200)
+    declined = failed(home, "stripe_pay", amount=1)
+
+    assert customers == [f"c{number}@example.com" for number in range(1, 5)]
+    assert paid == {"id": "pi_1"}
+    assert declined["details"]["code"] == "card_declined"
+    assert (declined["class"], declined["details"]["status"]) == ("external_api_error", 402)
+
+
+def test_notion_client_reads_a_page_and_its_errors_are_its_own(home: DaemonHome) -> None:
+    """httpx: success, and a 404 as APIResponseError."""
+    page = done(home, "notion_page", page="p-1")
+    missing = failed(home, "notion_page", page="missing")
+
+    assert page["id"] == "p-1"
+    assert missing["details"]["status"] == 404
+
+
+def test_notion_clients_asynchronous_requests_run_side_by_side(home: DaemonHome) -> None:
+    """The service answers none of four before all four are there: an event loop that waits for one at a time would hang."""
+    assert done(home, "notion_pages", pages=4) == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("path", ["/big", "/pieces"])
+@pytest.mark.parametrize("library", ["http.client", "urllib", "urllib3", "requests", "httpx"])
+def test_an_answer_streams(home: DaemonHome, library: str, path: str) -> None:
+    """With a length or chunked: more than one piece, every byte."""
+    found = done(home, "download", library=library, path=path)
+
+    assert found["sha256"] == hashlib.sha256(BODY).hexdigest()
+    assert found["pieces"] > 1
+
+
+@pytest.mark.parametrize("with_length", [False, True], ids=["chunked", "length"])
+@pytest.mark.parametrize("library", ["http.client", "requests", "httpx"])
+def test_an_upload_streams(home: DaemonHome, library: str, with_length: bool) -> None:
+    """A generator as body, of more than one frame; framed as the library framed it."""
+    body = b"".join(bytes([number % 251]) * 100_000 for number in range(15))
+
+    found = done(home, "upload", library=library, pieces=15, with_length=with_length)
+
+    assert found == f"{'length' if with_length else 'chunked'} {len(body)} {hashlib.sha256(body).hexdigest()}"
+
+
+def test_many_redirects_are_followed_by_the_library_each_as_a_request(
+    home: DaemonHome, server: tuple[Upstream, Authority]
+) -> None:
+    """Ten hops are eleven requests at egress; cookies are collected, the key goes along as long as the host stays."""
+    for library in ("requests", "httpx"):
+        before = len(server[0].requests)
+        found = done(home, "follow", library=library, path="/hop/10")
+
+        assert (found["status"], found["url"], found["hops"]) == (200, "/hop/0", 10)
+        assert found["body"] == "there, with 1 cookie field and the key"
+        assert len(found["cookies"]) == 10
+        assert len(server[0].requests) - before == 11
+    assert done(home, "follow", library="urllib", path="/hop/9")["url"] == "/hop/0"
+
+
+def test_a_redirect_to_an_undeclared_host_is_denied(home: DaemonHome) -> None:
+    """The library follows, and the hop is a request like any other: no rule is asked less than for the first one."""
+    for library in ("requests", "httpx", "urllib"):
+        error = failed(home, "follow", library=library, path="/elsewhere")
+
+        assert (error["class"], error["requested"]) == ("capability_denied", "network:undeclared.example.com:443")
+
+
+def test_too_many_redirects_are_the_librarys_error(home: DaemonHome) -> None:
+    """requests stops at thirty, and says so."""
+    error = failed(home, "follow", library="requests", path="/hop/40")
+
+    assert error["class"] == "connector_runtime_error"
+    assert "TooManyRedirects" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("library", "path", "words"),
+    [
+        ("requests", "/silent", "ReadTimeout"),
+        ("httpx", "/silent", "ReadTimeout"),
+        ("requests", "/broken", "ChunkedEncodingError"),
+        ("httpx", "/broken", "ReadError"),
+    ],
+)
+def test_a_failure_arrives_in_the_librarys_own_words(home: DaemonHome, library: str, path: str, words: str) -> None:
+    """Its timeouts count, and an answer that breaks off is no answer."""
+    assert done(home, "give_up", library=library, path=path) == words
+
+
+def test_a_failure_of_the_network_that_nobody_handles_keeps_its_class(home: DaemonHome) -> None:
+    """requests wraps it twice; the caller still sees a network_error with its phase, and not a bug of the connector."""
+    error = failed(home, "give_up", library="requests unhandled", path="/broken")
+
+    assert (error["class"], error["details"]["phase"]) == ("network_error", "exchange")
+
+
+def test_a_librarys_retries_are_its_own(home: DaemonHome) -> None:
+    """urllib3's Retry: two 503, then the answer."""
+    assert done(home, "retry") == "third time"
+
+
+def test_a_session_ends_each_answer_and_cancels_none(home: DaemonHome, server: tuple[Upstream, Authority]) -> None:
+    """Thirty requests in turn, HEAD among them: none is recorded as failed, so connections are kept and used again."""
+    before = server[0].connections
+    found = home.run("reuse", {"times": 30})
+    assert found.body["result"] == [200] * 30, found.body
+
+    ends = [event for event in home.events(found.body["audit_id"]) if event["type"] == "egress.finished"]
+    assert len(ends) == 30
+    assert [event for event in ends if "class" in event] == []
+    assert server[0].connections - before <= 1
+
+
+@pytest.mark.parametrize(
+    ("place", "who"),
+    [("basic", "the key"), ("query", "the key"), ("field", "the key"), ("declared", "the key"), ("none", "nobody")],
+)
+def test_a_placeholder_becomes_the_credential_and_leaves_nothing_behind(home: DaemonHome, place: str, who: str) -> None:
+    """Wherever a library puts it; and without one no key goes out."""
+    found = done(home, "key_in", place=place)
+
+    assert found["who"] == who
+    assert found["fields"] == []
+    assert found["query"] == ({"a": ["1"], "b": ["2"]} if place == "query" else {})
+
+
+@pytest.mark.parametrize(("place", "words"), [("own", "Authorization"), ("body", "body"), ("path", "path")])
+def test_a_key_where_none_can_be_added_is_an_error_that_says_so(home: DaemonHome, place: str, words: str) -> None:
+    """Beside an Authorization of the library's own, in a body, in a path: nothing is sent."""
+    error = failed(home, "key_in", place=place)
+
+    assert error["class"] == "connector_runtime_error"
+    assert words in error["message"]
+
+
+def test_what_a_library_asks_for_is_checked_as_everything_is(home: DaemonHome) -> None:
+    """An undeclared host through a library is denied by name; the declared one is reached."""
+    error = failed(home, "reach", url="https://undeclared.example.com/")
+
+    assert (error["class"], error["requested"]) == ("capability_denied", "network:undeclared.example.com:443")
+    assert done(home, "reach", url="https://" + str(error["granted"][0]).removeprefix("network:") + "/small") == 200
