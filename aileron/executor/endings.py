@@ -10,7 +10,7 @@ import signal
 from typing import Any, Final, assert_never
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
-from aileron_sandbox.ending import Ending, Exited, OverLimit, RefusedToStart, Signalled
+from aileron_sandbox.ending import Ending, Exited, NetworkAttempt, OverLimit, RefusedToStart, Signalled
 
 __all__ = ["broke_the_protocol", "claimed", "ended_without_result", "over_limit"]
 
@@ -36,8 +36,10 @@ def claimed(name: str, message: str, details: dict[str, Any]) -> AileronError:
     except (ValueError, KeyError):
         details = {**details, "connector_class": name[:100]}
         return AileronError(FailureClass.CONNECTOR_RUNTIME_ERROR, message, boundary=Boundary.SANDBOX, details=details)
+    status = details.get("status")  # any JSON value: a list cannot be looked up in a set
+    is_transient = isinstance(status, int) and status in _TRANSIENT_STATUS
     retriable = failure_class is FailureClass.NETWORK_ERROR or (
-        failure_class is FailureClass.EXTERNAL_API_ERROR and details.get("status") in _TRANSIENT_STATUS
+        failure_class is FailureClass.EXTERNAL_API_ERROR and is_transient
     )
     return AileronError(failure_class, message, boundary=boundary, retriable=retriable, details=details)
 
@@ -54,6 +56,14 @@ def ended_without_result(ending: Ending, connector: str, log_tail: str) -> Ailer
             )
         case OverLimit():
             return over_limit(ending.limit, f"{connector} used up its processor time")
+        case NetworkAttempt():
+            return AileronError(
+                FailureClass.CAPABILITY_DENIED,
+                f"{connector} tried to reach {ending.destination.removeprefix('network:')} past the supervisor, and was ended; "
+                "a connector sends requests with its SDK, to the hosts its manifest declares",
+                boundary=Boundary.SANDBOX,
+                details={"connector": connector, "requested": ending.destination, "granted": []},
+            )
         case Signalled(signal=signal.SIGSYS):
             return AileronError(
                 FailureClass.CAPABILITY_DENIED,

@@ -1,7 +1,7 @@
 """How a child ended, and the errors of the jail, as values with their reason.
 
-`Exited`, `Signalled` and `OverLimit` are endings of a program that ran confined. `RefusedToStart` means the confinement
-could not be completed and no line of the program ran: the jail never starts with a layer missing.
+`Exited`, `Signalled`, `OverLimit` and `NetworkAttempt` are endings of a program that ran confined. `RefusedToStart` means the
+confinement could not be completed and no line of the program ran: the jail never starts with a layer missing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import signal
 from typing import Literal
 
-__all__ = ["Ending", "Exited", "JailUnavailable", "OverLimit", "RefusedToStart", "Signalled", "Usage"]
+__all__ = ["Ending", "Exited", "JailUnavailable", "NetworkAttempt", "OverLimit", "RefusedToStart", "Signalled", "Usage"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +48,18 @@ class OverLimit:
 
 
 @dataclasses.dataclass(frozen=True)
+class NetworkAttempt:
+    """The program tried to reach a network by itself and was ended. Nothing left: the call was never carried out.
+
+    `destination` is `network:ADDRESS:PORT`, `network:NAME:PORT` where a look-up came first, or `network:unknown`. It is what
+    the program said, and a program can say what it likes.
+    """
+
+    destination: str
+    usage: Usage
+
+
+@dataclasses.dataclass(frozen=True)
 class RefusedToStart:
     """A step of the confinement failed; nothing of the program ran."""
 
@@ -59,7 +71,7 @@ class RefusedToStart:
         return f"confinement failed at {self.step}: {name} ({os.strerror(self.errno)})"
 
 
-Ending = Exited | Signalled | OverLimit | RefusedToStart
+Ending = Exited | Signalled | OverLimit | NetworkAttempt | RefusedToStart
 
 
 class JailUnavailable(Exception):

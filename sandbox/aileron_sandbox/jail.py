@@ -34,22 +34,25 @@ import time
 import zipfile
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, get_args
 
+from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import (
     Ending,
     Exited,
     JailUnavailable,
+    NetworkAttempt,
     OverLimit,
     RefusedToStart,
     Signalled,
     Usage,
 )
-from aileron_sandbox.policy import Policy
+from aileron_sandbox.policy import Policy, Profile
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.template.messages import (
     MAX_DATAGRAM,
     MAX_REQUEST,
+    Attempted,
     Born,
     Ended,
     Failed,
@@ -67,6 +70,7 @@ MAX_PROGRAM_BYTES: Final = 64 << 20
 """A program is copied into memory for every child."""
 _START_DEADLINE_S: Final = 20.0  # 60 ms measured; a machine that is starting up may take a hundred times that
 _STOP_DEADLINE_S: Final = 5.0
+_SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _FRAME_PIPE_BYTES: Final = 256 << 10
 """1 MiB pipes would use up the kernel's budget for an ordinary user (64 MiB, pipe(7)) after 32 children."""
 _CPU_LIMIT_SHARE: Final = 0.75
@@ -85,17 +89,19 @@ class TemplateGone(Exception):
 class Template:
     """The warm process of one runtime. Make one with `start`; not thread-safe: one thread or one event loop owns it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, ready: Ready) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], control: socket.socket, ready: Ready, *, is_compiled: bool
+    ) -> None:
         self._process = process
+        self._is_compiled: Final = is_compiled
         self._control = control
         self._children: dict[int, Child] = {}
         self._orphans: set[int] = set()  # closed by their owner, not yet reaped
         self._next_child = 1
-        self.layers: Final = tuple(ready.layers)
-        """The layers in force for every child."""
+        self._layers: Final = tuple(ready.layers)
 
     @classmethod
-    def start(cls, runtime: PythonRuntime, deadline_s: float = _START_DEADLINE_S) -> Self:
+    def start(cls, runtime: PythonRuntime | ElfRuntime, deadline_s: float = _START_DEADLINE_S) -> Self:
         """Start and wait until it is shut in. JailUnavailable says which step this machine refuses, and the fix."""
         preparation = _preparation(runtime)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -115,7 +121,11 @@ class Template:
             process.wait(_STOP_DEADLINE_S)
             raise _unavailable(answer)
         ours.setblocking(False)
-        return cls(process, ours, answer)
+        return cls(process, ours, answer, is_compiled=preparation.is_compiled)
+
+    def layers(self, profile: Profile) -> tuple[str, ...]:
+        """The layers in force for every child of this profile."""
+        return *self._layers, f"seccomp:{profile}"
 
     def fileno(self) -> int:
         """Readable when `pump` has something to do."""
@@ -197,11 +207,13 @@ class Template:
                 child._born(fds[0])
             case Failed():
                 child._failed(message)
+            case Attempted():
+                child._attempted(message)
             case Ended():
                 child._ended(message)
         return child
 
-    def _take_orphan(self, message: Born | Failed | Ended, fds: list[int]) -> None:
+    def _take_orphan(self, message: Born | Failed | Attempted | Ended, fds: list[int]) -> None:
         # 1 a child is asked for · 2 its owner closes it, with no pidfd to kill it by · 3 it is born
         for pidfd in fds:
             with contextlib.suppress(ProcessLookupError):
@@ -225,6 +237,7 @@ class Child:
         self._is_asked_for = False
         self._kill_wanted = False
         self._failure: Failed | None = None
+        self._attempt: Attempted | None = None
         self._number = template._adopt(self)
         self._open = True
         self.ending: Ending | None = None
@@ -232,15 +245,18 @@ class Child:
 
     @classmethod
     def open(cls, template: Template, program: int, policy: Policy) -> Self:
-        """Ask for a child that runs the zip application `program` (a descriptor; the caller keeps it).
+        """Ask for a child that runs `program` (a descriptor; the caller keeps it): a zip application, or what is compiled in
+        a template of an ElfRuntime.
 
-        Give a sealed memfd (F_SEAL_WRITE, memfd_create(2)): the bytes are copied later, and only a seal keeps them those that
-        were checked. Returns before the child exists; a confinement that fails shows as the ending `RefusedToStart`.
-        BlockingIOError when MAX_CHILDREN are running, ValueError for a program that is empty or over MAX_PROGRAM_BYTES.
+        Give a sealed memfd (F_SEAL_WRITE, memfd_create(2)): the bytes are copied or executed later, and only a seal keeps them
+        those that were checked. Returns before the child exists; a confinement that fails shows as the ending `RefusedToStart`.
+        BlockingIOError when MAX_CHILDREN are running, ValueError for a program that is empty or over MAX_PROGRAM_BYTES, for one
+        that is executed and not sealed, and for a profile that is not of this template.
         """
         size = os.fstat(program).st_size
         if not 0 < size <= MAX_PROGRAM_BYTES:
             raise ValueError(f"the program has {size} bytes, expected 1 to {MAX_PROGRAM_BYTES}")
+        _check_fits(template, program, policy)
         child = cls(template, policy)
         try:
             child._spawn(program, size)
@@ -314,6 +330,7 @@ class Child:
                 os.set_blocking(fd, False)
             policy = self._policy
             spawn = Spawn(
+                profile=policy.profile,
                 child=self._number,
                 memory_bytes=policy.memory_bytes,
                 cpu_s=policy.cpu_s,
@@ -344,12 +361,17 @@ class Child:
     def _failed(self, failure: Failed) -> None:
         self._failure = failure
 
+    def _attempted(self, attempt: Attempted) -> None:
+        self._attempt = attempt
+
     def _ended(self, ended: Ended) -> None:
         usage = Usage(ended.cpu_ms, ended.max_rss_kib)
         code = os.waitstatus_to_exitcode(ended.status)
         self._template._forget(self._number, is_gone=True)
         if self._failure is not None:
             self.ending = RefusedToStart(self._failure.step, self._failure.errno)
+        elif self._attempt is not None:
+            self.ending = NetworkAttempt(self._attempt.destination, usage)
         elif code >= 0:
             self.ending = Exited(code, usage)
         elif -code == signal.SIGKILL and not self._kill_wanted and ended.cpu_ms >= self._cpu_limit_ms:
@@ -365,31 +387,51 @@ def _closed(fd: int) -> int:
     return -1
 
 
+def _check_fits(template: Template, program: int, policy: Policy) -> None:
+    if policy.profile == ("python" if template._is_compiled else "elf"):
+        raise ValueError(f"the profile {policy.profile!r} is not for programs of this template")
+    if template._is_compiled and not _is_sealed(program):
+        raise ValueError("a compiled program must come in a sealed memory file: what was checked is what is executed")
+
+
+def _is_sealed(program: int) -> bool:
+    try:
+        return fcntl.fcntl(program, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+    except OSError:  # EINVAL: no memory file, so there is nothing that keeps its bytes
+        return False
+
+
 def _enlarge(fd: int) -> None:
     # An ordinary user over the kernel's budget gets EPERM and keeps the default 64 KiB: slower, nothing else.
     with contextlib.suppress(OSError):
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _FRAME_PIPE_BYTES)
 
 
-def _preparation(runtime: PythonRuntime) -> Preparation:
+def _preparation(runtime: PythonRuntime | ElfRuntime) -> Preparation:
     try:
-        from aileron_sandbox.filters import compile_python
+        from aileron_sandbox.filters import compile_network, compile_profile
 
-        program = compile_python()
+        profiles = {profile: compile_profile(profile).hex() for profile in get_args(Profile)}
+        watched, unwatched = compile_network(watched=True), compile_network(watched=False)
     except (ImportError, OSError, RuntimeError) as error:
         raise JailUnavailable(f"libseccomp cannot be used: {error}", "apt-get install libseccomp2") from error
+    libraries = [str(path) for path in runtime.libraries]
+    if isinstance(runtime, ElfRuntime):
+        return Preparation("", libraries, {}, None, [], profiles, watched.hex(), unwatched.hex(), "", is_compiled=True)
     return Preparation(
         stdlib=str(runtime.stdlib),
-        libraries=[str(path) for path in runtime.libraries],
+        libraries=libraries,
         packages={name: str(path) for name, path in runtime.packages.items()},
         zones=str(runtime.zones) if runtime.zones is not None else None,
         preload=list(runtime.preload),
-        filter_hex=program.hex(),
+        profiles_hex=profiles,
+        watched_hex=watched.hex(),
+        unwatched_hex=unwatched.hex(),
         trivial_hex=trivial_program().hex(),
     )
 
 
-def _exec_template(runtime: PythonRuntime, control: socket.socket) -> subprocess.Popen[bytes]:
+def _exec_template(runtime: PythonRuntime | ElfRuntime, control: socket.socket) -> subprocess.Popen[bytes]:
     here = Path(__file__).resolve().parent.parent
     # posix_spawn-like: Popen uses vfork(2), whose price does not grow with this process (a fork's does). A session of its own,
     # or Ctrl-C in the host's terminal would end the template while the host still has children to end well.

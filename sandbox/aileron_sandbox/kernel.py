@@ -67,6 +67,7 @@ KEYCTL_JOIN_SESSION_KEYRING: Final = 1
 
 # seccomp(2)
 SECCOMP_SET_MODE_FILTER: Final = 1
+SECCOMP_FILTER_FLAG_NEW_LISTENER: Final = 1 << 3
 
 # landlock_create_ruleset(2), landlock_add_rule(2)
 LANDLOCK_CREATE_RULESET_VERSION: Final = 1
@@ -116,6 +117,10 @@ class _LandlockPathBeneath(ctypes.Structure):
     _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
 
 
+class _IoVec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
 class _SockFprog(ctypes.Structure):
     _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
@@ -135,6 +140,7 @@ _mount = _declared("mount", _text, _text, _text, _word, _text)
 _umount2 = _declared("umount2", _text, ctypes.c_int)
 _prctl = _declared("prctl", ctypes.c_int, _word, _word, _word, _word)
 _capset = _declared("capset", _pointer, _pointer)
+_process_vm_readv = _declared("process_vm_readv", ctypes.c_int, _pointer, _word, _pointer, _word, _word)
 # A void pointer takes what a system call does: a number, bytes, None, or a struct by reference.
 _syscall_of_any = _declared("syscall", ctypes.c_long, *(_pointer,) * 5)
 
@@ -265,6 +271,22 @@ class Filter:
     def install(self) -> None:
         """Bind this thread and its descendants, for good, seccomp(2). Needs no_new_privs."""
         _syscall("seccomp", SECCOMP_SET_MODE_FILTER, 0, ctypes.byref(self._prog))
+
+    def install_with_listener(self) -> int:
+        """As `install`; a descriptor on which the calls it does not decide are asked about, seccomp_unotify(2).
+
+        OSError EBUSY where a filter of this process has one already, EINVAL before Linux 5.0.
+        """
+        return _syscall("seccomp", SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, ctypes.byref(self._prog))
+
+
+def read_memory(pid: int, address: int, size: int) -> bytes:
+    """At most `size` bytes of another process's memory, process_vm_readv(2). OSError EPERM, ESRCH or EFAULT."""
+    buffer = ctypes.create_string_buffer(size)
+    here = _IoVec(base=ctypes.addressof(buffer), size=size)
+    there = _IoVec(base=address, size=size)
+    read = _process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+    return buffer.raw[: _check(read, "process_vm_readv")]
 
 
 def landlock_abi() -> int:

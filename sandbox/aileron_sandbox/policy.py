@@ -9,9 +9,13 @@ What a policy cannot say: network, host files, environment, descriptors. There a
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from typing import Final, Literal
 
-__all__ = ["Policy"]
+__all__ = ["Policy", "Profile"]
+
+Profile = Literal["python", "elf", "elf-subprocess"]
+"""Which system calls a program may make: a zip application in the warm interpreter; a program of its own; one that may start
+processes, whatever it is (filters.py)."""
 
 _MIB: Final = 1 << 20
 
@@ -34,6 +38,8 @@ class Policy:
     """File descriptors (RLIMIT_NOFILE)."""
     file_bytes: int = 32 * _MIB
     """Size of any one file (RLIMIT_FSIZE)."""
+    profile: Profile = "python"
+    """The seccomp profile. What runs with `python` starts no process."""
 
     def __post_init__(self) -> None:
         _check_range("memory_bytes", self.memory_bytes, _MIB, 1024 * _MIB)

@@ -90,7 +90,7 @@ def _try_once() -> tuple[str, ...]:
             ending = child.wait(_DEADLINE_S)
         if not isinstance(ending, Exited) or ending.code != 0:
             raise JailUnavailable(f"a trial run in the jail did not end well: {ending}", "report this as a bug")
-        return template.layers
+        return template.layers("python")
 
 
 def _program() -> io.FileIO:

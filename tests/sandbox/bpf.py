@@ -12,10 +12,11 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["ALLOW", "KILL", "errno_action", "run"]
+__all__ = ["ALLOW", "KILL", "NOTIFY", "errno_action", "run", "strictest"]
 
 ALLOW: Final = 0x7FFF0000
 KILL: Final = 0x80000000
+NOTIFY: Final = 0x7FC00000
 _ERRNO: Final = 0x00050000
 _DATA: Final = struct.Struct("<iIQ6Q")  # nr, arch, instruction pointer, arguments
 _INSTRUCTION: Final = struct.Struct("<HBBI")
@@ -31,6 +32,11 @@ _TESTS: Final = {
 def errno_action(number: int) -> int:
     """What a filter returns to refuse a call with this errno."""
     return _ERRNO | number
+
+
+def strictest(actions: Sequence[int]) -> int:
+    """What the kernel does where several filters answer: the lowest, read as a signed number."""
+    return min(actions, key=lambda action: action - (1 << 32) if action & 0x80000000 else action)
 
 
 def run(program: bytes, arch: int, number: int, arguments: Sequence[int]) -> int:

@@ -24,7 +24,7 @@ def below(template: Template) -> list[psutil.Process]:
 def wait_forked_ahead(template: Template) -> list[psutil.Process]:
     """Wait until as many children are there as a template forks ahead, oldest first, and have done what they can do ahead.
 
-    That is when the bounding set is empty; a child that runs a program has its filter as well.
+    That is when it has the first of its two filters; a child that runs a program has both.
     """
     until = time.monotonic() + _DEADLINE_S
     while time.monotonic() < until:
@@ -43,12 +43,12 @@ def end_forked_ahead(template: Template) -> None:
 
 def running(template: Template) -> list[psutil.Process]:
     """The children that have come to their program."""
-    return [process for process in below(template) if status_of(process.pid).get("Seccomp") == ["2"]]
+    return [process for process in below(template) if status_of(process.pid).get("Seccomp_filters") == ["2"]]
 
 
 def _waits(pid: int) -> bool:
     status = status_of(pid)
-    return bool(status) and status["CapBnd"] == ["0" * 16] and status["Seccomp"] == ["0"] and status["State"][0] != "Z"
+    return status.get("Seccomp_filters") == ["1"] and status["State"][0] != "Z"
 
 
 def status_of(pid: int) -> dict[str, list[str]]:

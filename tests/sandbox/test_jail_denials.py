@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aileron_sandbox.ending import Exited, Signalled
+from aileron_sandbox.ending import Exited, NetworkAttempt, Signalled
 from aileron_sandbox.jail import Template
 from aileron_sandbox.policy import Policy
 from tests.sandbox.seen import Seen
@@ -57,9 +57,8 @@ REFUSED = {
     "personality": ((135, 92), "EPERM"),
     "shmget": ((29, 194), "EPERM"),
     "mq_open": ((240, 180), "EPERM"),
-    "sendmsg": ((46, 211), "EPERM"),
-    "connect": ((42, 203), "EPERM"),
-    "bind": ((49, 200), "EPERM"),
+    "connect": ((42, 203), "EACCES"),
+    "bind": ((49, 200), "EACCES"),
     "listen": ((50, 201), "EPERM"),
     "accept4": ((288, 242), "EPERM"),
     "setsockopt": ((54, 208), "EPERM"),
@@ -131,7 +130,7 @@ def test_the_tree_cannot_be_altered(jailed: Jailed, how: str, path: str, expecte
 
 def test_landlock_is_in_force_by_itself(jailed: Jailed, free: Free, template: Template) -> None:
     """An ioctl of a device that neither the mounts nor the filter stop: ENOTTY from the device, EACCES from Landlock."""
-    if int(template.layers[-1].removeprefix("landlock:")) < 5:
+    if int(next(layer for layer in template.layers("python") if "landlock" in layer).removeprefix("landlock:")) < 5:
         pytest.skip("Landlock knows ioctl from ABI 5, Linux 6.10")
 
     assert free("ask_a_device", "/dev/null") == {"errno": "ENOTTY"}
@@ -167,16 +166,89 @@ def test_files_are_copied_without_their_metadata(jailed: Jailed) -> None:
 
 
 def test_no_socket_of_any_family_can_be_made(jailed: Jailed, free: Free) -> None:
-    """Forty-six families, four kinds each: EACCES from the filter, and one answer for all."""
+    """Forty-six families, four kinds each: EACCES from the filter, and a descriptor that is no socket for those of IP."""
     assert "ok" in free("all_sockets")["loot"]
-    assert jailed("all_sockets").report == {"loot": ["EACCES"]}
+    assert jailed("all_sockets").report == {"loot": ["EACCES", "ok"]}
+    assert jailed("make_socket", socket.AF_UNIX, socket.SOCK_STREAM).report == {"errno": "EACCES"}
+    assert jailed("make_socket", socket.AF_NETLINK, socket.SOCK_RAW).report == {"errno": "EACCES"}
+
+
+@pytest.mark.parametrize(
+    ("how", "report"),
+    [
+        ("read", {"loot": 0}),
+        ("write", {"errno": "EBADF"}),
+        ("recv", {"errno": "ENOTSOCK"}),
+        ("getsockname", {"errno": "ENOTSOCK"}),
+        ("listen", {"errno": "EPERM"}),
+    ],
+)
+def test_what_a_program_gets_for_a_socket_is_inert(jailed: Jailed, how: str, report: object) -> None:
+    """It is /dev/null, read-only: the end of a file, and no socket."""
+    assert jailed("use_a_placeholder", how).report == report
 
 
 def test_a_pair_of_unix_sockets_is_all_there_is(jailed: Jailed) -> None:
     """Event loops wake themselves with one; it cannot name anybody."""
     assert jailed("pair", socket.AF_UNIX).report == {"loot": True}
     assert jailed("pair", socket.AF_INET).report["errno"] == "EPERM"
-    assert jailed("send_to_address").report == {"errno": "EPERM"}
+    assert jailed("send_to_address").report == {"errno": "EACCES"}
+    assert jailed("give_addresses", "connect to a path").report == {"errno": "EACCES"}
+    assert jailed("give_addresses", "sendmsg to nobody").report == {"errno": "EPERM"}
+
+
+@pytest.mark.parametrize(
+    ("how", "destination"),
+    [
+        ("connect", "network:93.184.216.34:443"),
+        ("connect, IPv6", "network:[2001:db8::1]:443"),
+        ("connect, no wait", "network:93.184.216.34:443"),
+        ("connect after options", "network:93.184.216.34:443"),
+        ("connect, in a thread", "network:93.184.216.34:443"),
+        ("connect, own loopback", "network:127.0.0.1:80"),
+        ("sendto", "network:93.184.216.34:53"),
+        ("sendto, a pair", "network:93.184.216.34:53"),
+        ("sendmsg", "network:93.184.216.34:53"),
+        ("getaddrinfo", "network:evil.example.com:443"),
+        ("urlopen", "network:evil.example.com:443"),
+        ("gethostbyname", "network:evil.example.com:"),
+        ("asyncio", "network:evil.example.com:443"),
+        ("a name that is none", "network:0.0.0.0:0"),
+        ("unreadable", "network:unknown"),
+        ("kernel's half", "network:unknown"),
+    ],
+)
+def test_who_reaches_for_a_network_is_ended_and_where_to_is_known(jailed: Jailed, how: str, destination: str) -> None:
+    """By any call, from any thread, by address or by name; the program gets no answer."""
+    seen = jailed("give_addresses", how)
+
+    assert seen.report is None
+    assert isinstance(seen.ending, NetworkAttempt), seen.ending
+    assert seen.ending.destination == destination
+
+
+@pytest.mark.parametrize(
+    ("how", "report"),
+    [
+        ("numeric", {"loot": "93.184.216.34"}),
+        ("own name", {"loot": "jail"}),
+        ("probe for IPv6", {"errno": "EACCES"}),
+        ("too short", {"errno": "EACCES"}),
+    ],
+)
+def test_who_only_looks_whether_there_is_a_network_goes_on(jailed: Jailed, how: str, report: object) -> None:
+    """What libraries do at import, or to learn the name of their own host."""
+    assert jailed("give_addresses", how).report == report
+
+
+def test_sockets_are_bounded_and_so_are_questions(jailed: Jailed) -> None:
+    """Descriptors run out as ever; who keeps asking is ended; who asks a few times is not."""
+    assert jailed("many_sockets", 40).report == {"loot": 40}
+    assert jailed("many_sockets", 100).report == {"errno": "EMFILE"}
+    assert jailed("many_probes", 100).report == {"loot": 100}
+    ending = jailed("many_probes", 300).ending
+    assert isinstance(ending, NetworkAttempt)
+    assert ending.destination == "network:unknown"
 
 
 # Processes

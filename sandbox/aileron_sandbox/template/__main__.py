@@ -28,16 +28,18 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable
 from typing import Final, NamedTuple, NoReturn
 
 from aileron_sandbox import kernel
 from aileron_sandbox.template import (
+    attempts,
     child,
+    compiled,
     confine,
     descriptors,
     landlock,
     limits,
+    lookups,
     mounts,
     namespaces,
     privileges,
@@ -47,6 +49,7 @@ from aileron_sandbox.template.messages import (
     FAILED_SIZE,
     MAX_DATAGRAM,
     MAX_REQUEST,
+    Attempted,
     Born,
     Ended,
     Failed,
@@ -66,10 +69,13 @@ waits for its host."""
 _RESERVE: Final = 2
 """Children that wait: two callers, or a step and the next one, come together more often than three. 1.5 MiB each."""
 _NOBODYS: Final = 0  # the host counts its children from 1
+_LISTENER_AND_MEMORY: Final = 2
 _STATUS_BATCH: Final = 64 * FAILED_SIZE
+_WATCHED: Final = "network-attempts"
+"""Not a wall: where it is missing, they are refused all the same, and where they went is not known."""
 _LAYERS: Final = (
     "user-ns", "mount-ns", "pid-ns", "net-ns", "ipc-ns", "uts-ns", "cgroup-ns", "pivoted-root",
-    "no-capabilities", "no-new-privs", "rlimits", "seccomp:python",
+    "no-capabilities", "no-new-privs", "rlimits",
 )  # fmt: skip
 
 
@@ -101,6 +107,8 @@ def _prepare(control: socket.socket) -> _Ready:
         proc = descriptors.out_of_the_way(os.open("/proc", os.O_PATH | os.O_CLOEXEC))
         descriptors.reserve_targets()
         last_capability = kernel.last_capability()
+        if preparation.is_compiled:
+            compiled.get_ready()
         step = "landlock"
         abi = kernel.landlock_abi()
         step = "namespaces and root"
@@ -117,18 +125,36 @@ def _prepare(control: socket.socket) -> _Ready:
         step = "landlock"
         ruleset = descriptors.out_of_the_way(landlock.build_ruleset(abi))
         step = "preload"
-        _preload(preparation)
+        if not preparation.is_compiled:
+            _preload(preparation)
         status_read, status_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        filter_ = kernel.Filter(bytes.fromhex(preparation.filter_hex))
-        base = limits.measure_base(_read(proc, "self/statm"))
+        is_watched = _can_be_asked(kernel.Filter(bytes.fromhex(preparation.watched_hex)))
+        network = kernel.Filter(bytes.fromhex(preparation.watched_hex if is_watched else preparation.unwatched_hex))
+        profiles = {name: kernel.Filter(bytes.fromhex(text)) for name, text in preparation.profiles_hex.items()}
+        base = compiled.BASE_BYTES if preparation.is_compiled else limits.measure_base(_read(proc, "self/statm"))
         privileges.set_dumpable(False)
     except OSError as error:
         print(f"aileron_sandbox: {step}: {error}", file=sys.stderr)
         control.send(Failed(0, error.errno or 0, step).encode())
         os._exit(child.CONFINEMENT_FAILED)
     status = descriptors.out_of_the_way(status_write)
-    prepared = confine.Prepared(proc, status, ruleset, filter_, base, last_capability)
-    return _Ready(prepared, status_read, own_pid_namespace, Ready([*_LAYERS, f"landlock:{abi}"], abi))
+    is_compiled = preparation.is_compiled
+    prepared = confine.Prepared(
+        proc, status, ruleset, network, is_watched, profiles, base, last_capability, is_compiled
+    )
+    layers = [*_LAYERS, *([_WATCHED] if is_watched else []), f"landlock:{abi}"]
+    return _Ready(prepared, status_read, own_pid_namespace, Ready(layers, abi))
+
+
+def _can_be_asked(filter_: kernel.Filter) -> bool:
+    """Whether a child can have a listener: not where this process itself runs under a filter with one, seccomp(2) EBUSY."""
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(OSError):
+            filter_.install_with_listener()
+            os._exit(0)
+        os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def _enter_as_root(preparation: Preparation, proc: int) -> None:
@@ -176,6 +202,7 @@ def _preload(preparation: Preparation) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "aileron_sandbox"]:
         del sys.modules[name]
     os.environ.clear()  # PEP 538 put LC_CTYPE there
+    lookups.replace()
     register = os.register_at_fork
     os.register_at_fork = _no_hooks
     try:
@@ -203,12 +230,23 @@ def _read(proc: int, name: str) -> str:
         return file.read()
 
 
-class _Spare(NamedTuple):
-    """A child that waits at its end of `door` to be told what it will run (child.py)."""
+class _Forked:
+    """A child from its fork until it is reaped. Until it is somebody's it waits at its end of `door` (child.py)."""
 
-    pidfd: int
-    pid: int
-    door: socket.socket
+    def __init__(self, pidfd: int, pid: int, door: socket.socket) -> None:
+        self.pidfd: Final = pidfd
+        self.pid: Final = pid
+        self.door: Final = door
+        self.number = _NOBODYS
+        self.watched: attempts.Watched | None = None
+        self.has_own_memory = True  # false once it may exec or fork
+
+    def close(self) -> None:
+        """Give back the descriptors."""
+        os.close(self.pidfd)
+        self.door.close()
+        if self.watched is not None:
+            self.watched.close()
 
 
 class _Template:
@@ -224,8 +262,10 @@ class _Template:
         self._prepared = ready.prepared
         self._status_read = ready.status_read
         self._own_pid_namespace = ready.own_pid_namespace
-        self._children: dict[int, tuple[int, int]] = {}  # pidfd -> (child, pid)
-        self._reserve: deque[_Spare] = deque()
+        self._children: dict[int, _Forked] = {}  # by pidfd
+        self._doors: dict[int, _Forked] = {}  # of those whose listener is still to come
+        self._listeners: dict[int, _Forked] = {}
+        self._reserve: deque[_Forked] = deque()
         # Until the next request: what ends a child ahead of its time, or forbids the fork, would do so again at once.
         self._may_fork_ahead = True
         # poll(2), not epoll(7): a fork keeps an epoll registration of a closed pidfd alive (measured).
@@ -236,15 +276,18 @@ class _Template:
     def serve(self) -> None:
         """Return when the host is gone."""
         while True:
-            ready = [fd for fd, _ in self._poll.poll(self._idle_ms())]
+            ready = dict(self._poll.poll(self._idle_ms()))
             if not ready:
                 self._fork_ahead()
-            ended = [fd for fd in ready if fd in self._children]
-            if ended or self._status_read in ready:
-                # Before any end is told, so that "could not start" always comes first.
+            # Before any end is told, so that "could not start" and where it wanted to go always come first.
+            if self._status_read in ready:
                 self._pass_on_failures()
-            for pidfd in ended:
-                self._reap(pidfd)
+            self._answer_attempts(ready)
+            for fd in [fd for fd in ready if fd in self._children]:
+                self._pass_on_failures()
+                self._reap(self._children.pop(fd))
+            for fd in [fd for fd in ready if fd in self._doors]:
+                self._take_listener(self._doors.pop(fd))
             if self._control.fileno() in ready and not self._take_request():
                 return
 
@@ -252,6 +295,8 @@ class _Template:
         """How long nothing must happen until a child is forked ahead; None for not at all."""
         if not self._may_fork_ahead or len(self._reserve) >= _RESERVE:
             return None
+        if any(forked.door.fileno() in self._doors for forked in self._reserve):
+            return None  # one after the other: what ends one on its way would end the next
         return _IDLE_MS if len(self._children) == len(self._reserve) else _IDLE_BESIDE_OTHERS_MS
 
     def _pass_on_failures(self) -> None:
@@ -262,20 +307,61 @@ class _Template:
         for start in range(0, len(batch), FAILED_SIZE):
             self._control.send(batch[start : start + FAILED_SIZE])
 
-    def _reap(self, pidfd: int) -> None:
-        number, pid = self._children.pop(pidfd)
+    def _answer_attempts(self, ready: dict[int, int]) -> None:
+        for fd in [fd for fd in ready if fd in self._listeners]:
+            forked = self._listeners[fd]
+            destination = None
+            if ready[fd] & select.POLLIN and forked.watched is not None:
+                destination = forked.watched.answer()
+            elif ready[fd] & ~select.POLLIN:  # POLLHUP: nobody is left who could ask
+                self._stop_listening(forked)
+            if destination is not None:
+                self._stop_listening(forked)
+                self._control.send(Attempted(forked.number, destination).encode())
+                os.kill(forked.pid, signal.SIGKILL)
+
+    def _stop_listening(self, forked: _Forked) -> None:
+        """Not closed before the child has gone: what it asks would get an answer, from the kernel."""
+        for fd in [fd for fd, other in self._listeners.items() if other is forked]:
+            del self._listeners[fd]
+            self._poll.unregister(fd)
+
+    def _take_listener(self, forked: _Forked) -> None:
+        self._poll.unregister(forked.door)
+        try:
+            data, fds, _, _ = socket.recv_fds(forked.door, 1, _LISTENER_AND_MEMORY)
+        except ConnectionError:  # it has ended, and left a request unread
+            data, fds = b"", []
+        if len(fds) != _LISTENER_AND_MEMORY:
+            for fd in fds:
+                os.close(fd)
+            if data:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7); nobody would answer this child
+                self._control.send(Failed(forked.number, errno.EMFILE, "network").encode())
+                os.kill(forked.pid, signal.SIGKILL)
+            return
+        forked.watched = attempts.Watched(*fds)
+        if not forked.has_own_memory:
+            forked.watched.will_change_memory()
+        self._listeners[forked.watched.listener] = forked
+        self._poll.register(forked.watched.listener, select.POLLIN)
+        if forked.number != _NOBODYS:
+            forked.door.close()
+
+    def _reap(self, forked: _Forked) -> None:
         # Returns once every process of the child's namespace is gone: the kernel lets its init go last.
-        _, status, usage = os.wait4(pid, 0)
-        if number != _NOBODYS:
+        _, status, usage = os.wait4(forked.pid, 0)
+        if forked.number != _NOBODYS:
             cpu_ms = int((usage.ru_utime + usage.ru_stime) * 1000)
-            self._control.send(Ended(number, status, cpu_ms, usage.ru_maxrss).encode())
-        for spare in [spare for spare in self._reserve if spare.pidfd == pidfd]:
+            self._control.send(Ended(forked.number, status, cpu_ms, usage.ru_maxrss).encode())
+        if forked in self._reserve:
             print(f"aileron_sandbox: a child forked ahead was lost: wait status {status}", file=sys.stderr)
-            spare.door.close()
-            self._reserve.remove(spare)
+            self._reserve.remove(forked)
             self._may_fork_ahead = False
-        self._poll.unregister(pidfd)
-        os.close(pidfd)
+        self._poll.unregister(forked.pidfd)
+        self._stop_listening(forked)
+        if self._doors.pop(forked.door.fileno(), None) is not None:
+            self._poll.unregister(forked.door)
+        forked.close()
 
     def _take_request(self) -> bool:
         try:
@@ -300,56 +386,67 @@ class _Template:
         return True
 
     def _spawn(self, spawn: Spawn, fds: list[int]) -> None:
-        pidfd, pid = self._hand_over(spawn, fds) or self._fork(lambda: child.run(self._prepared, spawn, fds))
+        forked = self._hand_over(spawn, fds)
         self._may_fork_ahead = True
-        self._children[pidfd] = (spawn.child, pid)
+        forked.number = spawn.child
+        if spawn.profile != "python":
+            forked.has_own_memory = False
+            if forked.watched is not None:
+                forked.watched.will_change_memory()
+        if forked.door.fileno() not in self._doors:
+            forked.door.close()
         try:
-            socket.send_fds(self._control, [Born(spawn.child).encode()], [pidfd])
+            socket.send_fds(self._control, [Born(spawn.child).encode()], [forked.pidfd])
         except OSError:
             # The host does not know it, so nobody else could end it.
-            self._children[pidfd] = (_NOBODYS, pid)
-            os.kill(pid, signal.SIGKILL)
+            forked.number = _NOBODYS
+            os.kill(forked.pid, signal.SIGKILL)
             raise
 
-    def _hand_over(self, spawn: Spawn, fds: list[int]) -> tuple[int, int] | None:
-        """(pidfd, pid) of a child that waited, which has its program now; None if there is none."""
+    def _hand_over(self, spawn: Spawn, fds: list[int]) -> _Forked:
+        """A child that waited, or else a new one, which has its program now."""
         while self._reserve:
-            pidfd, pid, door = self._reserve.popleft()
-            try:
-                socket.send_fds(door, [spawn.encode()], fds)
-            except OSError:  # it has ended, or does now that its door is closed: `_reap` will hear of it
-                continue
-            finally:
-                door.close()
-            return pidfd, pid
-        return None
+            # Should it have ended, `_reap` will hear of it.
+            forked = self._reserve.popleft()
+            with contextlib.suppress(OSError):
+                socket.send_fds(forked.door, [spawn.encode()], fds)
+                return forked
+        forked = self._fork(ahead=False)
+        try:
+            socket.send_fds(forked.door, [spawn.encode()], fds)
+        except OSError:
+            os.kill(forked.pid, signal.SIGKILL)
+            raise
+        return forked
 
     def _fork_ahead(self) -> None:
         """Should it fail, nothing is lost but time: the next request forks for itself, and is told if that fails too."""
         self._may_fork_ahead = False
-        with contextlib.suppress(OSError), contextlib.ExitStack() as undo:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            undo.callback(ours.close)
-            with theirs:
-                spare = _Spare(*self._fork(lambda: child.wait_and_run(self._prepared, theirs)), ours)
-            self._reserve.append(spare)
+        with contextlib.suppress(OSError):
+            self._reserve.append(self._fork(ahead=True))
             self._may_fork_ahead = True
-            undo.pop_all()
 
-    def _fork(self, become: Callable[[], NoReturn]) -> tuple[int, int]:
-        """(pidfd, pid) of a child in a pid namespace of its own, which is nobody's yet."""
+    def _fork(self, *, ahead: bool) -> _Forked:
+        """A child in a pid namespace of its own, which is nobody's yet."""
         # A second unshare(CLONE_NEWPID) is EINVAL unless the first was taken back, pid_namespaces(7).
         kernel.setns(self._own_pid_namespace, kernel.CLONE_NEWPID)
         kernel.unshare(kernel.CLONE_NEWPID)
-        pid = os.fork()
-        if pid == 0:
-            become()
-        try:
-            pidfd = os.pidfd_open(pid)
-        except OSError:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            raise
-        self._children[pidfd] = (_NOBODYS, pid)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, contextlib.ExitStack() as undo:
+            undo.callback(ours.close)
+            pid = os.fork()
+            if pid == 0:
+                child.run(self._prepared, theirs, ahead=ahead)
+            try:
+                pidfd = os.pidfd_open(pid)
+            except OSError:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                raise
+            undo.pop_all()
+        forked = self._children[pidfd] = _Forked(pidfd, pid, ours)
         self._poll.register(pidfd, select.POLLIN)
-        return pidfd, pid
+        if self._prepared.is_watched:
+            self._doors[ours.fileno()] = forked
+            self._poll.register(ours, select.POLLIN)
+        return forked

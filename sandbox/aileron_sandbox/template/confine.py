@@ -15,11 +15,13 @@ Source: docs/explanation/jail.md; nsjail's contain.cc is the model of the form. 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from aileron_sandbox import kernel
-from aileron_sandbox.template import descriptors, limits, mounts, namespaces, privileges
+from aileron_sandbox.policy import Profile
+from aileron_sandbox.template import compiled, descriptors, limits, mounts, namespaces, privileges
 from aileron_sandbox.template.messages import Spawn
 
 __all__ = ["Given", "Prepared", "Step", "ahead", "steps"]
@@ -31,9 +33,14 @@ class Prepared(NamedTuple):
     proc: int
     status: int
     ruleset: int
-    filter: kernel.Filter
+    network: kernel.Filter
+    is_watched: bool
+    """Whether the template is asked about the calls of `network`, and so is handed a listener."""
+    profiles: Mapping[Profile, kernel.Filter]
     base: tuple[int, int]
     last_capability: int
+    is_compiled: bool = False
+    """Whether children exec their program. Otherwise they are the interpreter that runs it."""
 
     @property
     def descriptors(self) -> tuple[int, int, int]:
@@ -61,11 +68,17 @@ def ahead(prepared: Prepared) -> Iterator[Step]:
     # A user namespace of its own: capabilities for the mounts below, valid nowhere else, and RLIMIT_NPROC of its own.
     yield "namespaces", lambda: kernel.unshare(namespaces.CHILD)
     yield "id maps", lambda: namespaces.map_ids(prepared.proc, ids, ids)
+    # Read by the template where the program names an address, and only now: of an undumpable process nobody may open it.
+    memory: list[int] = []
+    if prepared.is_watched:
+        yield "memory", lambda: memory.append(os.open("self/mem", os.O_RDONLY | os.O_CLOEXEC, dir_fd=prepared.proc))
     # Before anybody waits: what another process of this user could attach to would run what that one likes.
     yield "undumpable", lambda: privileges.set_dumpable(False)
     yield "session", privileges.leave_session
     # The set that bounds what an exec may give; the capabilities themselves are needed for the mounts.
     yield "bounding set", lambda: kernel.drop_bounding_set(prepared.last_capability)
+    # None of the steps after it makes one of these calls.
+    yield "network", lambda: _refuse_network(prepared, memory)
 
 
 def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[Step]:
@@ -74,14 +87,37 @@ def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[Step]:
     yield "descriptors", lambda: descriptors.arrange(given.frames_in, given.frames_out, given.log)
     # Mounts before Landlock, which refuses mount(2), and before the capabilities go.
     yield "scratch", lambda: mounts.mount_scratch(spawn.scratch_bytes, spawn.scratch_files)
-    yield "program", lambda: mounts.mount_program(given.program, spawn.program_bytes)
+    if not prepared.is_compiled:
+        yield "program", lambda: mounts.mount_program(given.program, spawn.program_bytes)
+    elif spawn.profile == "elf-subprocess":
+        # Not what is executed below: a name by which the program may start itself again.
+        yield "program", lambda: mounts.mount_program(given.program, spawn.program_bytes, is_executable=True)
     yield "working directory", lambda: os.chdir(mounts.SCRATCH)
     # After the user namespace (RLIMIT_NPROC) and after the program is written (RLIMIT_FSIZE).
     yield "limits", lambda: limits.apply_limits(spawn, prepared.base)
     yield "landlock", lambda: kernel.landlock_restrict_self(prepared.ruleset)
     yield "capabilities", kernel.drop_capabilities
-    yield "close", lambda: descriptors.close_all_but(prepared.status)
+    kept = [prepared.status, *([given.program] if prepared.is_compiled else [])]
+    yield "close", lambda: descriptors.close_all_but(*kept)
     # Last, so that the list need not allow what the steps above did.
-    yield "seccomp", prepared.filter.install
+    yield "seccomp", prepared.profiles[spawn.profile].install
+    if prepared.is_compiled:
+        # What is left open is close-on-exec: that the kernel refuses the program can be told, and the program finds nothing.
+        yield "exec", lambda: compiled.run(given.program)
     # From here on a failure has nobody to be told to.
     yield "status", lambda: os.close(prepared.status)
+
+
+def _refuse_network(prepared: Prepared, memory: list[int]) -> None:
+    """No call that reaches for a network is carried out from here on; the template gets the descriptors to be asked by."""
+    if not prepared.is_watched:
+        prepared.network.install()
+        return
+    handed_over = [prepared.network.install_with_listener(), *memory]
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=descriptors.DOOR)
+    try:
+        socket.send_fds(door, [b"W"], handed_over)
+    finally:
+        door.detach()
+        for fd in handed_over:
+            os.close(fd)

@@ -1,7 +1,7 @@
 """How the host and the template talk: datagrams over one SOCK_SEQPACKET socket, fixed structs, descriptors beside them.
 
 The host trusts the template as much as itself; the template trusts the host. A jailed program has neither end. The
-first datagram is the preparation, as JSON; every later one is a `Spawn`, `Born`, `Ended` or `Failed`.
+first datagram is the preparation, as JSON; every later one is a `Spawn`, `Born`, `Attempted`, `Ended` or `Failed`.
 
 Source: unix(7), SCM_RIGHTS. Not here: what a connector says (frames/).
 """
@@ -13,19 +13,33 @@ import json
 import struct
 from typing import Any, Final, Self
 
-__all__ = ["MAX_DATAGRAM", "MAX_REQUEST", "Born", "Ended", "Failed", "Preparation", "Ready", "Spawn", "decode"]
+from aileron_sandbox.policy import Profile
+
+__all__ = [
+    "MAX_DATAGRAM",
+    "MAX_REQUEST",
+    "Attempted",
+    "Born",
+    "Ended",
+    "Failed",
+    "Preparation",
+    "Ready",
+    "Spawn",
+    "decode",
+]
 
 MAX_DATAGRAM: Final = 128 << 10
 """Bytes. The preparation is the largest: some hundred paths and a BPF program of a few KiB; the kernel's own default
 socket buffer is 208 KiB."""
 
-MAX_REQUEST: Final = 256
-"""Bytes of any datagram after the first two."""
+MAX_REQUEST: Final = 512
+"""Bytes of any datagram after the first two. An attempt to reach the longest of names takes 277."""
 
-_SPAWN: Final = struct.Struct("!cQ8Q")
+_SPAWN: Final = struct.Struct("!c16sQ8Q")
 _BORN: Final = struct.Struct("!cQ")
 _ENDED: Final = struct.Struct("!cQqQQ")
 _FAILED: Final = struct.Struct("!cQi32s")
+_ATTEMPTED: Final = struct.Struct("!cQ")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +51,16 @@ class Preparation:
     packages: dict[str, str]
     zones: str | None
     preload: list[str]
-    filter_hex: str
+    profiles_hex: dict[Profile, str]
+    """The allow list of each profile, as BPF."""
+    watched_hex: str
+    """What comes before it: the calls that reach for a network, asked about (filters.py) …"""
+    unwatched_hex: str
+    """… or refused, where this kernel does not let the template be asked."""
     trivial_hex: str
     """A zip application that does nothing, to rehearse with: built by the host, as zipfile is dear to import."""
+    is_compiled: bool = False
+    """For programs that are exec'ed: then there is no Python in the root, and of the above only libraries and filters matter."""
 
     def encode(self) -> bytes:
         """JSON, because the template knows nothing else yet."""
@@ -67,6 +88,7 @@ class Ready:
 class Spawn:
     """Fork a child. Beside it: descriptors of the program, the frame pipes (in, out) and the log pipe. Sizes in bytes."""
 
+    profile: Profile
     child: int
     memory_bytes: int
     cpu_s: int
@@ -78,8 +100,9 @@ class Spawn:
     program_bytes: int
 
     def encode(self) -> bytes:
-        """74 bytes."""
-        return _SPAWN.pack(b"S", *dataclasses.astuple(self))
+        """89 bytes."""
+        profile, *numbers = dataclasses.astuple(self)
+        return _SPAWN.pack(b"S", profile.encode(), *numbers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +114,18 @@ class Born:
     def encode(self) -> bytes:
         """9 bytes."""
         return _BORN.pack(b"B", self.child)
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempted:
+    """The child tried to reach a network by itself, and is being ended. `destination` as in ending.NetworkAttempt."""
+
+    child: int
+    destination: str
+
+    def encode(self) -> bytes:
+        """9 bytes and the text, which is ASCII."""
+        return _ATTEMPTED.pack(b"A", self.child) + self.destination.encode("ascii")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,14 +158,18 @@ class Failed:
 FAILED_SIZE: Final = _FAILED.size
 
 
-def decode(data: bytes) -> Spawn | Born | Ended | Failed | Ready:
+def decode(data: bytes) -> Spawn | Born | Attempted | Ended | Failed | Ready:
     """One datagram. ValueError for anything else: it would be a bug of ours, since both ends are."""
     kind = data[:1]
     match kind:
         case b"S":
-            return Spawn(*_SPAWN.unpack(data)[1:])
+            _, profile, *numbers = _SPAWN.unpack(data)
+            return Spawn(profile.rstrip(b"\0").decode(), *numbers)
         case b"B":
             return Born(*_BORN.unpack(data)[1:])
+        case b"A":
+            child = _ATTEMPTED.unpack_from(data)[1]
+            return Attempted(child, data[_ATTEMPTED.size :].decode("ascii"))
         case b"E":
             return Ended(*_ENDED.unpack(data)[1:])
         case b"F":

@@ -127,6 +127,101 @@ def all_sockets():
     return sorted(set(got.values()))
 
 
+def give_addresses(path):
+    """What a program does that reaches for a network, by `path`; whatever it gets is reported."""
+    inet, inet6, datagram = socket.AF_INET, socket.AF_INET6, socket.SOCK_DGRAM
+    stream = socket.SOCK_STREAM
+    ways = {
+        "connect": lambda: socket.socket(inet, stream).connect(("93.184.216.34", 443)),
+        "connect, IPv6": lambda: socket.socket(inet6, stream).connect(("2001:db8::1", 443)),
+        "connect, no wait": lambda: socket.create_connection(("93.184.216.34", 443), timeout=1),
+        "connect after options": lambda: after_options().connect(("93.184.216.34", 443)),
+        "connect, in a thread": lambda: in_a_thread(
+            lambda: socket.socket(inet, stream).connect(("93.184.216.34", 443))
+        ),
+        "connect, own loopback": lambda: socket.socket(inet, stream).connect(("127.0.0.1", 80)),
+        "sendto": lambda: socket.socket(inet, datagram).sendto(b"x", ("93.184.216.34", 53)),
+        "sendto, a pair": lambda: socket_of_a_pair(datagram).sendto(b"x", ("93.184.216.34", 53)),
+        "sendmsg": lambda: socket.socket(inet, datagram).sendmsg([b"x"], [], 0, ("93.184.216.34", 53)),
+        "sendmsg to nobody": lambda: socket.socketpair()[0].sendmsg([b"x"]),
+        "connect to a path": lambda: socket.socketpair()[0].connect("/run/nscd/socket"),
+        "getaddrinfo": lambda: socket.getaddrinfo("evil.example.com", 443),
+        "urlopen": lambda: __import__("urllib.request").request.urlopen("https://evil.example.com/?q=1"),
+        "gethostbyname": lambda: socket.gethostbyname("evil.example.com"),
+        "asyncio": lambda: __import__("asyncio").run(connection_of_asyncio()),
+        "a name that is none": lambda: socket.getaddrinfo("a b", 1),
+        "numeric": lambda: socket.getaddrinfo("93.184.216.34", 443)[0][4][0],
+        "own name": lambda: socket.getfqdn(),
+        "probe for IPv6": probe_for_ipv6,
+        "unreadable": lambda: call(SYSCALL["connect"], 3, 8, 16),
+        "too short": lambda: call(SYSCALL["connect"], 3, 0, 0),
+        "kernel's half": lambda: call(SYSCALL["connect"], 3, 1 << 63, 16),
+    }
+    got = ways[path]()
+    return got if isinstance(got, (bool, int, str)) else True
+
+
+SYSCALL = {"connect": 42 if os.uname().machine == "x86_64" else 203}
+
+
+def after_options():
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.settimeout(1)
+    return made
+
+
+def socket_of_a_pair(kind):
+    """An open socket that is said to be of IPv4, so that the library writes such an address."""
+    one, _ = socket.socketpair(socket.AF_UNIX, kind)
+    return socket.socket(socket.AF_INET, kind, fileno=one.detach())
+
+
+def in_a_thread(act):
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+
+def probe_for_ipv6():
+    """What urllib3 does when it is imported."""
+    probe = socket.socket(socket.AF_INET6)
+    try:
+        probe.bind(("::1", 0))
+    finally:
+        probe.close()
+
+
+async def connection_of_asyncio():
+    import asyncio
+
+    await asyncio.open_connection("evil.example.com", 443)
+
+
+def many_sockets(count):
+    return len([socket.socket(socket.AF_INET).detach() for _ in range(count)])
+
+
+def many_probes(count):
+    for _ in range(count):
+        socket.socket(socket.AF_INET).close()
+    return count
+
+
+def use_a_placeholder(how):
+    """An inert descriptor: what can be done with it."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    if how == "read":
+        return len(os.read(made.fileno(), 10))
+    if how == "write":
+        return os.write(made.fileno(), b"x")
+    if how == "recv":
+        return made.recv(1)
+    if how == "getsockname":
+        return made.getsockname()
+    return made.listen()
+
+
 def libc_socket(family, kind):
     fd = libc.socket(family, kind, 0)
     if fd < 0:

@@ -1,0 +1,199 @@
+"""What a program does to reach a network by itself, answered in the kernel's place.
+
+In the template, for each child. The child is hostile: what is read of its memory is bytes of its choosing, they are bounded,
+and nothing is decided by them but the words in which its end is told. The kernel carries none of these calls out, so there is
+nothing to win by changing an address after it was read.
+
+| call | answer |
+|---|---|
+| `socket` of IPv4 or IPv6 | a descriptor of /dev/null, so that libraries which only look whether they could go on |
+| `setsockopt` of TCP | done, though it is not: clients set options before they connect |
+| `connect`, `sendto`, `sendmsg`, `sendmmsg` to an IP address | none: the host is told which, and the child is ended |
+| the same to anything else, or to nobody | EACCES, EPERM |
+
+A datagram to 0.0.0.0:0 is how the child's own Python says which name it was asked to look up (lookups.py).
+
+Source: seccomp_unotify(2), ip(7), ipv6(7). Not here: which calls come here (filters.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import platform
+import re
+import socket
+import struct
+import sys
+from typing import Final, NamedTuple
+
+from aileron_sandbox import kernel
+
+__all__ = ["UNKNOWN", "Watched"]
+
+UNKNOWN: Final = "network:unknown"
+_MOST_ANSWERS: Final = 256
+"""Calls of one child that are answered. Each costs the template some 20 µs in which it serves nobody else, and honest libraries
+make a handful; a child may have 64 descriptors."""
+_LONGEST_LOOKUP: Final = 253 + len(":65535")  # RFC 1035 section 2.3.4
+_LOOKUP: Final = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9A-Za-z-]{0,15}")
+_NOWHERE: Final = "0.0.0.0:0"
+
+# linux/seccomp.h: SECCOMP_IOCTL_NOTIF_RECV, _SEND, _ADDFD, and the structs they take.
+_RECEIVE, _SEND, _ADD_DESCRIPTOR = 0xC0502100, 0xC0182101, 0x40182103
+_AND_SEND: Final = 2
+_NOTIFICATION: Final = struct.Struct("=QIIiIQ6Q")  # id, pid, flags, call, architecture, instruction, arguments
+_ANSWER: Final = struct.Struct("=QqiI")  # id, value, error, flags
+_DESCRIPTOR: Final = struct.Struct("=QIIII")  # id, flags, source, target, flags of the target
+
+_COLUMN: Final = 0 if platform.machine() == "x86_64" else 1
+_CALLS: Final = {
+    pair[_COLUMN]: name
+    for name, pair in {
+        "socket": (41, 198),
+        "connect": (42, 203),
+        "sendto": (44, 206),
+        "sendmsg": (46, 211),
+        "sendmmsg": (307, 269),
+        "setsockopt": (54, 208),
+    }.items()
+}
+_INET, _INET6 = struct.Struct("!HH4s"), struct.Struct("!HHI16s")  # family, port, (flow,) address
+_SOCKADDR_BYTES: Final = 28  # struct sockaddr_in6, the largest that is read
+_MSGHDR: Final = struct.Struct("=QI")  # its first two members, and those of struct mmsghdr: address, and how long
+
+
+class _Call(NamedTuple):
+    id: int
+    pid: int
+    name: str
+    arguments: tuple[int, ...]
+
+
+class Watched:
+    """One child's calls that reach for a network. `listener` and `memory` are this object's to close.
+
+    `memory` is /proc/PID/mem of the child, opened before it became undumpable; -1 for a program that was exec'ed or may fork,
+    whose memory is another.
+    """
+
+    def __init__(self, listener: int, memory: int) -> None:
+        self.listener = listener
+        self._memory = memory
+        self._answers = 0
+
+    def will_change_memory(self) -> None:
+        """The child will exec or fork: what was opened is not its memory any more, proc_pid_mem(5)."""
+        if self._memory >= 0:
+            os.close(self._memory)
+        self._memory = -1
+
+    def answer(self) -> str | None:
+        """Take one call. Its destination if it wanted to reach one: it then waits in the call, to be ended. Never blocks
+        once `listener` was readable.
+        """
+        try:
+            call = _receive(self.listener)
+        except OSError:  # ENOENT: whoever made it is gone
+            return None
+        self._answers += 1
+        if self._answers > _MOST_ANSWERS:
+            return UNKNOWN
+        try:
+            return self._answer(call)
+        except (
+            OSError,
+            OverflowError,
+            struct.error,
+        ):  # memory that cannot be read; and nothing a child does may end us
+            return UNKNOWN
+
+    def _answer(self, call: _Call) -> str | None:
+        match call.name:
+            case "socket":
+                self._give_placeholder(call)
+            case "setsockopt":
+                self._send(call, value=0)
+            case "connect" | "sendto" | "sendmsg" | "sendmmsg":
+                return self._destination(call)
+            case _:
+                self._send(call, error=errno.EPERM)
+        return None
+
+    def close(self) -> None:
+        """What is asked after this answers ENOSYS. Idempotent."""
+        if self.listener >= 0:
+            os.close(self.listener)
+        self.listener = -1
+        self.will_change_memory()
+
+    def _give_placeholder(self, call: _Call) -> None:
+        # Opened anew: its flags would otherwise be shared with another child's.
+        placeholder = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        flags = os.O_CLOEXEC if call.arguments[1] & socket.SOCK_CLOEXEC else 0
+        try:
+            fcntl.ioctl(self.listener, _ADD_DESCRIPTOR, _DESCRIPTOR.pack(call.id, _AND_SEND, placeholder, 0, flags))
+        except OSError as error:  # EMFILE: its limit; EINVAL: a kernel before 5.14
+            self._send(call, error=errno.EMFILE if error.errno == errno.EMFILE else errno.EACCES)
+        finally:
+            os.close(placeholder)
+
+    def _destination(self, call: _Call) -> str | None:
+        address = self._address(call)
+        if address is None:
+            self._send(call, error=errno.EPERM)
+            return None
+        place = _place(address)
+        if place is None:
+            self._send(call, error=errno.EACCES)
+            return None
+        if place == _NOWHERE and call.name == "sendto":
+            place = self._looked_up(call) or place
+        return f"network:{place}"
+
+    def _address(self, call: _Call) -> bytes | None:
+        """The struct sockaddr, cut to what is looked at; None where there is none. OSError for memory that cannot be read."""
+        if call.name in {"connect", "sendto"}:
+            at, size = call.arguments[1:3] if call.name == "connect" else call.arguments[4:6]
+        else:
+            at, size = _MSGHDR.unpack(self._read(call, call.arguments[1], _MSGHDR.size))
+            if not at:
+                return None
+        return self._read(call, at, min(size & 0xFFFFFFFF, _SOCKADDR_BYTES))
+
+    def _looked_up(self, call: _Call) -> str | None:
+        data = self._read(call, call.arguments[1], min(call.arguments[2], _LONGEST_LOOKUP))
+        text = data.decode("ascii", "replace")
+        return text if _LOOKUP.fullmatch(text) else None
+
+    def _read(self, call: _Call, address: int, size: int) -> bytes:
+        if self._memory >= 0:
+            return os.pread(self._memory, size, address)
+        return kernel.read_memory(call.pid, address, size)
+
+    def _send(self, call: _Call, *, value: int = 0, error: int = 0) -> None:
+        try:
+            fcntl.ioctl(self.listener, _SEND, _ANSWER.pack(call.id, value, -error, 0))
+        except OSError as failed:
+            if failed.errno != errno.ENOENT:  # it was interrupted, or is gone
+                raise
+
+
+def _receive(listener: int) -> _Call:
+    buffer = bytearray(_NOTIFICATION.size)  # zeroed, or it is EINVAL
+    fcntl.ioctl(listener, _RECEIVE, buffer)
+    number, pid, _, call, _, _, *arguments = _NOTIFICATION.unpack(buffer)
+    return _Call(number, pid, _CALLS.get(call, ""), tuple(arguments))
+
+
+def _place(address: bytes) -> str | None:
+    """`ADDRESS:PORT` of a struct sockaddr of IPv4 or IPv6; None for any other family, and for what is too short for its own."""
+    family = int.from_bytes(address[:2], sys.byteorder)
+    if family == socket.AF_INET and len(address) >= _INET.size:
+        _, port, host = _INET.unpack_from(address)
+        return f"{socket.inet_ntop(family, host)}:{port}"
+    if family == socket.AF_INET6 and len(address) >= _INET6.size:
+        _, port, _, host = _INET6.unpack_from(address)
+        return f"[{socket.inet_ntop(family, host)}]:{port}"
+    return None

@@ -1,0 +1,65 @@
+"""Name look-ups of jailed Python, which end it, saying which name.
+
+A jail has no resolver, and a connector that looks a name up is about to connect. The kernel would see the system's resolver
+ask 127.0.0.1:53, which tells a person nothing; so the interpreter's own functions say the name instead, as a datagram that is
+never sent (attempts.py). Nothing depends on them: a program that goes round them meets the kernel's refusal.
+
+Numeric addresses are converted as ever. Looking up the name of an address answers "not found": libraries do so to learn what
+their own host is called, and go on without.
+
+Source: getaddrinfo(3). Not here: the names of the supervisor's requests, which it looks up itself.
+"""
+
+from __future__ import annotations
+
+import _socket
+import contextlib
+import socket
+from typing import Any, Final, NoReturn
+
+__all__ = ["replace"]
+
+_NOWHERE: Final = ("0.0.0.0", 0)  # noqa: S104 - nothing is bound to it
+_REPLACED: Final = ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr")
+_numeric: Final = _socket.getaddrinfo
+
+
+def replace() -> None:
+    """In the template, once, before anything that a child will use copies these functions."""
+    for name in _REPLACED:
+        setattr(_socket, name, globals()[name])
+        if name != "getaddrinfo":  # socket has one of its own, which calls _socket's
+            setattr(socket, name, globals()[name])
+
+
+def getaddrinfo(host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0) -> Any:
+    """As `_socket.getaddrinfo` for numeric addresses."""
+    try:
+        return _numeric(host, port, family, type, proto, flags | socket.AI_NUMERICHOST)
+    except socket.gaierror as error:
+        if error.errno != socket.EAI_NONAME:
+            raise
+    return _tell(host, port)
+
+
+def gethostbyname(host: str) -> str:
+    """As `socket.gethostbyname` for numeric addresses."""
+    return str(getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+
+
+def gethostbyname_ex(host: str) -> tuple[str, list[str], list[str]]:
+    """As `socket.gethostbyname_ex` for numeric addresses."""
+    return host, [], [gethostbyname(host)]
+
+
+def gethostbyaddr(host: str) -> NoReturn:
+    """No address has a name here."""
+    raise socket.herror(1, "Unknown host")  # HOST_NOT_FOUND, netdb.h
+
+
+def _tell(host: Any, port: Any) -> NoReturn:
+    with contextlib.suppress(OSError, UnicodeError):  # where nobody watches, it is just refused
+        name = host if isinstance(host, bytes) else str(host).encode("idna")
+        never_sent = _socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        never_sent.sendto(b"%b:%b" % (name, str("" if port is None else port).encode()), _NOWHERE)
+    raise socket.gaierror(socket.EAI_FAIL, "names are not looked up in a jail: ask the supervisor for the request")
