@@ -128,13 +128,21 @@ class _Entry(NamedTuple):
 _Stamp = tuple[tuple[int, int, int, int], ...]
 
 
+class _Known(NamedTuple):
+    """What was verified, and of which files."""
+
+    stamp: _Stamp
+    manifest: ConnectorManifest
+    kind: ProgramKind
+
+
 class ContentStore:
     """The connectors under `root`, which need not exist yet."""
 
     def __init__(self, root: Path) -> None:
         self._entries: Final = root / "sha256"
         self._staging: Final = root / "tmp"
-        self._verified: Final[dict[str, tuple[_Stamp, ConnectorManifest]]] = {}
+        self._verified: Final[dict[str, _Known]] = {}
 
     def put(self, connector: bytes, manifest: bytes) -> ConnectorPin:
         """Store a connector that was just checked by `parse_connector_manifest`; durable when it returns.
@@ -173,12 +181,19 @@ class ContentStore:
         path = self._path(pin.hash)
         stamp = _stamp(path)
         known = self._verified.get(pin.hash)
-        if stamp is not None and known is not None and known[0] == stamp:
-            return _named(known[1], pin)
-        manifest = self._pinned(pin).manifest
+        if stamp is not None and known is not None and known.stamp == stamp:
+            return _named(known.manifest, pin)
+        found = self._pinned(pin)
         if stamp is not None:
-            self._remember(pin.hash, stamp, manifest)
-        return manifest
+            self._remember(pin.hash, stamp, found)
+        return found.manifest
+
+    def known_kind(self, pin: ConnectorPin) -> ProgramKind | None:
+        """What kind of program `pin` is, if its untouched files were verified before. Reads nothing, promises nothing:
+        `open` says what it is when it runs.
+        """
+        known = self._verified.get(pin.hash)
+        return known.kind if known is not None and known.stamp == _stamp(self._path(pin.hash)) else None
 
     def list_connectors(self) -> tuple[Installed, ...]:
         """Every entry, sorted by name, version and hash; broken ones last, with their problem."""
@@ -231,21 +246,25 @@ class ContentStore:
         stamp = _stamp(path)
         known = self._verified.get(pin_hash)
         try:
-            manifest = known[1] if known and known[0] == stamp else _read(path, path.name).manifest
+            manifest = known.manifest if known and known.stamp == stamp else self._verify(path, pin_hash, stamp)
         except AileronError as error:
             return Installed(hash=pin_hash, problem=error.failure.message)
         except FileNotFoundError:
             return Installed(hash=pin_hash, problem="incomplete")
-        if stamp is not None:
-            self._remember(pin_hash, stamp, manifest)
         return Installed(
             hash=pin_hash, pin=ConnectorPin(str(manifest.name), manifest.version, pin_hash), manifest=manifest
         )
 
-    def _remember(self, pin_hash: str, stamp: _Stamp, manifest: ConnectorManifest) -> None:
+    def _verify(self, path: Path, pin_hash: str, stamp: _Stamp | None) -> ConnectorManifest:
+        found = _read(path, path.name)
+        if stamp is not None:
+            self._remember(pin_hash, stamp, found)
+        return found.manifest
+
+    def _remember(self, pin_hash: str, stamp: _Stamp, entry: _Entry) -> None:
         if len(self._verified) >= _MAX_REMEMBERED:
             self._verified.clear()
-        self._verified[pin_hash] = (stamp, manifest)
+        self._verified[pin_hash] = _Known(stamp, entry.manifest, entry.kind)
 
     def _has(self, entry: Path, manifest: bytes) -> bool:
         """Whether the same bytes are there, intact. hash_mismatch when they are there with another split."""

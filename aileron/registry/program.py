@@ -77,26 +77,24 @@ def _check_elf(program: bytes) -> None:
 
 
 def _elf_end(program: bytes) -> int:
-    fields = _ELF_HEADER.unpack_from(program)
-    kind, (segments_at, sections_at) = fields[1], fields[5:7]
-    segment_bytes, segments, section_bytes, sections = fields[9:13]
+    _, kind, _, _, _, segments_at, sections_at, *rest = _ELF_HEADER.unpack_from(program)
+    _, _, segment_bytes, segments, section_bytes, sections, _ = rest
     if kind not in _ELF_PROGRAMS:
         raise ValueError(f"the connector is an ELF file of type {kind}, and not a program")
     is_odd = (segments and segment_bytes != _ELF_SEGMENT.size) or (sections and section_bytes != _ELF_SECTION.size)
     if is_odd or not segments or (sections_at and not sections):  # the last: more sections than the header can count
         raise ValueError("the connector's ELF header cannot be understood")
-    ends = [
-        _ELF_HEADER.size,
-        segments_at + segments * _ELF_SEGMENT.size,
-        sections_at + sections * _ELF_SECTION.size,
-    ]
-    if max(ends) > len(program):  # before they are read: offsets have 64 bits
-        return max(ends)
+    tables_end: int = max(segments_at + segments * _ELF_SEGMENT.size, sections_at + sections * _ELF_SECTION.size)
+    if tables_end > len(program):  # before they are read: offsets have 64 bits
+        return tables_end
+    ends: list[int] = [_ELF_HEADER.size, tables_end]
     for segment in range(segments):
         _, _, offset, _, _, size, _, _ = _ELF_SEGMENT.unpack_from(program, segments_at + segment * _ELF_SEGMENT.size)
         ends.append(offset + size)
     for section in range(sections):
-        found = _ELF_SECTION.unpack_from(program, sections_at + section * _ELF_SECTION.size)
-        if found[1] != _NO_BITS:
-            ends.append(found[4] + found[5])
+        _, section_kind, _, _, offset, size, *_ = _ELF_SECTION.unpack_from(
+            program, sections_at + section * _ELF_SECTION.size
+        )
+        if section_kind != _NO_BITS:
+            ends.append(offset + size)
     return max(ends)
