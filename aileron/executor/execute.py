@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import AbstractContextManager
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import anyio
 import anyio.to_thread
@@ -22,12 +22,15 @@ from aileron.executor import retry
 from aileron.executor.conversation import Claims, Conversation, Journal
 from aileron.executor.jails import Jails
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
-from aileron.model.plan import ApprovedPlan, ConnectorPin, Step
+from aileron.model.plan import ApprovedPlan, ConnectorPin, Plan, Step
+from aileron_sandbox.elf import ElfRuntime
+from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.policy import Policy
 
-__all__ = ["ConnectorStore", "Executor", "Program", "RunJournal"]
+__all__ = ["ConnectorStore", "Executor", "Kind", "Program", "RunJournal"]
 
 _JITTER_STEPS: Final = 1 << 16
+Kind = Literal["python", "elf"]
 
 
 class Program(Protocol):
@@ -39,7 +42,7 @@ class Program(Protocol):
         ...
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Kind:
         """`python` for a zip application, `elf` for a program."""
         ...
 
@@ -49,6 +52,10 @@ class ConnectorStore(Protocol):
 
     def open(self, pin: ConnectorPin) -> AbstractContextManager[Program]:
         """Read once, hash those bytes, seal them. AileronError hash_mismatch or not_found."""
+        ...
+
+    def known_kind(self, pin: ConnectorPin) -> Kind | None:
+        """What kind of program it was when it was last verified, without reading it again; None for one not seen yet."""
         ...
 
 
@@ -76,10 +83,14 @@ class Executor:
         self._egress = egress
         self._store = store
 
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """The layers of the jail in force, as the record of a start lists them."""
-        return self._jails.layers
+    def layers_ahead(self, plan: Plan) -> tuple[str, ...] | None:
+        """The layers of the plan's first jail, as the record of its start lists them; None where they are known only when it is
+        asked for, because the template of a compiled program may still have to be started.
+        """
+        first = plan.steps[0] if plan.steps else None
+        if first is None or self._store.known_kind(first.connector) != "python":
+            return None
+        return self._jails.layers_of(_policy(first, "python"), None)
 
     async def execute(self, approved: ApprovedPlan, run_id: str, journal: RunJournal) -> Any:
         """The output of the last step. AileronError: the first failure."""
@@ -116,27 +127,33 @@ class Executor:
         # In a thread: a connector may be 64 MiB, and hashing it must not hold up every other run.
         opened = await anyio.to_thread.run_sync(self._store.open, step.connector)
         with opened as program:
-            _check_runnable(step, program.kind)
-            await journal.started(step, attempt, self._jails.layers)
-            async with self._jails.open(program.program_fd, _policy(step)) as jailed:
+            runtime = None
+            if program.kind == "elf":
+                runtime = await anyio.to_thread.run_sync(_runtime_of, step, program.program_fd)
+            policy = _policy(step, program.kind)
+            await journal.started(step, attempt, self._jails.layers_of(policy, runtime))
+            async with self._jails.open(program.program_fd, policy, runtime) as jailed:
                 conversation = Conversation(jailed, self._egress, step, meter, claims, journal.of_step(step), run_id)
                 return await conversation.run(deadline)
 
 
-def _check_runnable(step: Step, kind: str) -> None:
-    """This version has one seccomp profile, for Python without processes: what needs another is refused, not let in."""
-    if kind == "python" and not step.limits.subprocess:
-        return
-    what = "may start processes" if kind == "python" else "is a compiled program"
-    raise AileronError(
-        FailureClass.SANDBOX_UNAVAILABLE,
-        f"{step.connector} {what}, and this version of aileron has no jail for that yet",
-        boundary=Boundary.SANDBOX,
+def _runtime_of(step: Step, program: int) -> ElfRuntime:
+    """What the compiled program needs to see; AileronError where this machine does not have it."""
+    try:
+        return ElfRuntime.of_program(program)
+    except JailUnavailable as error:
+        raise AileronError(
+            FailureClass.SANDBOX_UNAVAILABLE, f"{step.connector}: {error}", boundary=Boundary.SANDBOX
+        ) from error
+
+
+def _policy(step: Step, kind: Kind) -> Policy:
+    limits = step.limits
+    return Policy(
+        memory_bytes=limits.memory_mb << 20,
+        cpu_s=limits.timeout_s,
+        profile="elf-subprocess" if limits.subprocess else kind,
     )
-
-
-def _policy(step: Step) -> Policy:
-    return Policy(memory_bytes=step.limits.memory_mb << 20, cpu_s=step.limits.timeout_s)
 
 
 def _delay(step: Step, failure: Failure, retries: int, left_s: float) -> float | None:

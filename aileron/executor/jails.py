@@ -1,20 +1,27 @@
-"""The template and its children, for an event loop: start, wait for a child's end without blocking, start again if it dies.
+"""The templates and their children, for an event loop: start, wait for a child's end without blocking, start again if one dies.
 
-Runs in the daemon. One task (`serve`) reads what the template says and wakes whoever waits for a child. The template is
-started in the daemon's main thread, before the loop or, should it have died, on the loop itself (60 ms, once): started in a
-worker thread it would be killed when that thread ends (PR_SET_PDEATHSIG, prctl(2)).
+Runs in the daemon. One task for each template (below `serve`) reads what it says and wakes whoever waits for a child. There is
+always one for Python. Those for compiled programs are started when one is first run, one for each set of libraries, and few are
+kept: a static program's is shared by all static programs.
+
+A template is started in the daemon's main thread, before the loop or on the loop itself (60 ms, once): started in a worker
+thread it would be killed when that thread ends (PR_SET_PDEATHSIG, prctl(2)).
 """
 
 from __future__ import annotations
 
 import logging
+import signal
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
+from anyio.abc import TaskGroup
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import Ending, JailUnavailable, Signalled, Usage
 from aileron_sandbox.jail import Child, Template, TemplateGone
 from aileron_sandbox.policy import Policy
@@ -24,6 +31,9 @@ __all__ = ["Jailed", "Jails"]
 
 _REAP_DEADLINE_S: Final = 10.0
 """From SIGKILL to reaped takes a millisecond; past this something is wrong with the machine, and the run says so."""
+_MAX_COMPILED: Final = 4
+"""Templates for compiled programs: sets of libraries that are in use at once. Each is a process of 10 MiB with two children that
+wait; most connectors are static and share one."""
 _log = logging.getLogger(__name__)
 
 
@@ -53,47 +63,79 @@ class Jailed:
             self._ended.set()
 
     def _template_died(self) -> None:
-        import signal
-
         self._lost = Signalled(signal.SIGKILL, Usage(0, 0))
         self._ended.set()
 
 
+class _Warm:
+    """One template, and who runs in it."""
+
+    def __init__(self, template: Template) -> None:
+        self.template = template
+        self.running: dict[int, Jailed] = {}
+        self._scope: anyio.CancelScope | None = None  # made where there is an event loop
+        self._is_stopped = False
+
+    async def wake(self) -> None:
+        """Tell those who wait what became of their children. Ends with TemplateGone, by cancellation, or after `stop`."""
+        with anyio.CancelScope() as self._scope:
+            while not self._is_stopped:
+                await anyio.wait_readable(self.template.fileno())
+                for child in self.template.pump():
+                    jailed = self.running.get(id(child))
+                    if jailed is not None:
+                        jailed._changed()
+
+    def stop(self) -> None:
+        """End `wake`: nobody is waiting."""
+        self._is_stopped = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def died(self) -> None:
+        """The template is gone, and so are all who ran in it."""
+        for jailed in list(self.running.values()):
+            jailed._template_died()
+        self.template.close()
+
+
 class Jails:
-    """Owns the template. `serve` must run in a task group for as long as jails are opened."""
+    """Owns the templates. `serve` must run in a task group for as long as jails are opened."""
 
     def __init__(self, runtime: PythonRuntime) -> None:
         self._runtime = runtime
-        self._template = Template.start(runtime)
-        self._running: dict[int, Jailed] = {}
+        self._python = _Warm(Template.start(runtime))
+        self._compiled: OrderedDict[ElfRuntime, _Warm] = OrderedDict()  # the one that was used last is last
+        self._tasks: TaskGroup | None = None
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layers in force for every jail."""
-        return self._template.layers
+        """The layers in force for every jail of a Python connector."""
+        return self.layers_of(Policy(), None)
+
+    def layers_of(self, policy: Policy, runtime: ElfRuntime | None) -> tuple[str, ...]:
+        """The layers in force for a jail that is opened with the same. Starts the template if need be; errors as `open`."""
+        return self._warm(runtime).template.layers(policy.profile)
 
     async def serve(self) -> None:
         """Wake those who wait. Ends only by cancellation."""
-        while True:
-            try:
-                await anyio.wait_readable(self._template.fileno())
-                for child in self._template.pump():
-                    jailed = self._running.get(id(child))
-                    if jailed is not None:
-                        jailed._changed()
-            except TemplateGone as gone:
-                _log.warning("%s; starting another", gone)
-                self._replace()
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                self._tasks.start_soon(self._serve_python)
+        finally:
+            self._tasks = None
 
     @asynccontextmanager
-    async def open(self, program: int, policy: Policy) -> AsyncIterator[Jailed]:
-        """A jailed run of `program`; killed and reaped when the block is left, however it is left.
+    async def open(self, program: int, policy: Policy, runtime: ElfRuntime | None) -> AsyncIterator[Jailed]:
+        """A jailed run of `program`, which is Python where there is no `runtime`; killed and reaped when the block is left,
+        however it is left.
 
         AileronError: busy when too many are running, sandbox_unavailable when there is no template to be had.
         """
-        jailed = Jailed(self._open_child(program, policy))
+        warm = self._warm(runtime)
+        jailed = Jailed(_open_child(warm.template, program, policy))
         child = jailed.child
-        self._running[id(child)] = jailed
+        warm.running[id(child)] = jailed
         try:
             yield jailed
         finally:
@@ -101,36 +143,89 @@ class Jails:
                 if child.ending is None:
                     child.kill()
                 await jailed.wait_ended()
-            del self._running[id(child)]
+            del warm.running[id(child)]
             child.close()
             if scope.cancelled_caught:
                 _log.error("a jail was not reaped %s s after SIGKILL", _REAP_DEADLINE_S)
 
     def close(self) -> None:
-        """End the template and every child."""
-        self._template.close()
+        """End the templates and every child."""
+        for warm in (self._python, *self._compiled.values()):
+            warm.template.close()
 
-    def _open_child(self, program: int, policy: Policy) -> Child:
-        try:
-            return Child.open(self._template, program, policy)
-        except BlockingIOError as error:
-            raise AileronError(
-                FailureClass.BUSY, "as many connectors as this machine takes are running: try again", retriable=True
-            ) from error
-        except (TemplateGone, OSError) as error:
-            raise AileronError(
-                FailureClass.SANDBOX_UNAVAILABLE,
-                f"no jail can be started: {error}; run `aileron doctor`",
-                boundary=Boundary.SANDBOX,
-                retriable=isinstance(error, TemplateGone),
-            ) from error
+    def _warm(self, runtime: ElfRuntime | None) -> _Warm:
+        if runtime is None:
+            return self._python
+        if runtime not in self._compiled:
+            self._start_compiled(runtime)
+        self._compiled.move_to_end(runtime)
+        return self._compiled[runtime]
 
-    def _replace(self) -> None:
-        for jailed in list(self._running.values()):
-            jailed._template_died()
-        self._template.close()
+    def _start_compiled(self, runtime: ElfRuntime) -> None:
+        if self._tasks is None:
+            raise RuntimeError("jails are not served")
+        if len(self._compiled) >= _MAX_COMPILED:
+            self._end_the_idlest()
         try:
-            self._template = Template.start(self._runtime)
+            warm = _Warm(Template.start(runtime))
+        except JailUnavailable as error:
+            raise _no_jail(error) from error
+        self._compiled[runtime] = warm
+        self._tasks.start_soon(self._serve_compiled, runtime, warm)
+
+    def _end_the_idlest(self) -> None:
+        """The one that was used longest ago and that nobody uses now. AileronError(busy) where all are in use."""
+        idle = next((runtime for runtime, warm in self._compiled.items() if not warm.running), None)
+        if idle is None:
+            raise _busy()
+        self._compiled.pop(idle).stop()
+
+    async def _serve_python(self) -> None:
+        while True:
+            try:
+                await self._python.wake()
+            except TemplateGone as gone:
+                _log.warning("%s; starting another", gone)
+                self._replace_python()
+
+    async def _serve_compiled(self, runtime: ElfRuntime, warm: _Warm) -> None:
+        try:
+            await warm.wake()
+        except TemplateGone as gone:
+            _log.warning("%s; the next compiled program starts another", gone)
+        finally:
+            if self._compiled.get(runtime) is warm:
+                del self._compiled[runtime]
+            warm.died()
+
+    def _replace_python(self) -> None:
+        self._python.died()
+        try:
+            self._python = _Warm(Template.start(self._runtime))
         except JailUnavailable:
             _log.exception("no template can be started: the daemon stops")
             raise
+
+
+def _open_child(template: Template, program: int, policy: Policy) -> Child:
+    try:
+        return Child.open(template, program, policy)
+    except BlockingIOError as error:
+        raise _busy() from error
+    except (TemplateGone, OSError) as error:
+        raise _no_jail(error, may_pass=isinstance(error, TemplateGone)) from error
+
+
+def _busy() -> AileronError:
+    return AileronError(
+        FailureClass.BUSY, "as many connectors as this machine takes are running: try again", retriable=True
+    )
+
+
+def _no_jail(error: Exception, *, may_pass: bool = False) -> AileronError:
+    return AileronError(
+        FailureClass.SANDBOX_UNAVAILABLE,
+        f"no jail can be started: {error}; run `aileron doctor`",
+        boundary=Boundary.SANDBOX,
+        retriable=may_pass,
+    )

@@ -153,7 +153,7 @@ class Spine:
             pending = await self._audit.pending(plan, invocation, admitted.expires_at)
             announce(pending.run_id)
             return pending
-        run_id = await self._audit.requested(plan, invocation, layers=self._executor.layers)
+        run_id = await self._audit.requested(plan, invocation, layers=self._executor.layers_ahead(plan))
         announce(run_id)
         return await self._carry_out(run_id, admitted)
 

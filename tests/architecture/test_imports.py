@@ -38,6 +38,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron_sandbox.policy",
         "aileron_sandbox.ending",
         "aileron_sandbox.runtime",
+        "aileron_sandbox.elf",
     ),
     "aileron.runs": (
         *BASE,

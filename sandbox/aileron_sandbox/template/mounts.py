@@ -1,8 +1,9 @@
 """The root of a jail: an empty tmpfs with read-only binds of just what runs, and a child's own two small ones.
 
-What is in it: the standard library without site-packages, the shared libraries it loads, the time zones, `/sdk` with the
-packages the host named, five device nodes, and mount points for `/w/tmp` (a child's scratch, also reached as /tmp) and `/app`
-(its program, read-only). No /proc, no /sys, no /etc, no home.
+What is in it for Python: the standard library without site-packages, the shared libraries it loads, the time zones, `/sdk`
+with the packages the host named. For compiled programs: the loader and the libraries they name, and for a static one nothing.
+For both, five device nodes, and mount points for `/w/tmp` (a child's scratch, also reached as /tmp) and `/app` (its program,
+read-only, where it is not executed from its descriptor). No /proc, no /sys, no /etc, no home.
 
 Source: pivot_root(2) for the order; mount_setattr(2); bubblewrap and nsjail for what others bind (more).
 """
@@ -55,17 +56,21 @@ def build_root(preparation: Preparation) -> None:
     for source, inside in sources:
         _bind(source, _STAGE + inside)
         os.close(source)
-    _hide_site_packages(_STAGE + preparation.stdlib)
     for directory in (SCRATCH, APP):
         os.makedirs(_STAGE + directory, exist_ok=True)
     os.symlink(SCRATCH.lstrip("/"), _STAGE + _TMP)
+    if preparation.is_compiled:
+        return
+    _hide_site_packages(_STAGE + preparation.stdlib)
     with open(_STAGE + REHEARSAL, "wb") as file:
         file.write(bytes.fromhex(preparation.trivial_hex))
 
 
 def _binds(preparation: Preparation) -> list[tuple[str, str]]:
     """(host path, path in the jail), outer before inner."""
-    files = [preparation.stdlib, *preparation.libraries]
+    files = [*preparation.libraries]
+    if not preparation.is_compiled:
+        files.append(preparation.stdlib)
     if preparation.zones is not None:
         files.append(preparation.zones)
     devices = [f"/dev/{name}" for name in _DEVICES]
@@ -110,11 +115,14 @@ def mount_scratch(size_bytes: int, files: int) -> None:
     kernel.mount("tmpfs", SCRATCH, "tmpfs", flags, f"size={size_bytes},nr_inodes={files},mode=0700")
 
 
-def mount_program(program: int, size_bytes: int) -> None:
-    """Copy the verified bytes to PROGRAM and seal the mount. A memfd has no path of its own without /proc."""
+def mount_program(program: int, size_bytes: int, *, is_executable: bool = False) -> None:
+    """Copy the verified bytes to PROGRAM and seal the mount. A memfd has no path of its own without /proc.
+
+    `is_executable` is for a compiled program that may start itself again.
+    """
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
     kernel.mount("tmpfs", APP, "tmpfs", flags, f"size={size_bytes + 8192},nr_inodes=4,mode=0755")
-    copy = os.open(PROGRAM, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444)
+    copy = os.open(PROGRAM, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o555 if is_executable else 0o444)
     try:
         offset = 0
         while offset < size_bytes:

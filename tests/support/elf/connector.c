@@ -74,7 +74,7 @@ static void fetch(void) {
         send_failure("bad_input", "path is missing");
         return;
     }
-    send_request(1, "GET", url, false);
+    send_request(1, "GET", url, text_of(arguments, "credential"), false);
     for (struct frame frame = receive(); !takes(&answer, &frame); frame = receive()) continue;
     report(&answer, 0);
 }
@@ -89,7 +89,7 @@ static void upload(void) {
         send_failure("bad_input", "path is missing");
         return;
     }
-    send_request(1, "POST", url, true);
+    send_request(1, "POST", url, NULL, true);
     while (sent < size) {
         size_t part = size - sent < CHUNK ? size - sent : CHUNK;
         for (size_t index = 0; index < part; index++) chunk[index] = (sent + index) % 251;
@@ -110,8 +110,8 @@ static void copy(void) {
         send_failure("bad_input", "from and to are needed");
         return;
     }
-    send_request(1, "GET", from, false);
-    send_request(2, "POST", to, true);
+    send_request(1, "GET", from, NULL, false);
+    send_request(2, "POST", to, NULL, true);
     while (!has_source || !has_target) {
         struct frame frame = receive();
         if (number_of(frame.header, "id", 0) == 2) {

@@ -86,9 +86,11 @@ static bool is_type(const struct frame *frame, const char *type) {
 
 /* Messages of the connector. */
 
-static void send_request(uint64_t id, const char *method, const char *url, bool is_streamed) {
+/* `credential` is the kind to be added on the way out, or NULL for none. */
+static void send_request(uint64_t id, const char *method, const char *url, const char *credential, bool is_streamed) {
     struct bytes header = {0};
-    put_map(&header, 6);
+    put_map(&header, credential ? 7 : 6);
+    if (credential) put_text(&header, "credential"), put_text(&header, credential);
     put_text(&header, "type"), put_text(&header, "http");
     put_text(&header, "id"), put_int(&header, id);
     put_text(&header, "method"), put_text(&header, method);

@@ -82,19 +82,21 @@ static void stop_a_child(void) {
     waitpid(child, NULL, WUNTRACED);
 }
 
-/* Each generation leaves the next one behind, ten deep. */
+/* Each generation leaves the next one behind, ten deep; the last one stays. */
 static void orphan_the_grandchildren(void) {
+    int last[2];
+    char byte;
+    if (pipe(last) < 0 || fork() != 0) {
+        close(last[1]);
+        while (read(last[0], &byte, 1) < 0) continue;
+        return;
+    }
     for (int generation = 0; generation < 10; generation++) {
-        pid_t child = fork();
-        if (child < 0) break;
-        if (child > 0) {
-            if (generation > 0) _exit(0);
-            break;
-        }
         setsid();
         ignore_everything();
+        if (fork() > 0) _exit(0);
     }
-    if (getpid() != 1) stay();
+    if (write(last[1], "", 1) == 1) stay();
 }
 
 /* Descriptors of every process pass to all that come later. */

@@ -1,0 +1,242 @@
+"""Connectors in C through the whole of it: build, install, action, run; static and dynamic; requests with streamed bodies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cli.command import Command
+from tests.support.elf_programs import LINKS, Link, compiled
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream import Seen, Upstream, answer, chunked_answer
+
+pytestmark = pytest.mark.jail
+NAME = "github://aileron-tests/in-c"
+PIECE = bytes(range(256)) * 256
+PIECES = 24
+LARGE = PIECE * PIECES
+KEY = b"a-key-that-nobody-guesses"
+_CREDENTIAL = '[capabilities.credential]\nkind = "api_key"\nscope = "Fetch"'
+OPERATIONS = {
+    "greet": {"name": "string"},
+    "fetch": {"path": "string", "credential": "string?"},
+    "upload": {"path": "string", "size": "integer"},
+    "copy": {"from": "string", "to": "string"},
+    "leave_behind": {},
+    "unheard_of": {},
+}
+
+
+def _manifest(host: str, *, may_fork: bool) -> str:
+    return f"""
+[connector]
+name = "{NAME}"
+version = "1.0.0"
+[capabilities.network]
+hosts = ["{host}"]
+{_CREDENTIAL}
+[capabilities.runtime]
+imports = ["http", "log"]
+[limits]
+timeout_s = 10
+subprocess = {str(may_fork).lower()}
+"""
+
+
+def _action(op: str, inputs: dict[str, str]) -> str:
+    declared = "".join(
+        f'[[inputs]]\nname = "{name}"\ntype = "{kind.removesuffix("?")}"\ndescription = "For the test."\n'
+        f"required = {str(not kind.endswith('?')).lower()}\n"
+        for name, kind in inputs.items()
+    )
+    return f"""+++
+name = "{op.replace("_", "-")}"
+version = "1.0.0"
+[[requires.connectors]]
+name = "{NAME}"
+version = "1.0.0"
+hash = "sha256:bound-at-release"
+capabilities = ["{op}"]
+[match]
+intent = "see what C can do"
+[[execute]]
+id = "step"
+connector = "{NAME}"
+op = "{op}"
+{declared}+++
+
+# A test
+"""
+
+
+def _sum(data: bytes) -> str:
+    """FNV-1a, as connector.c has it."""
+    total = 0xCBF29CE484222325
+    for byte in data:
+        total = ((total ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return f"{total:016x}"
+
+
+def _upstream(seen: Seen) -> bytes | Iterable[bytes]:
+    match seen.target:
+        case "/large":
+            return chunked_answer([PIECE] * PIECES)
+        case "/key":
+            return answer(b" ".join(value.encode() for value in seen.values("authorization")))
+        case _:
+            return answer(_sum(seen.body[: 1 << 16]).encode() + b" %d" % len(seen.body))
+
+
+def _written(directory: Path, link: Link, host: str, *, may_fork: bool) -> Path:
+    directory.mkdir(exist_ok=True)
+    (directory / "manifest.toml").write_text(_manifest(host, may_fork=may_fork), encoding="utf-8")
+    (directory / "connector").write_bytes(compiled("connector", link))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Upstream]:
+    """A server on loopback: something large, what key it was given, and what else it was sent."""
+    with Upstream(_upstream) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def _home(source: Path, upstream: Upstream) -> Iterator[DaemonHome]:
+    with daemon_home() as made:
+        made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        made.ask("GET", "/healthz")
+        made.install(source)
+        for op, inputs in OPERATIONS.items():
+            made.must("POST", "/v1/actions", {"text": _action(op, inputs), "file": "a test"})
+        made.unlock(KEY)
+        made.must("POST", "/v1/bindings", {"connector": NAME, "name": "api_key/c/me", "secret": "pw"})
+        yield made
+
+
+@pytest.fixture(scope="module", params=LINKS)
+def link(request: pytest.FixtureRequest) -> Link:
+    """Static: an empty root. Dynamic: the loader and the C library."""
+    kind: Link = request.param
+    return kind
+
+
+@pytest.fixture(scope="module")
+def home(link: Link, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
+    """A home with the connector, which may not fork, and an action for each operation."""
+    source = _written(tmp_path_factory.mktemp("source") / "c", link, f"localhost:{upstream.port}", may_fork=False)
+    with _home(source, upstream) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def forking_home(link: Link, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
+    """The same connector, whose manifest says that it may start processes."""
+    source = _written(tmp_path_factory.mktemp("source") / "c", link, f"localhost:{upstream.port}", may_fork=True)
+    with _home(source, upstream) as made:
+        yield made
+
+
+def test_a_compiled_connector_is_built_installed_and_run(link: Link, tmp_path: Path) -> None:
+    """By the commands a person types; the result is what the program said."""
+    source = _written(tmp_path / "greeter", link, "greeter.example.com:443", may_fork=False)
+    manifest = source / "manifest.toml"
+    manifest.write_text(manifest.read_text(encoding="utf-8").replace(_CREDENTIAL, ""), encoding="utf-8")
+    (tmp_path / "greet.md").write_text(_action("greet", OPERATIONS["greet"]), encoding="utf-8")
+    with daemon_home() as home:
+        aileron = Command(home.path)
+        built = aileron("connector", "build", str(source), "-o", str(tmp_path / "greeter.tar.gz"))
+        installed = aileron("connector", "install", str(tmp_path / "greeter.tar.gz"))
+        added = aileron("action", "add", str(tmp_path / "greet.md"))
+        ran = aileron("run", "greet", "name=Mira", "--json")
+
+    assert [built.code, installed.code, added.code, ran.code] == [0, 0, 0, 0], (built, installed, added, ran)
+    assert ran.json["result"] == {"greeting": "Mira", "pid": 1, "threads": 1, "environment": 0, "program": "connector"}
+
+
+def test_what_comes_is_streamed_whole(home: DaemonHome) -> None:
+    """1.5 MiB in chunks, each handed over as it comes, to the last byte."""
+    ran = home.run("fetch", {"path": "/large"})
+
+    assert ran.status == 200, ran.body
+    result = ran.body["result"]
+    assert (result["status"], result["bytes"], result["sum"]) == (200, len(LARGE), _sum(LARGE))
+    assert result["chunks"] > 1
+
+
+def test_what_is_sent_is_streamed_whole(home: DaemonHome, upstream: Upstream) -> None:
+    """1 MiB in frames of 64 KiB; the server has every byte in its place."""
+    ran = home.run("upload", {"path": "/upload", "size": 1 << 20})
+
+    assert ran.status == 200, ran.body
+    assert ran.body["result"]["sent"] == 1 << 20
+    assert upstream.requests[-1].body == bytes(index % 251 for index in range(1 << 20))
+
+
+def test_two_streams_go_both_ways_at_once(home: DaemonHome, upstream: Upstream) -> None:
+    """What one request brings the other one takes, while it comes."""
+    ran = home.run("copy", {"from": "/large", "to": "/copied"})
+
+    assert ran.status == 200, ran.body
+    assert ran.body["result"]["sent"] == len(LARGE)
+    assert (upstream.requests[-1].target, upstream.requests[-1].body) == ("/copied", LARGE)
+
+
+def test_the_key_is_added_outside_and_what_echoes_it_is_scrubbed(home: DaemonHome, upstream: Upstream) -> None:
+    """The server was given it; the program got an answer of another length, without it."""
+    ran = home.run("fetch", {"path": "/key", "credential": "api_key"})
+    plain = home.run("fetch", {"path": "/key"})
+
+    assert ran.status == plain.status == 200, (ran.body, plain.body)
+    given = [seen.values("authorization") for seen in upstream.requests if seen.target == "/key"]
+    assert given[-2:] == [["Bearer " + KEY.decode()], []]
+    assert ran.body["result"]["sum"] != _sum(b"Bearer " + KEY)
+    assert ran.body["result"]["bytes"] > 0
+    assert plain.body["result"]["bytes"] == 0
+
+
+def test_its_own_failure_and_an_undeclared_host_arrive_as_they_would_from_python(home: DaemonHome) -> None:
+    """The frames are the same, so the classes are."""
+    unknown = home.run("unheard-of")
+    elsewhere = home.run("fetch", {"path": ".evil.example.com/x"})
+
+    assert unknown.body["error"]["class"] == "unknown_op"
+    assert elsewhere.body["error"]["class"] == "capability_denied"
+
+
+def test_the_record_names_the_layers_of_its_own_profile(home: DaemonHome, forking_home: DaemonHome) -> None:
+    """Those of the template it ran in, once each, before it ran."""
+    starts = []
+    for each, action in ((home, "greet"), (forking_home, "leave-behind")):
+        ran = each.run(action, {"name": "x"} if action == "greet" else {})
+        assert ran.status == 200, ran.body
+        starts.append([event for event in each.events(ran.body["audit_id"]) if event["type"] == "run.started"])
+
+    assert [len(found) for found in starts] == [1, 1]
+    layers = [found[0]["layers"] for found in starts]
+    assert [set(found) & {"seccomp:python", "seccomp:elf", "seccomp:elf-subprocess"} for found in layers] == [
+        {"seccomp:elf"},
+        {"seccomp:elf-subprocess"},
+    ]
+    assert all({"user-ns", "pivoted-root", "no-capabilities"} <= set(found) for found in layers)
+
+
+def test_only_who_declared_it_starts_processes_and_none_outlives_the_run(
+    home: DaemonHome, forking_home: DaemonHome
+) -> None:
+    """A daemonized child that ignores every signal is gone when the answer is there."""
+    refused = home.run("leave-behind")
+    ran = forking_home.run("leave-behind")
+
+    assert (refused.status, refused.body["error"]["class"]) == (502, "connector_runtime_error")
+    assert os.strerror(1) in refused.body["error"]["message"]
+    assert (ran.status, ran.body["result"]) == (200, {"left": 1})
+    assert forking_home.daemon_pid is not None
+    templates = [child.name() for child in psutil.Process(forking_home.daemon_pid).children()]
+    below = psutil.Process(forking_home.daemon_pid).children(recursive=True)
+    assert {process.name() for process in below} == set(templates)  # what was exec'ed has another name

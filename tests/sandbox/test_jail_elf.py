@@ -1,0 +1,318 @@
+"""Compiled programs in the jail: what they are given, what they become, and that their whole family ends with them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import select
+import signal
+import struct
+import zipfile
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from aileron_sandbox.elf import ElfRuntime
+from aileron_sandbox.ending import Ending, Exited, JailUnavailable, NetworkAttempt, RefusedToStart, Signalled
+from aileron_sandbox.jail import Child, Template
+from aileron_sandbox.policy import Policy
+from tests.sandbox.conftest import memory_file
+from tests.support.elf_programs import LINKS, Link, compiled
+
+pytestmark = pytest.mark.jail
+ELF = Policy(profile="elf")
+FORKING = Policy(profile="elf-subprocess")
+DEADLINE_S = 20.0
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
+FAMILIES = {"double-fork": 1, "stop": 1, "orphans": 1, "hoard": 1, "forks": 15}
+"""What a program leaves behind, and how many there are at least."""
+
+Told = tuple[list[str], Ending]
+
+
+def _sealed(data: bytes) -> int:
+    fd = os.memfd_create("program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    return fd
+
+
+def _zipped(main: str) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("__main__.py", main)
+    return data.getvalue()
+
+
+@contextlib.contextmanager
+def _template(data: bytes) -> Iterator[tuple[Template, int]]:
+    program = _sealed(data)
+    try:
+        with Template.start(ElfRuntime.of_program(program)) as started:
+            yield started, program
+    except JailUnavailable as error:
+        if os.environ.get("AILERON_MUST_JAIL"):
+            raise
+        pytest.skip(f"no jail here: {error}")
+    finally:
+        os.close(program)
+
+
+@pytest.fixture(scope="module", params=LINKS)
+def link(request: pytest.FixtureRequest) -> Link:
+    """How the program is linked."""
+    kind: Link = request.param
+    return kind
+
+
+@pytest.fixture(scope="module")
+def probe(link: Link) -> Iterator[tuple[Template, int]]:
+    """The warm process for tests/support/elf/probe.c, and the program."""
+    with _template(compiled("probe", link)) as started:
+        yield started
+
+
+@pytest.fixture
+def told(probe: tuple[Template, int]) -> Callable[..., Told]:
+    """Let the probe do one thing and leave: what it said, and how it ended."""
+
+    def tell(word: str, policy: Policy = ELF) -> Told:
+        template, program = probe
+        with _child(template, program, word, policy) as child:
+            child.close_input()
+            ending = child.wait(DEADLINE_S)
+            return _said(child.frames_out).split("\n")[:-1], ending
+
+    return tell
+
+
+@contextlib.contextmanager
+def _child(template: Template, program: int, word: str, policy: Policy) -> Iterator[Child]:
+    with Child.open(template, program, policy) as child:
+        os.write(child.frames_in, word.encode())
+        yield child
+
+
+def _said(pipe: int) -> str:
+    pieces = []
+    with contextlib.suppress(BlockingIOError):
+        while piece := os.read(pipe, 1 << 16):
+            pieces.append(piece)
+    return b"".join(pieces).decode()
+
+
+def _family(template: Template, child: Child) -> list[psutil.Process]:
+    """The child and all below it, once it has said that they are there."""
+    said = ""
+    while "ready" not in said:
+        assert select.select([child.frames_out], [], [], DEADLINE_S)[0], f"only {said!r} came"
+        said += _said(child.frames_out)
+    while not child.is_born:
+        assert select.select([template], [], [], DEADLINE_S)[0]
+        template.pump()
+    first = psutil.Process(child.pid)
+    return [first, *first.children(recursive=True)]
+
+
+# What it is given
+
+
+def test_a_program_finds_nothing_but_itself(told: Callable[..., Told]) -> None:
+    """Five descriptors, one argument, no environment, one unprivileged id, pid 1, and no signal that is ignored."""
+    facts, ending = told("facts")
+
+    assert isinstance(ending, Exited)
+    assert facts == [
+        *(f"open {fd}" for fd in range(5)),
+        "ids 1 0 1000 1000",
+        "arguments 1 connector",
+        "environment 0",
+        "ignored 0",
+        "here /w/tmp",
+        "ready",
+    ]
+
+
+def test_the_root_holds_the_devices_and_what_the_loader_needs(
+    told: Callable[..., Told], link: Link, probe: tuple[Template, int]
+) -> None:
+    """For a static program nothing else; for a dynamic one each library is a file of its own, and there is no program."""
+    found, _ = told("list")
+
+    libraries = [str(path) for path in ElfRuntime.of_program(probe[1]).libraries]
+    assert len(libraries) == (0 if link == "static" else len(set(libraries)))
+    devices = [f"/dev/{name}" for name in ("full", "null", "random", "urandom", "zero")]
+    assert sorted(found[:-1]) == sorted(["/tmp", *devices, *libraries])
+
+
+def test_memory_is_counted_from_nothing(told: Callable[..., Told]) -> None:
+    """Unlike Python's, whose own 8 MiB come first: the limit is what the program gets, and the rest it cannot have."""
+    limits, _ = told("limits", Policy(profile="elf", memory_bytes=16 << 20))
+    (eaten, *_), ending = told("eat", Policy(profile="elf", memory_bytes=16 << 20))
+
+    assert f"data {16 << 20}" in limits
+    assert 8 <= int(eaten.removeprefix("eaten ")) < 16
+    assert isinstance(ending, Exited)
+
+
+def test_the_least_memory_is_enough_to_begin(told: Callable[..., Told]) -> None:
+    """The limit binds the program; the interpreter that became it is far over it by then."""
+    said, ending = told("facts", Policy(profile="elf", memory_bytes=1 << 20))
+
+    assert isinstance(ending, Exited), ending
+    assert said[-1] == "ready"
+
+
+def test_threads_can_be_cancelled(told: Callable[..., Told]) -> None:
+    """For which glibc loads a library that no program names."""
+    assert told("cancel")[0] == ["thread 0", "cancel 0", "join 0", "ready"]
+
+
+# What it becomes
+
+
+def test_only_a_sealed_program_is_executed(probe: tuple[Template, int], link: Link) -> None:
+    """What could still be written to after it was hashed is refused before anything is started; sealed, it runs."""
+    template, sealed = probe
+    open_for_all = memory_file(compiled("probe", link))
+    try:
+        with pytest.raises(ValueError, match="sealed memory file"):
+            Child.open(template, open_for_all, ELF)
+        with open("/bin/true", "rb") as file, pytest.raises(ValueError, match="sealed memory file"):
+            Child.open(template, file.fileno(), ELF)
+        with _child(template, sealed, "facts", ELF) as child:
+            child.close_input()
+            assert isinstance(child.wait(DEADLINE_S), Exited)
+    finally:
+        os.close(open_for_all)
+
+
+def test_a_program_of_the_other_kind_is_refused(probe: tuple[Template, int], template: Template) -> None:
+    """The profile of Python is not for what is executed, nor the other way round."""
+    elf_template, program = probe
+
+    with pytest.raises(ValueError, match="'python' is not for programs of this template"):
+        Child.open(elf_template, program, Policy())
+    with pytest.raises(ValueError, match="'elf' is not for programs of this template"):
+        Child.open(template, program, ELF)
+
+
+def test_what_the_kernel_does_not_take_for_a_program_is_told(link: Link, probe: tuple[Template, int]) -> None:
+    """A file that looked well until the exec: not a line of it ran, and the reason arrives."""
+    damaged = bytearray(compiled("probe", link))
+    at, size, count = struct.unpack_from("<Q", damaged, 32)[0], 56, struct.unpack_from("<H", damaged, 56)[0]
+    for segment in range(count):
+        kind = struct.unpack_from("<I", damaged, at + segment * size)[0]
+        if kind == 3:  # PT_INTERP: its length now ends before the NUL
+            struct.pack_into("<Q", damaged, at + segment * size + 32, 3)
+        elif link == "static" and kind == 1:  # PT_LOAD, none of which can be where it says
+            struct.pack_into("<Q", damaged, at + segment * size + 16, 1 << 62)
+    program = _sealed(bytes(damaged))
+    try:
+        with Child.open(probe[0], program, ELF) as child:
+            ending = child.wait(DEADLINE_S)
+    finally:
+        os.close(program)
+
+    if link == "dynamic":
+        assert ending == RefusedToStart("exec", errno.ENOEXEC)
+    else:  # found out after the old program was given up, execve(2)
+        assert isinstance(ending, Signalled)
+        assert ending.signal in {signal.SIGSEGV, signal.SIGKILL}
+
+
+def test_it_cannot_become_anything_else(told: Callable[..., Told]) -> None:
+    """Nothing it writes can be executed, nothing in its root can be written, and its own program is nowhere."""
+    said, _ = told("become-another")
+
+    assert said[:-1] == [
+        f"scratch {errno.EACCES}",
+        f"program {errno.ENOENT}",
+        f"beside {errno.EROFS}",
+        f"unlink {errno.EROFS}",
+        f"executable-memory {errno.EPERM}",
+        f"write {errno.EROFS}",
+    ]
+
+
+def test_where_it_wanted_to_connect_is_told(told: Callable[..., Told]) -> None:
+    """As for Python: the attempt ends it, and nothing left. What makes none, ends by itself."""
+    assert told("connect")[1].destination == "network:93.184.216.34:443"  # type: ignore[union-attr]
+    assert isinstance(told("connect", FORKING)[1], NetworkAttempt)
+    assert isinstance(told("facts")[1], Exited)
+
+
+# Its family
+
+
+def test_only_the_profile_that_says_so_lets_it_fork(told: Callable[..., Told]) -> None:
+    """EPERM, and with the profile for it 0."""
+    assert told("fork")[0][0] == f"fork {errno.EPERM}"
+    assert "fork 0" in told("fork", FORKING)[0]
+
+
+def test_a_program_that_may_fork_can_start_itself_again(told: Callable[..., Told]) -> None:
+    """By a name that exists for it alone, from a place it cannot write to."""
+    assert told("exec-itself")[0][0] == f"exec {errno.ENOENT}"
+    assert told("exec-itself", FORKING)[0][0] == "again 1"
+    assert f"program {errno.EACCES}" in told("become-another", FORKING)[0]
+
+
+def test_a_family_is_bounded(told: Callable[..., Told]) -> None:
+    """As many processes as the policy says, with the first; the next fork is EAGAIN."""
+    said, _ = told("forks", FORKING)
+
+    assert said[0] == f"forked {FORKING.processes - 1} {errno.EAGAIN}"
+
+
+@pytest.mark.parametrize("end", ["leaves", "killed", "template-closed"])
+@pytest.mark.parametrize("word", FAMILIES)
+def test_a_whole_family_ends_with_its_first(word: str, end: str, link: Link) -> None:
+    """Daemonized, stopped, orphaned, deaf to signals, full of descriptors: gone when the ending is told, however it came."""
+    with _template(compiled("probe", link)) as (template, program), _child(template, program, word, FORKING) as child:
+        family = _family(template, child)
+        assert len(family) > FAMILIES[word]
+        if end == "leaves":
+            child.close_input()
+        elif end == "killed":
+            child.kill()
+        else:
+            template.close()
+        ending = child.wait(DEADLINE_S) if end != "template-closed" else None
+
+        assert [process for process in family if process.is_running()] == []
+        assert ending is None or isinstance(ending, Exited if end == "leaves" else Signalled)
+
+
+def test_a_zip_application_may_fork_where_its_policy_says_so(template: Template) -> None:
+    """In the interpreter's own jail: without the profile EPERM, with it a child that ends with its parent."""
+    forks = _zipped(
+        "import os, signal\n"
+        "try:\n    pid = os.fork()\n"
+        "except OSError as error:\n    os.write(4, b'%d' % error.errno)\n"
+        "else:\n"
+        "    if pid == 0:\n        os.setsid()\n        signal.pause()\n"
+        "    os.write(4, b'ready')\n    os.read(3, 1)\n"
+    )
+    program = memory_file(forks)
+    try:
+        with Child.open(template, program, Policy()) as child:
+            child.wait(DEADLINE_S)
+            refused = _said(child.frames_out)
+        with Child.open(template, program, FORKING) as child:
+            family = _family(template, child)
+            child.close_input()
+            ending = child.wait(DEADLINE_S)
+    finally:
+        os.close(program)
+
+    assert refused == str(errno.EPERM)
+    assert isinstance(ending, Exited)
+    assert len(family) == 2
+    assert [process for process in family if process.is_running()] == []
