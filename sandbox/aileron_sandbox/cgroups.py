@@ -1,0 +1,375 @@
+"""Control groups: one for each child, so that memory and processor time are counted and bounded for all of its processes.
+
+Runs on the host, which trusts what the kernel says and nothing a child does: a child enters its group as the first step of its
+confinement and could not leave it, since nothing of the file system of groups is in a jail.
+
+    place = find()                                    # None: this user may not make groups with a memory limit here
+    with Groups(place) as groups:
+        group = groups.take(memory_bytes=96 << 20, counts_cpu=False)
+        …                                             # the child writes "0" to each of group.doors, cgroups(7)
+        group.is_out_of_memory()
+        groups.give_back(group)
+
+Rules
+- Groups are made only below the own one, or, as an ordinary user on v2, below the nearest that is this user's: what is his was
+  delegated to him. None is left that has a memory limit of its own: who set one meant all of this to be below it.
+- A directory of groups belongs to one `Groups`, which holds a lock on it. One that nobody holds was left behind by a host that
+  was killed, and the next removes it. (By the lock, not by the process id in its name: that may be of another pid namespace.)
+- A group is used again by a later child, without a write where the limit is the same. What counts is the difference to what was
+  read before, so whoever has seen a child of it killed asks `is_out_of_memory` before giving it back.
+- Who may enter is decided by who opened the door (cgroups(7), "opened with"; v1 since Linux 5.16), so the host opens it, and a
+  child without any right of its own can use it.
+
+Source: Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst of Linux. Not here: a bound on processes; RLIMIT_NPROC,
+counted in a child's own user namespace, is one for the whole tree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import functools
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from aileron_sandbox.watch import Used
+
+__all__ = ["Group", "Groups", "Kind", "Place", "find"]
+
+Kind = Literal["cgroup-v2", "cgroup-v1"]
+_PREFIX: Final = "aileron-jails-"
+_ATTEMPTS: Final = 3
+"""To make a directory and lock it before somebody takes it for one that was left behind."""
+_REMOVAL_DEADLINE_S: Final = 1.0  # a group is empty when its last process is reaped, and the kernel needs a moment more
+_REMOVAL_PAUSE_S: Final = 0.005
+_NANOSECONDS: Final = 1_000_000_000
+_MICROSECONDS: Final = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where groups can be made."""
+
+    kind: Kind
+    memory: Path
+    """The directory to make them in."""
+    cpu: Path | None = None
+    """The same where processor time is counted apart (v1); in v2 each group counts it."""
+
+
+@functools.cache
+def find() -> Place | None:
+    """The best place this process has, found by trying; None where there is none. The same answer each time."""
+    mounts, own = _mounts(), _own_paths()
+    unified = mounts.get("")
+    if unified is not None and "" in own:
+        for directory in _candidates_v2(unified.below(own[""]), unified.mount_point):
+            place = Place("cgroup-v2", directory)
+            if _can_be_used(place):
+                return place
+    if "memory" in mounts and "memory" in own:
+        cpu = mounts["cpuacct"].below(own["cpuacct"]) if {"cpuacct"} <= mounts.keys() & own.keys() else None
+        place = Place("cgroup-v1", mounts["memory"].below(own["memory"]))
+        for candidate in (dataclasses.replace(place, cpu=cpu), place):
+            if _can_be_used(candidate):
+                return candidate
+    return None
+
+
+class Group:
+    """One group while it is somebody's. `doors` are descriptors that belong to its `Groups`."""
+
+    def __init__(self, kind: Kind, memory: Path, cpu: Path | None) -> None:
+        self._kind: Final = kind
+        self._memory: Final = memory
+        self._cpu: Final = cpu
+        self._limit_bytes = 0
+        self._kills_before = self._kills_seen = 0
+        self._cpu_before_s = 0.0
+        self._counts_cpu = False
+        self._opened: Final = [
+            os.open(directory / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for directory in (memory, cpu) if directory
+        ]
+        if kind == "cgroup-v2":
+            _write(memory / "memory.oom.group", "1")  # one for all: half a tree is of no use to anybody
+            with contextlib.suppress(FileNotFoundError):  # a kernel without swap
+                _write(memory / "memory.swap.max", "0")
+
+    @property
+    def doors(self) -> tuple[int, ...]:
+        """A process that writes "0" to each of them is in the group."""
+        return tuple(self._opened if self._counts_cpu else self._opened[:1])
+
+    def used(self) -> Used:
+        """Since the group was taken, if it counts processor time. As a `watch.Tree`: in any thread."""
+        return Used(0, self._counted_cpu_s() - self._cpu_before_s, self._counted_kills() > self._kills_before)
+
+    def is_out_of_memory(self) -> bool:
+        """Whether the kernel has ended a process of it for that since it was taken."""
+        self._kills_seen = self._counted_kills()
+        return self._kills_seen > self._kills_before
+
+    def _begin(self, limit_bytes: int, *, counts_cpu: bool) -> None:
+        if limit_bytes != self._limit_bytes:
+            self._bound(limit_bytes)
+            self._limit_bytes = limit_bytes
+        self._kills_before = self._kills_seen
+        self._counts_cpu = counts_cpu
+        self._cpu_before_s = self._counted_cpu_s() if counts_cpu else 0.0
+
+    def _bound(self, limit_bytes: int) -> None:
+        if self._kind == "cgroup-v2":
+            _write(self._memory / "memory.max", str(limit_bytes))
+            return
+        limit, with_swap = self._memory / "memory.limit_in_bytes", self._memory / "memory.memsw.limit_in_bytes"
+        files = [file for file in (limit, with_swap) if file.exists()]  # there are kernels that do not account for swap
+        if limit_bytes > self._limit_bytes > 0:
+            files.reverse()  # the second may never be the smaller one
+        for file in files:
+            _write(file, str(limit_bytes))
+
+    def _counted_kills(self) -> int:
+        name = "memory.events" if self._kind == "cgroup-v2" else "memory.oom_control"
+        return int(_fields(self._memory / name).get("oom_kill", "0"))
+
+    def _counted_cpu_s(self) -> float:
+        if self._kind == "cgroup-v2":
+            return int(_fields(self._memory / "cpu.stat")["usage_usec"]) / _MICROSECONDS
+        return int((self._cpu / "cpuacct.usage").read_text()) / _NANOSECONDS if self._cpu is not None else 0.0
+
+    def _close(self) -> None:
+        while self._opened:
+            os.close(self._opened.pop())
+
+
+class Groups:
+    """Those of one template: as many as it ever had children at once. Not thread-safe."""
+
+    def __init__(self, place: Place) -> None:
+        self._place: Final = place
+        self._count = 0
+        self._free: list[Group] = []
+        self._all: list[Group] = []
+        self._locks: list[int] = []
+        self._own: list[Path] = []
+        try:
+            for parent in (place.memory, *([place.cpu] if place.cpu is not None else [])):
+                _remove_left_behind(parent)
+                path, lock = _make_and_lock(parent)
+                self._own.append(path)
+                self._locks.append(lock)
+            if place.kind == "cgroup-v2":
+                _write(self._own[0] / "cgroup.subtree_control", "+memory")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def kind(self) -> Kind:
+        """Which of the kernel's two interfaces."""
+        return self._place.kind
+
+    def take(self, memory_bytes: int, *, counts_cpu: bool) -> Group:
+        """A group of nobody else's. The limit is on all memory charged to it, what the kernel itself needs for it included.
+
+        OSError where it cannot be had.
+        """
+        group = self._free.pop() if self._free else self._make()
+        try:
+            group._begin(memory_bytes, counts_cpu=counts_cpu)
+        except BaseException:
+            self._free.append(group)
+            raise
+        return group
+
+    def give_back(self, group: Group) -> None:
+        """Its processes are gone."""
+        self._free.append(group)
+
+    def close(self) -> None:
+        """Remove them all; their processes must be ending. What is not gone in time is left to the next host. Idempotent."""
+        for group in self._all:
+            group._close()
+        until = time.monotonic() + _REMOVAL_DEADLINE_S
+        for path in self._own:
+            while not _remove(path) and time.monotonic() < until:
+                time.sleep(_REMOVAL_PAUSE_S)
+        while self._locks:
+            os.close(self._locks.pop())
+        self._own.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _make(self) -> Group:
+        paths = [own / str(self._count) for own in self._own]
+        self._count += 1
+        for path in paths:
+            path.mkdir()
+        group = Group(self.kind, paths[0], paths[1] if len(paths) > 1 else None)
+        self._all.append(group)
+        return group
+
+
+# Where
+
+
+@dataclasses.dataclass(frozen=True)
+class _Mount:
+    mount_point: Path
+    root: Path
+    """Which group of its hierarchy is seen at the mount point."""
+
+    def below(self, path: Path) -> Path:
+        """Where the group `path` is seen; the mount point where it lies outside, as in a container with a view of its own."""
+        return self.mount_point / path.relative_to(self.root) if path.is_relative_to(self.root) else self.mount_point
+
+
+def _mounts() -> dict[str, _Mount]:
+    """By controller, `""` for v2. proc_pid_mountinfo(5)."""
+    found: dict[str, _Mount] = {}
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split()[:3]
+        root, mount_point = (Path(_unescaped(text)) for text in before.split()[3:5])
+        if kind == "cgroup2":
+            found.setdefault("", _Mount(mount_point, root))
+        elif kind == "cgroup":
+            for name in options.split(","):
+                found.setdefault(name, _Mount(mount_point, root))
+    return found
+
+
+def _unescaped(text: str) -> str:
+    for code in ("040", "011", "012", "134"):
+        text = text.replace(f"\\{code}", chr(int(code, 8)))
+    return text
+
+
+def _own_paths() -> dict[str, Path]:
+    """By controller, `""` for v2: `4:memory:/path`, `0::/path`. cgroups(7)."""
+    found = {}
+    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        _, names, path = line.split(":", 2)
+        found.update(dict.fromkeys(names.split(","), Path(path)))
+    return found
+
+
+def _candidates_v2(own: Path, top: Path) -> Iterator[Path]:
+    """The own group first. Above it only what was given to an ordinary user, and no way out of a limit."""
+    directory = own
+    while True:
+        yield directory
+        if directory == top or os.geteuid() == 0 or _has_limit(directory):
+            return
+        directory = directory.parent
+        if not os.access(directory, os.W_OK):
+            return
+
+
+def _has_limit(directory: Path) -> bool:
+    for name in ("memory.max", "memory.high"):
+        with contextlib.suppress(FileNotFoundError):  # no memory controller in it, so no limit
+            if (directory / name).read_text(encoding="ascii").strip() != "max":
+                return True
+    return False
+
+
+def _can_be_used(place: Place) -> bool:
+    """By doing it: a directory may be writable and its group still not be one that can have others with a limit."""
+    try:
+        if place.kind == "cgroup-v2":
+            _give_memory_to_those_below(place.memory)
+        with Groups(place) as groups:
+            groups.take(1 << 30, counts_cpu=True)
+    except OSError:
+        return False
+    return True
+
+
+def _give_memory_to_those_below(directory: Path) -> None:
+    """OSError where the group has no memory controller, or processes of its own (EBUSY), or is not this user's."""
+    file = directory / "cgroup.subtree_control"
+    if "memory" not in file.read_text(encoding="ascii").split():
+        _write(file, "+memory")
+
+
+# Directories
+
+
+def _make_and_lock(parent: Path) -> tuple[Path, int]:
+    for _ in range(_ATTEMPTS):
+        path = parent / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+        path.mkdir()
+        lock = _maybe_lock(path)
+        if lock is not None:
+            if path.exists():  # 1 made · 2 another host, which starts just now, locks and removes it · 3 locked
+                return path, lock
+            os.close(lock)
+    raise OSError(errno.EBUSY, "a directory for groups was taken away as often as it was made", str(parent))
+
+
+def _maybe_lock(path: Path) -> int | None:
+    """A descriptor that holds the lock; None if another has it or the directory is gone."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _remove_left_behind(parent: Path) -> None:
+    """What belongs to nobody any more. What cannot be removed, being another user's, is left alone."""
+    for path in parent.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(PermissionError):
+            lock = _maybe_lock(path)
+            if lock is not None:
+                _remove(path)
+                os.close(lock)
+
+
+def _remove(path: Path) -> bool:
+    """The directory and the groups in it; False where one of them is still in use."""
+    try:
+        for entry in os.scandir(path):
+            if entry.is_dir():
+                os.rmdir(entry.path)
+        os.rmdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True
+
+
+def _fields(path: Path) -> dict[str, str]:
+    """`name value` lines."""
+    return dict(line.split(" ", 1) for line in path.read_text(encoding="ascii").splitlines())
+
+
+def _write(path: Path, text: str) -> None:
+    # Without O_CREAT and O_TRUNC: what is not there cannot be made.
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode("ascii"))
+    finally:
+        os.close(fd)
