@@ -13,11 +13,13 @@ from typing import Any, Final
 
 import pytest
 
+from aileron_sandbox.jail import Template
+from tests.attacks.inside import Jail
 from tests.attacks.other_user import UID, OtherUser
 from tests.attacks.tally import TALLY, Attack, Tally
-from tests.sandbox.conftest import free, packed, template
+from tests.sandbox.conftest import packed, template
 
-__all__ = ["free", "packed", "template"]
+__all__ = ["packed", "template"]
 
 _OWN: Final = pytest.StashKey[Tally]()
 _OTHER: Final = pytest.StashKey[Tally]()
@@ -59,6 +61,38 @@ def other_user(request: pytest.FixtureRequest) -> Iterator[OtherUser | None]:
         yield started
     finally:
         started.close()
+
+
+@pytest.fixture
+def jail(template: Template) -> Jail:
+    """Tries in jails of the one template of this run."""
+    return Jail(template)
+
+
+@pytest.fixture
+def hostile_environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What a host's environment may hold and a jail's must not, for as long as the test runs."""
+    variables = {
+        "AILERON_CANARY_SECRET": "canary-in-the-environment",
+        "LD_LIBRARY_PATH": "/tmp/host-libraries",
+        "PYTHONPATH": "/tmp/host-modules",
+        "PYTHONSTARTUP": "/tmp/host-startup.py",
+        "PYTHONWARNINGS": "ignore",
+        "NODE_OPTIONS": "--require=/tmp/host.js",
+        "HTTPS_PROXY": "http://host-proxy:3128",
+        "SSL_CERT_FILE": "/tmp/host.pem",
+        "AWS_SECRET_ACCESS_KEY": "canary-key",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return variables
+
+
+@pytest.fixture
+def packed_jail(hostile_environment: dict[str, str], packed: Callable[..., Template]) -> Iterator[Jail]:
+    """A template that was started from such an environment."""
+    with packed() as started:
+        yield Jail(started)
 
 
 @pytest.fixture

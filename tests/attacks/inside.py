@@ -1,0 +1,140 @@
+"""One try in a jail of its own, and the same try as an ordinary process of this user: the attack and its control.
+
+The tries are the functions of probes/tries.py and of tests/sandbox/probes/attempts.py, by name. `Seen.report` is `{"loot": …}` or
+`{"errno": …}`; `told` makes one word of it, or of the way the program ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from aileron_sandbox.ending import NetworkAttempt, OverLimit, Signalled
+from aileron_sandbox.jail import Child, Template
+from aileron_sandbox.policy import Policy
+from tests.sandbox.conftest import memory_file
+from tests.sandbox.seen import Seen
+
+__all__ = ["DEADLINE_S", "Jail", "freely", "program", "told"]
+
+DEADLINE_S: Final = 30.0
+_TRIES: Final = Path(__file__).parent / "probes" / "tries.py"
+_ATTEMPTS: Final = Path(__file__).parents[1] / "sandbox" / "probes" / "attempts.py"
+_MAIN: Final = """
+import attempts, tries
+vars(attempts).update({name: value for name, value in vars(tries).items() if not name.startswith("_")})
+attempts.main()
+"""
+_AT_FOUR: Final = """
+import os, runpy, sys
+os.dup2(int(sys.argv[1]), 4, inheritable=True)
+runpy.run_path(sys.argv[2], run_name="__main__")
+"""
+
+
+def program(name: str, *arguments: Any) -> bytes:
+    """A zip application that makes one try."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("__main__.py", _MAIN)
+        archive.writestr("tries.py", _TRIES.read_text(encoding="utf-8"))
+        archive.writestr("attempts.py", _ATTEMPTS.read_text(encoding="utf-8"))
+        archive.writestr("attempts.json", json.dumps([name, arguments]))
+    return data.getvalue()
+
+
+class Jail:
+    """Tries in jails of one template."""
+
+    def __init__(self, template: Template) -> None:
+        self.template = template
+
+    def attempt(self, name: str, *arguments: Any, policy: Policy | None = None) -> Seen:
+        """Make one, and wait for its end."""
+        with self.running(name, *arguments, policy=policy) as child:
+            ending = child.wait(DEADLINE_S)
+            said, log = _drained(child.frames_out), _drained(child.log)
+        return Seen(json.loads(said.splitlines()[-1]) if said else None, ending, log.decode("utf-8", "replace"))
+
+    def loot(self, name: str, *arguments: Any, policy: Policy | None = None) -> Any:
+        """What the try reports; AssertionError where it reports nothing."""
+        seen = self.attempt(name, *arguments, policy=policy)
+        assert seen.report is not None, f"{name}: {seen.ending}, {seen.log}"
+        return seen.report.get("loot", seen.report)
+
+    @contextlib.contextmanager
+    def running(self, name: str, *arguments: Any, policy: Policy | None = None) -> Iterator[Child]:
+        """The child while it runs."""
+        fd = memory_file(program(name, *arguments))
+        try:
+            with Child.open(self.template, fd, policy or Policy()) as child:
+                yield child
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def staying(self, name: str, *arguments: Any) -> Iterator[Child]:
+        """A child that has said something, by which it is known to have come to its own code, and stays."""
+        with self.running(name, *arguments) as child:
+            assert select.select([child.frames_out], [], [], DEADLINE_S)[0], "nothing came"
+            while not child.is_born:
+                assert select.select([self.template], [], [], DEADLINE_S)[0]
+                self.template.pump()
+            yield child
+
+
+def freely(name: str, *arguments: Any) -> Any:
+    """The same try as an ordinary process, in an empty folder of its own: what it gets there."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "try.pyz")
+        path.write_bytes(program(name, *arguments))
+        read, written = os.pipe()
+        with open(read, "rb") as pipe:
+            try:
+                subprocess.run(
+                    [sys.executable, "-I", "-S", "-c", _AT_FOUR, str(written), str(path)],
+                    pass_fds=[written],
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=DEADLINE_S,
+                    cwd=folder,
+                    check=False,
+                )
+            finally:
+                os.close(written)
+            said = pipe.read()
+    report = json.loads(said.splitlines()[-1]) if said else {}
+    return report.get("loot", report)
+
+
+def told(seen: Seen) -> Any:
+    """One word: the errno or the loot that was reported, or how the program ended without a report."""
+    if seen.report is not None:
+        return seen.report.get("errno", seen.report.get("loot"))
+    match seen.ending:
+        case Signalled():
+            return seen.ending.signal.name
+        case OverLimit():
+            return f"over {seen.ending.limit}"
+        case NetworkAttempt():
+            return seen.ending.destination
+        case _:
+            return str(seen.ending)
+
+
+def _drained(fd: int) -> bytes:
+    pieces = []
+    with contextlib.suppress(BlockingIOError):
+        while piece := os.read(fd, 1 << 16):
+            pieces.append(piece)
+    return b"".join(pieces)

@@ -1,0 +1,117 @@
+"""Somebody's files: reading them, leaving something behind, and getting at what lies under a mount, a link, or a descriptor."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from aileron_sandbox.policy import Policy
+from tests.attacks.inside import Jail, freely
+from tests.attacks.tally import Attack
+
+pytestmark = pytest.mark.jail
+
+SYSTEMS = """
+/etc/passwd /etc/shadow /etc/hosts /etc/ssh /root /root/.ssh /root/.bashrc /home /var/log /run /run/user /boot /mnt /srv /opt
+""".split()
+
+
+def test_what_people_keep_secrets_in_is_not_there(attack: Attack, jail: Jail, tmp_path: Path) -> None:
+    """Homes, keys, password files, logs, other programs' data: open, stat and list say that there is no such thing."""
+    for name in ("vault.json", "ledger.db", "config.toml", "id_ed25519"):
+        (tmp_path / name).write_text("canary", encoding="utf-8")
+    theirs = [str(tmp_path / name) for name in ("vault.json", "ledger.db", "config.toml", "id_ed25519", "")]
+    # The library lies where it lies on the host, and so do the folders above it: empty but for that way.
+    on_the_way = {str(folder) for folder in Path(os.__file__).parents}
+    systems = [path for path in SYSTEMS if path not in on_the_way]
+
+    attack.all_denied("the user's files", "ENOENT", jail.loot("look_at", theirs))
+    attack.all_denied("the system's", "ENOENT", jail.loot("look_at", systems))
+    there = freely("look_at", theirs)
+    attack.control("the same user can", {"ok", "ENOTDIR"}, set(there.values()))
+    attack.control("its own program can be read", "ok", jail.loot("look_at", ["/app/connector"])["open /app/connector"])
+
+
+def test_no_file_that_can_be_reached_holds_a_planted_word(attack: Attack, jail: Jail, tmp_path: Path) -> None:
+    """The whole visible tree, read. The word is in a file of the user's, and in the program that looks for it."""
+    (tmp_path / "canary").write_text("canary-71c0a9e3", encoding="utf-8")
+
+    seen = jail.loot("walk_for", "canary-71c0a9e3")
+
+    attack.denied("reading every file there is", [], [path for path in seen["found"] if path != "/app/connector"])
+    attack.control("it has read them", ["/app/connector"], seen["found"])
+    assert seen["looked"] > 500
+
+
+def test_links_dots_and_descriptors_do_not_lead_out(attack: Attack, jail: Jail, tmp_path: Path) -> None:
+    """Symbolic and hard links, chains of dots, the root and the descriptors of /proc: none leads to a file of the host."""
+    planted = tmp_path / "canary"
+    planted.write_text("canary", encoding="utf-8")
+
+    got = jail.loot("ways_out", str(planted))
+
+    attack.denied("a hard link", "EPERM", got.pop("a hard link"))
+    attack.all_denied("a way out", "ENOENT", got)
+    attack.control("dots lead there without a jail", "canary", freely("read", "/tmp" + "/.." * 40 + str(planted)))
+
+
+def test_nothing_is_left_behind(attack: Attack, jail: Jail) -> None:
+    """A file can be made in the scratch space and nowhere else; the next child finds none, nor does the host."""
+    nowhere = ["/", "/app", "/dev", "/dev/shm", "/w", "/usr", "/sdk", os.path.dirname(os.__file__), "/var/tmp", "/proc"]
+
+    got = jail.loot("write_at", [*nowhere, "/tmp", "."])
+    attack.control("the scratch space and the working directory", ("ok", "ok"), (got.pop("/tmp"), got.pop(".")))
+    attack.all_denied("a file in", {"EROFS", "EACCES", "ENOENT"}, got)
+    attack.denied("finding it in the next child", [], jail.loot("listing", "/tmp"))
+    attack.denied("finding it on the host", [], [f for f in ("/tmp/planted", "/w/tmp/planted") if os.path.exists(f)])
+
+
+def test_what_is_mounted_stays_where_it_is(attack: Attack, jail: Jail) -> None:
+    """Renaming mount points, putting something in their place, writing to the program that runs."""
+    attack.all_denied(
+        "moving", {"EBUSY", "EROFS", "EACCES", "EPERM", "EXDEV", "ENOENT", "EEXIST"}, jail.loot("move_mounts")
+    )
+    attack.control("a file of its own can be renamed", True, jail.loot("change", "mkdir", "/tmp"))
+
+
+def test_a_setuid_program_gains_nothing(attack: Attack, jail: Jail) -> None:
+    """Made in the scratch space with the bit set: not to be executed, mapped as code, loaded; nor is the bit set afterwards."""
+    got = jail.loot("run_a_setuid_program")
+
+    attack.denied("executing it", "EPERM", got.pop("execute it"))
+    attack.denied("loading it", "refused", got.pop("load it as a library"))
+    attack.all_denied("using it", {"EPERM", "EACCES"}, got)
+    there = freely("copy_file", "copyfile")
+    attack.control("without a jail a file can be made and copied", 100, there)
+
+
+def test_a_disk_is_not_filled(attack: Attack, jail: Jail) -> None:
+    """A terabyte: the private space takes what it was given and says that it is full; the host's disks are as before."""
+    given = 4 << 20
+    before = os.statvfs("/").f_bavail
+
+    wrote, why = jail.loot("fill", "/tmp", 1 << 40, policy=Policy(scratch_bytes=given, file_bytes=2 << 20))
+
+    attack.denied("a terabyte", ("ENOSPC", True), (why, wrote <= given))
+    attack.control("what was given can be used", True, wrote > given // 2)
+    assert (before - os.statvfs("/").f_bavail) * os.statvfs("/").f_frsize < 1 << 30, (
+        "others write here too, but no terabyte"
+    )
+
+
+def test_only_five_devices_exist_and_none_of_them_is_the_hosts_to_change(attack: Attack, jail: Jail) -> None:
+    """null, zero, full, random, urandom; no terminal, disk, memory, machine or bus; nor can one be made."""
+    others = """
+        tty console ptmx pts shm mem kmem kvm fuse vsock vhost-vsock sda vda loop0 net/tun dri video0 snd input bus hwrng rtc0
+        uinput userfaultfd kmsg port mqueue
+    """.split()
+    here = jail.loot("look_at", [f"/dev/{name}" for name in others])
+
+    attack.all_denied("a device", "ENOENT", here)
+    attack.denied("making one", "EPERM", jail.loot("change", "mknod", "/tmp")["errno"])
+    attack.denied("changing one", "EPERM", jail.loot("change", "utime", "/dev/null")["errno"])
+    attack.control("the five", ["full", "null", "random", "urandom", "zero"], jail.loot("listing", "/dev"))
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)

@@ -1,0 +1,103 @@
+"""What a machine tells about itself and its processes: /proc, /sys, and the calls that need neither."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.inside import Jail, freely, told
+from tests.attacks.tally import Attack
+from tests.sandbox.test_jail_denials import X86_64
+
+pytestmark = pytest.mark.jail
+
+PROC = """
+/proc /proc/self /proc/1/environ /proc/1/cmdline /proc/1/mem /proc/self/mem /proc/self/maps /proc/self/environ /proc/self/fd
+/proc/self/root /proc/self/map_files /proc/kcore /proc/keys /proc/kallsyms /proc/sys/kernel/core_pattern /proc/sysrq-trigger
+/proc/net/tcp /proc/net/route /proc/net/arp /proc/net/dev /proc/cmdline /proc/version /proc/mounts /proc/meminfo
+/proc/sys/kernel/random/boot_id /proc/sys/kernel/hostname
+""".split()
+SYS = """
+/sys /sys/class/net /sys/fs/cgroup /sys/fs/cgroup/cgroup.procs /sys/kernel /sys/module /sys/firmware
+/sys/class/dmi/id/product_uuid /etc/machine-id /var/lib/dbus/machine-id /etc/hostname /etc/resolv.conf /etc/os-release
+""".split()
+
+
+def test_there_is_no_proc(attack: Attack, jail: Jail) -> None:
+    """Not of itself, of its first process, of the supervisor, nor of the kernel."""
+    theirs = [
+        f"/proc/{pid}/{name}"
+        for pid in (os.getpid(), jail.template.pid)
+        for name in ("environ", "mem", "fd", "root", "cmdline")
+    ]
+
+    attack.all_denied("", "ENOENT", jail.loot("look_at", PROC))
+    attack.all_denied("of the supervisor", "ENOENT", jail.loot("look_at", theirs))
+    attack.control("a process has one", "ok", freely("look_at", ["/proc/self/maps"])["open /proc/self/maps"])
+
+
+def test_there_is_no_sys_and_nothing_that_names_the_machine(attack: Attack, jail: Jail) -> None:
+    """Interfaces, cgroups, firmware, machine and boot ids; the host name is everybody's."""
+    attack.all_denied("", "ENOENT", jail.loot("look_at", SYS))
+    facts = jail.loot("facts")
+    attack.denied("the host's name", "jail", facts["host"])
+    attack.control("the host has one of its own", os.uname().nodename, freely("facts")["host"])
+    attack.control("its own root can be listed", True, "app" in facts["root"])
+
+
+def test_no_interface_and_no_route_is_told(attack: Attack, jail: Jail) -> None:
+    """NETLINK_ROUTE cannot be asked, an interface's name and address cannot be looked up."""
+    netlink = 16
+    attack.denied("a netlink socket", "EACCES", jail.loot("make_socket", netlink, 3)["errno"])
+    attack.denied("the interfaces by name", "ENOENT", jail.loot("look_at", ["/sys/class/net"])["list /sys/class/net"])
+    attack.control("without a jail it can be made", True, freely("make_socket", netlink, 3))
+
+
+def test_what_it_is_born_with_says_nothing_of_its_host(
+    attack: Attack, packed_jail: Jail, hostile_environment: dict[str, str]
+) -> None:
+    """A host with a thousand inheritable descriptors and an environment full of secrets: five descriptors, no environment."""
+    opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(1000)]
+    try:
+        for fd in opened:
+            os.set_inheritable(fd, True)
+        kinds, found = packed_jail.loot("descriptors_are"), packed_jail.loot("surroundings")
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+    attack.denied("a descriptor too many", {"0": "device", "1": "pipe", "2": "pipe", "3": "pipe", "4": "pipe"}, kinds)
+    for name in hostile_environment:
+        attack.denied(f"reading {name}", None, found["environment"].get(name))
+    attack.denied("any other variable, or argument", ({}, []), (found["environment"], found["arguments"]))
+    attack.control("the host has them", hostile_environment, {n: os.environ[n] for n in hostile_environment})
+
+
+def test_a_descriptor_cannot_be_passed_nor_taken(attack: Attack, jail: Jail) -> None:
+    """SCM_RIGHTS to itself and over the frames, which are pipes, and pidfd_getfd's beginning; bytes go through a pair."""
+    attack.all_denied("", {"EPERM", "ENOTSOCK"}, jail.loot("pass_descriptors"))
+    sendmsg, frames_out = (46 if X86_64 else 211), 4
+    attack.denied("one over the frames", "network:unknown", told(jail.attempt("raw", sendmsg, frames_out, 0, 0)))
+    attack.control("bytes through a pair", True, jail.loot("harmless_bytes"))
+    attack.control("without a jail descriptors go through", "ok", freely("pass_descriptors")["send one to itself"])
+
+
+def test_the_template_has_nothing_worth_stealing(
+    attack: Attack, packed_jail: Jail, hostile_environment: dict[str, str]
+) -> None:
+    """Its environment, as the kernel keeps it, is empty, though its host's is full; so its forks' is."""
+    import psutil
+
+    stub = psutil.Process(packed_jail.template.pid)
+    attack.denied("the environment of the stub", {}, stub.environ())
+    if os.geteuid() == 0:  # the template itself is undumpable: its environment is root's to read
+        for process in stub.children(recursive=True):
+            environment = Path(f"/proc/{process.pid}/environ").read_bytes()
+            attack.denied("an environment below it", b"", environment.strip(b"\0"))
+    attack.control(
+        "a process of this environment has it",
+        True,
+        set(hostile_environment) <= set(freely("surroundings")["environment"]),
+    )
