@@ -48,11 +48,15 @@ class Reason(enum.StrEnum):
     ADDRESS_NOT_LOOPBACK = "address_not_loopback"
     ADDRESS_FORBIDDEN = "address_forbidden"
     ADDRESS_OWN = "address_own"
+    SYSTEM_CALL = "system_call"
+    """Not a request: the connector reached for a network by itself, and its jail ended it."""
 
     @property
     def boundary(self) -> Boundary:
         """Whose line it is: what the manifest could have declared is the manifest's, the rest is the runtime's."""
         declared = {Reason.HOST_NOT_GRANTED, Reason.CREDENTIAL_NOT_GRANTED}
+        if self is Reason.SYSTEM_CALL:
+            return Boundary.SANDBOX
         return Boundary.CONNECTOR_MANIFEST if self in declared else Boundary.RUNTIME
 
 

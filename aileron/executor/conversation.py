@@ -22,7 +22,9 @@ from anyio.abc import TaskGroup
 
 from aileron.egress.engine import Egress
 from aileron.egress.journal import Journal as EgressJournal
+from aileron.egress.journal import RequestDenial
 from aileron.egress.meter import Meter
+from aileron.egress.refusal import Reason
 from aileron.executor import endings
 from aileron.executor.broker import Broker, check_imported
 from aileron.executor.channel import FrameChannel
@@ -30,6 +32,7 @@ from aileron.executor.jails import Jailed
 from aileron.model.failure import AileronError
 from aileron.model.manifest import HostFunction
 from aileron.model.plan import Step
+from aileron_sandbox.ending import NetworkAttempt
 from aileron_sandbox.frames.codec import Frame, FrameError
 from aileron_sandbox.frames.messages import (
     PROTOCOL_VERSION,
@@ -44,6 +47,7 @@ from aileron_sandbox.frames.messages import (
     Progress,
     Refused,
     Result,
+    TcpOpen,
     ToJail,
 )
 from aileron_sandbox.frames.session import HostSession
@@ -190,6 +194,10 @@ class Conversation:
                 check_imported(HostFunction.HTTP, self._step)
                 broker.accept(request)
                 tasks.start_soon(self._serve, broker, request, frame.body or b"", tasks)
+            case TcpOpen() as stream:
+                check_imported(HostFunction.TCP, self._step)
+                broker.accept(stream)
+                tasks.start_soon(self._serve, broker, stream, b"", tasks)
             case Chunk() | Cancel():
                 await broker.deliver(frame)
             case Log() as line:
@@ -206,7 +214,7 @@ class Conversation:
                 raise FrameError(f"{type(frame.message).__name__} does not come from a jail")
         return False
 
-    async def _serve(self, broker: Broker, request: HttpRequest, inline: bytes, tasks: TaskGroup) -> None:
+    async def _serve(self, broker: Broker, request: HttpRequest | TcpOpen, inline: bytes, tasks: TaskGroup) -> None:
         try:
             await broker.serve(request, inline)
         except AileronError as error:
@@ -235,16 +243,31 @@ class Conversation:
 
     async def _leave(self) -> None:
         """The last word is out: nothing may follow, and the connector must go."""
+        ending = None
         with anyio.move_on_after(_LEAVE_S):
             try:
                 frame = await self._channel.receive()
                 if frame is not None:
                     self._session.received(frame)  # raises: nothing may follow
             except FrameError:
-                self._has_output = False
-                self._verdict = None
+                self._take_back()
                 raise
-            await self._jailed.wait_ended()
+            ending = await self._jailed.wait_ended()
+        if isinstance(ending, NetworkAttempt):
+            self._take_back()
+            await self._denied(ending)
+
+    def _take_back(self) -> None:
+        """What was said last does not count: something followed it that must not."""
+        self._has_output = False
+        self._verdict = None
+
+    async def _denied(self, attempt: NetworkAttempt) -> None:
+        """On record before the run ends, as a refused request is."""
+        destination = attempt.destination.removeprefix("network:")
+        await self._journal.denied(RequestDenial(0, "connect", destination, Reason.SYSTEM_CALL.value))
+        granted = [str(host) for host in self._step.grant.hosts]
+        self._decide(endings.reached_for_a_network(attempt, self._name, granted))
 
     async def _ended_early(self) -> None:
         """The stream ended without a last word: either the connector is gone, or it closed its end and hides."""
@@ -255,6 +278,8 @@ class Conversation:
             return
         with anyio.move_on_after(_LEAVE_S):
             await self._drain_rest_of_log()
+        if isinstance(ending, NetworkAttempt):
+            await self._denied(ending)
         self._decide(endings.ended_without_result(ending, self._name, self._visible_log()[-_LOG_TAIL:]))
 
     async def _drain_log(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, assert_never
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron_sandbox.ending import Ending, Exited, NetworkAttempt, OverLimit, RefusedToStart, Signalled
 
-__all__ = ["broke_the_protocol", "claimed", "ended_without_result", "over_limit"]
+__all__ = ["broke_the_protocol", "claimed", "ended_without_result", "over_limit", "reached_for_a_network"]
 
 _CLAIMABLE: Final = {
     FailureClass.BAD_INPUT: Boundary.ACTION,
@@ -57,13 +57,7 @@ def ended_without_result(ending: Ending, connector: str, log_tail: str) -> Ailer
         case OverLimit():
             return over_limit(ending.limit, f"{connector} used up its processor time")
         case NetworkAttempt():
-            return AileronError(
-                FailureClass.CAPABILITY_DENIED,
-                f"{connector} tried to reach {ending.destination.removeprefix('network:')} past the supervisor, and was ended; "
-                "a connector sends requests with its SDK, to the hosts its manifest declares",
-                boundary=Boundary.SANDBOX,
-                details={"connector": connector, "requested": ending.destination, "granted": []},
-            )
+            return reached_for_a_network(ending, connector, [])
         case Signalled(signal=signal.SIGSYS):
             return AileronError(
                 FailureClass.CAPABILITY_DENIED,
@@ -77,6 +71,23 @@ def ended_without_result(ending: Ending, connector: str, log_tail: str) -> Ailer
             return _runtime_error(f"{connector} exited with status {ending.code} and no result", details)
         case _:
             assert_never(ending)
+
+
+def reached_for_a_network(attempt: NetworkAttempt, connector: str, granted: list[str]) -> AileronError:
+    """The connector went past the supervisor; `granted` is where it may go by asking."""
+    destination = attempt.destination.removeprefix("network:")
+    return AileronError(
+        FailureClass.CAPABILITY_DENIED,
+        f"{connector} tried to reach {destination} by itself, and was ended: a connector asks the supervisor for its requests, "
+        "to hosts that its manifest declares",
+        boundary=Boundary.SANDBOX,
+        details={
+            "connector": connector,
+            "requested": attempt.destination,
+            "granted": granted,
+            "reason": "system_call",
+        },
+    )
 
 
 def over_limit(limit: str, message: str) -> AileronError:

@@ -46,6 +46,39 @@ def test_a_request_leaves_with_the_credential_and_is_on_record_before(
 
 
 @pytest.mark.parametrize(
+    ("op", "args", "destination"),
+    [
+        ("reach", {"host": "93.184.216.34", "port": 443}, "93.184.216.34:443"),
+        ("reach", {"host": "2001:db8::1", "port": 443}, "[2001:db8::1]:443"),
+        ("reach", {"host": "evil.example.com", "port": 443}, "evil.example.com:443"),
+        ("reach_at_last", {"port": 444}, "93.184.216.34:444"),
+    ],
+)
+def test_a_connector_that_goes_past_the_supervisor_is_ended_and_where_to_is_on_record(
+    home: DaemonHome, op: str, args: dict[str, object], destination: str
+) -> None:
+    """capability_denied with the destination, in the answer and in the record; also after its last word."""
+    inputs = [f"{name}:{'integer' if name == 'port' else 'string'}" for name in args]
+    home.add_probe_action(op, *inputs, name=f"{op.replace('_', '-')}-{len(inputs)}")
+
+    answer = home.run(f"{op.replace('_', '-')}-{len(inputs)}", args)
+
+    error = answer.body["error"]
+    assert (error["class"], error["details"]["reason"]) == ("capability_denied", "system_call")
+    assert error["requested"] == f"network:{destination}"
+    assert len(error["granted"]) == 1, "the host it may ask for"
+    denied = next(event for event in home.events(error["audit_id"]) if event["type"] == "egress.denied")
+    assert (denied["request"], denied["destination"], denied["reason"]) == (0, destination, "system_call")
+
+
+def test_a_connector_that_only_looks_whether_there_is_a_network_goes_on(home: DaemonHome) -> None:
+    """The positive control: a probe for IPv6 is refused, and the operation returns."""
+    home.add_probe_action("look_for_a_network")
+
+    assert home.run("look-for-a-network", {}).body["result"] == "Permission denied"
+
+
+@pytest.mark.parametrize(
     ("args", "words"),
     [
         ({}, "text"),

@@ -1,10 +1,13 @@
 """The probe connector: ops that return, fail, end, linger, ask and flood, as a test wants."""
 
 import os
+import socket
 import sys
 import time
 
 from aileron_connector import ExternalApiError, audit, hosts, http, log, op, run
+from aileron_sandbox.frames.codec import encode
+from aileron_sandbox.frames.messages import Result
 
 
 @op
@@ -102,6 +105,32 @@ def close_frames():
     """Close the frame pipe and hide."""
     os.close(4)
     time.sleep(60)
+
+
+@op
+def reach(host: str = "93.184.216.34", port: int = 443):
+    """Try to get out without the supervisor."""
+    socket.create_connection((host, port), timeout=5).close()
+
+
+@op
+def reach_at_last(port: int = 443):
+    """Say the last word, and then try."""
+    header, body = encode(Result(output="done"))
+    os.write(4, header + bytes(body))
+    reach(port=port)
+
+
+@op
+def look_for_a_network():
+    """What urllib3 does when it is imported."""
+    probe = socket.socket(socket.AF_INET6)
+    try:
+        probe.bind(("::1", 0))
+    except OSError as error:
+        return error.strerror
+    finally:
+        probe.close()
 
 
 @op
