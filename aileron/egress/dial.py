@@ -18,6 +18,7 @@ Source: RFC 9110 section 4.3.4, RFC 9325, ssl(3ssl). Not here: names (lookup.py)
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 import logging
@@ -68,13 +69,17 @@ def is_own_address(address: str) -> bool:
         return ipaddress.ip_address(probe.getsockname()[0]) == ipaddress.ip_address(address)
 
 
-def client_context(ca_file: Path | None) -> ssl.SSLContext:
-    """How every upstream is verified. AileronError(invalid_request) if `egress.ca_file` is not a PEM certificate."""
+def client_context(ca_file: Path | None, protocols: Sequence[str] = ("h2", "http/1.1")) -> ssl.SSLContext:
+    """How every upstream is verified; `protocols` are offered by ALPN.
+
+    AileronError(invalid_request) if `egress.ca_file` is not a PEM certificate.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies chain and name; see the rules for why not by default
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.hostname_checks_common_name = False
     context.options |= ssl.OP_NO_RENEGOTIATION
-    context.set_alpn_protocols(["h2", "http/1.1"])
+    if protocols:  # OpenSSL 1.1 takes no empty list
+        context.set_alpn_protocols(list(protocols))
     _load_system_authorities(context)
     if ca_file is not None:
         problem = _load_authority(context, ca_file)
@@ -229,6 +234,12 @@ class Wire(httpcore2.AsyncNetworkStream):
     def close(self) -> None:
         """Close now, without waiting. Calling it again does nothing."""
         self._sock.close()
+
+    def end_writing(self) -> None:
+        """Nothing more is written. The peer hears of it without TLS only: TLS 1.2 knows no half (RFC 5246 section 7.2.1)."""
+        if not isinstance(self._sock, ssl.SSLSocket):
+            with contextlib.suppress(OSError):  # it has closed before
+                self._sock.shutdown(socket.SHUT_WR)
 
     async def aclose(self) -> None:
         """`close`, for httpcore2."""

@@ -33,32 +33,30 @@ import anyio
 import httpcore2
 
 from aileron.config import Settings
-from aileron.egress.addresses import check_addresses
 from aileron.egress.decode import decoder_for
-from aileron.egress.dial import MAX_ADDRESSES, client_context, dial, is_own_address
-from aileron.egress.failures import TOO_SLOW, Phase, Problem, denied, describe, destination_text, unreachable
+from aileron.egress.dial import client_context, dial
+from aileron.egress.failures import Phase, Problem, denied, destination_text, unreachable
 from aileron.egress.headers import read_response_head
 from aileron.egress.inject import Injection, Lender, inject
 from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
 from aileron.egress.lookup import Resolver, SystemResolver
 from aileron.egress.meter import Meter
 from aileron.egress.pool import Connection, Key, Pool
+from aileron.egress.reach import CONNECT_S, check_reachable, enter, failure_class, look_up, within, written
 from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 from aileron.egress.response import Body, EgressResponse, scrub_fields
 from aileron.egress.rules import Admitted, EgressRequest, admit
+from aileron.egress.tcp import Streams
 from aileron.egress.url import parse_url
-from aileron.model.failure import AileronError, FailureClass
+from aileron.model.failure import AileronError
 from aileron.model.names import HostPort
 from aileron.model.plan import Grant
 
 __all__ = ["Egress"]
 
 MAX_CONNECTIONS: Final = 64  # in use at once, of all steps together; a quarter of them for one step (meter.py)
-RESOLVE_S: Final = 5.0  # one look-up; resolv.conf(5) waits 5 s for a server before it tries the next
-CONNECT_S: Final = 10.0  # all attempts and the TLS handshake
 HEAD_BYTES: Final = 256 << 10  # interim responses and the head together; h11 takes at most 100 KiB of a single one
 _METHOD_CHARACTERS: Final = 32  # of a refused method that are written down; the longest registered one has 17
-JOURNAL_S: Final = 10.0  # one entry of the ledger; a healthy disk takes milliseconds
 
 _T = TypeVar("_T")
 
@@ -73,6 +71,7 @@ class Egress:
         self.tls: Final = client_context(settings.egress_ca_file)
         self.pool: Final = Pool()
         self.slots: Final = anyio.Semaphore(MAX_CONNECTIONS)
+        self.streams: Final = Streams(self.resolve, client_context(settings.egress_ca_file, protocols=()), self.slots)
 
     def open(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
@@ -139,7 +138,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         admitted = self._admit()
         if isinstance(self._request.body, bytes):
             self._count_up(len(self._request.body))
-        await self._queue()
+        await enter(self._stack, (self._meter.in_flight, self._egress.slots), self._destination, self._deadline)
         identity = None if admitted.use is None else str(admitted.use.binding)
         key = Key(admitted.url.destination, admitted.plain, admitted.private, identity)
         self._connection = self._egress.pool.take(key)
@@ -165,37 +164,17 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
             refused = error
         raise self._denied(refused)
 
-    async def _queue(self) -> None:
-        for semaphore in (self._meter.in_flight, self._egress.slots):
-            try:
-                semaphore.acquire_nowait()  # without a turn of the loop, in the usual case
-            except anyio.WouldBlock:
-                await self._reach("queue", semaphore.acquire)
-            self._stack.callback(semaphore.release)
-
     async def _vet(self, admitted: Admitted) -> tuple[str, ...]:
         """Step 3: look the name up once, and check all that comes back."""
         destination = admitted.url.destination
-        addresses = await self._look_up(destination)
+        addresses = await look_up(self._egress.resolve, destination, self._deadline)
         try:
-            check_addresses(destination, addresses, plain=admitted.plain, private=admitted.private)
-            if not (admitted.private or admitted.plain) and any(map(is_own_address, addresses)):
-                raise RefusedError(Reason.ADDRESS_OWN, f"{destination} resolves to an address of this machine")
+            check_reachable(destination, addresses, plain=admitted.plain, private=admitted.private)
         except RefusedError as error:
             refused = error
         else:
             return addresses
         raise self._denied(refused)
-
-    async def _look_up(self, destination: HostPort) -> tuple[str, ...]:
-        host, port = destination.host, destination.port
-        if host.replace(".", "").isdigit():
-            return (host,)  # a dotted quad (names.check_host): nothing to look up
-        addresses = tuple(await self._reach("resolve", lambda: self._egress.resolve(host, port), RESOLVE_S))
-        if not 0 < len(addresses) <= MAX_ADDRESSES:
-            problem = Problem(f"its name has {len(addresses)} addresses; 1 to {MAX_ADDRESSES} are usable")
-            raise unreachable("resolve", destination, problem)
-        return addresses
 
     def _lend(self, admitted: Admitted) -> Injection:
         """Step 4. Without a credential there is nothing to add."""
@@ -206,7 +185,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
     async def _write_down(self, admitted: Admitted, key: Key) -> None:
         """Step 5."""
         intent = RequestIntent(self._number, admitted.method, key.destination, admitted.url.path, key.identity)
-        await _written(lambda: self._journal.sending(intent))
+        await written(lambda: self._journal.sending(intent))
         self._started_at = anyio.current_time()
 
     async def _connect(self, key: Key, addresses: tuple[str, ...]) -> Connection:
@@ -283,14 +262,8 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
 
     async def _reach(self, phase: Phase, step: Callable[[], Awaitable[_T]], limit_s: float | None = None) -> _T:
         """One wait for the outside: until the deadline, or `limit_s`; its errors become `network_error`."""
-        problem = TOO_SLOW
         deadline = self._deadline if limit_s is None else min(self._deadline, anyio.current_time() + limit_s)
-        with anyio.CancelScope(deadline=deadline):
-            try:
-                return await step()
-            except (OSError, httpcore2.ProtocolError, httpcore2.NetworkError) as error:
-                problem = describe(error)
-        raise unreachable(phase, self._destination, problem)
+        return await within(deadline, phase, self._destination, step)
 
     async def _end(self, error: BaseException | None) -> None:
         """Steps 10 and 11, also when the caller is being cancelled: what was begun is written down."""
@@ -306,10 +279,10 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         self._stack.close()
         denial = self._denial
         if denial is not None:
-            await _written(lambda: self._journal.denied(denial))
+            await written(lambda: self._journal.denied(denial))
         if self._started_at is not None:
             report = self._report(self._started_at, error)
-            await _written(lambda: self._journal.finished(report))
+            await written(lambda: self._journal.finished(report))
 
     def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
         return RequestReport(
@@ -320,23 +293,5 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
             ms=(anyio.current_time() - started_at) * 1000,
             address=None if self._connection is None else self._connection.address,
             scrubbed=0 if self._body is None else self._body.scrubbed,
-            failure=_failure_class(error or (self._body.failure if self._body else None)),
+            failure=failure_class(error or (self._body.failure if self._body else None)),
         )
-
-
-async def _written(write: Callable[[], Awaitable[None]]) -> None:
-    """Write to the journal whole or not at all: a row half waited for would say neither."""
-    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + JOURNAL_S):
-        return await write()
-    raise AileronError(FailureClass.INTERNAL_ERROR, f"the ledger took no entry for {JOURNAL_S:.0f} seconds")
-
-
-def _failure_class(error: BaseException | None) -> FailureClass | None:
-    match error:
-        case None:
-            return None
-        case AileronError():
-            return error.failure.failure_class
-        case Exception():
-            return FailureClass.INTERNAL_ERROR
-    return FailureClass.CANCELLED

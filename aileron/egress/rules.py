@@ -27,7 +27,7 @@ from aileron.egress.url import Url
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse, Grant
 
-__all__ = ["Admitted", "EgressRequest", "admit", "check_credential", "check_destination"]
+__all__ = ["Admitted", "EgressRequest", "admit", "check_credential", "check_destination", "check_granted"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -83,6 +83,11 @@ def check_destination(url: Url, grant: Grant) -> None:
             f'use https, or, for a service on this machine, add "{destination}" to egress.private_plain in config.toml'
         )
         raise RefusedError(Reason.PLAIN_HTTP, f"http://{destination} is not encrypted; {fix}")
+    check_granted(destination, grant)
+
+
+def check_granted(destination: HostPort, grant: Grant) -> None:
+    """RefusedError unless this host:port is in the grant."""
     if destination not in grant.hosts:
         raise RefusedError(
             Reason.HOST_NOT_GRANTED,

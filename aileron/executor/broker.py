@@ -18,16 +18,30 @@ from aileron.egress.engine import Egress
 from aileron.egress.journal import Journal
 from aileron.egress.meter import Meter
 from aileron.egress.rules import EgressRequest
+from aileron.egress.tcp import Stream, StreamRequest
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import HostFunction
 from aileron.model.plan import Step
 from aileron_sandbox.frames.codec import Frame
-from aileron_sandbox.frames.messages import Cancel, Chunk, FrameFailure, HttpHead, HttpRequest, Refused, ToJail
+from aileron_sandbox.frames.messages import (
+    Cancel,
+    Chunk,
+    FrameFailure,
+    HttpHead,
+    HttpRequest,
+    Refused,
+    TcpOpen,
+    TcpOpened,
+    ToJail,
+)
 
 __all__ = ["Broker", "Send", "check_imported"]
 
 _UPLOAD_CHUNKS: Final = 1
 """Chunks of a request body that wait for the upstream; the pipe behind them is the rest of the back-pressure."""
+
+_FLUSH_S: Final = 5.0
+"""For what a connector wrote to a stream before it closed it, as a kernel would still send it."""
 
 Send = Callable[[ToJail, bytes], Awaitable[None]]
 """Send one frame to the connector, whole or, when cancelled, not at all."""
@@ -49,16 +63,17 @@ def check_imported(function: HostFunction, step: Step) -> None:
 
 
 class _Open:
-    """One request under way: how to stop it, and where its body goes."""
+    """One request or stream under way: how to stop it, and where its bytes go."""
 
     def __init__(self) -> None:
         self.scope: Final = anyio.CancelScope()
+        self.hung_up: anyio.Event | None = None  # a stream that is open: to close it is no failure
         self.upload: MemoryObjectSendStream[bytes] | None = None
         self.body: MemoryObjectReceiveStream[bytes] | None = None
 
 
 class Broker:
-    """The requests of one try of one step. `serve` runs as a task per request; `deliver` routes what belongs to one."""
+    """The requests and streams of one try of one step. `serve` runs as a task for each; `deliver` routes what belongs to one."""
 
     def __init__(self, egress: Egress, step: Step, meter: Meter, journal: Journal, deadline: float, send: Send) -> None:
         self._egress = egress
@@ -69,10 +84,10 @@ class Broker:
         self._send = send
         self._open: dict[int, _Open] = {}
 
-    def accept(self, request: HttpRequest) -> None:
+    def accept(self, request: HttpRequest | TcpOpen) -> None:
         """Note a new request, before its task runs, so that its chunks find it."""
         entry = self._open[request.id] = _Open()
-        if request.body == "stream":
+        if isinstance(request, TcpOpen) or request.body == "stream":
             entry.upload, entry.body = anyio.create_memory_object_stream[bytes](_UPLOAD_CHUNKS)
 
     async def deliver(self, frame: Frame) -> None:
@@ -80,7 +95,11 @@ class Broker:
         message = frame.message
         if isinstance(message, Cancel):
             entry = self._open.get(message.id)
-            if entry is not None:
+            if entry is not None and entry.hung_up is not None:
+                if entry.upload is not None:
+                    entry.upload.close()  # what was sent before still goes out
+                entry.hung_up.set()
+            elif entry is not None:
                 entry.scope.cancel()
         elif isinstance(message, Chunk):
             entry = self._open.get(message.id)
@@ -91,13 +110,17 @@ class Broker:
                     if message.end:
                         entry.upload.close()
 
-    async def serve(self, request: HttpRequest, inline: bytes) -> None:
-        """Carry one request out. AileronError when it must end the invocation."""
+    async def serve(self, request: HttpRequest | TcpOpen, inline: bytes) -> None:
+        """Carry one request or stream out. AileronError when it must end the invocation."""
         entry = self._open[request.id]
         try:
             with entry.scope:
-                await self._exchange(request, self._body(request, inline, entry))
-                return
+                if isinstance(request, TcpOpen):
+                    is_over = await self._connect(request, entry)
+                else:
+                    is_over = await self._exchange(request, self._body(request, inline, entry))
+                if is_over:
+                    return
             await self._refuse(request.id, FailureClass.CANCELLED, "cancelled by the connector", {})
         except AileronError as error:
             failure = error.failure
@@ -110,7 +133,8 @@ class Broker:
                 if stream is not None:
                     stream.close()
 
-    async def _exchange(self, request: HttpRequest, body: bytes | AsyncIterator[bytes] | None) -> None:
+    async def _exchange(self, request: HttpRequest, body: bytes | AsyncIterator[bytes] | None) -> bool:
+        """One request, to the last chunk of its answer. True: the final frame is out."""
         asked = EgressRequest(
             method=request.method,
             url=request.url,
@@ -123,6 +147,58 @@ class Broker:
             async for piece in response:
                 await self._send(Chunk(id=request.id), piece)
             await self._send(Chunk(id=request.id, end=True), b"")
+        return True
+
+    async def _connect(self, request: TcpOpen, entry: _Open) -> bool:
+        """One stream, until both directions are over. False: the connector has closed it, and awaits the final frame."""
+        asked = StreamRequest(request.host, request.port, request.tls)
+        streams = self._egress.streams
+        async with streams.open(asked, self._step.grant, self._meter, self._journal, self._deadline) as stream:
+            await self._send(TcpOpened(id=request.id), b"")
+            entry.hung_up = anyio.Event()
+            await self._relay(request.id, stream, entry, entry.hung_up)
+        return not entry.hung_up.is_set()
+
+    async def _relay(self, stream_id: int, stream: Stream, entry: _Open, hung_up: anyio.Event) -> None:
+        """Bytes both ways. The first failure of either direction ends both and rises, alone."""
+        problem: AileronError | None = None
+
+        upward, downward = anyio.CancelScope(), anyio.CancelScope()
+
+        async def up() -> None:
+            assert entry.body is not None  # `accept` gave every stream one
+            async for piece in entry.body:
+                await stream.send(piece)
+            stream.end()
+
+        async def down() -> None:
+            while piece := await stream.receive():
+                await self._send(Chunk(id=stream_id), piece)
+            await self._send(Chunk(id=stream_id, end=True), b"")
+
+        async def carry(direction: Callable[[], Awaitable[None]], scope: anyio.CancelScope) -> None:
+            nonlocal problem
+            try:
+                with scope:
+                    await direction()
+            except AileronError as error:
+                problem = problem or error
+                upward.cancel()
+                downward.cancel()
+
+        async def close_when_told() -> None:
+            await hung_up.wait()
+            downward.cancel()
+            upward.deadline = anyio.current_time() + _FLUSH_S
+
+        async with anyio.create_task_group() as watching:
+            watching.start_soon(close_when_told)
+            async with anyio.create_task_group() as both:
+                both.start_soon(carry, up, upward)
+                both.start_soon(carry, down, downward)
+            watching.cancel_scope.cancel()
+        if problem is not None:
+            raise problem
 
     @staticmethod
     def _body(request: HttpRequest, inline: bytes, entry: _Open) -> bytes | AsyncIterator[bytes] | None:

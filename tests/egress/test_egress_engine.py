@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from aileron.config import Settings
-from aileron.egress import Egress, EgressRequest, Meter, RequestIntent, RequestReport
+from aileron.egress import Egress, EgressRequest, Meter, RequestIntent, RequestReport, reach
 from aileron.egress import engine as engine_module
 from aileron.egress.meter import MAX_IN_FLIGHT
 from aileron.model.failure import AileronError, FailureClass
@@ -227,7 +227,7 @@ async def test_a_ledger_that_hangs_stops_the_request(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is sent while the intent is not durable, however long that takes."""
-    monkeypatch.setattr(engine_module, "JOURNAL_S", 0.05)
+    monkeypatch.setattr(reach, "JOURNAL_S", 0.05)
 
     class HangingJournal(type(world.journal)):  # type: ignore[misc]
         async def sending(self, intent: RequestIntent) -> None:
@@ -570,7 +570,7 @@ async def test_a_resolver_that_hangs_costs_its_own_deadline_only(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the whole step's."""
-    monkeypatch.setattr(engine_module, "RESOLVE_S", 0.05)
+    monkeypatch.setattr(reach, "RESOLVE_S", 0.05)
 
     async def hang(host: str, port: int) -> list[str]:
         await anyio.sleep_forever()

@@ -174,7 +174,8 @@ class Stream:
             self._conversation.upload(self._id, b"", end=True)
 
     def _close_now(self) -> None:
-        self._can_read = self._can_write = False
+        self._can_write = False  # `forget` ends this half, and what is on its way still goes out
+        self._can_read = False
         self._pending = memoryview(b"")
         self._conversation.forget(self._id)
 

@@ -1,0 +1,232 @@
+"""A stream of bytes to a granted host and port, for what is not HTTP: mail, databases. TLS is spoken here.
+
+Runs in the daemon, called by the executor for each `tcp_open` frame. It trusts neither the connector nor the service: the
+same checks in the same order as for a request, from the same modules.
+
+    1 count · 2 admit (below) · 3 resolve and check every address · 4 write down, durably · 5 connect, verify TLS
+    6 bytes both ways, counted · 7 close · 8 write down the end
+
+Rules
+- Nothing is looked up before 2 has passed, and before 4 has returned no packet goes to the service.
+- No credential: bytes that are not understood can neither carry one in nor be searched for one. So a step that was granted a
+  credential gets no stream at all, and what a request of the step left at a service cannot come back by one.
+- Every wait ends at the deadline of the step. Where 4 was reached 8 follows, cancellation included; where a rule said no,
+  that is written down before the error rises.
+- Nothing is kept for another stream: what a connection means after its first byte is between its two ends.
+
+Source: docs/reference/egress.md. Not here: frames (the executor's broker), the socket (dial.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import ssl
+import types
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import anyio
+
+from aileron.egress.dial import Wire, dial
+from aileron.egress.failures import Problem, denied, unreachable
+from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
+from aileron.egress.lookup import Resolver
+from aileron.egress.meter import Meter
+from aileron.egress.reach import CONNECT_S, check_reachable, enter, failure_class, look_up, within, written
+from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.rules import check_granted
+from aileron.model.failure import AileronError
+from aileron.model.names import HostPort, check_host
+from aileron.model.plan import Grant
+
+__all__ = ["METHOD", "Stream", "StreamRequest", "Streams"]
+
+METHOD: Final = "TCP"
+"""What stands in the ledger for a method. With an empty path: that of a request begins with a slash."""
+_PIECE_BYTES: Final = 64 << 10  # what one read of a socket brings
+_MAX_DESTINATION: Final = 300  # characters of a refused one that are written down, as failures.py has it
+
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """What a connector asks for: unchecked, but for the port's range."""
+
+    host: str
+    port: int
+    tls: bool
+
+
+class Streams:
+    """One for each daemon, made from the parts of its `Egress`: names, trust in certificates, places."""
+
+    def __init__(self, resolve: Resolver, tls: ssl.SSLContext, slots: anyio.Semaphore) -> None:
+        self.resolve: Final = resolve
+        self.tls: Final = tls
+        self.slots: Final = slots
+
+    def open(
+        self, request: StreamRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
+    ) -> contextlib.AbstractAsyncContextManager[Stream]:
+        """Connect when entered; closed when left. `deadline` as in `anyio.current_time()`.
+
+        AileronError: capability_denied, resource_limit_exceeded, network_error, or what the journal raised.
+        """
+        return _Opening(self, request, grant, meter, journal, deadline)
+
+
+class Stream:
+    """An open stream. One task may send while another receives."""
+
+    def __init__(self, wire: Wire, address: str, destination: HostPort, meter: Meter, deadline: float) -> None:
+        self._wire: Final = wire
+        self._destination: Final = destination
+        self._meter: Final = meter
+        self._deadline: Final = deadline
+        self.address: Final = address
+        self.bytes_up = 0
+        self.bytes_down = 0
+
+    async def send(self, data: bytes) -> None:
+        """All of it. AileronError: network_error, or resource_limit_exceeded before anything of it is sent."""
+        self._meter.count_up(len(data))
+        self.bytes_up += len(data)
+        await self._exchange(lambda: self._wire.write(data))
+
+    def end(self) -> None:
+        """Nothing more will be sent. The service hears of it where there is no TLS."""
+        self._wire.end_writing()
+
+    async def receive(self) -> bytes:
+        """Some bytes, none at the end. AileronError: network_error, or resource_limit_exceeded for what came in over."""
+        data = await self._exchange(lambda: self._wire.read(_PIECE_BYTES))
+        self._meter.count_down(len(data))
+        self.bytes_down += len(data)
+        return data
+
+    def close(self) -> None:
+        """Now, without waiting."""
+        self._wire.close()
+
+    async def _exchange(self, step: Callable[[], Awaitable[_T]]) -> _T:
+        try:
+            return await within(self._deadline, "exchange", self._destination, step)
+        except anyio.BusyResourceError:
+            # TLS makes a reader write (a key update) and both tasks then wait for the same: only a peer that asks for
+            # keys and does not read brings that about.
+            pass
+        raise unreachable("exchange", self._destination, Problem("TLS failed: it asks for keys and does not read"))
+
+
+class _Opening(contextlib.AbstractAsyncContextManager[Stream]):
+    """One stream, from the question to its row in the ledger."""
+
+    def __init__(
+        self, streams: Streams, request: StreamRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
+    ) -> None:
+        self._streams = streams
+        self._request = request
+        self._grant = grant
+        self._meter = meter
+        self._journal = journal
+        self._deadline = deadline
+        self._stack = contextlib.ExitStack()  # places in queues
+        self._number = 0
+        self._destination: HostPort | None = None
+        self._stream: Stream | None = None
+        self._started_at: float | None = None  # set when the intent is durable: from then on there is a report
+        self._denial: RequestDenial | None = None
+
+    async def __aenter__(self) -> Stream:
+        try:
+            return await self._run()
+        except BaseException as error:
+            await self._end(error)
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        await self._end(error)
+
+    async def _run(self) -> Stream:
+        self._number = self._meter.count_request()
+        destination = self._checked(self._admit)
+        await enter(self._stack, (self._meter.in_flight, self._streams.slots), destination, self._deadline)
+        addresses = await look_up(self._streams.resolve, destination, self._deadline)
+        private, plain = destination in self._grant.private, not self._request.tls
+        self._checked(lambda: check_reachable(destination, addresses, plain=plain, private=private))
+        intent = RequestIntent(self._number, METHOD, destination, "", None)
+        await written(lambda: self._journal.sending(intent))
+        self._started_at = anyio.current_time()
+        self._stream = await self._connect(destination, addresses)
+        return self._stream
+
+    def _admit(self) -> HostPort:
+        """Step 2: every rule that needs no look-up."""
+        asked = self._request
+        try:
+            destination = self._destination = HostPort(check_host(asked.host.lower()), asked.port)
+        except ValueError as error:
+            raise RefusedError(Reason.URL_HOST, f"the stream's host: {error}") from None
+        if not asked.tls and destination not in self._grant.plain:
+            fix = f'ask for TLS, or, for a service on this machine, add "{destination}" to egress.private_plain'
+            raise RefusedError(Reason.PLAIN_HTTP, f"a stream to {destination} would not be encrypted; {fix}")
+        check_granted(destination, self._grant)
+        if self._grant.credential is not None:
+            raise RefusedError(
+                Reason.STREAM_CREDENTIAL,
+                "this step was granted a credential, and a stream cannot be searched for it: "
+                "put what needs the stream into a connector whose manifest declares none",
+            )
+        return destination
+
+    async def _connect(self, destination: HostPort, addresses: tuple[str, ...]) -> Stream:
+        tls = self._streams.tls if self._request.tls else None
+        until = min(self._deadline, anyio.current_time() + CONNECT_S)
+        wire, address = await within(
+            until, "connect", destination, lambda: dial(addresses, destination.port, tls, destination.host)
+        )
+        return Stream(wire, address, destination, self._meter, self._deadline)
+
+    def _checked(self, check: Callable[[], _T]) -> _T:
+        try:
+            return check()
+        except RefusedError as error:
+            refused = error
+        raise self._denied(refused)
+
+    def _denied(self, refused: RefusedError) -> AileronError:
+        asked = str(self._destination or f"{self._request.host}:{self._request.port}")
+        self._denial = RequestDenial(self._number, METHOD, asked[:_MAX_DESTINATION], refused.reason.value)
+        return denied(refused, self._destination, None, self._grant)
+
+    async def _end(self, error: BaseException | None) -> None:
+        """Steps 7 and 8."""
+        if self._stream is not None:
+            self._stream.close()
+        self._stack.close()
+        denial = self._denial
+        if denial is not None:
+            await written(lambda: self._journal.denied(denial))
+        if self._started_at is not None:
+            report = self._report(self._started_at, error)
+            await written(lambda: self._journal.finished(report))
+
+    def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
+        stream = self._stream
+        return RequestReport(
+            number=self._number,
+            status=None,
+            bytes_up=0 if stream is None else stream.bytes_up,
+            bytes_down=0 if stream is None else stream.bytes_down,
+            ms=(anyio.current_time() - started_at) * 1000,
+            address=None if stream is None else stream.address,
+            scrubbed=0,
+            failure=failure_class(error),
+        )
