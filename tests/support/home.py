@@ -22,10 +22,13 @@ from typing import Any, Final
 from aileron.client import Answer, Client
 from aileron.model.names import HostPort
 from aileron.registry.build import build
+from tests.support.canary import scan
 
 __all__ = ["PROBE", "DaemonHome", "daemon_home", "other_probe", "probe_action"]
 
 PASSPHRASE: Final = "correct horse battery"
+SECRET: Final = b"hunter2-hunter2"
+"""What homes lend unless a test says otherwise. No test may leave it, or the passphrase, in any file of its home."""
 PROBE: Final = "github://aileron-tests/probe"
 _PROBE_SOURCE: Final = Path(__file__).parent / "connectors" / "probe"
 _END_S: Final = 15.0
@@ -76,7 +79,7 @@ class DaemonHome:
         self.path.mkdir(mode=0o700, exist_ok=True)
         (self.path / "config.toml").write_text(text, encoding="utf-8")
 
-    def unlock(self, secret: bytes = b"hunter2-hunter2") -> None:
+    def unlock(self, secret: bytes = SECRET) -> None:
         """Make the vault, or unlock it, with one secret `pw`."""
         if self.must("GET", "/v1/vault/status")["exists"]:
             self.must("POST", "/v1/vault/unlock", {"passphrase": PASSPHRASE})
@@ -165,11 +168,13 @@ class DaemonHome:
 
 @contextlib.contextmanager
 def daemon_home() -> Iterator[DaemonHome]:
-    """A home of its own, removed at the end with its daemon."""
+    """A home of its own, removed at the end with its daemon; what lies in it by then holds no secret in any shape."""
     path = Path(tempfile.mkdtemp(prefix="ail-"))
     home = DaemonHome(path / "h")
     try:
         yield home
+        leaks = scan([path], SECRET, b"mira:" + SECRET, PASSPHRASE.encode())
+        assert leaks == {}, f"a secret was left in a file: {leaks}"
     finally:
         home.stop()
         shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,128 @@
+"""Look for a secret in everything that was left behind, in every shape it could have taken.
+
+The shapes are made here, by other means than in aileron/egress/scrub.py, and there are more of them: a test that looked with
+the scrubber's own list would agree with its gaps. Compressed streams are opened, wherever in a file they begin.
+
+>>> find(b"x=" + base64.b64encode(b"a secret of ours"), b"a secret of ours")
+['base64, 0 before']
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import codecs
+import json
+import os
+import quopri
+import urllib.parse
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+__all__ = ["find", "scan", "shapes"]
+
+
+def shapes(secret: bytes) -> dict[str, bytes]:
+    """What the secret looks like, by the name of what made it so."""
+    text = secret.decode("utf-8")
+    made = {
+        "as it is": secret,
+        "reversed": secret[::-1],
+        "first half": secret[: (len(secret) + 1) // 2],
+        "second half": secret[len(secret) // 2 :],
+        "hex": binascii.hexlify(secret),
+        "HEX": binascii.hexlify(secret).upper(),
+        "hex with spaces": " ".join(f"{byte:02x}" for byte in secret).encode(),
+        "hex with colons": ":".join(f"{byte:02x}" for byte in secret).encode(),
+        "backslash x": "".join(f"\\x{byte:02x}" for byte in secret).encode(),
+        "octal": "".join(f"\\{byte:03o}" for byte in secret).encode(),
+        "numbers": ", ".join(str(byte) for byte in secret).encode(),
+        "numbers, compact": ",".join(str(byte) for byte in secret).encode(),
+        "base32": base64.b32encode(secret).rstrip(b"=")[:-2],
+        "ascii85": base64.a85encode(secret)[:-2],
+        "base85": base64.b85encode(secret)[:-2],
+        "quoted printable": quopri.encodestring(secret, quotetabs=True).strip(),
+        "uuencode": binascii.b2a_uu(secret)[1:-2],
+        "rot13": codecs.encode(text, "rot13").encode(),
+        "percent": urllib.parse.quote(secret, safe="").encode(),
+        "percent, as a path": urllib.parse.quote(secret).encode(),
+        "percent, lower": "".join(
+            char if char.isalnum() or char in "-._~" else f"%{ord(char):02x}" for char in text
+        ).encode(),
+        "percent, all": "".join(f"%{byte:02X}" for byte in secret).encode(),
+        "percent, all, lower": "".join(f"%{byte:02x}" for byte in secret).encode(),
+        "form": urllib.parse.quote_plus(secret).encode(),
+        "json": json.dumps(text)[1:-1].encode(),
+        "json of PHP": json.dumps(text)[1:-1].replace("/", "\\/").encode(),
+        "json, all": "".join(f"\\u{ord(char):04x}" for char in text).encode(),
+        "json, all, upper": "".join(f"\\u{ord(char):04X}" for char in text).encode(),
+        "html, decimal": "".join(f"&#{ord(char)};" for char in text).encode(),
+        "html, hex": "".join(f"&#x{ord(char):x};" for char in text).encode(),
+        "utf-16-le": text.encode("utf-16-le"),
+        "utf-16-be": text.encode("utf-16-be"),
+        "utf-32-le": text.encode("utf-32-le"),
+        "utf-32-be": text.encode("utf-32-be"),
+        "spaced": " ".join(text).encode(),
+    }
+    for before in range(3):
+        whole = base64.b64encode(b"\0" * before + secret)
+        clear = whole[-(-before * 4 // 3) : (before + len(secret)) * 4 // 3]
+        made[f"base64, {before} before"] = clear
+        made[f"base64url, {before} before"] = clear.replace(b"+", b"-").replace(b"/", b"_")
+    return made
+
+
+def find(data: bytes, *secrets: bytes) -> list[str]:
+    """The shapes of the secrets that are in the data, or in what is compressed in it; once each."""
+    found = []
+    for layer in _layers(data):
+        for secret in secrets:
+            found += [name for name, shape in shapes(secret).items() if shape in layer]
+    return sorted(set(found))
+
+
+def scan(paths: Iterable[Path], *secrets: bytes, without: Iterable[str] = ()) -> dict[str, list[str]]:
+    """Every file below these paths that holds a shape of a secret, in its name or content. `without`: names not looked into.
+
+    A file that goes away meanwhile, or may not be read, is none that was left for others to find.
+    """
+    leaks, left_out = {}, set(without)
+    for path in paths:
+        for folder, _folders, names in os.walk(path):
+            for name in names:
+                file = Path(folder) / name
+                if name not in left_out and (found := _find_in_file(file, secrets)):
+                    leaks[str(file)] = found
+    return leaks
+
+
+def _find_in_file(file: Path, secrets: tuple[bytes, ...]) -> list[str]:
+    found = find(os.fsencode(str(file)), *secrets)
+    try:
+        if file.is_file() and not file.is_symlink():
+            found += find(file.read_bytes(), *secrets)
+    except OSError:
+        pass
+    return found
+
+
+def _layers(data: bytes) -> Iterator[bytes]:
+    """The data, and what each gzip or zlib stream in it holds (at most 16 MiB of each), two deep."""
+    yield data
+    for inner in _inflated(data):
+        yield inner
+        yield from _inflated(inner)
+
+
+def _inflated(data: bytes) -> Iterator[bytes]:
+    for magic, wbits in ((b"\x1f\x8b\x08", 31), (b"\x78\x01", 15), (b"\x78\x9c", 15), (b"\x78\xda", 15)):
+        at = data.find(magic)
+        while at >= 0:
+            try:
+                inner = zlib.decompressobj(wbits).decompress(memoryview(data)[at:], 16 << 20)
+            except zlib.error:
+                inner = b""
+            if inner:
+                yield inner
+            at = data.find(magic, at + 1)

@@ -1,0 +1,61 @@
+"""The reflector connector: one request with the credential, and its answer out again through every door a connector has."""
+
+import os
+import sys
+import tempfile
+
+from aileron_connector import ExternalApiError, NetworkError, Refused, audit, hosts, http, log, op, progress, run
+
+
+def fetch(path, method="GET", url=None, headers=(), credential="basic"):
+    """The whole answer as one text, losing nothing."""
+    with http.request(method, url or hosts()[0].url + path, headers=list(headers), credential=credential) as answer:
+        fields = "\n".join(f"{name}: {value}" for name, value in answer.headers)
+        return f"{answer.status}\n{fields}\n\n" + answer.read().decode("latin-1")
+
+
+@op
+def ask(path: str = "/", method: str = "GET", url: str = "", header: str = "", credential: str = "basic"):
+    """As the result, or as the words of the failure that it may handle."""
+    name, _, value = header.partition(": ")
+    try:
+        return {"seen": fetch(path, method, url or None, [(name, value)] if header else [], credential or None)}
+    except (NetworkError, Refused) as error:
+        return {"seen": repr(error) + repr(getattr(error, "details", None))}
+
+
+@op
+def say(path: str = "/"):
+    """In the log, on both outputs, as an audit event, as progress, in a file and in the environment."""
+    seen = fetch(path)
+    log.info(seen, seen=seen[:1000])
+    audit("seen", seen=seen[:1000])
+    progress(1, 2, seen[:200])
+    print(seen)
+    print(seen, file=sys.stderr)
+    with tempfile.NamedTemporaryFile("w", delete=False) as kept:
+        kept.write(seen)
+    os.environ["SEEN"] = seen.replace("\0", "")
+
+
+@op
+def crash(path: str = "/"):
+    """In a traceback."""
+    raise RuntimeError(fetch(path))
+
+
+@op
+def blame(path: str = "/"):
+    """In the message of a failure."""
+    raise ExternalApiError(fetch(path), status=500)
+
+
+@op
+def die(path: str = "/"):
+    """As last words."""
+    print(fetch(path), flush=True)
+    os._exit(3)
+
+
+if __name__ == "__main__":
+    run()
