@@ -27,7 +27,7 @@ from aileron.audit.verify import verify
 from aileron.config import Home
 from aileron.daemon.answers import utc
 from aileron.ledger.sqlite import Ledger
-from aileron.model.failure import AileronError, FailureClass
+from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.names import BindingName, Fqn
@@ -35,10 +35,13 @@ from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
 from aileron.model.wire import Decision, Settled
 from aileron.registry.content import ContentStore
-from aileron.registry.install import OnConflict, install, read_artifact
+from aileron.registry.install import Artifact, InstallResult, OnConflict, install, read_artifact
+from aileron.registry.program import program_kind
 from aileron.runs.perform import Spine
 from aileron.vault.bindings import Binding
 from aileron.vault.vault import Vault
+from aileron_sandbox.elf import ElfRuntime
+from aileron_sandbox.ending import JailUnavailable
 
 __all__ = ["Manager"]
 
@@ -162,7 +165,7 @@ class Manager:
         if not source.is_absolute() or len(os.fsencode(path)) > _MAX_PATH:
             raise AileronError(FailureClass.INVALID_REQUEST, "path is not an absolute path on this machine")
         async with self._changing:
-            result = await _thread(lambda: install(read_artifact(source), self._connectors, on_conflict=on_conflict))
+            result = await _thread(lambda: self._install(source, on_conflict))
             if result.new:
                 await self._audit.note(
                     events.ConnectorInstalled(
@@ -180,6 +183,11 @@ class Manager:
             "new": result.new,
             "replaced": [pin.hash for pin in result.replaced],
         }
+
+    def _install(self, source: Path, on_conflict: OnConflict) -> InstallResult:
+        artifact = read_artifact(source)
+        _check_runs_here(artifact)
+        return install(artifact, self._connectors, on_conflict=on_conflict)
 
     async def remove_connector(self, pin_hash: str) -> None:
         """Remove one by its hash."""
@@ -346,6 +354,23 @@ class Manager:
 
 async def _thread(work: Callable[[], _T]) -> _T:
     return await anyio.to_thread.run_sync(work)
+
+
+def _check_runs_here(artifact: Artifact) -> None:
+    """AileronError(sandbox_unavailable) for a compiled program of another machine, or in want of a library: said now, not at
+    the first run. Nothing of it is run.
+    """
+    if program_kind(artifact.connector) != "elf":
+        return
+    with open(os.memfd_create("connector", os.MFD_CLOEXEC), "w+b") as file:
+        file.write(artifact.connector)
+        file.flush()
+        try:
+            ElfRuntime.of_program(file.fileno())
+        except JailUnavailable as error:
+            raise AileronError(
+                FailureClass.SANDBOX_UNAVAILABLE, f"{artifact.pin}: {error}", boundary=Boundary.SANDBOX
+            ) from error
 
 
 def _listed(entry: Listed) -> dict[str, Any]:

@@ -159,6 +159,24 @@ def test_a_compiled_connector_is_built_installed_and_run(link: Link, tmp_path: P
     assert ran.json["result"] == {"greeting": "Mira", "pid": 1, "threads": 1, "environment": 0, "program": "connector"}
 
 
+def test_what_cannot_run_here_is_not_installed(home: DaemonHome, link: Link, tmp_path: Path) -> None:
+    """Of another machine, or in want of a library: the install says so, with the way out, and the store is as it was."""
+    source = _written(tmp_path / "c", link, "greeter.example.com:443", may_fork=False)
+    program = bytearray((source / "connector").read_bytes())
+    before = home.must("GET", "/v1/connectors")
+    if link == "static":
+        program[18] = 40  # e_machine, elf(5): arm of 32 bits
+        (source / "connector").write_bytes(program)
+    else:
+        (source / "connector").write_bytes(program.replace(b"libc.so.6\0", b"libx.so.6\0"))
+    answer = home.ask("POST", "/v1/connectors", {"path": str(source), "on_conflict": "keep_both"})
+
+    assert (answer.status, answer.body["error"]["class"]) == (503, "sandbox_unavailable")
+    expected = "it is for arm, and this is" if link == "static" else "needs 'libx.so.6'"
+    assert expected in answer.body["error"]["message"]
+    assert home.must("GET", "/v1/connectors") == before
+
+
 def test_what_comes_is_streamed_whole(home: DaemonHome) -> None:
     """1.5 MiB in chunks, each handed over as it comes, to the last byte."""
     ran = home.run("fetch", {"path": "/large"})

@@ -24,9 +24,10 @@ from typing import Final, NoReturn
 
 __all__ = ["BASE_BYTES", "get_ready", "run"]
 
-BASE_BYTES: Final = (1 << 30, 0)
-"""(address space, data) of a program that has just begun, for limits.apply_limits. Of data it has none of ours. Go's runtime
-reserves 750 MiB of address space and uses nothing of it (measured, Go 1.26); RLIMIT_DATA does not count that."""
+BASE_BYTES: Final = (2 << 30, 0)
+"""(address space, data) that is allowed for before a program's own limit, for limits.apply_limits. Of data it has none of ours.
+Address space is plenty, because RLIMIT_DATA is the limit that counts: Go's runtime reserves 1.2 GiB of which it uses nothing,
+and gives up where it can have half (measured, Go 1.26)."""
 _ARGUMENTS: Final = ("connector",)
 _IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 _ENCODINGS: Final = ("ascii", "utf-8", "backslashreplace")
