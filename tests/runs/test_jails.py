@@ -1,0 +1,177 @@
+"""Templates for an event loop: one for each set of libraries, few at once, and another when one dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+
+from aileron.executor.jails import Jailed, Jails
+from aileron.model.failure import AileronError, FailureClass
+from aileron_sandbox.elf import ElfRuntime
+from aileron_sandbox.ending import Exited, JailUnavailable, Signalled
+from aileron_sandbox.policy import Policy
+from aileron_sandbox.runtime import PythonRuntime
+from tests.support.elf_programs import compiled
+
+pytestmark = [pytest.mark.jail, pytest.mark.anyio]
+ELF = Policy(profile="elf")
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
+_DEADLINE_S = 20.0
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The daemon's."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[int]:
+    """A static program that stays until its input ends, or that does what it is told."""
+    fd = os.memfd_create("program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(fd, compiled("probe", "static"))
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    yield fd
+    os.close(fd)
+
+
+@asynccontextmanager
+async def _served() -> AsyncIterator[Jails]:
+    try:
+        jails = Jails(PythonRuntime.of_this_interpreter())
+    except JailUnavailable as error:
+        if os.environ.get("AILERON_MUST_JAIL"):
+            raise
+        pytest.skip(f"no jail here: {error}")
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(jails.serve)
+            await anyio.lowlevel.checkpoint()
+            yield jails
+            tasks.cancel_scope.cancel()
+    finally:
+        jails.close()
+
+
+def _runtimes(program: int) -> list[ElfRuntime]:
+    """Five sets of libraries; a static program runs with any."""
+    bare = ElfRuntime.of_program(program)
+    shown = [Path("/bin/sh"), Path("/bin/ls"), Path("/bin/cat"), Path("/bin/mv")]
+    return [bare, *(ElfRuntime(bare.executable, (path,)) for path in shown)]
+
+
+def _templates() -> set[int]:
+    return {process.pid for process in psutil.Process().children()}
+
+
+async def _ran(jails: Jails, program: int, runtime: ElfRuntime) -> None:
+    async with jails.open(program, ELF, runtime) as jailed:
+        jailed.child.close_input()
+        with anyio.fail_after(_DEADLINE_S):
+            ending = await jailed.wait_ended()
+    assert isinstance(ending, Exited), ending
+
+
+async def _until_gone(pids: set[int]) -> None:
+    with anyio.fail_after(_DEADLINE_S):
+        while pids & _templates():
+            await anyio.sleep(0.01)
+
+
+async def test_programs_with_the_same_libraries_share_a_template(program: int) -> None:
+    """The second run starts nothing; other libraries are another template."""
+    async with _served() as jails:
+        bare, other, *_ = _runtimes(program)
+        before = _templates()
+        await _ran(jails, program, bare)
+        first = _templates() - before
+        await _ran(jails, program, ElfRuntime.of_program(program))
+        again = _templates() - before
+        await _ran(jails, program, other)
+
+        assert len(first) == 1
+        assert again == first
+        assert len(_templates() - before) == 2
+
+
+async def test_the_template_that_was_used_longest_ago_makes_room(program: int) -> None:
+    """Four are kept; a fifth ends the one that nobody used since, and that one comes back when it is wanted."""
+    async with _served() as jails:
+        runtimes = _runtimes(program)
+        started: list[set[int]] = []
+        for runtime in runtimes[:4]:
+            before = _templates()
+            await _ran(jails, program, runtime)
+            started.append(_templates() - before)
+        await _ran(jails, program, runtimes[0])  # so that the second is the idlest
+        await _ran(jails, program, runtimes[4])
+        await _until_gone(started[1])
+
+        assert started[0] | started[2] | started[3] <= _templates()
+        await _ran(jails, program, runtimes[1])
+
+
+async def test_no_template_is_ended_under_a_program_that_runs(program: int) -> None:
+    """Where all four are in use, a fifth set of libraries is told to come back; then it is served."""
+    async with _served() as jails, AsyncExitStack() as running:
+        runtimes = _runtimes(program)
+        jailed: list[Jailed] = [
+            await running.enter_async_context(jails.open(program, ELF, runtime)) for runtime in runtimes[:4]
+        ]
+        with pytest.raises(AileronError) as caught:
+            jails.layers_of(ELF, runtimes[4])
+        assert (caught.value.failure.failure_class, caught.value.failure.retriable) == (FailureClass.BUSY, True)
+
+        jailed[2].child.close_input()
+        with anyio.fail_after(_DEADLINE_S):
+            await jailed[2].wait_ended()
+        assert all(each.child.ending is None for each in (jailed[0], jailed[1], jailed[3]))
+        await running.aclose()
+        await _ran(jails, program, runtimes[4])
+
+
+async def test_a_dead_template_takes_only_its_own_along(program: int) -> None:
+    """Its program is told of as killed, the others go on, and the next one gets another template."""
+    async with _served() as jails:
+        bare, other, *_ = _runtimes(program)
+        before = _templates()
+        async with jails.open(program, ELF, bare) as dying:
+            victim = _templates() - before
+            async with jails.open(program, ELF, other) as living:
+                for pid in victim:
+                    os.kill(pid, signal.SIGKILL)
+                with anyio.fail_after(_DEADLINE_S):
+                    ending = await dying.wait_ended()
+                assert isinstance(ending, Signalled)
+                assert living.child.ending is None
+        await _until_gone(victim)
+        await _ran(jails, program, bare)
+
+
+async def test_a_template_that_cannot_be_started_is_the_runs_failure(program: int, tmp_path: Path) -> None:
+    """A library that is gone since it was found: sandbox_unavailable, and the daemon lives."""
+    async with _served() as jails:
+        gone = ElfRuntime(ElfRuntime.of_program(program).executable, (tmp_path / "libgone.so",))
+        with pytest.raises(AileronError) as caught:
+            jails.layers_of(ELF, gone)
+        assert caught.value.failure.failure_class is FailureClass.SANDBOX_UNAVAILABLE
+        await _ran(jails, program, ElfRuntime.of_program(program))
+
+
+async def test_nothing_is_left_when_the_jails_are_closed(program: int) -> None:
+    """Every template ends with its owner, those of compiled programs too."""
+    before = _templates()
+    async with _served() as jails:
+        for runtime in _runtimes(program)[:3]:
+            await _ran(jails, program, runtime)
+        assert len(_templates() - before) == 4
+
+    assert _templates() == before
