@@ -21,6 +21,8 @@ from aileron_sandbox.frames import (
     Progress,
     Refused,
     Result,
+    TcpOpen,
+    TcpOpened,
 )
 
 text = st.text(max_size=20)
@@ -51,6 +53,7 @@ to_jail = st.one_of(
         deadline_ms=st.integers(0, 2**53 - 1),
     ),
     st.builds(HttpHead, id=ids, status=st.integers(100, 999), headers=headers),
+    st.builds(TcpOpened, id=ids),
     st.builds(Refused, id=ids, error=st.builds(FrameFailure, failure_class=text, message=text, details=json_maps)),
     st.builds(Chunk, id=ids, end=st.booleans()),
 )
@@ -68,6 +71,7 @@ from_jail = st.one_of(
         body=st.sampled_from(["none", "inline", "stream"]),
     ),
     st.builds(Chunk, id=ids, end=st.booleans()),
+    st.builds(TcpOpen, id=ids, host=text, port=st.integers(1, 65535), tls=st.booleans()),
     st.builds(Cancel, id=ids),
     st.builds(Result, output=json_values),
     st.builds(Failed, failure_class=text, message=text, details=json_maps),

@@ -26,6 +26,8 @@ from aileron_sandbox.frames import (
     ProtocolError,
     Refused,
     Result,
+    TcpOpen,
+    TcpOpened,
 )
 
 INVOKE = Invoke(protocol=1, op="x", args={}, hosts=[], invocation="i", deadline_ms=1000)
@@ -42,6 +44,16 @@ def request(request_id: int, body: str = "none") -> HttpRequest:
 def head(request_id: int) -> HttpHead:
     """The head of an answer."""
     return HttpHead(id=request_id, status=200, headers=[])
+
+
+def stream(stream_id: int) -> TcpOpen:
+    """A stream that the jail asks for."""
+    return TcpOpen(id=stream_id, host="h", port=25, tls=True)
+
+
+def opened(stream_id: int) -> TcpOpened:
+    """It is connected."""
+    return TcpOpened(id=stream_id)
 
 
 def refused(request_id: int) -> Refused:
@@ -107,6 +119,28 @@ HONEST: dict[str, Script] = {
         (">", INVOKE), ("<", request(1)), ("<", request(5)), (">", head(5)), (">", head(1)),
         (">", Chunk(id=5, end=True)), (">", Chunk(id=1, end=True)), ("<", RESULT),
     ],
+    "a stream, both directions at once": [
+        (">", INVOKE), ("<", stream(1)), (">", opened(1)), ("<", Chunk(id=1)), (">", Chunk(id=1)), ("<", Chunk(id=1)),
+        ("<", Chunk(id=1, end=True)), (">", Chunk(id=1)), (">", Chunk(id=1, end=True)), ("<", RESULT),
+    ],
+    "a stream whose service ends first": [
+        (">", INVOKE), ("<", stream(1)), (">", opened(1)), (">", Chunk(id=1, end=True)), ("<", Chunk(id=1)),
+        ("<", Chunk(id=1, end=True)), ("<", request(2)), ("<", RESULT),
+    ],
+    "a stream that is refused": [
+        (">", INVOKE), ("<", stream(1)), (">", refused(1)), ("<", Cancel(id=1)), ("<", stream(2)), ("<", RESULT),
+    ],
+    "a stream that breaks": [
+        (">", INVOKE), ("<", stream(1)), (">", opened(1)), ("<", Chunk(id=1)), (">", refused(1)), ("<", Chunk(id=1)),
+        ("<", Cancel(id=1)), ("<", RESULT),
+    ],
+    "a stream that is closed": [
+        (">", INVOKE), ("<", stream(1)), (">", opened(1)), ("<", Cancel(id=1)), (">", Chunk(id=1)), (">", refused(1)),
+        ("<", RESULT),
+    ],
+    "a stream cancelled before it is open": [
+        (">", INVOKE), ("<", stream(1)), ("<", Cancel(id=1)), (">", opened(1)), (">", Chunk(id=1, end=True)), ("<", RESULT),
+    ],
     "a result while requests are open": [(">", INVOKE), ("<", request(1)), (">", head(1)), ("<", RESULT)],
 }  # fmt: skip
 
@@ -123,6 +157,8 @@ def test_an_honest_conversation_passes(script: Script) -> None:
 OPEN: Script = [(">", INVOKE), ("<", request(3))]
 ANSWERED: Script = [*OPEN, (">", head(3)), (">", Chunk(id=3, end=True))]
 UPLOADING: Script = [(">", INVOKE), ("<", request(3, "stream"))]
+CONNECTING: Script = [(">", INVOKE), ("<", stream(3))]
+CONNECTED: Script = [*CONNECTING, (">", opened(3))]
 REFUSALS: dict[str, tuple[Script, tuple[str, Message], str]] = {
     "a log before invoke": ([], ("<", LOG), "log before invoke"),
     "a result before invoke": ([], ("<", RESULT), "result before invoke"),
@@ -160,6 +196,26 @@ REFUSALS: dict[str, tuple[Script, tuple[str, Message], str]] = {
         [(">", INVOKE), *[("<", request(at)) for at in range(1, MAX_IN_FLIGHT + 1)]],
         ("<", request(MAX_IN_FLIGHT + 1)), "more than 32 requests",
     ),
+    "a stream before invoke": ([], ("<", stream(1)), "tcp_open before invoke"),
+    "a stream with a used id": (ANSWERED, ("<", stream(3)), "not larger than 3"),
+    "bytes for a stream that is not open": (CONNECTING, ("<", Chunk(id=3)), "before tcp_opened"),
+    "bytes for a stream that was refused": ([*CONNECTING, (">", refused(3))], ("<", Chunk(id=3)), "before tcp_opened"),
+    "bytes of a stream that is not open": (CONNECTING, (">", Chunk(id=3)), "before tcp_opened"),
+    "a stream opened twice": (CONNECTED, (">", opened(3)), "second tcp_opened"),
+    "a stream opened after it was refused": ([*CONNECTING, (">", refused(3))], (">", opened(3)), "is over"),
+    "a head for a stream": (CONNECTING, (">", head(3)), "does not answer"),
+    "a stream opened for a request": (OPEN, (">", opened(3)), "does not answer"),
+    "bytes after the end of this direction": (
+        [*CONNECTED, ("<", Chunk(id=3, end=True))], ("<", Chunk(id=3)), "awaits none",
+    ),
+    "bytes after the end of the other direction": ([*CONNECTED, (">", Chunk(id=3, end=True))], (">", Chunk(id=3)), "is over"),
+    "bytes after a stream was closed": ([*CONNECTED, ("<", Cancel(id=3))], ("<", Chunk(id=3)), "awaits none"),
+    "too many streams": (
+        [(">", INVOKE), *[("<", stream(at)) for at in range(1, MAX_IN_FLIGHT + 1)]],
+        ("<", stream(MAX_IN_FLIGHT + 1)), "more than 32 requests",
+    ),
+    "the host asks for a stream": ([(">", INVOKE)], (">", stream(1)), "does not come from a host"),
+    "the jail opens a stream": (CONNECTING, ("<", opened(3)), "does not come from a jail"),
     "the jail speaks as the host": ([(">", INVOKE)], ("<", INVOKE), "does not come from a jail"),
     "the host speaks as the jail": ([(">", INVOKE)], (">", LOG), "does not come from a host"),
 }  # fmt: skip
@@ -239,12 +295,14 @@ def test_the_cancelled_and_the_answered_are_known() -> None:
 jail_says = st.one_of(
     st.just(LOG),
     st.builds(request, st.integers(1, 6), st.sampled_from(["none", "inline", "stream"])),
+    st.builds(stream, st.integers(1, 6)),
     st.builds(Chunk, id=st.integers(1, 6), end=st.booleans()),
     st.builds(Cancel, id=st.integers(1, 6)),
     st.just(RESULT),
 )
 host_says = st.one_of(
     st.builds(head, st.integers(1, 6)),
+    st.builds(opened, st.integers(1, 6)),
     st.builds(Chunk, id=st.integers(1, 6), end=st.booleans()),
     st.builds(refused, st.integers(1, 6)),
 )

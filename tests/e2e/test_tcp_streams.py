@@ -1,0 +1,309 @@
+"""Streams of bytes through all of it: mail by smtplib in the jail to a real SMTP server, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import SMTP, Envelope, Session
+
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream import Authority
+
+pytestmark = pytest.mark.jail
+CONNECTOR = "github://aileron-tests/streams"
+SOURCE = Path(__file__).resolve().parents[1] / "support" / "connectors" / "streams"
+OPERATIONS = {
+    "send_mail": ("subject:string", "lines:integer?"),
+    "start_tls": (),
+    "count_mail": (),
+    "talk": ("text:string?", "half:boolean?", "tls:boolean?"),
+    "connect": ("host:string", "port:integer", "tls:boolean?"),
+    "survive": ("host:string", "port:integer"),
+    "many": ("count:integer",),
+    "pour": ("megabytes:integer",),
+}
+
+
+class Mailbox:
+    """What an SMTP server does with mail: keep it."""
+
+    def __init__(self) -> None:
+        self.mails: list[str] = []
+        self.hello: str | None = None
+
+    async def handle_DATA(self, _server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
+        """Called by aiosmtpd for each mail."""
+        assert isinstance(envelope.content, bytes)
+        self.mails.append(envelope.content.decode())
+        self.hello = session.host_name
+        return "250 kept"
+
+
+@contextlib.contextmanager
+def smtp_server(mailbox: Mailbox, tls: ssl.SSLContext | None) -> Iterator[int]:
+    """A real SMTP server on loopback; its port."""
+    controller = Controller(mailbox, hostname="127.0.0.1", port=free_port(), ssl_context=tls)
+    controller.start()
+    try:
+        yield controller.port
+    finally:
+        controller.stop()
+
+
+def free_port() -> int:
+    """A port nobody listens on; aiosmtpd wants to know it beforehand."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+class Server:
+    """A server with TLS that does one thing with each connection."""
+
+    def __init__(self, behave: Callable[[ssl.SSLSocket | socket.socket], None], tls: ssl.SSLContext | None) -> None:
+        self._behave = behave
+        self._tls = tls
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Server:
+        self._begin(self._accept)
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(10)
+        self._listener.close()
+
+    def _begin(self, target: Callable[..., None], *args: Any) -> None:
+        self._threads.append(threading.Thread(target=target, args=args, daemon=True))
+        self._threads[-1].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                accepted, _ = self._listener.accept()
+            except OSError:
+                return
+            self._begin(self._serve, accepted)
+
+    def _serve(self, accepted: socket.socket) -> None:
+        accepted.settimeout(10)
+        with accepted, contextlib.suppress(OSError):
+            if self._tls is None:
+                self._behave(accepted)
+                return
+            with self._tls.wrap_socket(accepted, server_side=True) as secured:
+                self._behave(secured)
+
+
+@contextlib.contextmanager
+def home_for(port: int, exception: str) -> Iterator[DaemonHome]:
+    """A home with the connector granted localhost:`port`, and an action for each operation."""
+    with daemon_home() as made:
+        made.configure(f"[egress]\n{exception}\n")
+        made.ask("GET", "/healthz")
+        made.install(SOURCE, f"localhost:{port}")
+        for op, inputs in OPERATIONS.items():
+            made.add_probe_action(op, *inputs, connector=CONNECTOR)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """The certificate authority of these servers."""
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+def allowed(port: int, authority: Authority) -> str:
+    """What the user allows for a server with TLS on their own machine."""
+    return f'private = ["localhost:{port}"]\nca_file = "{authority.ca_file}"'
+
+
+@contextlib.contextmanager
+def reaching(
+    behave: Callable[[ssl.SSLSocket | socket.socket], None], authority: Authority | None, name: str = "localhost"
+) -> Iterator[tuple[DaemonHome, int]]:
+    """A server that behaves like this, with TLS for `name` (without an authority: plain), a home that may reach it; its port."""
+    tls = None if authority is None else authority.server_context(name)
+    with Server(behave, tls) as server, contextlib.ExitStack() as stack:
+        plain = f'private_plain = ["localhost:{server.port}"]'
+        exception = plain if authority is None else allowed(server.port, authority)
+        yield stack.enter_context(home_for(server.port, exception)), server.port
+
+
+def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
+    """The error of an operation that has to fail."""
+    found = home.run(op.replace("_", "-"), args)
+    assert found.is_error, found.body
+    error: dict[str, Any] = found.body["error"]
+    return error
+
+
+def done(home: DaemonHome, op: str, **args: Any) -> Any:
+    """The output of one that has to succeed."""
+    found = home.run(op.replace("_", "-"), args)
+    assert found.status == 200, found.body
+    return found.body["result"]
+
+
+@pytest.mark.parametrize("kind", ["tls", "plain"])
+def test_mail_sent_by_smtplib_in_the_jail_arrives(kind: str, authority: Authority) -> None:
+    """A real SMTP server: TLS spoken by the supervisor, or plain to loopback by exception; both are in the ledger."""
+    mailbox = Mailbox()
+    with smtp_server(mailbox, authority.server_context("localhost") if kind == "tls" else None) as port:
+        exception = allowed(port, authority) if kind == "tls" else f'private_plain = ["localhost:{port}"]'
+        with home_for(port, exception) as home:
+            answer = home.run("send-mail", {"subject": "hello from a jail", "lines": 20_000})
+            assert answer.status == 200, answer.body
+            rows = [event for event in home.events(answer.body["audit_id"]) if event["type"].startswith("egress.")]
+
+    assert answer.body["result"]["refused"] == {}
+    (mail,) = mailbox.mails
+    assert "Subject: hello from a jail" in mail
+    assert "line 19999" in mail
+    assert mailbox.hello == "[127.0.0.1]"
+    sending, finished = rows
+    assert (sending["method"], sending["host"], sending["port"], sending["path"]) == ("TCP", "localhost", port, "")
+    assert finished["bytes_up"] > len(mail) / 2
+    assert finished["bytes_down"] > 0
+    assert "class" not in finished
+
+
+def test_what_is_not_allowed_on_a_stream_is_refused_by_its_reason(authority: Authority) -> None:
+    """Undeclared, without TLS, no canonical name: each ends the invocation with the reason, beside one that passes."""
+    with reaching(_echo, authority) as (home, port):
+        passed = done(home, "connect", host="localhost", port=port)
+        undeclared = failed(home, "connect", host="mail.evil.example.com", port=465)
+        other_port = failed(home, "connect", host="localhost", port=1)
+        plain = failed(home, "connect", host="localhost", port=port, tls=False)
+        numbers = failed(home, "connect", host="127.1", port=port)
+
+    assert passed == f"<Stream to localhost:{port}>"
+    assert (undeclared["class"], undeclared["requested"]) == ("capability_denied", "network:mail.evil.example.com:465")
+    assert (other_port["class"], other_port["requested"]) == ("capability_denied", "network:localhost:1")
+    assert [error["details"]["reason"] for error in (undeclared, other_port, plain, numbers)] == [
+        "host_not_granted", "host_not_granted", "plain_http", "url_host",
+    ]  # fmt: skip
+
+
+def test_a_connector_that_does_not_import_tcp_gets_no_stream(tmp_path: Path, authority: Authority) -> None:
+    """`function:tcp`, with the host granted and a server that would answer; with the import the same operation passes."""
+    source = tmp_path / "streams"
+    source.mkdir()
+    (source / "connector.py").write_bytes((SOURCE / "connector.py").read_bytes())
+    manifest = (SOURCE / "manifest.toml").read_text().replace('"http", "tcp"', '"http"').replace("/streams", "/without")
+    (source / "manifest.toml").write_text(manifest)
+    with reaching(_echo, authority) as (home, port):
+        home.install(source, f"localhost:{port}")
+        home.add_probe_action("talk", "half:boolean?", name="without", connector="github://aileron-tests/without")
+        error = home.run("without").body["error"]
+        assert done(home, "connect", host="localhost", port=port)
+
+    assert (error["class"], error["requested"]) == ("capability_denied", "function:tcp")
+
+
+def test_a_step_with_a_credential_gets_no_stream(tmp_path: Path, authority: Authority) -> None:
+    """What one request left at a service must not come back by a stream that nobody can search."""
+    source = tmp_path / "streams"
+    source.mkdir()
+    (source / "connector.py").write_bytes((SOURCE / "connector.py").read_bytes())
+    manifest = (SOURCE / "manifest.toml").read_text().replace("/streams", "/with")
+    manifest += '\n[capabilities.credential]\nkind = "api_key"\nscope = "test"\n'
+    (source / "manifest.toml").write_text(manifest)
+    with reaching(_echo, authority) as (home, port):
+        home.install(source, f"localhost:{port}")
+        home.unlock()
+        binding = {"connector": "github://aileron-tests/with", "name": "api_key/x/me", "secret": "pw"}
+        home.must("POST", "/v1/bindings", binding)
+        home.add_probe_action("talk", "half:boolean?", name="with", connector="github://aileron-tests/with")
+        error = home.run("with").body["error"]
+        assert done(home, "connect", host="localhost", port=port)
+
+    assert (error["class"], error["details"]["reason"]) == ("capability_denied", "stream_credential")
+
+
+def test_starttls_says_why_it_cannot_be(authority: Authority) -> None:
+    """The library's own call fails with the way out in its message, and the server never sees a ClientHello."""
+    mailbox = Mailbox()
+    controller = Controller(
+        mailbox, hostname="127.0.0.1", port=free_port(), tls_context=authority.server_context("localhost")
+    )
+    controller.start()
+    try:
+        with home_for(controller.port, f'private_plain = ["localhost:{controller.port}"]') as home:
+            error = failed(home, "start_tls")
+    finally:
+        controller.stop()
+
+    assert error["class"] == "connector_runtime_error"
+    assert "SMTP_SSL" in error["message"]
+
+
+def test_imaplib_speaks_to_its_service(authority: Authority) -> None:
+    """A small IMAP server: greeting, LOGOUT, SELECT."""
+    with reaching(_imap, authority) as (home, _port):
+        assert done(home, "count_mail") == 3
+
+
+def test_streams_run_side_by_side_and_carry_a_lot(authority: Authority) -> None:
+    """Eight at once, each with its own bytes; and 8 MiB there and back on one while both ends write."""
+    with reaching(_echo, authority) as (home, _port):
+        assert done(home, "many", count=8) == [str(number) for number in reversed(range(8))]
+        assert done(home, "pour", megabytes=8) == 8 << 20
+
+
+def test_half_a_stream_ends_without_the_other() -> None:
+    """Without TLS the service hears that nothing more comes, and still answers."""
+    with reaching(_answer_at_the_end, None) as (home, _port):
+        assert done(home, "talk", text="abc", half=True, tls=False) == "3 bytes"
+
+
+def test_a_stream_that_breaks_or_lies_is_an_error_and_not_an_end(authority: Authority) -> None:
+    """Cut without close_notify; a certificate for another name. The connector may handle it; unhandled it keeps its class."""
+    with reaching(_cut, authority) as (home, port):
+        assert done(home, "survive", host="localhost", port=port) == "ConnectionError"
+    with reaching(_echo, authority, name="other.example.com") as (home, port):
+        error = failed(home, "connect", host="localhost", port=port)
+
+    assert (error["class"], error["details"]["phase"]) == ("network_error", "connect")
+    assert "certificate" in error["message"]
+
+
+def _echo(peer: ssl.SSLSocket | socket.socket) -> None:
+    while data := peer.recv(65536):
+        peer.sendall(data)
+
+
+def _cut(peer: ssl.SSLSocket | socket.socket) -> None:
+    peer.sendall(b"some")
+    socket.socket.shutdown(peer, socket.SHUT_RDWR)
+
+
+def _answer_at_the_end(peer: ssl.SSLSocket | socket.socket) -> None:
+    size = 0
+    while data := peer.recv(65536):
+        size += len(data)
+    peer.sendall(f"{size} bytes".encode())
+
+
+def _imap(peer: ssl.SSLSocket | socket.socket) -> None:
+    peer.sendall(b"* PREAUTH [CAPABILITY IMAP4rev1] ready\r\n")
+    for line in peer.makefile("rb"):
+        tag, command = line.split()[:2]
+        said = {
+            b"SELECT": b"* 3 EXISTS\r\n",
+            b"CAPABILITY": b"* CAPABILITY IMAP4rev1\r\n",
+            b"LOGOUT": b"* BYE\r\n",
+        }
+        peer.sendall(said.get(command, b"") + tag + b" OK done\r\n")

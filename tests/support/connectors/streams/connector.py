@@ -1,0 +1,96 @@
+"""Streams: mail by smtplib and imaplib as they are, and plain bytes."""
+
+from aileron_connector import hosts, op, run, tcp
+
+
+@op
+def send_mail(subject: str, lines: int = 1):
+    """A mail by smtplib, which does not know where it is."""
+    import smtplib
+    from email.message import EmailMessage
+
+    message = EmailMessage()
+    message["From"], message["To"], message["Subject"] = "agent@example.com", "mira@example.com", subject
+    message.set_content("\n".join(f"line {number}" for number in range(lines)))
+    host = hosts()[0]
+    kind = smtplib.SMTP if host.plain else smtplib.SMTP_SSL
+    with kind(host.host, host.port, timeout=10) as client:
+        refused = client.send_message(message)
+        return {"refused": refused, "extensions": sorted(client.esmtp_features)}
+
+
+@op
+def start_tls():
+    """STARTTLS, which cannot be."""
+    import smtplib
+
+    host = hosts()[0]
+    with smtplib.SMTP(host.host, host.port, timeout=10) as client:
+        client.starttls()
+
+
+@op
+def count_mail():
+    """The number of messages, by imaplib."""
+    import imaplib
+
+    host = hosts()[0]
+    with imaplib.IMAP4_SSL(host.host, host.port, timeout=10) as client:
+        _, data = client.select("INBOX")
+        return int(data[0])
+
+
+@op
+def talk(text: str = "hello", half: bool = False, tls: bool = True):
+    """Send, end this half if told so, read to the end."""
+    host = hosts()[0]
+    with tcp.connect(host.host, host.port, tls=tls, timeout_s=10) as stream:
+        stream.sendall(text.encode())
+        if half:
+            stream.shutdown(1)
+        return stream.makefile("rb").read().decode()
+
+
+@op
+def connect(host: str, port: int, tls: bool = True):
+    """Anywhere."""
+    with tcp.connect(host, port, tls=tls) as stream:
+        return repr(stream)
+
+
+@op
+def survive(host: str, port: int):
+    """A stream that breaks is an error of Python's own."""
+    try:
+        with tcp.connect(host, port, timeout_s=10) as stream:
+            while stream.recv(65536):
+                pass
+    except ConnectionError as error:
+        return type(error).__name__
+    return "ended"
+
+
+@op
+def many(count: int):
+    """Streams side by side, each with its own words."""
+    host = hosts()[0]
+    streams = [tcp.connect(host.host, host.port) for _ in range(count)]
+    for number, stream in enumerate(streams):
+        stream.sendall(f"{number}\n".encode())
+    return [stream.makefile("r").readline().strip() for stream in reversed(streams)]
+
+
+@op
+def pour(megabytes: int):
+    """Send a lot, and read as much back."""
+    host, size = hosts()[0], megabytes << 20
+    with tcp.connect(host.host, host.port, timeout_s=10) as stream:
+        stream.sendall(bytes(size))
+        got = 0
+        while got < size:
+            got += len(stream.recv(1 << 20))
+        return got
+
+
+if __name__ == "__main__":
+    run()
