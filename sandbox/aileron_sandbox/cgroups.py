@@ -6,7 +6,7 @@ confinement and could not leave it, since nothing of the file system of groups i
     place = find()                                    # None: this user may not make groups with a memory limit here
     with Groups(place) as groups:
         group = groups.take(memory_bytes=96 << 20, counts_cpu=False)
-        …                                             # the child writes "0" to each of group.doors, cgroups(7)
+        with group.doors() as doors: …                # the child writes "0" to each of them, cgroups(7)
         group.is_out_of_memory()
         groups.give_back(group)
 
@@ -84,7 +84,7 @@ def find() -> Place | None:
 
 
 class Group:
-    """One group while it is somebody's. `doors` are descriptors that belong to its `Groups`."""
+    """One group while it is somebody's."""
 
     def __init__(self, kind: Kind, memory: Path, cpu: Path | None) -> None:
         self._kind: Final = kind
@@ -94,18 +94,23 @@ class Group:
         self._kills_before = self._kills_seen = 0
         self._cpu_before_s = 0.0
         self._counts_cpu = False
-        self._opened: Final = [
-            os.open(directory / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for directory in (memory, cpu) if directory
-        ]
         if kind == "cgroup-v2":
             _write(memory / "memory.oom.group", "1")  # one for all: half a tree is of no use to anybody
             with contextlib.suppress(FileNotFoundError):  # a kernel without swap
                 _write(memory / "memory.swap.max", "0")
 
-    @property
-    def doors(self) -> tuple[int, ...]:
-        """A process that writes "0" to each of them is in the group."""
-        return tuple(self._opened if self._counts_cpu else self._opened[:1])
+    @contextlib.contextmanager
+    def doors(self) -> Iterator[list[int]]:
+        """Descriptors for the time of a request: a process that writes "0" to each is in the group."""
+        opened: list[int] = []
+        try:
+            for directory in (self._memory, self._cpu if self._counts_cpu else None):
+                if directory is not None:
+                    opened.append(os.open(directory / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC))
+            yield opened
+        finally:
+            for fd in opened:
+                os.close(fd)
 
     def used(self) -> Used:
         """Since the group was taken, if it counts processor time. As a `watch.Tree`: in any thread."""
@@ -144,10 +149,6 @@ class Group:
             return int(_fields(self._memory / "cpu.stat")["usage_usec"]) / _MICROSECONDS
         return int((self._cpu / "cpuacct.usage").read_text()) / _NANOSECONDS if self._cpu is not None else 0.0
 
-    def _close(self) -> None:
-        while self._opened:
-            os.close(self._opened.pop())
-
 
 class Groups:
     """Those of one template: as many as it ever had children at once. Not thread-safe."""
@@ -156,7 +157,6 @@ class Groups:
         self._place: Final = place
         self._count = 0
         self._free: list[Group] = []
-        self._all: list[Group] = []
         self._locks: list[int] = []
         self._own: list[Path] = []
         try:
@@ -195,8 +195,6 @@ class Groups:
 
     def close(self) -> None:
         """Remove them all; their processes must be ending. What is not gone in time is left to the next host. Idempotent."""
-        for group in self._all:
-            group._close()
         until = time.monotonic() + _REMOVAL_DEADLINE_S
         for path in self._own:
             while not _remove(path) and time.monotonic() < until:
@@ -218,9 +216,7 @@ class Groups:
         self._count += 1
         for path in paths:
             path.mkdir()
-        group = Group(self.kind, paths[0], paths[1] if len(paths) > 1 else None)
-        self._all.append(group)
-        return group
+        return Group(self.kind, paths[0], paths[1] if len(paths) > 1 else None)
 
 
 # Where
@@ -348,9 +344,10 @@ def _remove_left_behind(parent: Path) -> None:
 def _remove(path: Path) -> bool:
     """The directory and the groups in it; False where one of them is still in use."""
     try:
-        for entry in os.scandir(path):
-            if entry.is_dir():
-                os.rmdir(entry.path)
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    os.rmdir(entry.path)
         os.rmdir(path)
     except FileNotFoundError:
         return True
