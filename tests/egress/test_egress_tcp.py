@@ -1,0 +1,192 @@
+"""Streams at the engine: the order of the checks, what is written down, and what a step may use up."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anyio
+import pytest
+
+from aileron.egress import Meter
+from aileron.egress.journal import RequestIntent, RequestReport
+from aileron.egress.tcp import StreamRequest
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
+from aileron.model.plan import Budget, Grant
+from tests.egress.conftest import HOST, World, reason_of, use
+from tests.support.upstream import Upstream, answer
+
+pytestmark = pytest.mark.anyio
+MakeUpstream = Callable[..., Upstream]
+
+
+@contextlib.contextmanager
+def listener() -> Iterator[socket.socket]:
+    """A port on loopback; whoever connects is accepted by the kernel."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(10)
+        yield listening
+
+
+async def opened(
+    world: World, host: str, port: int, grant: Grant, *, tls: bool = True, meter: Meter | None = None
+) -> Any:
+    """Open a stream, say HTTP on it, read to the end; or the error."""
+    deadline = anyio.current_time() + world.timeout_s
+    request = StreamRequest(host, port, tls)
+    streams = world.egress.streams
+    async with streams.open(request, grant, meter or Meter(grant.budget), world.journal, deadline) as stream:
+        await stream.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        return await stream.receive()
+
+
+async def refused(world: World, *arguments: Any, **options: Any) -> AileronError:
+    """The error of a stream that must fail."""
+    with pytest.raises(AileronError) as caught:
+        await opened(world, *arguments, **options)
+    return caught.value
+
+
+async def test_a_stream_is_looked_up_once_written_down_before_and_after(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
+    """The positive control of this file: TLS verified, bytes both ways, one look-up, two rows."""
+    with tls_upstream(lambda seen: answer(b"hello")) as upstream:
+        said = await opened(world, HOST.upper(), upstream.port, world.grant_for(upstream))
+
+    assert said.endswith(b"hello")
+    assert world.resolver.asked == [HOST]
+    intent, report = world.journal.rows
+    assert intent == RequestIntent(1, "TCP", HostPort(HOST, upstream.port), "", None)
+    assert isinstance(report, RequestReport)
+    assert (report.status, report.address, report.failure) == (None, "127.0.0.1", None)
+    assert (report.bytes_up, report.bytes_down) == (27, len(said))
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "tls", "reason"),
+    [
+        ("evil.example.com", 443, True, "host_not_granted"),
+        (HOST, 1, True, "host_not_granted"),
+        (HOST, 443, False, "plain_http"),
+        (f"user@{HOST}", 443, True, "url_host"),
+        (f"{HOST}:443", 443, True, "url_host"),
+        (f"{HOST}.", 443, True, "url_host"),
+        (f"{HOST}/x", 443, True, "url_host"),
+        (f"{HOST}\r\n", 443, True, "url_host"),
+        ("127.1", 443, True, "url_host"),
+        ("[::1]", 443, True, "url_host"),
+        ("x" * 10_000, 443, True, "url_host"),
+        ("", 443, True, "url_host"),
+    ],
+)
+async def test_a_refused_stream_causes_no_look_up(world: World, host: str, port: int, tls: bool, reason: str) -> None:
+    """By its reason; recorded as a denial, and as nothing else."""
+    error = await refused(world, host, port, world.grant(HostPort(HOST, 443)), tls=tls)
+
+    assert reason_of(error) == reason
+    assert world.resolver.asked == []
+    assert world.journal.rows == []
+    (denial,) = world.journal.denials
+    assert (denial.method, denial.reason) == ("TCP", reason)
+    assert len(denial.destination) <= 300
+
+
+async def test_a_step_with_a_credential_gets_no_stream(world: World) -> None:
+    """Before the look-up, and before anything is lent."""
+    error = await refused(world, HOST, 443, world.grant(HostPort(HOST, 443), credential=use()))
+
+    assert reason_of(error) == "stream_credential"
+    assert world.resolver.asked == []
+    assert world.vault.lent == 0
+
+
+@pytest.mark.parametrize(
+    ("addresses", "reason"),
+    [
+        (["10.0.0.1"], "address_not_public"),
+        (["93.184.216.34", "10.0.0.1"], "address_not_public"),
+        (["127.0.0.1"], "address_not_public"),
+        (["169.254.169.254"], "address_forbidden"),
+        (["::ffff:127.0.0.1"], "address_forbidden"),
+    ],
+)
+async def test_every_address_of_a_stream_is_checked(world: World, addresses: list[str], reason: str) -> None:
+    """One bad one refuses them all, and nothing is dialled."""
+    world.resolver.table["mail.example.test"] = addresses
+    grant = Grant(hosts=(HostPort("mail.example.test", 465),))
+
+    error = await refused(world, "mail.example.test", 465, grant)
+
+    assert reason_of(error) == reason
+    assert world.journal.rows == []
+
+
+async def test_a_plain_stream_goes_to_loopback_only(world: World) -> None:
+    """Also where the user allowed it to be plain."""
+    with listener() as listening:
+        port = listening.getsockname()[1]
+        grant = world.grant(HostPort(HOST, port), plain=True)
+        world.timeout_s = 1.0
+        deadline = anyio.current_time() + 1
+        async with world.egress.streams.open(
+            StreamRequest(HOST, port, False), grant, Meter(grant.budget), world.journal, deadline
+        ) as stream:
+            assert stream.address == "127.0.0.1"
+        world.resolver.table[HOST] = ["93.184.216.34"]
+        error = await refused(world, HOST, port, grant, tls=False)
+
+    assert reason_of(error) == "address_not_loopback"
+
+
+async def test_a_stream_counts_as_a_request_and_its_bytes_against_the_budget(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
+    """Each bound is a limit of its own, and what would go over is neither sent nor passed on."""
+    with tls_upstream(lambda seen: answer(b"x" * 1000)) as upstream:
+        for limit, budget in {
+            "requests": Budget(requests=1),
+            "bytes_up": Budget(bytes_up=26),
+            "bytes_down": Budget(bytes_down=500),
+        }.items():
+            grant = world.grant_for(upstream, budget=budget)
+            meter = Meter(budget)
+            if limit == "requests":
+                await opened(world, HOST, upstream.port, grant, meter=meter)
+            error = await refused(world, HOST, upstream.port, grant, meter=meter)
+
+            assert error.failure.failure_class is FailureClass.RESOURCE_LIMIT_EXCEEDED
+            assert error.failure.details["limit"] == limit
+
+
+async def test_a_service_that_says_nothing_is_left_at_the_deadline(world: World) -> None:
+    """A handshake that does not come, and bytes that do not: both are network_error, and both rows are there."""
+    world.timeout_s = 0.2
+    with listener() as listening:
+        port = listening.getsockname()[1]
+        silent = await refused(world, HOST, port, world.grant(HostPort(HOST, port)))
+        mute = await refused(world, HOST, port, world.grant(HostPort(HOST, port), plain=True), tls=False)
+
+    assert (silent.failure.details, mute.failure.details) == ({"phase": "connect"}, {"phase": "exchange"})
+    ends = [row for row in world.journal.rows if isinstance(row, RequestReport)]
+    assert [end.failure for end in ends] == [FailureClass.NETWORK_ERROR] * 2
+
+
+async def test_a_stream_whose_ledger_fails_does_not_begin(world: World) -> None:
+    """No row, no packet."""
+
+    def fail() -> None:
+        raise AileronError(FailureClass.INTERNAL_ERROR, "the disk is full")
+
+    world.journal.on_sending = fail
+    with listener() as listening:
+        port = listening.getsockname()[1]
+        listening.settimeout(0)
+        error = await refused(world, HOST, port, world.grant(HostPort(HOST, port), plain=True), tls=False)
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+
+    assert error.failure.failure_class is FailureClass.INTERNAL_ERROR
