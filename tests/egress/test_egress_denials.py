@@ -7,10 +7,15 @@ import os
 import ssl
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from aileron.config import Settings
 from aileron.egress import Egress, EgressRequest, Meter
@@ -21,6 +26,7 @@ from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
 from tests.egress.conftest import HOST, World, plain_url, reason_of, use
 from tests.support.upstream import Authority, Script, Upstream, answer
+from tests.support.upstream_h2 import H2Upstream, data, head
 
 pytestmark = pytest.mark.anyio
 MakeUpstream = Callable[[Script], Upstream]
@@ -247,15 +253,96 @@ async def test_a_public_address_of_this_machine_is_refused(world: World, monkeyp
 LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
 
-def old_tls(authority: Authority) -> ssl.SSLContext:
-    """A server with a good certificate that speaks TLS 1.1 at most."""
+def old_tls(authority: Authority, version: ssl.TLSVersion) -> ssl.SSLContext:
+    """A server with a good certificate that speaks an old TLS only."""
     context = authority.server_context(HOST)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        context.minimum_version = ssl.TLSVersion.TLSv1
-        context.maximum_version = ssl.TLSVersion.TLSv1_1
+        context.minimum_version = context.maximum_version = version
     context.set_ciphers("ALL:@SECLEVEL=0")
     return context
+
+
+def signed_by(
+    signer: trustme.CA | trustme.LeafCert | None,
+    directory: Path,
+    *,
+    begins_in: datetime.timedelta = datetime.timedelta(days=-1),
+    usage: x509.ObjectIdentifier = x509.ExtendedKeyUsageOID.SERVER_AUTH,
+    bits: int = 2048,
+) -> ssl.SSLContext:
+    """A server for HOST whose certificate trustme would not make: by itself, by a leaf, for clients, with a small key."""
+    key = rsa.generate_private_key(65537, bits)
+    own_name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, HOST)])
+    signing: Any = key
+    name, chain = own_name, b""
+    if signer is not None:
+        chain = (signer.cert_chain_pems[0] if isinstance(signer, trustme.LeafCert) else signer.cert_pem).bytes()
+        signing = serialization.load_pem_private_key(signer.private_key_pem.bytes(), None)
+        name = x509.load_pem_x509_certificate(chain).subject
+    begins = datetime.datetime.now(datetime.UTC) + begins_in
+    certificate = (
+        x509.CertificateBuilder(name, own_name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(begins + datetime.timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(HOST)]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        .sign(signing, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    file = directory / "server.pem"
+    file.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM) + chain)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.load_cert_chain(file)
+    return context
+
+
+REFUSED_CERTIFICATES: dict[str, Callable[[Authority, Path], ssl.SSLContext]] = {
+    "self-signed": lambda _ours, there: signed_by(None, there),
+    "not yet valid": lambda ours, there: signed_by(ours._ca, there, begins_in=datetime.timedelta(days=1)),
+    "over": lambda ours, there: signed_by(ours._ca, there, begins_in=datetime.timedelta(days=-9)),
+    "signed by one that is no authority": lambda ours, there: signed_by(ours._ca.issue_cert("leaf.test"), there),
+    "for clients": lambda ours, there: signed_by(ours._ca, there, usage=x509.ExtendedKeyUsageOID.CLIENT_AUTH),
+    "too small a key": lambda ours, there: signed_by(ours._ca, there, bits=1024),
+    "a wildcard one level too high": lambda ours, _there: ours.server_context("*.test"),
+    "a wildcard one level too low": lambda ours, _there: ours.server_context("*.api.example.test"),
+    "its address instead of its name": lambda ours, _there: ours.server_context("127.0.0.1"),
+    "its name with a dot": lambda ours, _there: ours.server_context("example.test", "xapi.example.test"),
+}
+ACCEPTED_CERTIFICATES: dict[str, Callable[[Authority, Path], ssl.SSLContext]] = {
+    "signed by the authority": lambda ours, there: signed_by(ours._ca, there),
+    "signed by an authority below it": lambda ours, there: signed_by(ours._ca.create_child_ca(), there),
+    "a wildcard at its level": lambda ours, _there: ours.server_context("*.example.test"),
+    "several names": lambda ours, _there: ours.server_context("other.test", HOST),
+}
+
+
+@pytest.mark.parametrize("kind", [*REFUSED_CERTIFICATES, *ACCEPTED_CERTIFICATES])
+@pytest.mark.parametrize("protocol", ["http/1.1", "h2"])
+async def test_a_certificate_is_accepted_or_not_a_byte_is_sent(
+    world: World, authority: Authority, tmp_path: Path, kind: str, protocol: str
+) -> None:
+    """Nothing of the request, credential or not, reaches a server that cannot prove its name; those that can are asked."""
+    is_good = kind in ACCEPTED_CERTIFICATES
+    context = (ACCEPTED_CERTIFICATES if is_good else REFUSED_CERTIFICATES)[kind](authority, tmp_path)
+    with (
+        H2Upstream(lambda seen: [head(seen, (":status", "200")), data(seen, b"ok", end=True)], context)
+        if protocol == "h2"
+        else Upstream(lambda _seen: answer(b"ok"), context)
+    ) as upstream:
+        grant = world.grant_for(upstream, credential=use())
+        if is_good:
+            assert (await world.ask(upstream, credential="api_key", grant=grant)).body == b"ok"
+            assert len(upstream.received) > 0
+            return
+        error = await world.refusal(upstream, credential="api_key", grant=grant)
+        assert error.failure.failure_class is FailureClass.NETWORK_ERROR
+        assert "its certificate was not accepted" in error.failure.message
+        assert (error.failure.retriable, error.failure.details) == (False, {"phase": "connect"})
+    assert (upstream.connections, bytes(upstream.received)) == (1, b"")
 
 
 @pytest.mark.parametrize(
@@ -266,9 +353,10 @@ def old_tls(authority: Authority) -> ssl.SSLContext:
         (lambda ours, _other: ours.server_context("other.test", common_name=HOST), "certificate was not accepted"),
         (lambda ours, _other: ours.server_context(HOST, not_after=LONG_AGO), "certificate was not accepted"),
         (lambda _ours, other: other.server_context(HOST), "certificate was not accepted"),
-        (lambda ours, _other: old_tls(ours), "TLS failed"),
+        (lambda ours, _other: old_tls(ours, ssl.TLSVersion.TLSv1_1), "TLS failed"),
+        (lambda ours, _other: old_tls(ours, ssl.TLSVersion.TLSv1), "TLS failed"),
     ],
-    ids=["wrong name", "wildcard too wide", "name in CN only", "expired", "unknown authority", "TLS 1.1"],
+    ids=["wrong name", "wildcard too wide", "name in CN only", "expired", "unknown authority", "TLS 1.1", "TLS 1.0"],
 )
 async def test_no_byte_of_a_request_goes_to_a_host_that_cannot_prove_its_name(
     world: World,
@@ -327,14 +415,15 @@ async def test_the_environment_routes_and_trusts_nothing(
     """Neither a proxy, nor another authority, nor a file for session keys can be set from outside the configuration."""
     keys = tmp_path_factory.mktemp("keys") / "keys"
     with Upstream(lambda _seen: answer()) as proxy, tls_upstream(lambda _seen: answer(b"ok")) as upstream:
-        for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
+        for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
         monkeypatch.setenv("SSLKEYLOGFILE", str(keys))
         trusting = World(authority.ca_file)
         assert (await trusting.ask(upstream)).body == b"ok"
         await trusting.egress.aclose()
 
-        monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca_file))
+        for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"):
+            monkeypatch.setenv(name, str(authority.ca_file))
         monkeypatch.setenv("SSL_CERT_DIR", os.path.dirname(authority.ca_file))
         error = await World(None).refusal(upstream)
         assert "certificate was not accepted" in error.failure.message
