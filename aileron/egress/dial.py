@@ -34,6 +34,7 @@ import anyio
 import anyio.lowlevel
 import httpcore2
 
+from aileron.egress.headers import HeadLines
 from aileron.model.failure import AileronError, FailureClass
 
 __all__ = ["MAX_ADDRESSES", "Wire", "client_context", "dial", "is_own_address"]
@@ -190,6 +191,7 @@ class Wire(httpcore2.AsyncNetworkStream):
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._may_read: int | None = None
+        self._lines: HeadLines | None = None
 
     @property
     def speaks_http2(self) -> bool:
@@ -197,8 +199,9 @@ class Wire(httpcore2.AsyncNetworkStream):
         return isinstance(self._sock, ssl.SSLSocket) and self._sock.selected_alpn_protocol() == "h2"
 
     def limit_reading(self, size: int | None) -> None:
-        """At most `size` more bytes may come in; None lifts the limit. It bounds floods of interim responses."""
+        """At most `size` more bytes may come in, as heads of HTTP/1.1; None lifts the limit. It bounds interim responses."""
         self._may_read = size
+        self._lines = None if size is None else HeadLines()
 
     def is_quiet(self) -> bool:
         """Open, and nothing to read: a connection that may carry another request. Never blocks.
@@ -252,6 +255,8 @@ class Wire(httpcore2.AsyncNetworkStream):
             self._may_read -= len(data)
             if self._may_read < 0:
                 raise httpcore2.RemoteProtocolError("too much before the response")
+        if self._lines is not None and not self._lines.are_clean(data):
+            raise httpcore2.RemoteProtocolError("a line of the head that ends in two ways")
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:

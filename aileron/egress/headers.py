@@ -11,6 +11,7 @@ Rules
   `Accept-Encoding: identity`. The credential is added after this, so no `Connection` option can take it off.
 - Beside a credential, a connector's own `Authorization` or the field the credential uses is refused, however it is
   spelled: `_` counts as `-`, because CGI and WSGI servers make them one.
+- Of an answer in HTTP/1.1, a line of the head ends with CR LF and with nothing else, and none continues another.
 - A body is framed by us; what the connector says about its length must agree exactly.
 
 Source: RFC 9110 sections 5.5, 5.6.2 and 7.6.1; RFC 9112 section 6. Not here: the credential itself (inject.py).
@@ -30,6 +31,7 @@ __all__ = [
     "MAX_HEADER_FIELDS",
     "MAX_RESPONSE_HEADER_BYTES",
     "Field",
+    "HeadLines",
     "ResponseHead",
     "check_method",
     "field_key",
@@ -57,6 +59,7 @@ _DROPPED_FROM_REQUESTS: Final = _HOP_BY_HOP | {
     "accept-encoding", "content-length", "expect", "forwarded", "host", "http2-settings", "via", "x-real-ip",
 }  # fmt: skip
 _DROPPED_PREFIXES: Final = ("proxy-", "x-forwarded-")
+_INTERIM: Final = re.compile(rb"HTTP/1\.[0-9] 1[0-9]{2}")
 _METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _NO_BODY_STATUS: Final = frozenset({204, 304})
 
@@ -137,6 +140,42 @@ class ResponseHead:
     status: int
     fields: tuple[tuple[bytes, bytes], ...]
     codings: tuple[str, ...]
+
+
+class HeadLines:
+    """Watches the heads of an answer in HTTP/1.1 go by, as they come off the wire, interim ones and the final one.
+
+    h11 takes a bare LF for the end of a line, and joins lines that continue one (obs-fold); others read on. RFC 9112 section
+    2.2 and 5.2 let a recipient refuse both.
+    """
+
+    def __init__(self) -> None:
+        self._line = b""  # as much of one as there is; the wire bounds what may come before a body
+        self._is_status_line = True
+        self._is_interim = False
+        self._is_over = False
+
+    def are_clean(self, data: bytes) -> bool:
+        """False once a line was not; what follows the final head is not looked at."""
+        *whole, rest = data.split(b"\n")
+        for part in whole:
+            if self._is_over:
+                return True
+            line, self._line = self._line + part, b""
+            if not self._take(line):
+                return False
+        self._line += b"" if self._is_over else rest
+        return True
+
+    def _take(self, line: bytes) -> bool:
+        if not line.endswith(b"\r") or b"\r" in line[:-1]:
+            return False
+        if self._is_status_line:
+            self._is_interim = _INTERIM.match(line) is not None
+            self._is_status_line = False
+        elif line == b"\r":
+            self._is_status_line, self._is_over = self._is_interim, not self._is_interim
+        return not line.startswith((b" ", b"\t"))
 
 
 def read_response_head(method: str, status: int, fields: Sequence[tuple[bytes, bytes]]) -> ResponseHead:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,6 +14,7 @@ from aileron.egress.headers import (
     MAX_HEADER_FIELDS,
     MAX_RESPONSE_HEADER_BYTES,
     Field,
+    HeadLines,
     check_method,
     frame_body,
     is_field_value,
@@ -231,3 +233,34 @@ def test_two_framings_or_too_large_a_head_are_a_bad_answer() -> None:
         read_response_head("GET", 200, [(b"a", b"b" * MAX_RESPONSE_HEADER_BYTES)])
     with pytest.raises(BadAnswerError):  # two bytes each in a frame
         read_response_head("GET", 200, [(b"a", b"\xff" * (MAX_RESPONSE_HEADER_BYTES // 2))])
+
+
+GOOD_HEADS = [
+    b"HTTP/1.1 200 OK\r\nA: b\r\n\r\nbody\nwith \r\n\r\n anything\r",
+    b"HTTP/1.1 103 Early\r\nA: b\r\n\r\nHTTP/1.1 100\r\n\r\nHTTP/1.1 200\r\n\r\n\n\n",
+    b"HTTP/1.1 200 OK\r\n\r\n folded\n",
+]
+BAD_HEADS = [
+    b"HTTP/1.1 200 OK\n\n",
+    b"HTTP/1.1 200 OK\nA: b\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nA: b\n\r\n",
+    b"HTTP/1.1 200 OK\r\nA: b\r\n\n",
+    b"HTTP/1.1 200 OK\r\nA: b\rC: d\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nA: b\r\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nA: b\r\n\tc\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\n A: b\r\n\r\n",
+    b"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\n\r\n",
+    b"HTTP/1.1 103 Early\r\nA: b\r\n c\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize(
+    ("said", "is_clean"), [*((said, True) for said in GOOD_HEADS), *((said, False) for said in BAD_HEADS)]
+)
+@given(st.lists(st.integers(0, 90), max_size=5))
+def test_lines_of_a_head_end_in_one_way_only(said: bytes, is_clean: bool, cuts: list[int]) -> None:
+    """However they arrive; a body may hold what it likes."""
+    edges = [0, *sorted(min(place, len(said)) for place in cuts), len(said)]
+    lines = HeadLines()
+    assert all(lines.are_clean(said[start:stop]) for start, stop in itertools.pairwise(edges)) is is_clean

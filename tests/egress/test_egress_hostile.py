@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import random
 import socket
+import tracemalloc
+import zlib
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -43,6 +46,35 @@ LIES: dict[str, Script] = {
     "an unknown transfer encoding": lambda _: OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
     "a space before the colon": lambda _: OK + b"Content-Length : 2\r\n\r\nab",
     "a name of no kind": lambda _: OK + b"(x): y\r\nContent-Length: 0\r\n\r\n",
+    "a bare line feed": lambda _: OK + b"Content-Length: 2\n\r\nab",
+    "only line feeds": lambda _: b"HTTP/1.1 200 OK\nContent-Length: 2\n\nab",
+    "a bare carriage return": lambda _: OK + b"X: a\rContent-Length: 9\r\nContent-Length: 2\r\n\r\nab",
+    "a folded field": lambda _: OK + b"X: a\r\n Content-Length: 9\r\nContent-Length: 2\r\n\r\nab",
+    "a folded field of an interim answer": lambda _: b"HTTP/1.1 103 Early\r\nX: a\r\n\tb\r\n\r\n" + answer(b"ok"),
+    "an empty name": lambda _: OK + b": y\r\nContent-Length: 0\r\n\r\n",
+    "a line without a colon": lambda _: OK + b"X\r\nContent-Length: 0\r\n\r\n",
+    "bytes above ASCII in a name": lambda _: OK + b"X\xff: y\r\nContent-Length: 0\r\n\r\n",
+    "NUL in the reason": lambda _: b"HTTP/1.1 200 O\0K\r\nContent-Length: 0\r\n\r\n",
+    "a length in hexadecimal": lambda _: OK + b"Content-Length: 0x2\r\n\r\nab",
+    "two lengths in one": lambda _: OK + b"Content-Length: 2, 3\r\n\r\nab",
+    "a length without end": lambda _: [OK + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\nab", CLOSE],
+    "chunked with a comma": lambda _: [OK + b"Transfer-Encoding: chunked,\r\n\r\n0\r\n\r\n", CLOSE],
+    "nearly chunked": lambda _: OK + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "chunked in HTTP/1.0 and a length": lambda _: (
+        b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    ),
+    "a chunk of a negative size": lambda _: OK + b"Transfer-Encoding: chunked\r\n\r\n-2\r\nab\r\n0\r\n\r\n",
+    "a chunk of an enormous size": lambda _: [
+        OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 30 + b"\r\nab",
+        CLOSE,
+    ],
+    "a chunk with a bare line feed": lambda _: OK + b"Transfer-Encoding: chunked\r\n\r\n2\nab\n0\n\n" + b"\r\n",
+    "an extension without end": lambda _: [OK + b"Transfer-Encoding: chunked\r\n\r\n2;", *[b"x" * 65536] * 20, CLOSE],
+    "trailers without end": lambda _: [
+        OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n",
+        *[b"X: " + b"y" * 1000 + b"\r\n"] * 2000,
+        CLOSE,
+    ],
     "NUL in a value": lambda _: OK + b"X: a\0b\r\nContent-Length: 0\r\n\r\n",
     "a head without end": lambda _: [OK, *[b"X: " + b"y" * 1000 + b"\r\n"] * 300],
     "one field too large": lambda _: answer(b"", "X: " + "y" * 60_000),
@@ -54,6 +86,10 @@ LIES: dict[str, Script] = {
     "a chunk of no size": lambda _: OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nab\r\n0\r\n\r\n",
     "a chunk longer than said": lambda _: OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nabcd\r\n0\r\n\r\n",
     "an unreadable coding": lambda _: answer(b"x" * 9, "Content-Encoding: br"),
+    "another unreadable coding": lambda _: answer(b"x" * 9, "Content-Encoding: zstd"),
+    "three codings in three fields": lambda _: answer(
+        gzip.compress(b"x"), "Content-Encoding: gzip", "Content-Encoding: identity", "Content-Encoding: deflate"
+    ),
     "two codings": lambda _: answer(gzip.compress(gzip.compress(b"x")), "Content-Encoding: gzip, gzip"),
     "a damaged coding": lambda _: answer(b"x" * 9, "Content-Encoding: gzip"),
     "a coding cut short": lambda _: answer(gzip.compress(b"x" * 99)[:-4], "Content-Encoding: gzip"),
@@ -121,3 +157,60 @@ class EarlyUpstream(Upstream):
         sock.recv(1000)
         sock.sendall(self._said)
         sock.shutdown(socket.SHUT_WR)
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+ZEROS = 1 << 20
+
+
+def bomb(mebibytes: int, filler: int = 0) -> bytes:
+    """A gzip stream of so many MiB, made of one block again and again; `filler` random bytes in each spoil the ratio."""
+    stream = zlib.compressobj(9, wbits=31)
+    begin = stream.compress(b"") + stream.flush(zlib.Z_FULL_FLUSH)
+    block = stream.compress(random.Random(1).randbytes(filler) + bytes(ZEROS - filler)) + stream.flush(
+        zlib.Z_FULL_FLUSH
+    )
+    return begin + block * mebibytes
+
+
+@pytest.mark.parametrize(
+    ("body", "coding", "budget", "limit"),
+    [
+        (bomb(10_000), "gzip", Budget(), None),
+        (gzip.compress(bomb(10_000)), "gzip", Budget(), None),
+        (bomb(200, 8000), "gzip", Budget(bytes_down=64 << 20), "bytes_down"),
+        (bytes(64 << 20), None, Budget(bytes_down=32 << 20), "bytes_down"),
+    ],
+    ids=["ten gigabytes", "a bomb in a bomb", "within the ratio", "not compressed"],
+)
+async def test_however_much_comes_only_a_piece_of_it_is_held(
+    world: World, body: bytes, coding: str | None, budget: Budget, limit: str | None
+) -> None:
+    """What the engine allocates on the way stays below 2 MiB, whether the ratio or the budget ends it; measured."""
+    fields = [] if coding is None else [f"Content-Encoding: {coding}"]
+    head = answer(b"", *fields).replace(b"Content-Length: 0", b"Content-Length: %d" % len(body))
+    view = memoryview(body)
+    pieces = [view[at : at + 65536] for at in range(0, len(body), 65536)]
+    with Upstream(lambda _seen: [head, *pieces]) as upstream:
+        grant, read = world.grant_for(upstream, plain=True, budget=budget), 0
+        request = EgressRequest("GET", plain_url(upstream))
+
+        async def drain() -> None:
+            nonlocal read
+            async with world.egress.open(request, grant, Meter(budget), world.journal, 1e12) as response:
+                async for piece in response:
+                    read += len(piece)
+
+        tracemalloc.start()
+        try:
+            with pytest.raises(AileronError) as caught:
+                await drain()
+            _now, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert caught.value.failure.details == ({"phase": "exchange"} if limit is None else {"limit": limit})
+    assert read <= budget.bytes_down
+    assert read > ZEROS // 2
+    assert peak < 2 << 20
