@@ -1,0 +1,242 @@
+"""aileron_connector.testing: an author's operations without a daemon; here also what the transports do, step by step."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import random
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import requests
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aileron_connector import BadInput, audit, hosts, log, op, operation, progress, transports
+from aileron_connector import http as asked
+from aileron_connector.testing import Reply, Request, Unreachable, call, for_real
+from tests.support.upstream import Authority, Upstream, answer
+
+ORIGIN = "https://notes.example.com"
+
+
+@pytest.fixture(autouse=True)
+def _own_operations() -> Iterator[None]:
+    """What a test declares, the next one does not know."""
+    known = dict(operation._OPERATIONS)
+    yield
+    operation._OPERATIONS.clear()
+    operation._OPERATIONS.update(known)
+    transports.use(None)
+
+
+def test_an_operation_runs_with_replies_in_order_and_its_requests_are_seen() -> None:
+    """Output, requests with the credential they named, and what it said on the way."""
+
+    @op
+    def add_notes(texts: list[str]) -> list[int]:
+        numbers = []
+        for at, text in enumerate(texts):
+            progress(at, total=len(texts))
+            with asked.request("POST", f"{hosts()[0].url}/notes", body=text.encode(), credential="api_key") as got:
+                numbers.append(got.raise_for_status().json()["id"])
+        log.info("added", count=len(numbers))
+        audit("notes_added", count=len(numbers))
+        return numbers
+
+    done = call("add_notes", {"texts": ["a", "b"]}, answer=[Reply.of({"id": 1}), Reply.of({"id": 2}, status=201)])
+
+    assert done.output == [1, 2]
+    assert [(request.url, request.body, request.credential) for request in done.requests] == [
+        (f"{ORIGIN}/notes", b"a", "api_key"),
+        (f"{ORIGIN}/notes", b"b", "api_key"),
+    ]
+    assert [line.message for line in done.logs] == ["added"]
+    assert [(fact.event, fact.fields) for fact in done.audits] == [("notes_added", {"count": 2})]
+    assert [told.done for told in done.progress] == [0, 1]
+
+
+def test_a_failure_is_the_one_the_caller_would_see() -> None:
+    """Its class and details; asking for the output then is an assertion that says so."""
+
+    @op
+    def fail() -> None:
+        raise BadInput("text is empty", argument="text")
+
+    done = call("fail")
+
+    assert (done.failure.failure_class, done.failure.details) == ("bad_input", {"argument": "text"})
+    with pytest.raises(AssertionError, match="bad_input: text is empty"):
+        _ = done.output
+
+
+def test_replies_must_fit_the_requests() -> None:
+    """One too few or too many is the test's mistake, and says which."""
+
+    @op
+    def get_twice() -> None:
+        for _ in range(2):
+            asked.request("GET", ORIGIN + "/").close()
+
+    with pytest.raises(AssertionError, match="request 2, GET .* has no reply left"):
+        call("get_twice", answer=[Reply()])
+    with pytest.raises(AssertionError, match="2 requests were made, and 3 replies are there"):
+        call("get_twice", answer=[Reply()] * 3)
+    assert call("get_twice", answer=[Reply()] * 2).output is None
+
+
+def test_an_unreachable_service_and_an_undeclared_host_are_refused() -> None:
+    """As the host refuses them, by their classes."""
+
+    @op
+    def get(url: str) -> int:
+        with asked.request("GET", url) as got:
+            return got.status
+
+    unreachable = call("get", {"url": ORIGIN + "/"}, answer=[Unreachable("it is down")])
+    elsewhere = call("get", {"url": "https://elsewhere.example.com/"})
+
+    assert (unreachable.failure.failure_class, unreachable.failure.message) == ("network_error", "it is down")
+    assert elsewhere.failure.failure_class == "capability_denied"
+
+
+def test_what_an_answer_function_raises_rises_in_the_test() -> None:
+    """An assertion about a request is made where the request is."""
+
+    @op
+    def get() -> int:
+        with asked.request("GET", ORIGIN + "/wrong") as got:
+            return got.status
+
+    def check(request: Request) -> Reply:
+        assert request.url.endswith("/right"), request.url
+        return Reply()
+
+    with pytest.raises(AssertionError, match="/wrong"):
+        call("get", answer=check)
+
+
+def test_a_real_server_is_reached_without_a_jail(tmp_path: Path) -> None:
+    """By a library in the operation; the test credential takes the placeholder's place, and outside nothing is changed."""
+
+    @op
+    def whoami() -> list[Any]:
+        url, key = f"{hosts()[0].url}/me?x=1", transports.placeholder("api_key")
+        library = requests.get(url, headers={"Authorization": f"Bearer {key}"}, timeout=10)
+        return [library.text, httpx.get(url).text, urllib.request.urlopen(url).read().decode()]
+
+    authority = Authority(tmp_path)
+    tls = __import__("ssl").create_default_context(cafile=authority.ca_file)
+    with Upstream(
+        lambda seen: answer(" ".join(seen.values("authorization")).encode()), authority.server_context("localhost")
+    ) as upstream:
+        origin = f"https://localhost:{upstream.port}"
+        done = call("whoami", answer=for_real({"Authorization": "Bearer test"}, tls=tls), hosts=[origin])
+        outside = requests.get(f"{origin}/outside", verify=str(authority.ca_file), timeout=10).text
+
+    assert done.output == ["Bearer test", "", ""]
+    assert [request.credential for request in done.requests] == ["api_key", None, None]
+    assert outside == ""
+    assert [seen.target for seen in upstream.requests] == ["/me?x=1"] * 3 + ["/outside"]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 2**32),
+    size=st.integers(0, 3 << 20),
+    chunked=st.booleans(),
+    status=st.sampled_from([200, 204, 500]),
+)
+def test_a_request_is_the_same_however_its_bytes_are_cut(seed: int, size: int, chunked: bool, status: int) -> None:
+    """What http.client writes, in pieces of any size: one request, its body whole; and the answer whole."""
+    chance = random.Random(seed)
+    body = chance.randbytes(size)
+    pieces, at = [], 0
+    while at < size:
+        step = chance.choice([1, 7, 4096, 100_000, 1 << 20])
+        pieces.append(body[at : at + step])
+        at += step
+
+    def send() -> list[Any]:
+        connection = http.client.HTTPSConnection("notes.example.com", timeout=5)
+        connection.putrequest("PUT", "/upload?a=b")
+        connection.putheader(*(("Transfer-Encoding", "chunked") if chunked else ("Content-Length", str(size))))
+        connection.putheader("X-Twice", "1")
+        connection.putheader("X-Twice", "2")
+        connection.endheaders()
+        for piece in pieces:
+            connection.send(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+        if chunked:
+            connection.send(b"0\r\n\r\n")
+        got = connection.getresponse()
+        return [got.status, hashlib.sha256(got.read()).hexdigest(), got.headers.get_all("x-seen")]
+
+    operation._OPERATIONS.pop("send", None)
+    op(send)
+    said = b"" if status == 204 else body
+    done = call("send", answer=[Reply(status, said, (("x-seen", "a"), ("x-seen", "b")))])
+
+    assert done.output == [status, hashlib.sha256(said).hexdigest(), ["a", "b"]]
+    (request,) = done.requests
+    assert (request.method, request.url, request.body) == ("PUT", ORIGIN + "/upload?a=b", body)
+    assert [value for name, value in request.headers if name == "X-Twice"] == ["1", "2"]
+
+
+def test_outside_an_invocation_a_placeholder_is_only_a_text() -> None:
+    """And a kind that could be none is a mistake."""
+    assert transports.placeholder("api_key") == "aileron-credential-api_key-goes-here"
+    with pytest.raises(ValueError, match="no kind of credential"):
+        transports.placeholder("not a kind")
+
+
+def test_a_request_that_says_two_lengths_is_not_sent() -> None:
+    """requests does so for a generator with a Content-Length, and would then send neither framing."""
+
+    @op
+    def send() -> str:
+        try:
+            requests.post(ORIGIN, data=iter([b"a"]), headers={"Content-Length": "1"}, timeout=5)
+        except requests.ConnectionError as error:
+            return str(error)
+        return "sent"
+
+    done = call("send")
+
+    assert "both Content-Length and Transfer-Encoding" in done.output
+    assert done.requests == ()
+
+
+def test_an_error_status_raises_as_the_library_raises() -> None:
+    """urllib.request's HTTPError, with its body."""
+
+    @op
+    def get() -> list[Any]:
+        try:
+            urllib.request.urlopen(ORIGIN + "/x")
+        except urllib.error.HTTPError as error:
+            with error:
+                return [error.code, error.reason, error.read().decode()]
+        return []
+
+    assert call("get", answer=[Reply(404, b"none")]).output == [404, "Not Found", "none"]
+
+
+def test_a_proxy_is_refused_with_the_reason() -> None:
+    """There is none in a jail, and nothing may look as if there were."""
+
+    @op
+    def get() -> str:
+        connection = http.client.HTTPSConnection("proxy.example.com")
+        connection.set_tunnel("notes.example.com")
+        try:
+            connection.request("GET", "/")
+        except OSError as error:
+            return str(error)
+        return "sent"
+
+    assert "the host sends all requests" in call("get").output
