@@ -83,7 +83,7 @@ def test_replies_must_fit_the_requests() -> None:
         for _ in range(2):
             asked.request("GET", ORIGIN + "/").close()
 
-    with pytest.raises(AssertionError, match="request 2, GET .* has no reply left"):
+    with pytest.raises(AssertionError, match=r"request 2, GET .* has no reply left"):
         call("get_twice", answer=[Reply()])
     with pytest.raises(AssertionError, match="2 requests were made, and 3 replies are there"):
         call("get_twice", answer=[Reply()] * 3)
