@@ -41,9 +41,9 @@ class Signalled:
 
 @dataclasses.dataclass(frozen=True)
 class OverLimit:
-    """The kernel ended the program for exceeding a limit."""
+    """The program was ended for exceeding a limit, by the kernel or, where that counts for single processes only, by the host."""
 
-    limit: Literal["cpu"]
+    limit: Literal["cpu", "memory"]
     usage: Usage
 
 

@@ -14,6 +14,8 @@ Rules
 - `kill` goes through the pidfd, so a recycled pid is never signalled.
 - Closing a Child kills it; closing the Template kills all of them. A closed child is reaped when `pump` next hears of it, and
   counts until then.
+- Every child has a control group where this user can make some; where not, `is_watched` says who must be looked at, and whoever
+  runs a loop of its own looks every WATCH_PERIOD_S and calls `judge` (`Child.wait` does).
 - Start the template from a thread that lives as long as it (PR_SET_PDEATHSIG fires when the parent *thread* ends, prctl(2)).
 
 Not here: what may be in a frame (frames/), whether to run something at all.
@@ -32,10 +34,12 @@ import socket
 import subprocess
 import time
 import zipfile
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, get_args
+from typing import Final, Literal, Self, get_args
 
+from aileron_sandbox import cgroups
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import (
     Ending,
@@ -61,8 +65,23 @@ from aileron_sandbox.template.messages import (
     Spawn,
     decode,
 )
+from aileron_sandbox.watch import WATCH_PERIOD_S, ProcessTree, Tree, Used
 
-__all__ = ["MAX_CHILDREN", "MAX_PROGRAM_BYTES", "Child", "Template", "TemplateGone", "trivial_program"]
+__all__ = [
+    "MAX_CHILDREN",
+    "MAX_PROGRAM_BYTES",
+    "WATCH_PERIOD_S",
+    "Child",
+    "MemoryBy",
+    "Template",
+    "TemplateGone",
+    "Tree",
+    "Used",
+    "trivial_program",
+]
+
+MemoryBy = Literal["cgroup-v2", "cgroup-v1", "rlimit"]
+"""What bounds the memory of a whole child. Behind it RLIMIT_DATA always bounds each process."""
 
 MAX_CHILDREN: Final = 64
 """Children at once under one template: each has three pipes and a pidfd, and two cores are saturated by eight."""
@@ -76,6 +95,12 @@ _FRAME_PIPE_BYTES: Final = 256 << 10
 _CPU_LIMIT_SHARE: Final = 0.75
 """Of the limit that must be reported as used for a SIGKILL to be the limit's. The kernel holds RLIMIT_CPU against whole timer
 ticks and reports what really ran: 870 ms were seen for 1 s on a busy virtual machine, 996 on an idle one."""
+_GRAIN: Final = 1 << 20
+"""Limits of groups are whole MiB: a group that is used again seldom needs another one."""
+_ROOM_BYTES: Final = 16 << 20
+"""Of a child's group beside what its policy allows: what the kernel keeps for 16 processes or threads with their stacks, 30 pipes
+that are full, 1024 files, and the pages of the files it maps, which are the first to be given back. A child that does nothing
+is charged with 3.4 MiB (measured)."""
 _BOOT: Final = (
     "import sys; sys.path[:0] = [sys.argv[1]]; "
     "from aileron_sandbox.template.__main__ import main; main(int(sys.argv[2]))"
@@ -90,9 +115,19 @@ class Template:
     """The warm process of one runtime. Make one with `start`; not thread-safe: one thread or one event loop owns it."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], control: socket.socket, ready: Ready, *, is_compiled: bool
+        self,
+        process: subprocess.Popen[bytes],
+        control: socket.socket,
+        ready: Ready,
+        groups: cgroups.Groups | None,
+        *,
+        is_compiled: bool,
     ) -> None:
         self._process = process
+        self._groups: Final = groups
+        self._group_of: dict[int, cgroups.Group] = {}  # by number of the child, until that is reaped
+        self._data_bytes: Final = ready.data_bytes
+        self._resident_bytes: Final = ready.resident_bytes
         self._is_compiled: Final = is_compiled
         self._control = control
         self._children: dict[int, Child] = {}
@@ -101,8 +136,27 @@ class Template:
         self._layers: Final = tuple(ready.layers)
 
     @classmethod
-    def start(cls, runtime: PythonRuntime | ElfRuntime, deadline_s: float = _START_DEADLINE_S) -> Self:
-        """Start and wait until it is shut in. JailUnavailable says which step this machine refuses, and the fix."""
+    def start(
+        cls,
+        runtime: PythonRuntime | ElfRuntime,
+        deadline_s: float = _START_DEADLINE_S,
+        *,
+        memory_by: Literal["best", "rlimit"] = "best",
+    ) -> Self:
+        """Start and wait until it is shut in. JailUnavailable says which step this machine refuses, and the fix.
+
+        `memory_by="rlimit"` makes no control groups although this user could.
+        """
+        with contextlib.ExitStack() as undo:
+            groups = _maybe_groups() if memory_by == "best" else None
+            if groups is not None:
+                undo.callback(groups.close)
+            template = cls._start(runtime, deadline_s, groups)
+            undo.pop_all()
+            return template
+
+    @classmethod
+    def _start(cls, runtime: PythonRuntime | ElfRuntime, deadline_s: float, groups: cgroups.Groups | None) -> Self:
         preparation = _preparation(runtime)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -121,11 +175,16 @@ class Template:
             process.wait(_STOP_DEADLINE_S)
             raise _unavailable(answer)
         ours.setblocking(False)
-        return cls(process, ours, answer, is_compiled=preparation.is_compiled)
+        return cls(process, ours, answer, groups, is_compiled=preparation.is_compiled)
 
     def layers(self, profile: Profile) -> tuple[str, ...]:
         """The layers in force for every child of this profile."""
-        return *self._layers, f"seccomp:{profile}"
+        return *self._layers, f"memory:{self.memory_by}", f"seccomp:{profile}"
+
+    @property
+    def memory_by(self) -> MemoryBy:
+        """What bounds the memory of every child here."""
+        return "rlimit" if self._groups is None else self._groups.kind
 
     def fileno(self) -> int:
         """Readable when `pump` has something to do."""
@@ -160,6 +219,8 @@ class Template:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(_STOP_DEADLINE_S)
+        if self._groups is not None:
+            self._groups.close()
 
     def __enter__(self) -> Self:
         return self
@@ -182,6 +243,22 @@ class Template:
     def _forget(self, number: int, *, is_gone: bool) -> None:
         if self._children.pop(number, None) is not None and not is_gone:
             self._orphans.add(number)
+
+    def _take_group(self, number: int, policy: Policy, program_bytes: int) -> cgroups.Group | None:
+        if self._groups is None:
+            return None
+        allowed = policy.memory_bytes + policy.scratch_bytes + program_bytes
+        bound = -(-(allowed + self._data_bytes + _ROOM_BYTES) // _GRAIN) * _GRAIN
+        group = self._groups.take(bound, counts_cpu=policy.profile == "elf-subprocess")
+        self._group_of[number] = group
+        return group
+
+    def _release_group(self, number: int, *, was_killed: bool) -> None:
+        group = self._group_of.pop(number, None)
+        if group is not None and self._groups is not None:
+            if was_killed:
+                group.is_out_of_memory()  # or the next one would be told what was true of this one
+            self._groups.give_back(group)
 
     def _send(self, spawn: Spawn, fds: list[int]) -> None:
         try:
@@ -221,6 +298,7 @@ class Template:
             os.close(pidfd)
         if isinstance(message, Ended):
             self._orphans.discard(message.child)
+            self._release_group(message.child, was_killed=True)
 
 
 class Child:
@@ -238,6 +316,8 @@ class Child:
         self._kill_wanted = False
         self._failure: Failed | None = None
         self._attempt: Attempted | None = None
+        self._over: Literal["cpu", "memory"] | None = None
+        self._group: cgroups.Group | None = None
         self._number = template._adopt(self)
         self._open = True
         self.ending: Ending | None = None
@@ -291,10 +371,37 @@ class Child:
         until = time.monotonic() + deadline_s
         while self.ending is None:
             left = until - time.monotonic()
-            if left <= 0 or not select.select([self._template], [], [], left)[0]:
+            if left <= 0:
                 raise TimeoutError(f"the child is still running after {deadline_s} s")
-            self._template.pump()
+            if select.select([self._template], [], [], min(left, WATCH_PERIOD_S) if self.is_watched else left)[0]:
+                self._template.pump()
+            elif (tree := self.tree()) is not None:
+                self.judge(tree.used())
         return self.ending
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the kernel alone does not see to it that the limits hold for all processes together, and name them."""
+        profile = self._policy.profile
+        # Of a group of v1 that is out of memory the kernel ends one process; and processor time is nobody's to bound but ours.
+        return profile == "elf-subprocess" or (profile == "elf" and self._group is None)
+
+    def tree(self) -> Tree | None:
+        """What to look at every WATCH_PERIOD_S, in any thread; None where there is nothing to look at, or no longer."""
+        if not self.is_watched or self.ending is not None or not self.pid:
+            return None
+        return self._group or ProcessTree(self.pid, self._template._resident_bytes)
+
+    def judge(self, used: Used) -> None:
+        """End the child if what was seen of its `tree` is over a limit."""
+        if self.ending is not None or self._over is not None:
+            return
+        if used.is_out_of_memory or used.memory_bytes > self._policy.memory_bytes + _ROOM_BYTES:
+            self._over = "memory"
+        elif used.cpu_s > self._policy.cpu_s:
+            self._over = "cpu"
+        if self._over is not None:
+            self.kill()
 
     def close_input(self) -> None:
         """End of the frames to the child. Idempotent."""
@@ -308,6 +415,8 @@ class Child:
         if self.ending is None:
             self.kill()
         self._template._forget(self._number, is_gone=not self._is_asked_for)
+        if not self._is_asked_for:
+            self._template._release_group(self._number, was_killed=False)
         self._pidfd = _closed(self._pidfd)
         self.frames_in, self.frames_out, self.log = map(_closed, (self.frames_in, self.frames_out, self.log))
 
@@ -329,19 +438,22 @@ class Child:
             for fd in (self.frames_in, self.frames_out, self.log):
                 os.set_blocking(fd, False)
             policy = self._policy
-            spawn = Spawn(
-                profile=policy.profile,
-                child=self._number,
-                memory_bytes=policy.memory_bytes,
-                cpu_s=policy.cpu_s,
-                scratch_bytes=policy.scratch_bytes,
-                scratch_files=policy.scratch_files,
-                processes=policy.processes,
-                open_files=policy.open_files,
-                file_bytes=policy.file_bytes,
-                program_bytes=size,
-            )
-            self._template._send(spawn, [program, child_in, child_out, child_log])
+            self._group = self._template._take_group(self._number, policy, size)
+            with _doors(self._group) as doors:
+                spawn = Spawn(
+                    profile=policy.profile,
+                    child=self._number,
+                    memory_bytes=policy.memory_bytes,
+                    cpu_s=policy.cpu_s,
+                    scratch_bytes=policy.scratch_bytes,
+                    scratch_files=policy.scratch_files,
+                    processes=policy.processes,
+                    open_files=policy.open_files,
+                    file_bytes=policy.file_bytes,
+                    program_bytes=size,
+                    groups=len(doors),
+                )
+                self._template._send(spawn, [program, child_in, child_out, child_log, *doors])
             self._is_asked_for = True
         finally:
             for fd in (child_in, child_out, child_log):
@@ -367,11 +479,17 @@ class Child:
     def _ended(self, ended: Ended) -> None:
         usage = Usage(ended.cpu_ms, ended.max_rss_kib)
         code = os.waitstatus_to_exitcode(ended.status)
+        is_out_of_memory = self._is_out_of_memory(code)
         self._template._forget(self._number, is_gone=True)
+        self._template._release_group(self._number, was_killed=False)
         if self._failure is not None:
             self.ending = RefusedToStart(self._failure.step, self._failure.errno)
         elif self._attempt is not None:
             self.ending = NetworkAttempt(self._attempt.destination, usage)
+        elif is_out_of_memory:
+            self.ending = OverLimit("memory", usage)
+        elif self._over is not None:
+            self.ending = OverLimit(self._over, usage)
         elif code >= 0:
             self.ending = Exited(code, usage)
         elif -code == signal.SIGKILL and not self._kill_wanted and ended.cpu_ms >= self._cpu_limit_ms:
@@ -379,6 +497,15 @@ class Child:
             self.ending = OverLimit("cpu", usage)
         else:
             self.ending = Signalled(signal.Signals(-code), usage)
+
+    def _is_out_of_memory(self, code: int) -> bool:
+        """Only who was killed, or has lost a process of several, can be; so for most there is nothing to read."""
+        is_possible = code == -signal.SIGKILL or self._policy.profile == "elf-subprocess"
+        return is_possible and self._group is not None and self._group.is_out_of_memory()
+
+
+def _doors(group: cgroups.Group | None) -> AbstractContextManager[list[int]]:
+    return group.doors() if group is not None else contextlib.nullcontext([])
 
 
 def _closed(fd: int) -> int:
@@ -405,6 +532,14 @@ def _enlarge(fd: int) -> None:
     # An ordinary user over the kernel's budget gets EPERM and keeps the default 64 KiB: slower, nothing else.
     with contextlib.suppress(OSError):
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _FRAME_PIPE_BYTES)
+
+
+def _maybe_groups() -> cgroups.Groups | None:
+    place = cgroups.find()
+    try:
+        return cgroups.Groups(place) if place is not None else None
+    except OSError as error:  # a moment ago it was possible
+        raise JailUnavailable(f"no control groups can be made: {error}", "start again where they were found") from error
 
 
 def _preparation(runtime: PythonRuntime | ElfRuntime) -> Preparation:

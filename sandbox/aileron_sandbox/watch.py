@@ -15,7 +15,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import psutil
 
 __all__ = ["WATCH_PERIOD_S", "ProcessTree", "Tree", "Used"]
 
@@ -45,6 +48,8 @@ class ProcessTree:
     """The process `pid`, as the host counts, and everything below it. What a jail leaves behind becomes a child of its first."""
 
     pid: int
+    shared_bytes: int = 0
+    """What each process below a template had in memory, and shares, before it was anything of its own."""
 
     def used(self) -> Used:
         """The sums; zeros when nobody is left."""
@@ -55,17 +60,15 @@ class ProcessTree:
             first = psutil.Process(self.pid)
             for process in (first, *first.children(recursive=True)):
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    memory_bytes += _memory_bytes(process)
+                    memory_bytes += self._memory_bytes(process)
                     cpu_s += sum(process.cpu_times()[:4])  # own and of those that were waited for: user and system
         return Used(memory_bytes, cpu_s)
 
+    def _memory_bytes(self, process: psutil.Process) -> int:
+        """PSS; of who has never become another program, and so is not dumpable and cannot be read, RSS without what is shared."""
+        import psutil
 
-def _memory_bytes(process: object) -> int:
-    """PSS, which only the owner of a process may read; RSS where it may not: as much, or more."""
-    import psutil
-
-    assert isinstance(process, psutil.Process)
-    try:
-        return int(process.memory_full_info().pss)
-    except psutil.AccessDenied:
-        return int(process.memory_info().rss)
+        try:
+            return int(process.memory_full_info().pss)
+        except psutil.AccessDenied:
+            return max(0, int(process.memory_info().rss) - self.shared_bytes)

@@ -230,7 +230,7 @@ def where_namespaces_run_out_and_come_back() -> Any:
         limit.write_text("1000")
         return {
             "before": before,
-            "said": said.decode().splitlines(),
+            "said": list(dict.fromkeys(said.decode().splitlines())),  # between two requests it may try again, or not
             "meanwhile": refused,
             "afterwards": _ask(template, "facts")["loot"]["host"],
             "waiting again": set(wait_forked_ahead(template)).isdisjoint(waiting),

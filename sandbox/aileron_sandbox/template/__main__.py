@@ -131,7 +131,8 @@ def _prepare(control: socket.socket) -> _Ready:
         is_watched = _can_be_asked(kernel.Filter(bytes.fromhex(preparation.watched_hex)))
         network = kernel.Filter(bytes.fromhex(preparation.watched_hex if is_watched else preparation.unwatched_hex))
         profiles = {name: kernel.Filter(bytes.fromhex(text)) for name, text in preparation.profiles_hex.items()}
-        base = compiled.BASE_BYTES if preparation.is_compiled else limits.measure_base(_read(proc, "self/statm"))
+        statm = _read(proc, "self/statm")
+        base = compiled.BASE_BYTES if preparation.is_compiled else limits.measure_base(statm)
         privileges.set_dumpable(False)
     except OSError as error:
         print(f"aileron_sandbox: {step}: {error}", file=sys.stderr)
@@ -143,7 +144,7 @@ def _prepare(control: socket.socket) -> _Ready:
         proc, status, ruleset, network, is_watched, profiles, base, last_capability, is_compiled
     )
     layers = [*_LAYERS, *([_WATCHED] if is_watched else []), f"landlock:{abi}"]
-    return _Ready(prepared, status_read, own_pid_namespace, Ready(layers, abi))
+    return _Ready(prepared, status_read, own_pid_namespace, Ready(layers, abi, base[1], limits.measure_resident(statm)))
 
 
 def _can_be_asked(filter_: kernel.Filter) -> bool:
@@ -365,7 +366,7 @@ class _Template:
 
     def _take_request(self) -> bool:
         try:
-            data, fds, _, _ = socket.recv_fds(self._control, MAX_REQUEST, child.DESCRIPTORS_OF_A_SPAWN)
+            data, fds, _, _ = socket.recv_fds(self._control, MAX_REQUEST, child.MAX_DESCRIPTORS_OF_A_SPAWN)
         except ConnectionResetError:
             return False
         if not data:
@@ -374,7 +375,7 @@ class _Template:
         if not isinstance(spawn, Spawn):
             raise ValueError("expected a Spawn")
         try:
-            if len(fds) != child.DESCRIPTORS_OF_A_SPAWN:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
+            if len(fds) != spawn.descriptors:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
                 raise OSError(errno.EMFILE, "not all descriptors arrived")
             self._spawn(spawn, fds)
         except OSError as error:

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Self
 
 from aileron_sandbox import kernel
 from aileron_sandbox.policy import Profile
@@ -55,6 +55,13 @@ class Given(NamedTuple):
     frames_in: int
     frames_out: int
     log: int
+    groups: tuple[int, ...]
+
+    @classmethod
+    def of(cls, fds: Sequence[int]) -> Self:
+        """In the order of the wire."""
+        program, frames_in, frames_out, log, *groups = fds
+        return cls(program, frames_in, frames_out, log, tuple(groups))
 
 
 Step = tuple[str, Callable[[], None]]
@@ -83,7 +90,10 @@ def ahead(prepared: Prepared) -> Iterator[Step]:
 
 def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[Step]:
     """(name, step) in the order they must run: the rest, for one program, after `ahead`."""
-    # First: 0, 1 and 2 are the template's until here.
+    # First: a page stays charged to the group of whoever touched it first, cgroup-v2.rst "Memory Ownership".
+    if given.groups:
+        yield "control group", lambda: limits.enter_groups(given.groups)
+    # 0, 1 and 2 are the template's until here.
     yield "descriptors", lambda: descriptors.arrange(given.frames_in, given.frames_out, given.log)
     # Mounts before Landlock, which refuses mount(2), and before the capabilities go.
     yield "scratch", lambda: mounts.mount_scratch(spawn.scratch_bytes, spawn.scratch_files)

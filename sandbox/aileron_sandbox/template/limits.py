@@ -3,18 +3,23 @@
 RLIMIT_DATA is the memory limit: it counts private writable pages, which is what an allocation is. It does not count shared
 mappings, mappings that grow down, or pages made read-only after they were written (mprotect(2)), so RLIMIT_AS counts
 everything that is mapped, and its room above the limit is kept small: what libraries loaded late and the stack take.
+Where the host sent control groups they bound all processes of the child together, and what no rlimit counts: scratch, pages of
+shared mappings, what the kernel keeps for it. RLIMIT_DATA is the smaller bound, so that a program that asks for too much is
+told so, and not killed.
 RLIMIT_NPROC is counted in the child's own user namespace, so it must be set after unshare(CLONE_NEWUSER): before, it would
 also bound the host user's other processes.
 """
 
 from __future__ import annotations
 
+import os
 import resource
+from collections.abc import Sequence
 from typing import Final
 
 from aileron_sandbox.template.messages import Spawn
 
-__all__ = ["apply_limits", "measure_base"]
+__all__ = ["apply_limits", "enter_groups", "measure_base", "measure_resident"]
 
 _AS_ROOM_BYTES: Final = 64 << 20
 """Read-only mappings: ssl, sqlite3, asyncio and the codecs together map 20 MiB. Thread arenas are switched off (kernel.py)."""
@@ -27,6 +32,18 @@ def measure_base(statm: str) -> tuple[int, int]:
     """(virtual size, data size) in bytes of this process, from the text of proc_pid_statm(5)."""
     fields = statm.split()
     return int(fields[0]) * _PAGE, int(fields[5]) * _PAGE
+
+
+def measure_resident(statm: str) -> int:
+    """Bytes of this process that are in memory, from the same."""
+    return int(statm.split()[1]) * _PAGE
+
+
+def enter_groups(doors: Sequence[int]) -> None:
+    """Enter the control groups whose `cgroup.procs` the host has opened, and lose the way to do it again. cgroups(7)."""
+    for door in doors:
+        os.write(door, b"0")
+        os.close(door)
 
 
 def apply_limits(spawn: Spawn, base: tuple[int, int]) -> None:

@@ -35,7 +35,7 @@ socket buffer is 208 KiB."""
 MAX_REQUEST: Final = 512
 """Bytes of any datagram after the first two. An attempt to reach the longest of names takes 277."""
 
-_SPAWN: Final = struct.Struct("!c16sQ8Q")
+_SPAWN: Final = struct.Struct("!c16sQ9Q")
 _BORN: Final = struct.Struct("!cQ")
 _ENDED: Final = struct.Struct("!cQqQQ")
 _FAILED: Final = struct.Struct("!cQi32s")
@@ -78,6 +78,10 @@ class Ready:
 
     layers: list[str]
     landlock_abi: int
+    data_bytes: int
+    """Private memory of the template itself, which a child shares until it writes to it; 0 for what is exec'ed."""
+    resident_bytes: int
+    """All of its pages."""
 
     def encode(self) -> bytes:
         """JSON, sent once."""
@@ -86,7 +90,9 @@ class Ready:
 
 @dataclasses.dataclass(frozen=True)
 class Spawn:
-    """Fork a child. Beside it: descriptors of the program, the frame pipes (in, out) and the log pipe. Sizes in bytes."""
+    """Fork a child. Beside it: descriptors of the program, the frame pipes (in, out), the log pipe, and `groups` more by which
+    the child enters its control groups. Sizes in bytes.
+    """
 
     profile: Profile
     child: int
@@ -98,9 +104,15 @@ class Spawn:
     open_files: int
     file_bytes: int
     program_bytes: int
+    groups: int
+
+    @property
+    def descriptors(self) -> int:
+        """How many come beside it."""
+        return 4 + self.groups
 
     def encode(self) -> bytes:
-        """89 bytes."""
+        """97 bytes."""
         profile, *numbers = dataclasses.astuple(self)
         return _SPAWN.pack(b"S", profile.encode(), *numbers)
 
