@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.server
 import json
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +16,8 @@ import pytest
 
 from aileron.registry.build import build
 from aileron.registry.manifest import parse_connector_manifest
-from aileron_sandbox.frames import GrantedHost, Log
-from tests.support.plain_host import ROOT, PlainHost
+from aileron_sandbox.frames import GrantedHost, Log, TcpOpen
+from tests.support.plain_host import ROOT, ConnectorProcess, PlainHost, invoke
 
 PAGE = (ROOT / "docs" / "how-to" / "write-a-connector.md").read_text(encoding="utf-8")
 
@@ -29,6 +31,12 @@ def source(tmp_path: Path) -> Path:
         (folder / name).write_text(text, encoding="utf-8")
     assert sorted(path.name for path in folder.iterdir()) == ["connector.py", "manifest.toml"]
     return folder
+
+
+def examples(heading: str) -> list[str]:
+    """The Python examples under a heading of the page."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -87,3 +95,39 @@ def test_the_connector_of_the_page_builds_and_works(source: Path, notes: Granted
     assert host.call("list_notes", limit="3").failure.failure_class == "bad_input"
     assert host.call("add_note", text="third").failure.details == {"status": 507}
     assert set(manifest.intents) <= set(host.call("nothing").failure.details["operations"])
+
+
+def test_the_tests_of_the_page_pass(source: Path) -> None:
+    """In a process of their own, beside the connector of the page, as an author would run them."""
+    (text,) = examples("7. Test it")
+    (source / "test_notes.py").write_text(text, encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_notes.py"],
+        cwd=source,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ran.returncode == 0, ran.stdout
+    assert "2 passed" in ran.stdout
+
+
+def test_the_library_and_stream_examples_of_the_page_work(tmp_path: Path) -> None:
+    """The library's goes out with the credential; those on streams are operations that ask for one."""
+    (library,) = examples("5. Use a client library")
+    (streams,) = examples("6. Mail, databases, anything with TCP")
+    program = tmp_path / "connector.py"
+    program.write_text(f"{library}\n{streams}\nfrom aileron_connector import run\n\nrun()\n", encoding="utf-8")
+    slack = GrantedHost("slack.com", 443, False)
+
+    report = PlainHost(program, hosts=[]).call("post", channel="#c", text="t")
+    with ConnectorProcess(program, invoke("ask", hosts=[slack], question="q")) as process:
+        asked = process.receive().message
+
+    assert [(request.url, request.credential) for request in report.requests] == [
+        ("https://slack.com/api/chat.postMessage", "api_key")
+    ]
+    assert not [name for request in report.requests for name, _ in request.headers if name.lower() == "authorization"]
+    assert asked == TcpOpen(id=1, host="slack.com", port=443, tls=True)
