@@ -65,6 +65,7 @@ _IDLE_S: Final = 2.0
 _DESCRIPTORS: Final = 16384
 """64 runs have a dozen each; the rest is for callers that wait. A jail has a limit of its own."""
 _LOG_BYTES, _LOG_FILES = 5 << 20, 3
+_REPEAT_S: Final = 10.0
 _PRELOAD: Final = (
     "aileron_connector",
     "msgspec",
@@ -265,6 +266,28 @@ def _harden() -> None:
     os.umask(0o077)
 
 
+class _Seldom(logging.Filter):
+    """That no connection can be accepted is said once in ten seconds.
+
+    Without a free descriptor asyncio stops accepting for a second, and says so a hundred times each second: all else that
+    the log's few files hold would be gone within minutes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether this one is written."""
+        if "out of system resource" not in str(record.msg):
+            return True
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + _REPEAT_S
+        return True
+
+
 def _log_to(path: Path) -> None:
     """The daemon's log, and standard error with it: the template's last words come that way."""
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8")
@@ -273,5 +296,6 @@ def _log_to(path: Path) -> None:
     handler.setFormatter(formatter)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("httpcore2").setLevel(logging.WARNING)
+    logging.getLogger("asyncio").addFilter(_Seldom())
     if not sys.stderr.isatty() and handler.stream is not None:
         os.dup2(handler.stream.fileno(), 2)

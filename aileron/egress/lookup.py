@@ -18,6 +18,8 @@ Source: getaddrinfo(3), resolv.conf(5). Not here: when a name may be looked up a
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -76,8 +78,13 @@ class SystemResolver:
             with contextlib.suppress(anyio.RunFinishedError):  # the daemon ended meanwhile
                 anyio.from_thread.run_sync(finish, token=token)
 
-        threading.Thread(target=run, name="look-up", daemon=True).start()
-        return look_up
+        try:
+            threading.Thread(target=run, name="look-up", daemon=True).start()
+        except RuntimeError:  # this user has as many threads as it may have
+            del self._under_way[host]
+        else:
+            return look_up
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
 def _ask_system(host: str, port: int) -> list[str]:

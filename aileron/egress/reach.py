@@ -36,8 +36,10 @@ _T = TypeVar("_T")
 
 
 async def within(deadline: float, phase: Phase, destination: HostPort | None, step: Callable[[], Awaitable[_T]]) -> _T:
-    """One wait for the outside, until `deadline`; its errors become `network_error`."""
+    """One wait for the outside, until `deadline`; its errors become `network_error`. After the deadline nothing begins."""
     problem = TOO_SLOW
+    if anyio.current_time() >= deadline:  # a step runs until its first wait before a scope ends it, and could send
+        raise unreachable(phase, destination, problem)
     with anyio.CancelScope(deadline=deadline):
         try:
             return await step()
@@ -50,6 +52,8 @@ async def enter(
     stack: contextlib.ExitStack, places: tuple[anyio.Semaphore, ...], destination: HostPort | None, deadline: float
 ) -> None:
     """Wait for a place in each of these queues; `stack` gives them back."""
+    if anyio.current_time() >= deadline:
+        raise unreachable("queue", destination, TOO_SLOW)
     for semaphore in places:
         try:
             semaphore.acquire_nowait()  # without a turn of the loop, in the usual case
@@ -74,8 +78,17 @@ async def look_up(resolve: Resolver, destination: HostPort, deadline: float) -> 
 def check_reachable(destination: HostPort, addresses: tuple[str, ...], *, plain: bool, private: bool) -> None:
     """RefusedError unless every address may be dialled, and none is this machine's own that the user did not allow."""
     check_addresses(destination, addresses, plain=plain, private=private)
-    if not (private or plain) and any(map(is_own_address, addresses)):
+    if private or plain:
+        return
+    try:
+        is_own = any(map(is_own_address, addresses))
+    except OSError as error:  # no descriptor to ask the kernel with: not known to be another's, so not dialled
+        problem = describe(error)
+    else:
+        if not is_own:
+            return
         raise RefusedError(Reason.ADDRESS_OWN, f"{destination} resolves to an address of this machine")
+    raise unreachable("resolve", destination, problem)
 
 
 async def written(write: Callable[[], Awaitable[None]]) -> None:

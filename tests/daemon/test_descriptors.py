@@ -1,0 +1,80 @@
+"""A daemon without a free descriptor: it waits and says so, refuses what it cannot do, and recovers."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+
+@pytest.fixture
+def home() -> Iterator[DaemonHome]:
+    """A home of its own: the limit is for this test alone."""
+    with CountingServer() as upstream, daemon_home() as made:
+        made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        made.install_probe(f"localhost:{upstream.port}")
+        made.unlock()
+        made.bind_probe()
+        made.add_probe_action("fetch", "path:string?")
+        yield made
+
+
+@contextlib.contextmanager
+def at_most(pid: int, descriptors: int) -> Iterator[None]:
+    """The daemon may have only so many open at once."""
+    process = psutil.Process(pid)
+    before = process.rlimit(resource.RLIMIT_NOFILE)
+    process.rlimit(resource.RLIMIT_NOFILE, (descriptors, before[1]))
+    try:
+        yield
+    finally:
+        process.rlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_callers_wait_while_no_descriptor_is_free_and_are_served_afterwards(home: DaemonHome) -> None:
+    """Callers that hold connections take all there are; others are served when they go. The log says so, and is not flooded."""
+    pid, log = home.daemon_pid, home.path / "logs" / "daemon.log"
+    assert pid is not None
+    assert home.run("fetch").status == 200
+    operator = str(home.path / "run" / "operator.sock")
+    with at_most(pid, 64), contextlib.ExitStack() as held:
+        for _caller in range(80):
+            sock = held.enter_context(socket.socket(socket.AF_UNIX))
+            sock.connect(operator)
+        until = time.monotonic() + 20
+        while "out of system resource" not in log.read_text() and time.monotonic() < until:
+            time.sleep(0.02)
+        assert "out of system resource" in log.read_text()
+        held.close()
+        home.must("GET", "/healthz")
+
+    assert home.run("fetch").status == 200
+    assert log.read_text().count("out of system resource") <= 3
+
+
+def test_a_run_that_finds_no_descriptor_is_refused_and_recorded(home: DaemonHome) -> None:
+    """Closed, with its reason and its row; with descriptors the same run has its effect."""
+    pid = home.daemon_pid
+    assert pid is not None
+    assert home.run("fetch").status == 200
+    for descriptors in range(96, 0, -1):  # fewer and fewer, until a jail needs more than there are
+        with at_most(pid, descriptors):
+            refused = home.run("fetch")
+        if refused.status != 200:
+            break
+    assert refused.status in {500, 503}, refused.body
+    assert refused.body["error"]["class"] in {"sandbox_unavailable", "internal_error"}
+    assert "Too many open files" in refused.body["error"]["message"]
+    assert next(event["type"] for event in home.events(refused.body["error"]["audit_id"])) == "run.requested"
+
+    assert home.run("fetch").status == 200
