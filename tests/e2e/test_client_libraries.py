@@ -150,6 +150,7 @@ def server(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     authority = Authority(tmp_path_factory.mktemp("ca"))
     with Upstream(service, authority.server_context("localhost")) as upstream:
         yield upstream, authority
+        service.silence.set()
 
 
 @pytest.fixture(scope="module")

@@ -75,6 +75,8 @@ class Conversation:
     def __init__(self, fd_in: int, fd_out: int) -> None:
         os.set_blocking(fd_out, False)  # our end of the pipe alone: the host's end is another file description
         self._in: Final = fd_in
+        self._incoming: Final = select.poll()
+        self._incoming.register(fd_in, select.POLLIN)
         self._out: Final = fd_out
         self._decoder: Final = Decoder(ToJail)
         self._session: Final = JailSession()
@@ -230,9 +232,7 @@ class Conversation:
             raise TimeoutError("the host has not answered in time")
 
     def _is_readable(self, within_s: float) -> bool:
-        poll = select.poll()
-        poll.register(self._in, select.POLLIN)
-        return bool(poll.poll(within_s * 1000))
+        return bool(self._incoming.poll(within_s * 1000))
 
     def _read(self) -> bytes:
         wanted = min(max(self._decoder.missing_bytes, _SMALL_READ_BYTES), _LARGE_READ_BYTES)
@@ -369,12 +369,53 @@ def _refusal_behind(error: BaseException) -> Refused | None:
 
 
 def _limit_of(error: BaseException) -> str | None:
-    """Which limit of the jail an exception comes from, by the word used in `details.limit`."""
+    """Which limit of the jail an exception comes from, by the word used in `details.limit`.
+
+    Or the exception it was raised from, as libraries do it. What was merely being handled meanwhile is no cause.
+    """
+    behind: BaseException | None = error
+    for _ in range(_MAX_WRAPPED):
+        if isinstance(behind, BaseExceptionGroup):  # asyncio's TaskGroup
+            behind = behind.exceptions[0]
+        if behind is None or (limit := _limit_named_by(behind)) is not None:
+            return None if behind is None else limit
+        behind = behind.__cause__
+    return None
+
+
+def _limit_named_by(error: BaseException) -> str | None:
+    if isinstance(error, MemoryError):
+        return "memory"
     if isinstance(error, OSError):
-        return {errno.ENOSPC: "scratch", errno.EMFILE: "files", errno.EFBIG: "file_size"}.get(error.errno or 0)
+        if error.errno == errno.EAGAIN:  # also what a descriptor says that has nothing to read
+            return "processes" if _was_starting_a_process(error) else None
+        return _LIMIT_OF_ERRNO.get(error.errno or 0)
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         return "processes"
     return None
+
+
+_LIMIT_OF_ERRNO: Final = {
+    errno.EMFILE: "files",
+    errno.ENFILE: "files",
+    errno.EFBIG: "file_size",
+    errno.ENOSPC: "scratch",
+    errno.EDQUOT: "scratch",
+    errno.ENOMEM: "memory",
+}
+_STARTS_PROCESSES: Final = frozenset({"fork", "forkpty", "posix_spawn", "posix_spawnp"})
+
+
+def _was_starting_a_process(error: OSError) -> bool:
+    """By the function it was raised in: one of subprocess, or one that calls os.fork as multiprocessing does."""
+    last = None
+    trace = error.__traceback__
+    while trace is not None:
+        last, trace = trace, trace.tb_next
+    if last is None:
+        return False
+    code = last.tb_frame.f_code
+    return code.co_name == "_execute_child" or not _STARTS_PROCESSES.isdisjoint(code.co_names)
 
 
 def _failed(failure_class: str, message: str, details: dict[str, Any] | None = None) -> Failed:
