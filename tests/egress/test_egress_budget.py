@@ -1,0 +1,245 @@
+"""Budgets at their very border, deadlines that nothing stretches, and what happens when the machine has no more to give."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import resource
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import anyio
+import pytest
+
+from aileron.egress import EgressRequest, Meter
+from aileron.egress.lookup import SystemResolver
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
+from aileron.model.plan import Budget, Grant
+from tests.egress.conftest import HOST, World, plain_url, use
+from tests.support.upstream import Script, Seen, Upstream, answer, chunked_answer
+
+pytestmark = pytest.mark.anyio
+MakeUpstream = Callable[[Script], Upstream]
+
+
+async def parts(*chunks: bytes) -> AsyncIterator[bytes]:
+    """A streamed body."""
+    for chunk in chunks:
+        await anyio.lowlevel.checkpoint()
+        yield chunk
+
+
+def limit_of(error: AileronError) -> object:
+    """The budget that was over."""
+    assert error.failure.failure_class is FailureClass.RESOURCE_LIMIT_EXCEEDED, error
+    return error.failure.details["limit"]
+
+
+async def test_the_last_request_of_a_budget_goes_out_and_the_next_does_not(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
+    """Refused ones count as well: a budget bounds attempts."""
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        grant, meter = world.grant_for(upstream, credential=use(), budget=Budget(requests=5)), Meter(Budget(requests=5))
+        for _time in range(3):
+            await world.ask(upstream, credential="api_key", grant=grant, meter=meter)
+        await world.refusal(upstream, url="https://evil.io/", grant=grant, meter=meter)
+        await world.ask(upstream, credential="api_key", grant=grant, meter=meter)
+        lent = world.vault.lent
+
+        for _time in range(2):
+            error = await world.refusal(upstream, credential="api_key", grant=grant, meter=meter)
+            assert limit_of(error) == "requests"
+    assert (len(upstream.requests), lent, world.vault.lent) == (4, 4, 4)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("over", [0, 1])
+async def test_bytes_up_are_exact(world: World, tls_upstream: MakeUpstream, streamed: bool, over: int) -> None:
+    """The last byte goes, the one after it does not; nor does the chunk that it is in."""
+    with tls_upstream(lambda seen: answer(seen.body)) as upstream:
+        budget = Budget(bytes_up=10)
+        grant, meter = world.grant_for(upstream, budget=budget), Meter(budget)
+        await world.ask(upstream, method="POST", body=b"1234", grant=grant, meter=meter)
+        last = b"567890"[: 6 - over] + b"xx"[: over * 2]
+        body = parts(last[:3], last[3:]) if streamed else last
+        if over:
+            error = await world.refusal(upstream, method="POST", body=body, grant=grant, meter=meter)
+            assert limit_of(error) == "bytes_up"
+            assert b"xx" not in upstream.received
+        else:
+            assert (await world.ask(upstream, method="POST", body=body, grant=grant, meter=meter)).body == last
+        assert len(upstream.requests) == 2 - over
+
+
+@pytest.mark.parametrize("framed", ["by its length", "in chunks", "compressed"])
+@pytest.mark.parametrize("over", [0, 1])
+async def test_bytes_down_are_exact(world: World, tls_upstream: MakeUpstream, framed: str, over: int) -> None:
+    """Counted as the connector would see them: decoded. The answer that ends at the border is whole."""
+    body = b"x" * (600 + over)
+    scripts: dict[str, Script] = {
+        "by its length": lambda _seen: answer(body),
+        "in chunks": lambda _seen: chunked_answer([body[at : at + 7] for at in range(0, len(body), 7)]),
+        "compressed": lambda _seen: answer(gzip.compress(body), "Content-Encoding: gzip"),
+    }
+    with tls_upstream(
+        lambda seen: answer(b"y" * 400) if seen.target == "/first" else scripts[framed](seen)
+    ) as upstream:
+        budget = Budget(bytes_down=1000)
+        grant, meter = world.grant_for(upstream, budget=budget), Meter(budget)
+        await world.ask(upstream, "/first", grant=grant, meter=meter)
+        if over:
+            assert limit_of(await world.refusal(upstream, grant=grant, meter=meter)) == "bytes_down"
+        else:
+            assert (await world.ask(upstream, grant=grant, meter=meter)).body == body
+            assert meter.bytes_down == 1000
+
+
+async def test_requests_at_once_share_one_budget(world: World, tls_upstream: MakeUpstream) -> None:
+    """However they are interleaved, no more than the budget comes in, in all."""
+    with tls_upstream(lambda _seen: chunked_answer([b"z" * 100] * 10)) as upstream:
+        budget = Budget(bytes_down=5000)
+        grant, meter, read = world.grant_for(upstream, budget=budget), Meter(budget), list[int]()
+        over: list[object] = []
+
+        async def one() -> None:
+            request = EgressRequest("GET", f"https://{HOST}:{upstream.port}/")
+            try:
+                async with world.egress.open(request, grant, meter, world.journal, 1e12) as response:
+                    async for piece in response:
+                        read.append(len(piece))
+            except AileronError as error:
+                over.append(limit_of(error))
+
+        async with anyio.create_task_group() as tasks:
+            for _request in range(12):
+                tasks.start_soon(one)
+    assert over
+    assert set(over) == {"bytes_down"}
+    assert sum(read) <= 5000
+
+
+# --- time -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["a status line", "a field", "interim answers", "a body", "chunks", "trailers"])
+async def test_a_peer_that_drips_cannot_stretch_the_deadline(world: World, where: str) -> None:
+    """A byte now and then, for ever: the deadline is absolute, not one of silence."""
+    begin = {
+        "a status line": b"HTTP/1.1 200 ",
+        "a field": b"HTTP/1.1 200 OK\r\nX: ",
+        "interim answers": b"",
+        "a body": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n",
+        "chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "trailers": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+    }[where]
+    drop = {"interim answers": b"HTTP/1.1 102 Wait\r\n\r\n", "chunks": b"1\r\nx\r\n", "trailers": b"X: y\r\n"}.get(
+        where, b"x"
+    )
+    stop = threading.Event()
+
+    def script(_seen: Seen) -> Iterator[bytes]:
+        yield begin
+        while not stop.wait(0.01):
+            yield drop
+
+    with Upstream(script) as upstream:
+        world.timeout_s = 0.3
+        error = await world.refusal(upstream, url=plain_url(upstream), grant=world.plain_grant(upstream))
+        stop.set()
+    assert error.failure.details == {"phase": "exchange"}
+    assert "too long" in error.failure.message
+
+
+async def test_a_peer_that_never_reads_cannot_stretch_the_deadline(world: World) -> None:
+    """Nor can a connector that feeds its upload a byte at a time."""
+    release = threading.Event()
+
+    class Deaf(Upstream):
+        def _converse(self, sock: object) -> None:
+            release.wait(10)
+
+    async def drip() -> AsyncIterator[bytes]:
+        while True:
+            await anyio.sleep(0.01)
+            yield b"x"
+
+    for body in (bytes(32 << 20), drip()):
+        with Deaf(lambda _seen: b"") as upstream:
+            world.timeout_s = 0.3
+            options = {"url": plain_url(upstream), "method": "PUT", "body": body, "grant": world.plain_grant(upstream)}
+            error = await world.refusal(upstream, **options)
+            release.set()
+        release.clear()
+        assert error.failure.details == {"phase": "exchange"}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_nothing_is_sent_after_the_end_of_a_grant(world: World, tls_upstream: MakeUpstream, kept: bool) -> None:
+    """Not on a connection that is ready, not a byte; nothing is lent, and within the deadline the same request goes."""
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        grant = world.grant_for(upstream, credential=use())
+        if kept:
+            await world.ask(upstream, credential="api_key", grant=grant)
+        before = bytes(upstream.received), world.vault.lent, len(world.resolver.asked), len(world.journal.rows)
+        world.timeout_s = 0.0
+        error = await world.refusal(upstream, credential="api_key", grant=grant)
+        assert (error.failure.failure_class, error.failure.details) == (FailureClass.NETWORK_ERROR, {"phase": "queue"})
+        after = bytes(upstream.received), world.vault.lent, len(world.resolver.asked), len(world.journal.rows)
+        assert after == before
+
+        world.timeout_s = 20.0
+        assert (await world.ask(upstream, credential="api_key", grant=grant)).status == 200
+
+
+# --- a machine that has no more to give -----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """This process can open nothing more."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_without_a_descriptor_a_request_is_a_network_error(world: World, tls_upstream: MakeUpstream) -> None:
+    """The connection could not be made; afterwards the same request goes."""
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        with no_descriptors():
+            error = await world.refusal(upstream)
+        assert error.failure.failure_class is FailureClass.NETWORK_ERROR
+        assert error.failure.details == {"phase": "connect"}
+        assert "too many open files" in error.failure.message
+        assert (await world.ask(upstream)).status == 200
+
+
+async def test_an_address_that_cannot_be_checked_is_not_dialled(world: World) -> None:
+    """Whether it is this machine's own is asked of the kernel, with a descriptor: without one, no."""
+    world.resolver.table[HOST] = ["1.1.1.1"]
+    with no_descriptors():
+        error = await world.refusal(None, grant=Grant(hosts=(HostPort(HOST, 443),)))
+    assert (error.failure.failure_class, error.failure.details) == (FailureClass.NETWORK_ERROR, {"phase": "resolve"})
+    assert world.journal.rows == []
+
+
+async def test_a_look_up_without_a_thread_is_an_error_and_not_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the next one, with a thread, is not told to wait for it."""
+    resolver = SystemResolver()
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(OSError, match="temporarily unavailable"):
+            await resolver("localhost", 1)
+    with anyio.fail_after(10):
+        assert await resolver("localhost", 1)
