@@ -13,8 +13,10 @@ from typing import Any, Final
 
 import pytest
 
+from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.jail import Template
 from tests.attacks.inside import Jail
+from tests.attacks.native import Native
 from tests.attacks.other_user import UID, OtherUser
 from tests.attacks.tally import TALLY, Attack, Tally
 from tests.sandbox.conftest import packed, template
@@ -67,6 +69,18 @@ def other_user(request: pytest.FixtureRequest) -> Iterator[OtherUser | None]:
 def jail(template: Template) -> Jail:
     """Tries in jails of the one template of this run."""
     return Jail(template)
+
+
+@pytest.fixture(scope="session")
+def native() -> Iterator[Native]:
+    """A compiled attacker. In CI a machine without a jail or a compiler is a failure; elsewhere a skip."""
+    try:
+        with Native.started() as started:
+            yield started
+    except JailUnavailable as error:
+        if os.environ.get("AILERON_MUST_JAIL"):
+            raise
+        pytest.skip(f"no jail here: {error}")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from aileron_sandbox.policy import Policy
 from tests.sandbox.conftest import memory_file
 from tests.sandbox.seen import Seen
 
-__all__ = ["DEADLINE_S", "Jail", "freely", "program", "told"]
+__all__ = ["DEADLINE_S", "Jail", "drained", "freely", "program", "told"]
 
 DEADLINE_S: Final = 30.0
 _TRIES: Final = Path(__file__).parent / "probes" / "tries.py"
@@ -63,7 +63,7 @@ class Jail:
         """Make one, and wait for its end."""
         with self.running(name, *arguments, policy=policy) as child:
             ending = child.wait(DEADLINE_S)
-            said, log = _drained(child.frames_out), _drained(child.log)
+            said, log = drained(child.frames_out), drained(child.log)
         return Seen(json.loads(said.splitlines()[-1]) if said else None, ending, log.decode("utf-8", "replace"))
 
     def loot(self, name: str, *arguments: Any, policy: Policy | None = None) -> Any:
@@ -132,7 +132,8 @@ def told(seen: Seen) -> Any:
             return str(seen.ending)
 
 
-def _drained(fd: int) -> bytes:
+def drained(fd: int) -> bytes:
+    """What is in a pipe that nobody writes to any more."""
     pieces = []
     with contextlib.suppress(BlockingIOError):
         while piece := os.read(fd, 1 << 16):
