@@ -4,8 +4,8 @@
 documented contract of a transport; so the methods of these two classes are replaced. Redirects, cookies, auth and timeouts
 stay httpx's. httpcore and its certificates are never loaded.
 
-Asynchronous requests run side by side: whoever waits first watches the frames for all (anyio, which httpx depends on, under
-asyncio or trio). Sending is not asynchronous: an upload holds the event loop until the host has taken it.
+Asynchronous requests run side by side: whoever waits first watches the frames for all (with anyio, which httpx depends on).
+Sending is not asynchronous: an upload holds the event loop until the host has taken it.
 
 Runs inside the jail. Source: https://www.python-httpx.org/advanced/transports/. Not here: the exchange (exchange.py).
 """

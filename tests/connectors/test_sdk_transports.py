@@ -1,0 +1,275 @@
+"""The transports where libraries and frames could disagree: event loops, threads, what is dropped, what is made too early."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import http.client
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import anyio
+import httpx
+import httpx2
+import pytest
+import requests
+
+from aileron_connector import hosts, op, operation, tcp, transports
+from aileron_connector.testing import Reply, Request, Unreachable, call
+from aileron_sandbox.frames import MAX_IN_FLIGHT
+
+ORIGIN = "https://notes.example.com"
+Operation = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _own_operations() -> Iterator[None]:
+    """What a test declares, the next one does not know."""
+    known = dict(operation._OPERATIONS)
+    yield
+    operation._OPERATIONS.clear()
+    operation._OPERATIONS.update(known)
+    transports.use(None)
+
+
+def echo(request: Request) -> Reply:
+    """Method, path and body."""
+    return Reply.of([request.method, request.url.removeprefix(ORIGIN), request.body.decode()])
+
+
+@pytest.mark.parametrize("library", [httpx, httpx2], ids=["httpx", "httpx2"])
+def test_an_asynchronous_client_sends_side_by_side(library: ModuleType) -> None:
+    """A dozen at once, with an asynchronous upload among them."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for number in range(5):
+            await anyio.sleep(0)
+            yield str(number).encode() * 3
+
+    async def run() -> list[Any]:
+        found: dict[str, Any] = {}
+        async with library.AsyncClient(base_url=ORIGIN) as client, anyio.create_task_group() as tasks:
+
+            async def ask(name: str, *arguments: Any, **options: Any) -> None:
+                answer = await client.request(*arguments, **options)
+                found[name] = answer.json()
+
+            tasks.start_soon(ask, "get", "GET", "/a")
+            for number in range(10):
+                tasks.start_soon(ask, f"get {number}", "GET", f"/{number}")
+            await ask("upload", "POST", "/up", content=pieces())
+            await ask("inline", "PUT", "/in", json={"a": 1})
+        return [found["get"], found["upload"], found["inline"], len(found)]
+
+    @op
+    def x() -> list[Any]:
+        found: list[Any] = anyio.run(run)
+        return found
+
+    assert call("x", answer=echo).output == [
+        ["GET", "/a", ""],
+        ["POST", "/up", "000111222333444"],
+        ["PUT", "/in", '{"a":1}'],
+        13,
+    ]
+
+
+def test_a_cancelled_task_gives_the_watch_to_another() -> None:
+    """The first task watches the frames for all; when it is cancelled, those who waited behind it must not wait for ever."""
+    release = threading.Event()
+
+    def slow(request: Request) -> Reply:
+        if request.url.endswith("/slow"):
+            assert release.wait(10)
+        return Reply(200, b"here")
+
+    async def run() -> list[Any]:
+        async with httpx.AsyncClient(timeout=None) as client:
+            first = asyncio.create_task(client.get(ORIGIN + "/slow"))
+            await asyncio.sleep(0)
+            second = asyncio.create_task(client.get(ORIGIN + "/fast"))
+            await asyncio.sleep(0)
+            first.cancel()
+            release.set()
+            return [(await second).text, first.cancelled() or isinstance(await _outcome(first), asyncio.CancelledError)]
+
+    @op
+    def x() -> list[Any]:
+        return asyncio.run(run())
+
+    assert call("x", answer=slow).output == ["here", True]
+
+
+async def _outcome(task: asyncio.Task[Any]) -> BaseException | None:
+    try:
+        await task
+    except asyncio.CancelledError as error:
+        return error
+    return None
+
+
+def test_timeouts_and_refusals_of_an_asynchronous_client_are_its_own() -> None:
+    """ReadTimeout, and ConnectError where nothing was sent."""
+    release = threading.Event()
+
+    def answer(request: Request) -> Reply:
+        if request.url.endswith("/down"):
+            raise Unreachable("down")
+        release.wait(10)
+        return Reply()
+
+    async def failure(path: str) -> str:
+        async with httpx.AsyncClient(timeout=0.1) as client:
+            try:
+                await client.get(ORIGIN + path)
+            except httpx.HTTPError as error:
+                return type(error).__name__
+        return "none"
+
+    @op
+    def x() -> list[str]:
+        found = [asyncio.run(failure("/down")), asyncio.run(failure("/mute"))]
+        release.set()
+        return found
+
+    assert call("x", answer=answer).output == ["ConnectError", "ReadTimeout"]
+
+
+def test_a_client_made_before_the_invocation_works_in_it() -> None:
+    """As clients are that a module makes when it is loaded. Closed after it, it has nothing left to close."""
+    client, session = httpx.Client(), requests.Session()
+
+    @op
+    def x() -> list[Any]:
+        return [client.get(ORIGIN + "/1").json(), session.get(ORIGIN + "/2", timeout=5).json()]
+
+    found = call("x", answer=echo).output
+    client.close()
+    session.close()
+
+    assert found == [["GET", "/1", ""], ["GET", "/2", ""]]
+
+
+def test_a_client_used_outside_an_invocation_connects_as_ever() -> None:
+    """Nothing listens there, and the library says so in its own words: no frames, no error of ours."""
+    with httpx.Client() as client, pytest.raises(httpx.ConnectError):
+        client.get("http://127.0.0.1:1/")
+    with pytest.raises(requests.ConnectionError):
+        requests.get("http://127.0.0.1:1/", timeout=5)
+
+
+def test_answers_that_are_dropped_unread_give_their_places_back() -> None:
+    """More than may be open at once, none read to its end."""
+
+    @op
+    def x() -> int:
+        for _ in range(MAX_IN_FLIGHT + 8):
+            requests.get(ORIGIN, stream=True, timeout=5)
+            gc.collect()
+        return MAX_IN_FLIGHT + 8
+
+    assert call("x", answer=lambda request: Reply(200, bytes(300_000))).output == MAX_IN_FLIGHT + 8
+
+
+def test_a_thread_of_the_connector_is_told_that_it_may_not() -> None:
+    """By an error that says what to do, and not by silence: there is one conversation, and one thread holds it."""
+
+    @op
+    def x() -> list[str]:
+        words: list[str] = []
+
+        def ask() -> None:
+            try:
+                requests.get(ORIGIN, timeout=5)
+            except RuntimeError as error:
+                words.append(str(error))
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        return words
+
+    assert call("x").output == ["only the thread that called run() may talk to the host"]
+
+
+def test_a_plain_origin_and_a_port_go_into_the_url_as_granted() -> None:
+    """http for what the user allowed to be plain; the scheme's own port is left out."""
+
+    @op
+    def x() -> list[Any]:
+        plain, other = hosts()
+        connection = http.client.HTTPConnection(plain.host, plain.port)
+        connection.request("GET", "/plain")
+        return [connection.getresponse().status, httpx.get(f"{other.url}/other").status_code]
+
+    origins = ["http://127.0.0.1:8080", "https://notes.example.com:8443"]
+    done = call("x", answer=lambda request: Reply(), hosts=origins)
+
+    assert done.output == [200, 200]
+    assert [request.url for request in done.requests] == [f"{origins[0]}/plain", f"{origins[1]}/other"]
+
+
+def test_a_target_that_is_no_path_never_becomes_part_of_a_host() -> None:
+    """http.client sends whatever it is given: joined to the origin, `.evil.example.com` would name another one."""
+
+    @op
+    def x() -> list[str]:
+        words = []
+        for target in (".evil.example.com/", "@evil.example.com/", "https://evil.example.com/", "*"):
+            try:
+                http.client.HTTPSConnection("notes.example.com").request("GET", target)
+            except ValueError as error:
+                words.append(str(error).partition(" ")[0])
+        return words
+
+    done = call("x")
+
+    assert done.output == ["a"] * 4
+    assert done.requests == ()
+
+
+def test_a_failure_of_the_network_is_found_behind_a_librarys_and_not_behind_a_bug() -> None:
+    """requests around urllib3 around ours is a network_error; a KeyError raised while one was handled is a bug."""
+
+    @op
+    def wrapped() -> None:
+        requests.get(ORIGIN, timeout=5)
+
+    @op
+    def bug() -> None:
+        try:
+            requests.get(ORIGIN, timeout=5)
+        except requests.ConnectionError:
+            {}["x"]
+
+    down = [Unreachable("it is down")]
+    assert call("wrapped", answer=down).failure.failure_class == "network_error"
+    assert call("bug", answer=down).failure.failure_class == "connector_runtime_error"
+
+
+def test_a_stream_is_refused_in_a_test_by_name() -> None:
+    """There is no host that could connect it."""
+
+    @op
+    def x() -> None:
+        tcp.connect("notes.example.com", 25)
+
+    assert "install the connector" in call("x").failure.message
+
+
+def test_importing_the_sdk_imports_no_library() -> None:
+    """What a connector does not use costs it nothing: not one of these is loaded, and neither are our halves of them."""
+    code = """
+import sys
+import aileron_connector
+loaded = {"ssl", "socket", "http.client", "urllib3", "requests", "httpx", "smtplib", "asyncio", "anyio"} & set(sys.modules)
+loaded |= {name for name in sys.modules if name.startswith("aileron_connector.transports.")}
+print(sorted(loaded))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+
+    assert ran.stdout.strip() == "['aileron_connector.transports.credentials', 'aileron_connector.transports.hooks']"
