@@ -150,7 +150,7 @@ class _Daemon:
         vault = Vault(self._home.vault)
         connectors = ContentStore(self._home.connectors)
         actions = ActionStore(self._home.actions, self._home.action_state)
-        egress = Egress(self._settings, _Lender(vault))
+        egress = Egress(self._settings, _Lender(vault), own_port=self._port)
         spine = Spine(
             actions=actions,
             connectors=connectors,

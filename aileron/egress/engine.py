@@ -64,14 +64,21 @@ _T = TypeVar("_T")
 class Egress:
     """One for each daemon: the TLS settings, the pool of connections, and the way to the vault."""
 
-    def __init__(self, settings: Settings, lender: Lender, *, resolve: Resolver | None = None) -> None:
-        """`resolve` None: as the system does. AileronError(invalid_request) if `egress.ca_file` cannot be used."""
+    def __init__(
+        self, settings: Settings, lender: Lender, *, resolve: Resolver | None = None, own_port: int | None = None
+    ) -> None:
+        """`resolve` None: as the system does. `own_port`: the daemon's on loopback.
+
+        AileronError(invalid_request) if `egress.ca_file` cannot be used.
+        """
         self.lender: Final = lender
+        self.own_port: Final = own_port
         self.resolve: Final = SystemResolver() if resolve is None else resolve
         self.tls: Final = client_context(settings.egress_ca_file)
         self.pool: Final = Pool()
         self.slots: Final = anyio.Semaphore(MAX_CONNECTIONS)
-        self.streams: Final = Streams(self.resolve, client_context(settings.egress_ca_file, protocols=()), self.slots)
+        without_alpn = client_context(settings.egress_ca_file, protocols=())
+        self.streams: Final = Streams(self.resolve, without_alpn, self.slots, own_port)
 
     def open(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
@@ -169,7 +176,13 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         destination = admitted.url.destination
         addresses = await look_up(self._egress.resolve, destination, self._deadline)
         try:
-            check_reachable(destination, addresses, plain=admitted.plain, private=admitted.private)
+            check_reachable(
+                destination,
+                addresses,
+                plain=admitted.plain,
+                private=admitted.private,
+                own_port=self._egress.own_port,
+            )
         except RefusedError as error:
             refused = error
         else:

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import anyio
 import httpcore2
 
-from aileron.egress.addresses import check_addresses
+from aileron.egress.addresses import AddressKind, check_addresses, classify
 from aileron.egress.dial import MAX_ADDRESSES, is_own_address
 from aileron.egress.failures import TOO_SLOW, Phase, Problem, describe, unreachable
 from aileron.egress.lookup import Resolver
@@ -75,19 +75,32 @@ async def look_up(resolve: Resolver, destination: HostPort, deadline: float) -> 
     return addresses
 
 
-def check_reachable(destination: HostPort, addresses: tuple[str, ...], *, plain: bool, private: bool) -> None:
-    """RefusedError unless every address may be dialled, and none is this machine's own that the user did not allow."""
+def check_reachable(
+    destination: HostPort, addresses: tuple[str, ...], *, plain: bool, private: bool, own_port: int | None
+) -> None:
+    """RefusedError unless every address may be dialled, and none is this machine's own that the user did not allow.
+
+    `own_port` is the daemon's: on this machine it is not dialled, whatever the user allowed.
+    """
     check_addresses(destination, addresses, plain=plain, private=private)
-    if private or plain:
+    is_daemon = destination.port == own_port
+    if (private or plain) and not is_daemon:
         return
     try:
-        is_own = any(map(is_own_address, addresses))
+        is_own = any(map(is_own_address, addresses)) or any(
+            classify(each)[0] is AddressKind.LOOPBACK for each in addresses
+        )
     except OSError as error:  # no descriptor to ask the kernel with: not known to be another's, so not dialled
         problem = describe(error)
     else:
         if not is_own:
             return
-        raise RefusedError(Reason.ADDRESS_OWN, f"{destination} resolves to an address of this machine")
+        what = (
+            "is this daemon's own port, which is never dialled"
+            if is_daemon
+            else "resolves to an address of this machine"
+        )
+        raise RefusedError(Reason.ADDRESS_OWN, f"{destination} {what}")
     raise unreachable("resolve", destination, problem)
 
 

@@ -62,10 +62,11 @@ class StreamRequest:
 class Streams:
     """One for each daemon, made from the parts of its `Egress`: names, trust in certificates, places."""
 
-    def __init__(self, resolve: Resolver, tls: ssl.SSLContext, slots: anyio.Semaphore) -> None:
+    def __init__(self, resolve: Resolver, tls: ssl.SSLContext, slots: anyio.Semaphore, own_port: int | None) -> None:
         self.resolve: Final = resolve
         self.tls: Final = tls
         self.slots: Final = slots
+        self.own_port: Final = own_port
 
     def open(
         self, request: StreamRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
@@ -160,7 +161,8 @@ class _Opening(contextlib.AbstractAsyncContextManager[Stream]):
         await enter(self._stack, (self._meter.in_flight, self._streams.slots), destination, self._deadline)
         addresses = await look_up(self._streams.resolve, destination, self._deadline)
         private, plain = destination in self._grant.private, not self._request.tls
-        self._checked(lambda: check_reachable(destination, addresses, plain=plain, private=private))
+        own_port = self._streams.own_port
+        self._checked(lambda: check_reachable(destination, addresses, plain=plain, private=private, own_port=own_port))
         intent = RequestIntent(self._number, METHOD, destination, "", None)
         await written(lambda: self._journal.sending(intent))
         self._started_at = anyio.current_time()

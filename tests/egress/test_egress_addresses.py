@@ -48,6 +48,84 @@ def test_both_ends_of_each_row_are_in_it(network: str, kind: AddressKind) -> Non
         assert classify(str(address))[0] in {kind, AddressKind.FORBIDDEN}
 
 
+F, P, L, PUB = AddressKind.FORBIDDEN, AddressKind.PRIVATE, AddressKind.LOOPBACK, AddressKind.PUBLIC
+
+BORDERS: list[tuple[str, AddressKind, AddressKind | None, AddressKind | None]] = [
+    # network, its kind, the kind of the address before it, and of the one after it (None: there is none)
+    ("0.0.0.0/8", F, None, PUB),
+    ("10.0.0.0/8", P, PUB, PUB),
+    ("100.64.0.0/10", P, PUB, PUB),
+    ("100.100.100.200/32", F, P, P),
+    ("127.0.0.0/8", L, PUB, PUB),
+    ("168.63.129.16/32", F, PUB, PUB),
+    ("169.254.0.0/16", F, PUB, PUB),
+    ("169.254.169.254/32", F, F, F),
+    ("169.254.170.2/32", F, F, F),
+    ("172.16.0.0/12", P, PUB, PUB),
+    ("192.0.0.0/24", F, PUB, PUB),
+    ("192.0.2.0/24", F, PUB, PUB),
+    ("192.88.99.0/24", F, PUB, PUB),
+    ("192.168.0.0/16", P, PUB, PUB),
+    ("198.18.0.0/15", P, PUB, PUB),
+    ("198.51.100.0/24", F, PUB, PUB),
+    ("203.0.113.0/24", F, PUB, PUB),
+    ("224.0.0.0/4", F, PUB, F),
+    ("240.0.0.0/4", F, F, None),
+    ("255.255.255.255/32", F, F, None),
+    ("::/128", F, None, L),
+    ("::1/128", L, F, F),
+    ("::2/127", F, L, F),
+    ("::ffff:0:0/96", F, F, F),
+    ("::ffff:8.8.8.8/128", F, F, F),
+    ("64:ff9b::/96", F, F, F),
+    ("64:ff9b:1::/48", F, F, F),
+    ("100::/64", F, F, F),
+    ("2000::/16", PUB, F, F),
+    ("2001::/32", F, PUB, F),
+    ("2001::/23", F, PUB, PUB),
+    ("2001:db8::/32", F, PUB, PUB),
+    ("2002::/16", F, PUB, PUB),
+    ("2003::/16", PUB, F, PUB),
+    ("3fff::/20", F, PUB, PUB),
+    ("3fff:8000::/17", PUB, PUB, F),
+    ("4000::/3", F, PUB, F),
+    ("5f00::/16", F, F, F),
+    ("fc00::/8", P, F, P),
+    ("fd00:ec2::/32", F, P, P),
+    ("fd00:ec2::254/128", F, F, F),
+    ("fd20:ce::254/128", F, P, P),
+    ("fdff::/16", P, P, F),
+    ("fe80::/10", F, F, F),
+    ("fec0::/10", F, F, F),
+    ("ff00::/8", F, F, None),
+]
+
+
+@pytest.mark.parametrize(("network", "kind", "before", "after"), BORDERS, ids=[row[0] for row in BORDERS])
+def test_a_range_begins_and_ends_where_it_should(
+    network: str, kind: AddressKind, before: AddressKind | None, after: AddressKind | None
+) -> None:
+    """First and last address of each range, and their neighbours outside; the list is not made from the table."""
+    parsed = ipaddress.ip_network(network)
+    first, last = parsed[0], parsed[-1]
+    neighbours = {
+        first: kind,
+        last: kind,
+        **({} if before is None else {first - 1: before}),
+        **({} if after is None else {last + 1: after}),
+    }
+    assert {address: classify(str(address))[0] for address in neighbours} == neighbours
+
+
+def test_every_row_of_the_table_has_its_borders_tested() -> None:
+    """A new row needs a line above."""
+    tested = [ipaddress.ip_network(row[0]) for row in BORDERS]
+    for network, _kind, _what in TABLE:
+        row = ipaddress.ip_network(network)
+        assert any(row.version == each.version and row[0] in each and row[0] == each[0] for each in tested), network
+        assert any(row.version == each.version and row[-1] in each and row[-1] == each[-1] for each in tested), network
+
+
 @pytest.mark.parametrize(
     "text", ["", "localhost", "127.1", "0177.0.0.1", "2130706433", "fe80::1%eth0", "::1%lo", "1.2.3.4 "]
 )

@@ -15,7 +15,7 @@ from aileron.egress.addresses import check_addresses
 from aileron.egress.lookup import MAX_LOOKUPS, SystemResolver
 from aileron.egress.refusal import RefusedError
 from aileron.model.names import HostPort
-from tests.support.lab import Lab
+from tests.support.lab import OWN_ADDRESSES, Lab
 from tests.support.nameserver import LOOP, NONSENSE, SILENT, NameServer
 
 NAME = "api.test"
@@ -151,6 +151,39 @@ def test_a_name_of_the_hosts_file_needs_no_name_server(lab: Lab) -> None:
     assert lab.ask(url, zone={}, hosts=hosts).reason == "address_not_public"
     report = lab.ask(url, zone={}, hosts=hosts, private=True)
     assert (report.asked, report.status) == ([], 200)
+
+
+def test_an_address_of_an_own_interface_is_refused_whatever_its_kind(lab: Lab) -> None:
+    """A public one would reach services of this machine; a private one is refused as such, and with leave it is the user's."""
+    public, private = OWN_ADDRESSES
+    assert lab.ask(URL, zone={NAME: [public]}, hosts=HOSTS).reason == "address_own"
+    assert lab.ask(URL, zone={NAME: ["1.1.1.1", public]}, hosts=HOSTS).reason == "address_own"
+    assert lab.ask(URL, zone={NAME: [private]}, hosts=HOSTS).reason == "address_not_public"
+    assert lab.ask(URL, zone={NAME: ["1.1.1.1"]}, hosts=HOSTS).reason == "connect"
+
+
+@pytest.mark.parametrize(
+    ("url", "zone"),
+    [
+        ("https://localhost:{port}/", {}),
+        ("https://127.0.0.1:{port}/", {}),
+        ("https://127.9.9.9:{port}/", {}),
+        ("https://in-hosts.test:{port}/", {}),
+        (URL, {NAME: ["127.0.0.1"]}),
+        (URL, {NAME: ["::1"]}),
+        (URL, {NAME: ["1.1.1.1", "127.0.0.1"]}),
+        (URL, {NAME: [OWN_ADDRESSES[0]]}),
+        (URL, {NAME: [OWN_ADDRESSES[1]]}),
+    ],
+)
+def test_the_daemons_own_port_is_never_dialled(lab: Lab, url: str, zone: dict[str, list[str]]) -> None:
+    """By no name and no address of this machine, and although the user has allowed that host:port; another port is."""
+    hosts = [url.removeprefix("https://").removesuffix("/")]
+    refused = lab.ask(url, zone=zone, hosts=hosts, private=True, is_daemon=True)
+    assert (refused.reason, refused.connections) == ("address_own", 0)
+
+    allowed = lab.ask(url, zone=zone, hosts=hosts, private=True)
+    assert allowed.reason in {None, "connect"}  # an answer, a certificate for another name, or nobody there
 
 
 def test_ten_thousand_addresses_are_looked_at_in_no_time() -> None:

@@ -25,11 +25,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-__all__ = ["Lab", "Report"]
+__all__ = ["OWN_ADDRESSES", "UPSTREAM_NAME", "Lab", "Report"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _ENTER: Final = ("unshare", "--user", "--map-root-user", "--mount", "--net", "--propagation", "private")
 UPSTREAM_NAME: Final = "api.test"
+OWN_ADDRESSES: Final = ("93.184.216.34", "10.9.8.7")
+"""Addresses of an interface in there: one public, one private."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +83,9 @@ class Lab:
         private: bool = False,
         later: Mapping[str, list[str] | str] | None = None,
         times: int = 1,
+        is_daemon: bool = False,
     ) -> Report:
-        """`times` requests at once by a new engine; `{port}` in URL and hosts is the upstream's.
+        """`times` requests at once by a new engine; `{port}` in URL and hosts is the upstream's, and with `is_daemon` "its own".
 
         `later` replaces the zone after the first question for A and AAAA was answered. The report is of the last request.
         """
@@ -93,6 +96,7 @@ class Lab:
             "zone": dict(zone),
             "later": None if later is None else dict(later),
             "times": times,
+            "own_port": self.port if is_daemon else None,
         }
         assert self._child.stdin is not None
         self._child.stdin.write(json.dumps(told) + "\n")

@@ -19,7 +19,7 @@ from aileron.model.failure import AileronError
 from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
 from tests.egress.conftest import Journal, Vault
-from tests.support.lab import UPSTREAM_NAME
+from tests.support.lab import OWN_ADDRESSES, UPSTREAM_NAME
 from tests.support.nameserver import NameServer
 from tests.support.upstream import Authority, Upstream, answer
 
@@ -28,7 +28,7 @@ _FILES: Final = {
     "/etc/hosts": "127.0.0.1 localhost\n127.0.0.1 in-hosts.test\n",
     "/etc/nsswitch.conf": "hosts: files dns\n",
 }
-_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1  # netdevice(7)
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCSIFADDR, _IFF_UP = 0x8913, 0x8914, 0x8916, 1  # netdevice(7)
 
 
 def _set_up(directory: Path) -> None:
@@ -40,6 +40,10 @@ def _set_up(directory: Path) -> None:
         asked = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16sh14x", b"lo", 0))
         (flags,) = struct.unpack_from("h", asked, 16)
         fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
+        for number, address in enumerate(OWN_ADDRESSES):
+            name = b"lo:%d" % number
+            inet = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton(address))
+            fcntl.ioctl(sock, _SIOCSIFADDR, struct.pack("16s", name) + inet)
 
 
 async def _ask(told: dict[str, Any], server: NameServer, upstream: Upstream, ca_file: Path) -> dict[str, Any]:
@@ -53,7 +57,11 @@ async def _ask(told: dict[str, Any], server: NameServer, upstream: Upstream, ca_
     server.on_question = question
     hosts = tuple(HostPort.parse(host) for host in told["hosts"])
     grant = Grant(hosts=hosts, private=frozenset(hosts) if told["private"] else frozenset())
-    egress, journal, outcome = Egress(Settings(egress_ca_file=ca_file), Vault()), Journal(), dict[str, Any]()
+    egress, journal, outcome = (
+        Egress(Settings(egress_ca_file=ca_file), Vault(), own_port=told["own_port"]),
+        Journal(),
+        dict[str, Any](),
+    )
 
     async def one() -> None:
         meter, deadline = Meter(Budget()), anyio.current_time() + 30
