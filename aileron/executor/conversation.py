@@ -33,7 +33,7 @@ from aileron.model.failure import AileronError
 from aileron.model.manifest import HostFunction
 from aileron.model.plan import Step
 from aileron_sandbox.ending import NetworkAttempt
-from aileron_sandbox.frames.codec import Frame, FrameError
+from aileron_sandbox.frames.codec import Frame, FrameError, FrameTooLargeError
 from aileron_sandbox.frames.messages import (
     PROTOCOL_VERSION,
     AuditEvent,
@@ -155,6 +155,8 @@ class Conversation:
                 await self._listen(broker, tasks)
             except AileronError as error:
                 self._decide(error)
+            except FrameTooLargeError as error:
+                self._decide(endings.over_limit("output", f"{self._name} sent a result that is too large: {error}"))
             except FrameError as error:
                 self._decide(endings.broke_the_protocol(self._name, str(error)))
             tasks.cancel_scope.cancel()
@@ -249,9 +251,9 @@ class Conversation:
                 frame = await self._channel.receive()
                 if frame is not None:
                     self._session.received(frame)  # raises: nothing may follow
-            except FrameError:
+            except FrameError as error:
                 self._take_back()
-                raise
+                raise FrameError(str(error)) from error  # not a result that is too large: one that should not be
             ending = await self._jailed.wait_ended()
         if isinstance(ending, NetworkAttempt):
             self._take_back()

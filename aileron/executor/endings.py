@@ -22,6 +22,10 @@ _CLAIMABLE: Final = {
     FailureClass.RESOURCE_LIMIT_EXCEEDED: Boundary.SANDBOX,
     FailureClass.CONNECTOR_RUNTIME_ERROR: Boundary.SANDBOX,
 }
+_USED_UP: Final = {
+    "cpu": "used up its processor time",
+    "memory": "used more memory than it may have, all of its processes together",
+}
 _TRANSIENT_STATUS: Final = frozenset({429, *range(500, 600)})
 _MAX_MESSAGE: Final = 2000
 """Characters of a connector's own message that are kept: a person reads it, and the frame allows 64 KiB."""
@@ -55,7 +59,7 @@ def ended_without_result(ending: Ending, connector: str, log_tail: str) -> Ailer
                 boundary=Boundary.SANDBOX,
             )
         case OverLimit():
-            return over_limit(ending.limit, f"{connector} used up its processor time")
+            return over_limit(ending.limit, f"{connector} {_USED_UP[ending.limit]}, and was ended")
         case NetworkAttempt():
             return reached_for_a_network(ending, connector, [])
         case Signalled(signal=signal.SIGSYS):

@@ -2,8 +2,8 @@
 
 Runs on the host, in any thread: a `Tree` is a value that looks when it is asked to. Where a jail has a cgroup, the kernel
 counts for all of it (cgroups.py). Elsewhere `ProcessTree` adds up what each process says: memory as PSS, in which a page that
-n processes share counts as an nth (proc_pid_smaps(5)); a sum of RSS would count it n times, and a program that forks ten
-workers would be ended for memory it does not use.
+n processes share counts as an nth (proc_pid_smaps(5)). Of a process that is not dumpable only its owner's better may read that;
+then a page counts once for each that has it, and a program that forks with much in memory is ended early.
 
 What a watch cannot see is what comes and goes between two looks, and the processor time of a process that nobody waited for.
 RLIMIT_DATA and RLIMIT_CPU bound each process meanwhile, and the wall clock all of them.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class ProcessTree:
 
     pid: int
     shared_bytes: int = 0
-    """What each process below a template had in memory, and shares, before it was anything of its own."""
+    """What each process has from the template, and shares, before it has anything of its own."""
 
     def used(self) -> Used:
         """The sums; zeros when nobody is left."""
@@ -65,10 +66,20 @@ class ProcessTree:
         return Used(memory_bytes, cpu_s)
 
     def _memory_bytes(self, process: psutil.Process) -> int:
-        """PSS; of who has never become another program, and so is not dumpable and cannot be read, RSS without what is shared."""
+        """PSS; of a process that may not be read, its own and its shared pages but what it has from the template."""
         import psutil
 
         try:
             return int(process.memory_full_info().pss)
         except psutil.AccessDenied:
-            return max(0, int(process.memory_info().rss) - self.shared_bytes)
+            return max(0, _resident_bytes(process.pid) - self.shared_bytes)
+
+
+def _resident_bytes(pid: int) -> int:
+    """Pages in memory that are of no file. 0 when the process is gone. proc_pid_status(5)."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    fields = dict(line.split(":", 1) for line in lines)
+    return sum(int(fields[name].split()[0]) << 10 for name in ("RssAnon", "RssShmem") if name in fields)

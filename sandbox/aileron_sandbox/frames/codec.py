@@ -4,7 +4,8 @@ A frame is two 4-byte big-endian lengths (header, body), the header (a MessagePa
 the raw body. Runs on both sides of the jail and trusts neither. No I/O: callers read and write.
 
 Rules
-- Lengths are checked when the prefix is complete, before anything else of the frame is kept or allocated.
+- Lengths are checked when the prefix is complete, before anything else of the frame is kept or allocated. Of a body that is too
+  long the header is still read, since only that says whether it is an output, and so a limit, or a broken protocol.
 - Any key order, integer width and float width is accepted. Duplicate keys at any depth, unknown or missing fields, wrong
   types, bin and ext types, NaN and infinities, keys that are not strings, invalid UTF-8, values nested deeper than
   MAX_DEPTH, bytes after the map, a body where none belongs: FrameError.
@@ -73,7 +74,7 @@ class FrameError(Exception):
 
 
 class FrameTooLargeError(FrameError):
-    """The message is right but does not fit into one frame."""
+    """The message is right but does not fit into one frame. Of a decoder: the output of a result is too large."""
 
 
 class Frame(NamedTuple):
@@ -115,13 +116,19 @@ class Decoder:
         self._taken = 0  # bytes of the first chunk that are used up
         self._size = 0  # bytes held and not used up
         self._lengths: tuple[int, int] | None = None
-        self._error: str | None = None
+        self._error: FrameError | None = None
 
     @property
     def missing_bytes(self) -> int:
         """How many more bytes the current frame needs at least, as far as known: what to read next. 0 if it is complete."""
-        expected = _PREFIX_BYTES if self._lengths is None else sum(self._lengths)
-        return max(0, expected - self._size)
+        return max(0, self._expected_bytes - self._size)
+
+    @property
+    def _expected_bytes(self) -> int:
+        if self._lengths is None:
+            return _PREFIX_BYTES
+        header_bytes, body_bytes = self._lengths
+        return header_bytes + (body_bytes if body_bytes <= MAX_BODY_BYTES else 0)
 
     @property
     def is_between_frames(self) -> bool:
@@ -145,7 +152,7 @@ class Decoder:
         try:
             return self._next_frame()
         except FrameError as error:
-            self._error = str(error)
+            self._error = error
             self._chunks.clear()
             raise
 
@@ -156,10 +163,15 @@ class Decoder:
             prefix = self._take(_PREFIX_BYTES)
             self._lengths = _checked_lengths(prefix)
         header_bytes, body_bytes = self._lengths
-        if self._size < header_bytes + body_bytes:
+        if self._size < self._expected_bytes:
             return None
         self._lengths = None
         message = self._message(self._take(header_bytes))
+        if body_bytes > MAX_BODY_BYTES:
+            is_output = isinstance(message, Result)
+            raise (FrameTooLargeError if is_output else FrameError)(
+                f"body of {body_bytes} bytes; at most {MAX_BODY_BYTES}"
+            )
         return _frame(message, self._take(body_bytes))
 
     def _message(self, header: bytes) -> Message:
@@ -198,12 +210,12 @@ class Decoder:
 
     def _check_alive(self) -> None:
         if self._error is not None:
-            raise FrameError(self._error)
+            raise type(self._error)(str(self._error))
 
     def _die(self, why: str) -> NoReturn:
-        self._error = why
+        self._error = FrameError(why)
         self._chunks.clear()
-        raise FrameError(why)
+        raise self._error
 
 
 def check_json(value: Any) -> None:
@@ -266,8 +278,6 @@ def _checked_lengths(prefix: bytes) -> tuple[int, int]:
     body_bytes = int.from_bytes(prefix[4:], "big")
     if not 1 <= header_bytes <= MAX_HEADER_BYTES:
         raise FrameError(f"header of {header_bytes} bytes; expected 1 to {MAX_HEADER_BYTES}")
-    if body_bytes > MAX_BODY_BYTES:
-        raise FrameError(f"body of {body_bytes} bytes; at most {MAX_BODY_BYTES}")
     return header_bytes, body_bytes
 
 
@@ -337,7 +347,7 @@ def _check_spelling(data: bytes, *, max_values: int) -> None:
                 continue
             values += 1
             if values > max_values:
-                raise FrameError(f"more than {max_values} values")
+                raise FrameTooLargeError(f"more than {max_values} values")
             kind = data[at]
             is_key = keys is not None and awaited % 2 == 0
             awaited -= 1
