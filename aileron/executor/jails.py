@@ -18,12 +18,13 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import Ending, JailUnavailable, Signalled, Usage
-from aileron_sandbox.jail import Child, Template, TemplateGone
+from aileron_sandbox.jail import WATCH_PERIOD_S, Child, Template, TemplateGone
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 
@@ -43,6 +44,7 @@ class Jailed:
     def __init__(self, child: Child) -> None:
         self._child = child
         self._ended = anyio.Event()
+        self._watching: Final = anyio.CancelScope()
         self._lost: Ending | None = None
 
     @property
@@ -57,6 +59,21 @@ class Jailed:
         if ending is None:
             raise RuntimeError("woken without an ending")
         return ending
+
+    async def _watch(self) -> None:
+        """Look at all of its processes while it runs, where the kernel does not do that alone."""
+        with self._watching:
+            while self._child.ending is None:
+                tree = self._child.tree()
+                if tree is not None:
+                    try:
+                        # In a thread: it reads files of every process of the machine.
+                        self._child.judge(await anyio.to_thread.run_sync(tree.used))
+                    except OSError:
+                        _log.exception("a jail cannot be watched, and is ended")
+                        self._child.kill()
+                        return
+                await anyio.sleep(WATCH_PERIOD_S)
 
     def _changed(self) -> None:
         if self._child.ending is not None:
@@ -137,8 +154,11 @@ class Jails:
         child = jailed.child
         warm.running[id(child)] = jailed
         try:
+            if child.is_watched:
+                self._serving().start_soon(jailed._watch)
             yield jailed
         finally:
+            jailed._watching.cancel()
             with anyio.CancelScope(shield=True), anyio.move_on_after(_REAP_DEADLINE_S) as scope:
                 if child.ending is None:
                     child.kill()
@@ -161,9 +181,13 @@ class Jails:
         self._compiled.move_to_end(runtime)
         return self._compiled[runtime]
 
-    def _start_compiled(self, runtime: ElfRuntime) -> None:
+    def _serving(self) -> TaskGroup:
         if self._tasks is None:
             raise RuntimeError("jails are not served")
+        return self._tasks
+
+    def _start_compiled(self, runtime: ElfRuntime) -> None:
+        tasks = self._serving()
         if len(self._compiled) >= _MAX_COMPILED:
             self._end_the_idlest()
         try:
@@ -171,7 +195,7 @@ class Jails:
         except JailUnavailable as error:
             raise _no_jail(error) from error
         self._compiled[runtime] = warm
-        self._tasks.start_soon(self._serve_compiled, runtime, warm)
+        tasks.start_soon(self._serve_compiled, runtime, warm)
 
     def _end_the_idlest(self) -> None:
         """The one that was used longest ago and that nobody uses now. AileronError(busy) where all are in use."""

@@ -127,7 +127,6 @@ class Template:
         self._groups: Final = groups
         self._group_of: dict[int, cgroups.Group] = {}  # by number of the child, until that is reaped
         self._data_bytes: Final = ready.data_bytes
-        self._resident_bytes: Final = ready.resident_bytes
         self._is_compiled: Final = is_compiled
         self._control = control
         self._children: dict[int, Child] = {}
@@ -390,7 +389,7 @@ class Child:
         """What to look at every WATCH_PERIOD_S, in any thread; None where there is nothing to look at, or no longer."""
         if not self.is_watched or self.ending is not None or not self.pid:
             return None
-        return self._group or ProcessTree(self.pid, self._template._resident_bytes)
+        return self._group or ProcessTree(self.pid, self._template._data_bytes)
 
     def judge(self, used: Used) -> None:
         """End the child if what was seen of its `tree` is over a limit."""

@@ -131,8 +131,7 @@ def _prepare(control: socket.socket) -> _Ready:
         is_watched = _can_be_asked(kernel.Filter(bytes.fromhex(preparation.watched_hex)))
         network = kernel.Filter(bytes.fromhex(preparation.watched_hex if is_watched else preparation.unwatched_hex))
         profiles = {name: kernel.Filter(bytes.fromhex(text)) for name, text in preparation.profiles_hex.items()}
-        statm = _read(proc, "self/statm")
-        base = compiled.BASE_BYTES if preparation.is_compiled else limits.measure_base(statm)
+        base = compiled.BASE_BYTES if preparation.is_compiled else limits.measure_base(_read(proc, "self/statm"))
         privileges.set_dumpable(False)
     except OSError as error:
         print(f"aileron_sandbox: {step}: {error}", file=sys.stderr)
@@ -144,7 +143,7 @@ def _prepare(control: socket.socket) -> _Ready:
         proc, status, ruleset, network, is_watched, profiles, base, last_capability, is_compiled
     )
     layers = [*_LAYERS, *([_WATCHED] if is_watched else []), f"landlock:{abi}"]
-    return _Ready(prepared, status_read, own_pid_namespace, Ready(layers, abi, base[1], limits.measure_resident(statm)))
+    return _Ready(prepared, status_read, own_pid_namespace, Ready(layers, abi, base[1]))
 
 
 def _can_be_asked(filter_: kernel.Filter) -> bool:

@@ -19,7 +19,7 @@ from typing import Final
 
 from aileron_sandbox.template.messages import Spawn
 
-__all__ = ["apply_limits", "enter_groups", "measure_base", "measure_resident"]
+__all__ = ["apply_limits", "enter_groups", "measure_base"]
 
 _AS_ROOM_BYTES: Final = 64 << 20
 """Read-only mappings: ssl, sqlite3, asyncio and the codecs together map 20 MiB. Thread arenas are switched off (kernel.py)."""
@@ -32,11 +32,6 @@ def measure_base(statm: str) -> tuple[int, int]:
     """(virtual size, data size) in bytes of this process, from the text of proc_pid_statm(5)."""
     fields = statm.split()
     return int(fields[0]) * _PAGE, int(fields[5]) * _PAGE
-
-
-def measure_resident(statm: str) -> int:
-    """Bytes of this process that are in memory, from the same."""
-    return int(statm.split()[1]) * _PAGE
 
 
 def enter_groups(doors: Sequence[int]) -> None:

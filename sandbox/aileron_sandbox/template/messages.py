@@ -80,8 +80,6 @@ class Ready:
     landlock_abi: int
     data_bytes: int
     """Private memory of the template itself, which a child shares until it writes to it; 0 for what is exec'ed."""
-    resident_bytes: int
-    """All of its pages."""
 
     def encode(self) -> bytes:
         """JSON, sent once."""
