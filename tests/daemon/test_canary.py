@@ -107,7 +107,7 @@ def day() -> Iterator[Day]:
             ]
             home.configure(f"[egress]\nprivate_plain = {hosts[:3]}\nprivate = {hosts}\n")
             home.ask("GET", "/healthz")
-            home.install(SOURCE, *hosts)
+            home.install(in_haste(SOURCE, temporary / "reflector"), *hosts)
             made = Day(home, upstream, temporary)
             live(made, liar.port)
             yield made
@@ -116,6 +116,14 @@ def day() -> Iterator[Day]:
         if before is not None:
             os.environ["TMPDIR"] = before
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def in_haste(source: Path, copy: Path) -> Path:
+    """The connector with two seconds: one of its runs waits for ever."""
+    shutil.copytree(source, copy)
+    manifest = copy / "manifest.toml"
+    manifest.write_text(manifest.read_text().replace("timeout_s = 20", "timeout_s = 2"))
+    return copy
 
 
 def live(day: Day, liar: int) -> None:

@@ -25,6 +25,14 @@ def ask(path: str = "/", method: str = "GET", url: str = "", header: str = "", c
 
 
 @op
+def hammer(times: int = 1):
+    """The same request again and again."""
+    for _time in range(times):
+        fetch("/")
+    return times
+
+
+@op
 def say(path: str = "/"):
     """In the log, on both outputs, as an audit event, as progress, in a file and in the environment."""
     seen = fetch(path)

@@ -1,0 +1,174 @@
+"""Whose secret is lent to whom, for how long and how often; each refusal on record."""
+
+from __future__ import annotations
+
+import base64
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.client import Answer
+from tests.support.home import PROBE, DaemonHome, daemon_home
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+REFLECTOR = "github://aileron-tests/reflector"
+SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "reflector"
+THEIRS = b"another-secret-of-another"
+BUDGET = 256
+"""Requests of one step (docs/reference/egress.md)."""
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[CountingServer]:
+    """It remembers what it was sent."""
+    with CountingServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def home(upstream: CountingServer) -> Iterator[DaemonHome]:
+    """Two connectors, two secrets; the second connector is not bound yet."""
+    with daemon_home() as made:
+        made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        made.install_probe(f"localhost:{upstream.port}")
+        made.install(SOURCE, f"localhost:{upstream.port}")
+        made.unlock()
+        made.must("PUT", "/v1/secrets/theirs", {"value_base64": base64.b64encode(THEIRS).decode()})
+        made.bind_probe()
+        made.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
+        inputs = ("path:string?", "method:string?", "url:string?", "header:string?", "credential:string?")
+        made.add_probe_action("ask", *inputs, connector=REFLECTOR)
+        made.add_probe_action("hammer", "times:integer", connector=REFLECTOR)
+        yield made
+
+
+@pytest.fixture
+def bound(home: DaemonHome) -> Iterator[DaemonHome]:
+    """The second connector has a secret of its own for as long as a test lasts."""
+    binding = {"connector": REFLECTOR, "name": "basic/theirs/me", "username": "them", "secret": "theirs"}
+    home.must("POST", "/v1/bindings", binding)
+    yield home
+    home.must("DELETE", f"/v1/bindings/basic/theirs/me?connector={REFLECTOR}")
+
+
+def error_of(got: Answer) -> dict[str, Any]:
+    """The failure of an answer."""
+    error: dict[str, Any] = got.body["error"]
+    return error
+
+
+def types(home: DaemonHome, error: dict[str, Any]) -> list[str]:
+    """What is on record about it."""
+    return [event["type"] for event in home.events(error["audit_id"])]
+
+
+def test_a_connector_is_lent_its_own_secret_and_no_other(bound: DaemonHome, upstream: CountingServer) -> None:
+    """Two connectors ask for the same kind at the same host, and each gets what was bound to it."""
+    bound.run("fetch", {"with_credential": True})
+    bound.run("ask", {"credential": "basic"})
+
+    sent = [base64.b64decode(value.removeprefix("Basic ")) for _method, _path, value in upstream.requests[-2:]]
+    assert sent == [b"mira:hunter2-hunter2", b"them:" + THEIRS]
+
+
+def test_a_connector_that_is_not_bound_is_lent_nothing(home: DaemonHome, upstream: CountingServer) -> None:
+    """Although another one has a secret of that kind for that host."""
+    before = len(upstream.requests)
+    error = error_of(home.run("ask", {"credential": "basic"}))
+
+    assert error["class"] == "binding_required"
+    assert len(upstream.requests) == before
+
+
+@pytest.mark.parametrize(
+    "credential", ["oauth2", "api_key", "basic/probe/me", "basic/theirs/me", f"{PROBE}", "pw", "BASIC", "*"]
+)
+def test_a_credential_can_only_be_asked_for_by_its_kind(
+    bound: DaemonHome, upstream: CountingServer, credential: str
+) -> None:
+    """Not by another kind, another account, another connector, or the name of a secret; the refusal is on record."""
+    before = len(upstream.requests)
+    error = error_of(bound.run("ask", {"credential": credential}))
+
+    assert (error["class"], error["details"]["reason"]) == ("capability_denied", "credential_not_granted")
+    assert types(bound, error)[-2:] == ["egress.denied", "run.finished"]
+    assert len(upstream.requests) == before
+
+
+def test_a_credential_does_not_follow_to_another_host(bound: DaemonHome, upstream: CountingServer) -> None:
+    """Denied and on record; nothing arrives there."""
+    with CountingServer() as elsewhere:
+        for url in (f"http://localhost:{elsewhere.port}/", f"http://127.0.0.1:{upstream.port}/"):
+            error = error_of(bound.run("ask", {"credential": "basic", "url": url}))
+            assert (error["class"], error["details"]["reason"]) in [
+                ("capability_denied", "host_not_granted"),
+                ("capability_denied", "plain_http"),
+            ]
+            assert types(bound, error)[-2:] == ["egress.denied", "run.finished"]
+        assert elsewhere.requests == []
+
+
+def test_the_last_request_of_a_budget_is_served_and_the_next_is_not(
+    bound: DaemonHome, upstream: CountingServer
+) -> None:
+    """Counted at the upstream; the run says which limit it was, and so does the record."""
+    before = len(upstream.requests)
+    assert bound.run("hammer", {"times": BUDGET}).body["result"] == BUDGET
+    assert len(upstream.requests) == before + BUDGET
+
+    error = error_of(bound.run("hammer", {"times": BUDGET + 1}))
+    assert (error["class"], error["details"]["limit"]) == ("resource_limit_exceeded", "requests")
+    assert len(upstream.requests) == before + 2 * BUDGET
+    finished = bound.events(error["audit_id"])[-1]
+    assert finished["type"] == "run.finished"
+    assert "resource_limit_exceeded" in str(finished)
+
+
+def test_a_binding_that_was_taken_back_lends_nothing_more(bound: DaemonHome, upstream: CountingServer) -> None:
+    """Also over a connection that was kept from before."""
+    assert bound.run("ask", {"credential": "basic"}).status == 200
+    bound.must("DELETE", f"/v1/bindings/basic/theirs/me?connector={REFLECTOR}")
+    before = len(upstream.requests)
+    try:
+        assert error_of(bound.run("ask", {"credential": "basic"}))["class"] == "binding_required"
+        assert len(upstream.requests) == before
+    finally:
+        binding = {"connector": REFLECTOR, "name": "basic/theirs/me", "username": "them", "secret": "theirs"}
+        bound.must("POST", "/v1/bindings", binding)
+
+
+def test_a_locked_vault_lends_nothing(bound: DaemonHome, upstream: CountingServer) -> None:
+    """Until it is open again."""
+    bound.must("POST", "/v1/vault/lock")
+    before = len(upstream.requests)
+    try:
+        assert error_of(bound.run("ask", {"credential": "basic"}))["class"] == "vault_locked"
+        assert len(upstream.requests) == before
+    finally:
+        bound.unlock()
+    assert bound.run("ask", {"credential": "basic"}).status == 200
+
+
+def test_the_daemon_itself_is_not_reached_although_the_user_allowed_its_port(upstream: CountingServer) -> None:
+    """By a connector that was granted it, with the exception in the configuration: refused, and on record."""
+    with daemon_home() as home:
+        home.must("GET", "/v1/status")
+        port = tomllib.loads((home.path / "config.toml").read_text())["daemon"]["port"]
+        home.stop()
+        with (home.path / "config.toml").open("a") as config:
+            config.write(f'[egress]\nprivate_plain = ["localhost:{port}", "localhost:{upstream.port}"]\n')
+        home.install(SOURCE, f"localhost:{port}", f"localhost:{upstream.port}")
+        home.add_probe_action("ask", "url:string?", "credential:string?", connector=REFLECTOR)
+        home.unlock()
+        binding = {"connector": REFLECTOR, "name": "basic/theirs/me", "username": "them", "secret": "pw"}
+        home.must("POST", "/v1/bindings", binding)
+
+        error = error_of(home.run("ask", {"url": f"http://localhost:{port}/"}))
+        assert (error["class"], error["details"]["reason"]) == ("capability_denied", "address_own")
+        assert "egress.denied" in types(home, error)
+        assert home.run("ask", {"url": f"http://localhost:{upstream.port}/"}).status == 200
