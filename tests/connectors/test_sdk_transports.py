@@ -18,7 +18,7 @@ import httpx2
 import pytest
 import requests
 
-from aileron_connector import hosts, op, operation, tcp, transports
+from aileron_connector import hosts, loop, op, operation, tcp, transports
 from aileron_connector.testing import Reply, Request, Unreachable, call
 from aileron_sandbox.frames import MAX_IN_FLIGHT
 
@@ -110,6 +110,43 @@ async def _outcome(task: asyncio.Task[Any]) -> BaseException | None:
     except asyncio.CancelledError as error:
         return error
     return None
+
+
+def test_an_answer_taken_in_by_another_tasks_upload_wakes_the_one_it_is_for() -> None:
+    """1 a task watches · 2 another sends, and takes in all that has come · 3 nothing comes any more, and the first must know."""
+    is_watching = threading.Event()
+
+    def answer_late(request: Request) -> Reply:
+        assert is_watching.wait(10)
+        return echo(request)
+
+    async def run() -> list[Any]:
+        done = anyio.Event()
+        async with httpx.AsyncClient(timeout=10) as client, anyio.create_task_group() as tasks:
+            found: list[Any] = []
+
+            async def ask() -> None:
+                found.append((await client.get(ORIGIN + "/a")).json())
+                done.set()
+
+            async def pieces() -> AsyncIterator[bytes]:
+                conversation = loop.current()
+                is_watching.set()
+                while not conversation._session.is_answered(1):
+                    conversation._take_in(conversation._read())  # as sending does while the pipe to the host is full
+                await done.wait()
+                yield b"end"
+
+            tasks.start_soon(ask)
+            await anyio.sleep(0)
+            found.append((await client.post(ORIGIN + "/b", content=pieces())).json())
+        return found
+
+    @op
+    def x() -> list[Any]:
+        return anyio.run(run)
+
+    assert call("x", answer=answer_late).output == [["GET", "/a", ""], ["POST", "/b", "end"]]
 
 
 def test_timeouts_and_refusals_of_an_asynchronous_client_are_its_own() -> None:

@@ -26,6 +26,7 @@ import select
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from aileron_connector import operation
@@ -85,6 +86,8 @@ class Conversation:
         self._kept_bytes = 0
         self._last_id = 0
         self._is_torn = False
+        self.on_heard: Callable[[], None] | None = None
+        """Called when frames have been taken in, by whomever: for tasks of an event loop that wait for theirs."""
         self.invoke: Final = self._first_frame()
 
     @property
@@ -211,6 +214,8 @@ class Conversation:
             if kept is not None:
                 kept.append(frame)
                 self._kept_bytes += len(frame.body or b"")
+        if self.on_heard is not None:
+            self.on_heard()
 
     def _frames(self, data: bytes) -> list[Frame]:
         frames = []

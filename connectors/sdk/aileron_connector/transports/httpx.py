@@ -195,20 +195,53 @@ def _closed_on_error(exchange: Exchange) -> Iterator[None]:
 
 
 class _Watch:
-    """Who watches the frames of a conversation for everybody: one task at a time, as a descriptor has one reader."""
+    """Who watches the frames of a conversation for everybody: one task at a time, as a descriptor has one reader.
+
+    Any task may take frames in, by a look of its own or while it sends, and they may be another's: 1 A watches · 2 B uploads and
+    takes in what has come, A's answer with it · 3 nothing comes any more. So whoever waits, and the one who watches, is told
+    each time.
+    """
 
     def __init__(self, conversation: loop.Conversation) -> None:
         import anyio
 
         self.conversation: Final = conversation
-        self.is_watched = False
-        self.something_came = anyio.Event()
+        self._heard = anyio.Event()
+        self._watching: Any = None  # the scope of the task that watches
+        self._waiting = 0
 
-    def wake_all(self) -> None:
+    async def wait(self) -> None:
+        """Until something may have changed."""
+        self._waiting += 1
+        self.conversation.on_heard = self.tell
+        try:
+            if self._watching is not None or self.conversation.is_full:
+                await self._heard.wait()
+            else:
+                await self._watch()
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self.conversation.on_heard = None
+
+    async def _watch(self) -> None:
         import anyio
 
-        self.something_came.set()
-        self.something_came = anyio.Event()
+        try:
+            with anyio.CancelScope() as self._watching:
+                await anyio.wait_readable(self.conversation.fd_in)
+        finally:
+            self._watching = None
+            self.tell()  # another one may watch
+
+    def tell(self) -> None:
+        """Something came, or there is room again: all who wait look again."""
+        import anyio
+
+        self._heard.set()
+        self._heard = anyio.Event()
+        if self._watching is not None:
+            self._watching.cancel()
 
 
 _watch: _Watch | None = None
@@ -222,17 +255,8 @@ async def _next_frame(exchange: Exchange, timeout_s: float | None) -> Frame:
     conversation = exchange.conversation
     if _watch is None or _watch.conversation is not conversation:
         _watch = _Watch(conversation)
-    watch = _watch
     with anyio.fail_after(timeout_s):
         while (frame := conversation.maybe_answer(exchange.request_id)) is None:
-            if watch.is_watched or conversation.is_full:
-                await watch.something_came.wait()
-                continue
-            watch.is_watched = True
-            try:
-                await anyio.wait_readable(conversation.fd_in)
-            finally:
-                watch.is_watched = False
-                watch.wake_all()
-    watch.wake_all()  # there is room again, for whoever waits for that
+            await _watch.wait()
+    _watch.tell()  # there is room again
     return frame
