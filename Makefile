@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+FUZZED := tests/frames tests/egress tests/actions tests/registry tests/model tests/sandbox/test_jail_filter.py
 JAIL_TESTS := tests/sandbox tests/attacks tests/faults tests/e2e tests/runs tests/daemon tests/cli
 
 .PHONY: help demo test check fast-tests bench fuzz clean
@@ -12,7 +13,7 @@ help:
 	@echo "make test    set up, then every check and test"
 	@echo "make check   lint, types, imports, docs, and the tests that need no jail"
 	@echo "make bench   the measurements in benchmarks/, five minutes, and then a thousand kills, twelve more"
-	@echo "make fuzz    the parsers, longer than in the tests"
+	@echo "make fuzz    every property of the parsers, the session and the filters, for ten minutes (AILERON_FUZZ_S=600)"
 
 demo: $(VENV)/.demo
 	@$(BIN)/aileron demo
@@ -31,7 +32,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m tests.faults.kills 1000
 
 fuzz: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -o timeout=0 tests/frames tests/egress tests/actions tests/registry
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -p tests.fuzz -o timeout=0 $(FUZZED)
 
 $(VENV)/.demo: pyproject.toml .ci/setup
 	PYTHON="$(PYTHON)" .ci/setup "$(VENV)"

@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, settings
 # Machines that run this are shared and noisy: a slow example says nothing about the code.
 _CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("default", max_examples=100, **_CALM)
-settings.register_profile("fuzz", max_examples=20_000, **_CALM)
+settings.register_profile(
+    "fuzz", max_examples=1_000, **_CALM
+)  # a round; tests/fuzz.py makes as many as there is time for
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

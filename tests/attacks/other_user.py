@@ -29,7 +29,12 @@ DEADLINE_S: Final = 300.0
 """The whole suite on a busy machine; a minute on two idle cores."""
 _TREE: Final = ("aileron", "sandbox", "connectors", "tests", "docs", "pyproject.toml", "README.md", "SECURITY.md")
 _NEEDED: Final = ("aileron", "pytest", "pytest-timeout", "hypothesis", "trustme", "radicale")
-_TESTS: Final = ("tests/attacks", "tests/sandbox/test_jail_denials.py")
+_TESTS: Final = (
+    "tests/attacks",
+    "tests/sandbox/test_jail_denials.py",
+    "tests/sandbox/test_jail_landlock_mode.py",
+    "tests/daemon/test_landlock_mode.py",
+)
 _LEFT_OUT: Final = shutil.ignore_patterns(
     "__pycache__", "*.pyc", ".hypothesis", "results", "site-packages", "test", "idlelib"
 )
