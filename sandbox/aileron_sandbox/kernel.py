@@ -12,7 +12,7 @@ import ctypes
 import errno
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 # --- numbers -----------------------------------------------------------------------------------------------------
@@ -24,6 +24,11 @@ _NUMBERS: Final = {
     "keyctl": (250, 219),
     "seccomp": (317, 277),
     "close_range": (436, 436),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
     "mount_setattr": (442, 442),
     "landlock_create_ruleset": (444, 444),
     "landlock_add_rule": (445, 445),
@@ -53,6 +58,16 @@ MOUNT_ATTR_RDONLY: Final = 0x1
 MOUNT_ATTR_NOSUID: Final = 0x2
 MOUNT_ATTR_NODEV: Final = 0x4
 MOUNT_ATTR_NOEXEC: Final = 0x8
+_MOUNT_ATTR_IDMAP: Final = 0x00100000
+
+# fsopen(2), fsmount(2), open_tree(2), move_mount(2)
+_CLOEXEC: Final = 1  # the same bit for fsopen, fsmount and the copy that open_tree makes
+_OPEN_TREE_CLOEXEC: Final = os.O_CLOEXEC
+_FSCONFIG_SET_STRING: Final = 1
+_FSCONFIG_CMD_CREATE: Final = 6
+_OPEN_TREE_CLONE: Final = 1
+_MOVE_MOUNT_F_EMPTY_PATH: Final = 4
+_AT_EMPTY_PATH: Final = 0x1000
 
 # prctl(2)
 PR_SET_PDEATHSIG: Final = 1
@@ -198,6 +213,37 @@ def set_mount_attributes(target: str, attributes: int, *, recursive: bool = Fals
     attr = _MountAttr(attr_set=attributes)
     flags = AT_RECURSIVE if recursive else 0
     _syscall("mount_setattr", _AT_FDCWD, target.encode(), flags, ctypes.byref(attr), ctypes.sizeof(attr))
+
+
+def new_tmpfs(options: Mapping[str, str]) -> int:
+    """A new tmpfs that is mounted nowhere, as a descriptor of its root, fsopen(2)."""
+    context = _syscall("fsopen", b"tmpfs", _CLOEXEC)
+    try:
+        for name, value in options.items():
+            _syscall("fsconfig", context, _FSCONFIG_SET_STRING, name.encode(), value.encode(), 0)
+        _syscall("fsconfig", context, _FSCONFIG_CMD_CREATE, None, None, 0)
+        return _syscall("fsmount", context, _CLOEXEC, 0)
+    finally:
+        os.close(context)
+
+
+def move_mount(mount: int, target: str) -> None:
+    """Mount what `mount` is a descriptor of on `target`, move_mount(2)."""
+    _syscall("move_mount", mount, b"", _AT_FDCWD, target.encode(), _MOVE_MOUNT_F_EMPTY_PATH)
+
+
+def copy_mount(target: str) -> int:
+    """A copy of the mount at `target` that is mounted nowhere, as a descriptor, open_tree(2)."""
+    return _syscall("open_tree", _AT_FDCWD, target.encode(), _OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC)
+
+
+def map_mount_ids(mount: int, namespace: int, attributes: int) -> None:
+    """Show the owners in `mount` as the user namespace maps them, and add MOUNT_ATTR flags, mount_setattr(2).
+
+    `mount` must not have been mounted anywhere. EINVAL where the file system cannot (tmpfs before Linux 6.3).
+    """
+    attr = _MountAttr(attr_set=attributes | _MOUNT_ATTR_IDMAP, userns_fd=namespace)
+    _syscall("mount_setattr", mount, b"", _AT_EMPTY_PATH, ctypes.byref(attr), ctypes.sizeof(attr))
 
 
 def pivot_root(new_root: str, put_old: str) -> None:

@@ -36,11 +36,11 @@ CHILD: Final = (
 without even a loopback device that is up, shared because no socket can be made in it (filters.py)."""
 
 
-def map_ids(proc: int, uid: int, gid: int) -> None:
-    """After unshare(CLONE_NEWUSER): be INSIDE_ID, which is `uid` and `gid` of the parent namespace. user_namespaces(7)."""
+def map_ids(proc: int, uid: int, gid: int, inside: int = INSIDE_ID) -> None:
+    """After unshare(CLONE_NEWUSER): be `inside`, which is `uid` and `gid` of the parent namespace. user_namespaces(7)."""
     _write(proc, "self/setgroups", "deny")  # must come before gid_map for an unprivileged writer
-    _write(proc, "self/uid_map", f"{INSIDE_ID} {uid} 1")
-    _write(proc, "self/gid_map", f"{INSIDE_ID} {gid} 1")
+    _write(proc, "self/uid_map", f"{inside} {uid} 1")
+    _write(proc, "self/gid_map", f"{inside} {gid} 1")
 
 
 def available_jail_uid(uid_map: str) -> int:
