@@ -408,6 +408,9 @@ def _sealed(data: bytes, kind: ProgramKind, name: str) -> int:
         while view:
             view = view[os.write(descriptor, view) :]
         os.lseek(descriptor, 0, os.SEEK_SET)
+        if kind == "elf":
+            # Not readable by what it becomes, which then can be neither dumped nor attached to, execve(2).
+            os.fchmod(descriptor, 0o111)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     except OSError as error:
         os.close(descriptor)
