@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator
 
 import anyio
+import anyio.to_thread
 import httpcore2
 import pytest
 
@@ -77,6 +78,33 @@ async def test_a_reset_is_a_read_or_a_write_error() -> None:
             await wire.read(10)
         with pytest.raises(httpcore2.WriteError):
             await wire.write(b"x")
+
+
+async def test_a_tls_stream_that_is_cut_is_an_error_and_not_an_end(authority: Authority) -> None:
+    """Without close_notify whoever is on the way could have cut it; with it, it is over. Whatever this Python's default is."""
+    for is_cut in (True, False):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(anyio.to_thread.run_sync, _say_and_leave, listener, authority, is_cut)
+                wire, _address = await dial(["127.0.0.1"], port, client_context(authority.ca_file), HOST)
+            assert await wire.read(4) == b"some"
+            if is_cut:
+                with pytest.raises(httpcore2.ReadError):
+                    await wire.read(4)
+            else:
+                assert await wire.read(4) == b""
+            wire.close()
+
+
+def _say_and_leave(listener: socket.socket, authority: Authority, is_cut: bool) -> None:
+    accepted, _ = listener.accept()
+    with accepted, authority.server_context(HOST).wrap_socket(accepted, server_side=True) as peer:
+        peer.sendall(b"some")
+        if not is_cut:
+            peer.settimeout(0)
+            with contextlib.suppress(OSError):  # close_notify is out; the other side's is not waited for
+                peer.unwrap()
 
 
 async def test_reading_can_be_limited() -> None:
