@@ -94,6 +94,7 @@ class Group:
         self._kills_before = self._kills_seen = 0
         self._cpu_before_s = 0.0
         self._counts_cpu = False
+        self._is_lost = False
         if kind == "cgroup-v2":
             _write(memory / "memory.oom.group", "1")  # one for all: half a tree is of no use to anybody
             with contextlib.suppress(FileNotFoundError):  # a kernel without swap
@@ -101,12 +102,17 @@ class Group:
 
     @contextlib.contextmanager
     def doors(self) -> Iterator[list[int]]:
-        """Descriptors for the time of a request: a process that writes "0" to each is in the group."""
+        """Descriptors for the time of a request: a process that writes "0" to each is in the group.
+
+        OSError where somebody else has removed it; then it is not used again.
+        """
         opened: list[int] = []
+        self._is_lost = True
         try:
             for directory in (self._memory, self._cpu if self._counts_cpu else None):
                 if directory is not None:
                     opened.append(os.open(directory / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC))
+            self._is_lost = False
             yield opened
         finally:
             for fd in opened:
@@ -182,16 +188,13 @@ class Groups:
         OSError where it cannot be had.
         """
         group = self._free.pop() if self._free else self._make()
-        try:
-            group._begin(memory_bytes, counts_cpu=counts_cpu)
-        except BaseException:
-            self._free.append(group)
-            raise
+        group._begin(memory_bytes, counts_cpu=counts_cpu)  # one of which this cannot be said is not put back
         return group
 
     def give_back(self, group: Group) -> None:
         """Its processes are gone."""
-        self._free.append(group)
+        if not group._is_lost:
+            self._free.append(group)
 
     def close(self) -> None:
         """Remove them all; their processes must be ending. What is not gone in time is left to the next host. Idempotent."""

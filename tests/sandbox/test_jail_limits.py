@@ -1,0 +1,306 @@
+"""What a whole jail may use, by control groups and without them: each limit ends it by its name, and what keeps to it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import io
+import os
+import select
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Literal
+
+import pytest
+
+from aileron_sandbox import cgroups
+from aileron_sandbox.elf import ElfRuntime
+from aileron_sandbox.ending import Ending, Exited, JailUnavailable, OverLimit, Signalled
+from aileron_sandbox.jail import Child, Template
+from aileron_sandbox.policy import Policy
+from aileron_sandbox.runtime import PythonRuntime
+from tests.sandbox.conftest import memory_file, program
+from tests.support.elf_programs import compiled
+
+pytestmark = pytest.mark.jail
+ELF: Final = Policy(profile="elf")
+FORKING: Final = Policy(profile="elf-subprocess")
+DEADLINE_S: Final = 20.0
+ROOT: Final = Path(__file__).resolve().parents[2]
+_SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
+By = Literal["best", "rlimit"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """What a program told, and how it ended."""
+
+    told: list[str]
+    ending: Ending | None
+
+    @property
+    def over(self) -> str | None:
+        """The limit that ended it."""
+        return self.ending.limit if isinstance(self.ending, OverLimit) else None
+
+
+@pytest.fixture(scope="module", params=["best", "rlimit"])
+def by(request: pytest.FixtureRequest) -> By:
+    """With the control groups that this user can make, and without any."""
+    if request.param == "best" and cgroups.find() is None:
+        pytest.skip("this user can make no control groups here: the other half of these tests is what holds")
+    chosen: By = request.param
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def hog(by: By) -> Iterator[Callable[..., Said]]:
+    """Let tests/support/elf/hog.c use something up."""
+    data = compiled("hog")
+    fd = os.memfd_create("program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(fd, data)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    try:
+        with _started(lambda: Template.start(ElfRuntime.of_program(fd), memory_by=by)) as template:
+            assert (template.memory_by == "rlimit") == (by == "rlimit")
+
+            def use(words: str, policy: Policy = ELF) -> Said:
+                with Child.open(template, fd, policy) as child:
+                    os.write(child.frames_in, words.encode())
+                    ending = child.wait(DEADLINE_S)
+                    return Said(_said(child.frames_out).splitlines(), ending)
+
+            yield use
+    finally:
+        os.close(fd)
+
+
+@pytest.fixture(scope="module")
+def python(by: By) -> Iterator[Template]:
+    """The warm process of Python programs."""
+    with _started(
+        lambda: Template.start(PythonRuntime.of_this_interpreter(preload=("json",)), memory_by=by)
+    ) as template:
+        yield template
+
+
+@contextlib.contextmanager
+def _started(start: Callable[[], Template]) -> Iterator[Template]:
+    try:
+        template = start()
+    except JailUnavailable as error:
+        if os.environ.get("AILERON_MUST_JAIL"):
+            raise
+        pytest.skip(f"no jail here: {error}")
+    with template:
+        yield template
+
+
+def _run(template: Template, data: bytes, policy: Policy) -> Said:
+    fd = memory_file(data)
+    try:
+        with Child.open(template, fd, policy) as child:
+            ending = child.wait(DEADLINE_S)
+            return Said(_said(child.frames_out).splitlines(), ending)
+    finally:
+        os.close(fd)
+
+
+def _zipped(main: str) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("__main__.py", main)
+    return data.getvalue()
+
+
+def _said(pipe: int) -> str:
+    pieces = []
+    with contextlib.suppress(BlockingIOError):
+        while piece := os.read(pipe, 1 << 16):
+            pieces.append(piece)
+    return b"".join(pieces).decode()
+
+
+# Memory
+
+
+def test_a_program_that_asks_for_too_much_is_told_so(hog: Callable[..., Said]) -> None:
+    """RLIMIT_DATA answers first, with or without a group: ENOMEM, and the program goes on."""
+    asked = hog("private 96")
+
+    assert asked.told == [f"errno {errno.ENOMEM}"]
+    assert isinstance(asked.ending, Exited)
+    assert hog("private 48").told == ["held 48"]
+
+
+def test_memory_that_rlimits_do_not_count_ends_it_by_its_name(hog: Callable[..., Said]) -> None:
+    """A shared mapping is not RLIMIT_DATA's, and compiled programs have much address space."""
+    assert hog("shared 400").over == "memory"
+    assert hog("shared 48").told == ["held 48"]
+
+
+def test_a_familys_memory_is_counted_together(hog: Callable[..., Said]) -> None:
+    """Eight times 40 MiB, each within its own RLIMIT_DATA; of eight times 6 the first process leaves as it likes."""
+    over, under = hog("family 8 40", FORKING), hog("brief-family 8 6", FORKING)
+
+    assert over.over == "memory"
+    assert under.told == ["held 6"] * 8 + ["left 0"]
+    assert isinstance(under.ending, Exited)
+
+
+def test_pythons_family_is_counted_together(python: Template) -> None:
+    """A zip application that may start processes: forks share what the template had, and that is nobody's fault."""
+    forks = """
+import os, sys, time
+for _ in range({count}):
+    if os.fork() == 0:
+        held = bytearray({mib} << 20)
+        os.write(4, b"held\\n")
+        time.sleep({stay})
+        os._exit(0)
+for _ in range({count}):
+    os.wait()
+"""
+    over = _run(python, _zipped(forks.format(count=8, mib=40, stay=60)), FORKING)
+    under = _run(python, _zipped(forks.format(count=8, mib=4, stay=0.6)), FORKING)
+
+    assert over.over == "memory"
+    assert under.told == ["held"] * 8
+    assert isinstance(under.ending, Exited)
+
+
+def test_a_full_scratch_takes_nothing_from_memory(hog: Callable[..., Said]) -> None:
+    """Scratch is memory too: 31 of its 32 MiB and 60 of 64 beside them are what a program was promised."""
+    both = hog("fill-and-hold 31 60")
+
+    assert both.told == [f"written {31 << 20}", "held 60"]
+    assert isinstance(both.ending, Exited)
+
+
+def test_who_was_killed_is_not_taken_for_one_that_was_before_it(python: Template) -> None:
+    """A group is used again: after one that ran out of memory, one that is killed is `Signalled`, one that ends `Exited`."""
+    if python.memory_by != "rlimit":
+        assert _run(python, program("hold_read_only", 192), Policy()).over == "memory"
+    with (
+        contextlib.closing(io.FileIO(memory_file(program("sleep", 60)))) as file,
+        Child.open(python, file.fileno(), Policy()) as child,
+    ):
+        child.kill()
+        killed = child.wait(DEADLINE_S)
+
+    assert isinstance(killed, Signalled)
+    assert isinstance(_run(python, program("listing", "/"), Policy()).ending, Exited)
+
+
+# Processor time
+
+
+def test_a_familys_processor_time_is_counted_together(hog: Callable[..., Said]) -> None:
+    """Three that spin, each within RLIMIT_CPU when they are ended."""
+    over = hog("spin 3", dataclasses.replace(FORKING, cpu_s=1))
+
+    assert over.over == "cpu"
+
+
+def test_processor_time_of_who_is_gone_is_counted(hog: Callable[..., Said], by: By) -> None:
+    """Short processes that nobody waits for: only a control group remembers what they used."""
+    if by == "rlimit":
+        pytest.skip("without a group it is the wall clock that ends them (docs/explanation/limitations.md)")
+    assert hog("drizzle", dataclasses.replace(FORKING, cpu_s=1)).over == "cpu"
+
+
+# Files
+
+
+def test_a_file_that_is_too_large_is_an_errno_of_the_first_process(hog: Callable[..., Said]) -> None:
+    """A first process does not feel SIGXFSZ, so it is told EFBIG; one below it is ended by the signal."""
+    small = dataclasses.replace(ELF, file_bytes=2 << 20)
+    below = hog("fill-below 3", dataclasses.replace(small, profile="elf-subprocess"))
+
+    assert hog("fill 3", small).told == [f"errno {errno.EFBIG}", f"written {2 << 20}"]
+    assert below.told == [f"signal {signal.SIGXFSZ}"]
+    assert hog("fill 2", small).told == [f"written {2 << 20}"]
+
+
+# The groups themselves
+
+
+@pytest.fixture
+def place() -> cgroups.Place:
+    """Where groups can be made."""
+    found = cgroups.find()
+    if found is None:
+        pytest.skip("this user can make no control groups here")
+    return found
+
+
+def _directories(place: cgroups.Place) -> set[Path]:
+    """Of all hosts there are."""
+    parents = [place.memory, *([place.cpu] if place.cpu else [])]
+    return {path for parent in parents for path in parent.glob("aileron-jails-*")}
+
+
+def test_groups_are_gone_with_their_template(place: cgroups.Place) -> None:
+    """Also where a child is still running when the template is closed."""
+    before = _directories(place)
+    with _started(lambda: Template.start(PythonRuntime.of_this_interpreter())) as template:
+        during = _directories(place) - before
+        with contextlib.closing(io.FileIO(memory_file(program("sleep", 60)))) as file:
+            child = Child.open(template, file.fileno(), Policy())
+            while not child.is_born:
+                assert select.select([template], [], [], DEADLINE_S)[0]
+                template.pump()
+    child.close()
+
+    assert during
+    assert during.isdisjoint(_directories(place))
+
+
+_KILLED: Final = """
+import os, sys
+from aileron_sandbox import cgroups
+place = cgroups.find()
+groups = cgroups.Groups(place)
+groups.take(64 << 20, counts_cpu=False)
+print("ready", flush=True)
+sys.stdin.read()
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_host_left_is_removed_and_a_living_ones_is_not(place: cgroups.Place) -> None:
+    """A lock tells them apart, which ends with the host that has it."""
+    before = _directories(place)
+    with subprocess.Popen(
+        [sys.executable, "-c", _KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    ) as host:
+        assert host.stdout is not None
+        assert host.stdout.readline() == b"ready\n"
+        theirs = _directories(place) - before
+        cgroups.Groups(place).close()
+        assert theirs
+        assert theirs <= _directories(place)
+        host.communicate(b"")
+    assert theirs <= _directories(place)
+    cgroups.Groups(place).close()
+    assert theirs.isdisjoint(_directories(place))
+
+
+def test_a_group_that_was_taken_away_is_one_refusal(place: cgroups.Place) -> None:
+    """Behind the host's back: the next child is refused, not run without a limit, and the one after that has a new group."""
+    before = _directories(place)
+    with _started(lambda: Template.start(PythonRuntime.of_this_interpreter())) as template:
+        assert isinstance(_run(template, program("listing", "/"), Policy()).ending, Exited)
+        for directory in _directories(place) - before:
+            if f"-{os.getpid()}-" in directory.name:  # other runs of these tests have theirs beside it
+                for group in [entry for entry in directory.iterdir() if entry.is_dir()]:
+                    group.rmdir()
+        with pytest.raises(FileNotFoundError):
+            _run(template, program("listing", "/"), Policy())
+        assert isinstance(_run(template, program("listing", "/"), Policy()).ending, Exited)
