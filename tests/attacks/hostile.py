@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -37,15 +39,18 @@ class HostileHome:
 
 
 @contextlib.contextmanager
-def hostile_home(port: int = 1) -> Iterator[HostileHome]:
-    """A home of its own; both connectors are granted http://localhost:`port`."""
-    with daemon_home() as home:
+def hostile_home(port: int = 1, timeout_s: int = 3) -> Iterator[HostileHome]:
+    """A home of its own; both connectors are granted http://localhost:`port`, and the hostile one has so many seconds."""
+    with daemon_home() as home, tempfile.TemporaryDirectory() as folder:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{port}"]\n')
         home.install_probe(f"localhost:{port}")
         home.unlock()
         home.bind_probe()
         home.add_probe_action("give_back", "text:string", name="honest")
-        home.install(_SOURCE, f"localhost:{port}")
+        source = Path(shutil.copytree(_SOURCE, Path(folder, "hostile")))
+        manifest = (source / "manifest.toml").read_text(encoding="utf-8")
+        (source / "manifest.toml").write_text(f"{manifest}\n[limits]\ntimeout_s = {timeout_s}\n", encoding="utf-8")
+        home.install(source, f"localhost:{port}")
         text = probe_action("go", "source:string", name="hostile").replace(PROBE, HOSTILE)
         home.must("POST", "/v1/actions", {"text": text, "file": "a test"})
         yield HostileHome(home)
