@@ -22,11 +22,30 @@ PIECES = 24
 LARGE = PIECE * PIECES
 KEY = b"a-key-that-nobody-guesses"
 _CREDENTIAL = '[capabilities.credential]\nkind = "api_key"\nscope = "Fetch"'
+_FORKING = """
+import os
+from aileron_connector import op, run
+
+
+@op
+def leave_behind() -> dict:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(7)
+    if os.fork() == 0:
+        os.setsid()
+        os.read(3, 1)
+    return {"exited": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}
+
+
+run()
+"""
 OPERATIONS = {
     "greet": {"name": "string"},
     "fetch": {"path": "string", "credential": "string?"},
     "upload": {"path": "string", "size": "integer"},
     "copy": {"from": "string", "to": "string"},
+    "reach_out": {},
     "leave_behind": {},
     "unheard_of": {},
 }
@@ -227,6 +246,16 @@ def test_its_own_failure_and_an_undeclared_host_arrive_as_they_would_from_python
     assert elsewhere.body["error"]["class"] == "capability_denied"
 
 
+def test_going_past_the_supervisor_is_denied_by_its_destination(home: DaemonHome) -> None:
+    """A socket of its own ends it; the envelope says where to, as far as anybody can see (docs/reference/jail.md)."""
+    ran = home.run("reach-out")
+
+    assert (ran.status, ran.body["error"]["class"]) == (403, "capability_denied")
+    destination = "network:93.184.216.34:443" if os.getuid() == 0 else "network:unknown"
+    assert ran.body["error"]["requested"] == destination
+    assert home.run("greet", {"name": "x"}).status == 200
+
+
 def test_the_record_names_the_layers_of_its_own_profile(home: DaemonHome, forking_home: DaemonHome) -> None:
     """Those of the template it ran in, once each, before it ran."""
     starts = []
@@ -242,6 +271,26 @@ def test_the_record_names_the_layers_of_its_own_profile(home: DaemonHome, forkin
         {"seccomp:elf-subprocess"},
     ]
     assert all({"user-ns", "pivoted-root", "no-capabilities"} <= set(found) for found in layers)
+
+
+def test_a_python_connector_that_declared_it_may_fork(tmp_path: Path) -> None:
+    """And one that did not may not: the same program, two manifests."""
+    answers = []
+    for may_fork in (False, True):
+        source = tmp_path / str(may_fork)
+        source.mkdir()
+        manifest = _manifest("x.example.com:443", may_fork=may_fork).replace(_CREDENTIAL, "")
+        (source / "manifest.toml").write_text(manifest, encoding="utf-8")
+        (source / "connector.py").write_text(_FORKING, encoding="utf-8")
+        with daemon_home() as home:
+            home.ask("GET", "/healthz")
+            home.install(source)
+            home.must("POST", "/v1/actions", {"text": _action("leave_behind", {}), "file": "a test"})
+            answers.append(home.run("leave-behind"))
+
+    refused, ran = answers
+    assert refused.body["error"]["class"] == "connector_runtime_error"
+    assert (ran.status, ran.body["result"]) == (200, {"exited": 7})
 
 
 def test_only_who_declared_it_starts_processes_and_none_outlives_the_run(

@@ -1,10 +1,12 @@
-/* A connector in C: greets, fetches, uploads, copies from one address to another, and starts processes.
+/* A connector in C: greets, fetches, uploads, copies; and does what it may not, or only if its manifest says so.
  *
  * Written from docs/reference/frames.md. It stands for a connector in any language but Python.
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "frames.h"
@@ -174,10 +176,25 @@ static void leave_behind(void) {
     send_result(&output);
 }
 
+/* Go to a server without asking, as a program does that was not written for a jail. */
+static void reach_out(void) {
+    struct sockaddr_in there = {.sin_family = AF_INET, .sin_port = htons(443)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    inet_pton(AF_INET, "93.184.216.34", &there.sin_addr);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&there, sizeof there) < 0) {
+        send_failure("network_error", strerror(errno));
+        return;
+    }
+    send_failure("network_error", "connected");
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
-} OPERATIONS[] = {{"greet", greet}, {"fetch", fetch}, {"upload", upload}, {"copy", copy}, {"leave_behind", leave_behind}};
+} OPERATIONS[] = {
+    {"greet", greet}, {"fetch", fetch},         {"upload", upload},
+    {"copy", copy},   {"reach_out", reach_out}, {"leave_behind", leave_behind},
+};
 
 static void find_first_host(struct view invoke) {
     struct view hosts, port;
@@ -212,6 +229,6 @@ int main(void) {
             return 0;
         }
     }
-    send_failure("unknown_op", "greet, fetch, upload, copy and leave_behind are known");
+    send_failure("unknown_op", "greet, fetch, upload, copy, reach_out and leave_behind are known");
     return 0;
 }
