@@ -122,6 +122,11 @@ class Group:
         """Since the group was taken, if it counts processor time. As a `watch.Tree`: in any thread."""
         return Used(0, self._counted_cpu_s() - self._cpu_before_s, self._counted_kills() > self._kills_before)
 
+    @property
+    def counts_cpu(self) -> bool:
+        """Whether `used` knows of processor time: always in v2; in v1 where that is delegated as well."""
+        return self._counts_cpu and (self._kind == "cgroup-v2" or self._cpu is not None)
+
     def is_out_of_memory(self) -> bool:
         """Whether the kernel has ended a process of it for that since it was taken."""
         self._kills_seen = self._counted_kills()

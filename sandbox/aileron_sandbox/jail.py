@@ -24,6 +24,7 @@ Not here: what may be in a frame (frames/), whether to run something at all.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import io
@@ -389,7 +390,10 @@ class Child:
         """What to look at every WATCH_PERIOD_S, in any thread; None where there is nothing to look at, or no longer."""
         if not self.is_watched or self.ending is not None or not self.pid:
             return None
-        return self._group or ProcessTree(self.pid, self._template._data_bytes)
+        processes = ProcessTree(self.pid, self._template._data_bytes)
+        if self._group is None:
+            return processes
+        return self._group if self._group.counts_cpu else _Both(self._group, processes)
 
     def judge(self, used: Used) -> None:
         """End the child if what was seen of its `tree` is over a limit."""
@@ -501,6 +505,18 @@ class Child:
         """Only who was killed, or has lost a process of several, can be; so for most there is nothing to read."""
         is_possible = code == -signal.SIGKILL or self._policy.profile == "elf-subprocess"
         return is_possible and self._group is not None and self._group.is_out_of_memory()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Both:
+    """Where a group has the memory, and nobody but the processes their time."""
+
+    group: cgroups.Group
+    processes: ProcessTree
+
+    def used(self) -> Used:
+        """As `Tree`."""
+        return self.group.used()._replace(cpu_s=self.processes.used().cpu_s)
 
 
 def _doors(group: cgroups.Group | None) -> AbstractContextManager[list[int]]:
