@@ -27,6 +27,7 @@ OPERATIONS = {
     "talk": ("text:string?", "half:boolean?", "tls:boolean?"),
     "connect": ("host:string", "port:integer", "tls:boolean?"),
     "survive": ("host:string", "port:integer"),
+    "frames_of_its_own": ("early:boolean?",),
     "many": ("count:integer",),
     "pour": ("megabytes:integer",),
 }
@@ -231,6 +232,18 @@ def test_a_step_with_a_credential_gets_no_stream(tmp_path: Path, authority: Auth
         assert done(home, "connect", host="localhost", port=port)
 
     assert (error["class"], error["details"]["reason"]) == ("capability_denied", "stream_credential")
+
+
+def test_a_stream_takes_neither_a_credential_nor_bytes_before_it_is_open(authority: Authority) -> None:
+    """Both are no protocol: the jail is ended, whatever else was granted."""
+    with reaching(_echo, authority) as (home, port):
+        named = failed(home, "frames_of_its_own")
+        early = failed(home, "frames_of_its_own", early=True)
+        assert done(home, "connect", host="localhost", port=port)
+
+    assert [error["class"] for error in (named, early)] == ["connector_runtime_error"] * 2
+    assert "credential" in named["message"]
+    assert "before tcp_opened" in early["message"]
 
 
 def test_starttls_says_why_it_cannot_be(authority: Authority) -> None:

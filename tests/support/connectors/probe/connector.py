@@ -1,5 +1,6 @@
 """The probe connector: ops that return, fail, end, linger, ask and flood, as a test wants."""
 
+import errno
 import os
 import socket
 import sys
@@ -105,6 +106,17 @@ def close_frames():
     """Close the frame pipe and hide."""
     os.close(4)
     time.sleep(60)
+
+
+@op
+def open_file(path: str):
+    """Whether a file can be read."""
+    try:
+        with open(path, "rb") as file:
+            file.read(1)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "read"
 
 
 @op

@@ -1,5 +1,9 @@
 """Streams: mail by smtplib and imaplib as they are, and plain bytes."""
 
+import os
+
+import msgspec
+
 from aileron_connector import hosts, op, run, tcp
 
 
@@ -68,6 +72,21 @@ def survive(host: str, port: int):
     except ConnectionError as error:
         return type(error).__name__
     return "ended"
+
+
+@op
+def frames_of_its_own(*, early: bool = False):
+    """Ask for a stream past the SDK: with a credential, or with bytes before it is open."""
+    host = hosts()[0]
+    asked = {"type": "tcp_open", "id": 1, "host": host.host, "port": host.port, "tls": True}
+    frames = (
+        [(asked, b""), ({"type": "chunk", "id": 1}, b"early")] if early else [({**asked, "credential": "basic"}, b"")]
+    )
+    for message, body in frames:
+        header = msgspec.msgpack.encode(message)
+        os.write(4, len(header).to_bytes(4, "big") + len(body).to_bytes(4, "big") + header + body)
+    while True:
+        os.read(3, 4096)
 
 
 @op
