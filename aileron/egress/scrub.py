@@ -46,22 +46,40 @@ def _base64_forms(data: bytes, encode: Callable[[bytes], bytes]) -> Iterator[byt
         yield text[-(-offset * 8 // 6) : (offset + len(data)) * 8 // 6]
 
 
-_UNRESERVED: Final = rb"A-Za-z0-9\-._~"
-_PLAIN: Final = re.compile(rb"[%b]*" % _UNRESERVED)  # written as it is wherever only what must be is encoded
-_NEEDING_PERCENT: Final = tuple(
-    re.compile(rb"[^%b]" % kept)
-    for kept in (_UNRESERVED, _UNRESERVED + rb"/", _UNRESERVED + rb"!$&'()*+,;=:@/?", _UNRESERVED + rb" ")
-)  # everywhere; in a path; in a query; in an HTML form, where a space becomes a plus
+_PLAIN: Final = re.compile(rb"[A-Za-z0-9\-._]*")  # written as it is by every encoder that encodes what it must
+_KEPT_IN_PERCENT: Final = (  # beside letters and digits, by those who encode what must be
+    b"-._~",  # RFC 3986 unreserved: Python quote(safe=""), .NET, Go's query, PHP rawurlencode
+    b"-._~/",  # Python quote
+    b"-._",  # PHP urlencode
+    b"-._*",  # HTML forms: URLSearchParams, Java, Ruby
+    b"-._~!*'()",  # JavaScript encodeURIComponent
+    b"-._~!*'();,/?:@&=+$#",  # JavaScript encodeURI
+    b"-._~$&+:=@",  # Go, one segment of a path
+    b"-._~$&+,/:;=@",  # Go, a path
+    b"-._~!$&'()*+,;=:@",  # RFC 3986, one segment of a path
+    b"-._~!$&'()*+,;=:@/",  # a path
+    b"-._~!$&'()*+,;=:@/?",  # a query
+    b"-._~!$&'()*+,;=:@/%[]\\|",  # browsers, a path (and they leave a percent sign alone)
+    b"-._~!$&()*+,;=:@/?%[]\\|^`{}",  # browsers, a query
+    b"-._~!$&'()*+,;=:@/?%[]\\|^`{}",  # the same where the scheme is none of theirs
+)
+_NEEDING_PERCENT: Final = tuple(re.compile(rb"[^A-Za-z0-9%b]" % re.escape(kept)) for kept in _KEPT_IN_PERCENT)
+
+
+def _percent(data: bytes, needing: re.Pattern[bytes], digits: bytes) -> Iterator[bytes]:
+    at = 0
+    for match in needing.finditer(data):
+        yield data[at : match.start()] + digits % match[0][0]
+        at = match.end()
+    yield data[at:]
 
 
 def _percent_forms(data: bytes) -> Iterator[bytes]:
     for needing in () if _PLAIN.fullmatch(data) else _NEEDING_PERCENT:
-        upper = needing.sub(lambda match: b"%%%02X" % match[0][0], data)
-        yield upper
-        yield upper.replace(b" ", b"+")
-        lower = needing.sub(lambda match: b"%%%02x" % match[0][0], data)
-        yield lower
-        yield lower.replace(b" ", b"+")
+        for digits in (b"%%%02X", b"%%%02x"):
+            parts = [b"".join(_percent(part, needing, digits)) for part in data.split(b" ")]
+            yield b"%20".join(parts)
+            yield b"+".join(parts)
 
 
 def _percent_full_forms(data: bytes) -> Iterator[bytes]:
@@ -77,17 +95,33 @@ def _text(data: bytes) -> str:
         return data.decode("latin-1")
 
 
+_ESCAPED_IN_JSON: Final = (  # as \\u003c, beside what must be
+    "",
+    "<>&",  # Go, Rails, Django
+    "<>&'",  # Flask
+    "<>&'=",  # Gson
+    "<>&'\"",  # PHP with JSON_HEX_*, Newtonsoft
+    "<>&'\"+`",  # .NET
+)
+
+
 def _json_forms(data: bytes) -> Iterator[bytes]:
     if _PLAIN.fullmatch(data):
         return
+    text = _text(data)
     for ascii_only in (True, False):
-        plain = json.dumps(_text(data), ensure_ascii=ascii_only)[1:-1]
-        yield plain.encode()
-        yield plain.replace("/", "\\/").encode()  # PHP
-        for digits in ("04x", "04X"):  # Go and others: < > & ' as \u003c
-            safe = "".join(f"\\u{ord(c):{digits}}" if c in "<>&'" else c for c in plain)
-            yield safe.encode()
-            yield safe.replace("/", "\\/").encode()
+        plain = [json.dumps(char, ensure_ascii=ascii_only)[1:-1] for char in text]
+        for escaped in _ESCAPED_IN_JSON:
+            for upper in (False, True):
+                form = "".join(_json_char(char, how, escaped, upper) for char, how in zip(text, plain, strict=True))
+                yield form.encode()
+                yield form.replace("/", "\\/").encode()  # PHP
+
+
+def _json_char(char: str, plain: str, escaped: str, upper: bool) -> str:
+    if char in escaped:
+        plain = f"\\u{ord(char):04x}"
+    return plain.upper().replace("\\U", "\\u") if upper and plain.startswith("\\u") else plain
 
 
 def _json_full_forms(data: bytes) -> Iterator[bytes]:
@@ -96,14 +130,19 @@ def _json_full_forms(data: bytes) -> Iterator[bytes]:
     yield b"\\u" + units.upper().replace(" ", "\\u").encode()
 
 
+_MORE_IN_HTML: Final = ("", "/", "`=", "/`=", "+")  # OWASP, Handlebars, Mustache, .NET
+
+
 def _html_forms(data: bytes) -> Iterator[bytes]:
     if _PLAIN.fullmatch(data):
         return
     escaped = html.escape(_text(data), quote=False)
-    yield escaped.encode()
-    for double in ("&quot;", "&#34;"):
+    for double in ("&quot;", "&#34;", '"'):
         for single in ("&#x27;", "&#39;", "&#039;", "&apos;", "'"):
-            yield escaped.replace('"', double).replace("'", single).encode()
+            quoted = escaped.replace('"', double).replace("'", single)
+            for more in _MORE_IN_HTML:
+                # A `=` of ours is never inside an entity, and `/`, backquote and `+` are none of their characters.
+                yield quoted.translate({ord(char): f"&#x{ord(char):X};" for char in more}).encode()
 
 
 ENCODINGS: Final[tuple[tuple[str, Callable[[bytes], Iterable[bytes]]], ...]] = (

@@ -145,6 +145,7 @@ class Upstream:
             except OSError:
                 return
             self.connections += 1
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # pieces leave as the script says them
             self._start(self._serve, sock)
 
     def _serve(self, sock: socket.socket) -> None:
