@@ -1,0 +1,167 @@
+"""Outliving one's time: bombs that meet a bound, queues that are full, clocks that are set, numbers that come again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from aileron_sandbox.policy import Policy
+from tests.attacks.hostile import HostileHome, hostile_home, kind_of
+from tests.attacks.inside import Jail, freely
+from tests.attacks.tally import Attack
+from tests.support.elf_programs import compiled
+
+pytestmark = pytest.mark.jail
+
+YEAR_S = 365 * 24 * 3600
+BOMBS = {
+    "threads": "RuntimeError",
+    "processes": "EPERM",
+    "descriptors": "EMFILE",
+    "pipes": "EMFILE",
+    "polls": "EMFILE",
+    "memory": "ENOMEM",
+    "files": "ENOSPC",
+    "folders": {"ENOSPC", "ENAMETOOLONG"},
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_bomb_meets_a_bound_of_its_own(attack: Attack, jail: Jail, kind: str) -> None:
+    """As many as there are of one thing: refused by errno at a bound, while another child of the template does not notice."""
+    with jail.staying("hold", 60) as other:
+        count, met = jail.loot("bomb", kind, policy=Policy(scratch_files=64))
+        attack.denied(f"a bomb of {kind}", BOMBS[kind], met)
+        attack.control("another child goes on", None, other.ending)
+    assert count < 2000, "a bound, and not the end of the machine"
+    attack.control("the next child has all of it again", "jail", jail.loot("facts")["host"])
+
+
+ENDS = {
+    "sleeping for ever": ("stay()", "wall"),
+    "a busy loop": ("while True: pass", {"wall", "cpu"}),
+    "stopping itself": (
+        "import ctypes, signal; libc = ctypes.CDLL(None)\n"
+        "for name in ('SIGSTOP', 'SIGTSTP', 'SIGKILL', 'SIGTERM'): libc.syscall(234, 1, 1, int(getattr(signal, name)))\nstay()",
+        "wall",
+    ),
+    "ignoring every signal": (
+        "import contextlib, signal\nfor number in range(1, 65):\n"
+        "    with contextlib.suppress(OSError, ValueError): signal.signal(number, signal.SIG_IGN)\nstay()",
+        "wall",
+    ),
+    "closing everything": ("os.closerange(0, 4)\nstay()", "wall"),
+    "never reading": ("import threading\nthreading.Thread(target=stay).start()\nstay()", "wall"),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_what_never_ends_is_ended_by_the_name_of_its_limit(attack: Attack) -> None:
+    """All at once, in one daemon: each has a second; honest runs go on beside them."""
+    with hostile_home(timeout_s=1) as hostile, ThreadPoolExecutor(len(ENDS)) as pool:
+        under_way = {name: pool.submit(hostile.attack, source) for name, (source, _) in ENDS.items()}
+        attack.control("an honest run beside them", "x", hostile.honest())
+        for name, future in under_way.items():
+            error = future.result().body["error"]
+            assert error["class"] == "resource_limit_exceeded", error
+            attack.denied(name, ENDS[name][1], error["details"]["limit"])
+
+
+@pytest.mark.slow
+def test_a_queue_that_is_full_says_so_and_is_not_filled_further(attack: Attack) -> None:
+    """64 runs are under way and stay; a thousand more are each told `busy`, and none of them runs. Then there is room."""
+    with hostile_home(timeout_s=5) as hostile, ThreadPoolExecutor(16) as pool:
+        home = hostile.home
+        begun = [pool.submit(home.run, "hostile", {"source": "stay()"}, wait=0) for _ in range(64)]
+        attack.control("as many as there may be", {202}, {future.result().status for future in begun})
+        more = [pool.submit(home.run, "hostile", {"source": "result('late')"}, wait=0) for _ in range(1000)]
+        for future in more:
+            answer = future.result()
+            attack.denied("one more", (429, "busy"), (answer.status, kind_of(answer)))
+        last = begun[0].result().body["run_id"]
+        ended = home.must("GET", f"/v1/runs/{last}?wait=20", wait_s=25)
+        attack.control("each ends by its own limit", "failed", ended["status"])
+        attack.control("and there is room again", "x", _when_there_is_room(hostile))
+
+
+def _when_there_is_room(hostile: HostileHome) -> object:
+    for _ in range(50):
+        said = hostile.honest()
+        if said == "x":
+            return said
+    return "still busy"
+
+
+@pytest.mark.slow
+def test_setting_the_clock_does_not_make_a_deadline_longer(
+    attack: Attack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Back by a year: a run that stays is ended by its limit all the same. On by a year: one that needs a moment has it, and what
+    waits for a person has expired, for their clock says so.
+    """
+    library, file = tmp_path / "clock.so", tmp_path / "offset"
+    library.write_bytes(compiled("clock", "dynamic", "-shared", "-fPIC"))
+    file.write_text("0", encoding="ascii")
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    monkeypatch.setenv("FAKE_CLOCK", str(file))
+    with hostile_home(timeout_s=2) as hostile:
+        monkeypatch.delenv("LD_PRELOAD")
+        home = hostile.home
+        run_id = home.run("hostile", {"source": "stay()"}, wait=0).body["run_id"]
+        file.write_text(str(-YEAR_S), encoding="ascii")
+        ended = home.must("GET", f"/v1/runs/{run_id}?wait=20", wait_s=25)
+        attack.denied("a year more, by setting it back", "wall", ended["error"]["details"]["limit"])
+        stamps = [event["at"] for event in home.events(run_id)]
+        attack.control("the daemon's clock was set back", True, max(stamps) > stamps[-1])
+
+        home.add_probe_action("give_back", "text:string", name="asked", gated=True)
+        question = home.asked("asked", {"text": "x"})
+        file.write_text(str(YEAR_S), encoding="ascii")
+        moment = hostile.attack("time.sleep(0.5); result('in time')")
+        attack.control("half a second is still half a second", "in time", moment.body.get("result", moment.body))
+        attack.denied("deciding a year later", "approval_expired", kind_of(home.decide(question, "approve")))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root chooses the next process id")
+def test_a_number_that_comes_again_is_not_killed(attack: Attack, jail: Jail) -> None:
+    """A child ends; its number is given to another process; the child is killed once more: that process lives."""
+    with jail.running("facts") as child:
+        while not child.is_born:
+            jail.template.pump()
+        number = child.pid
+        child.wait(10)
+        with _process_with(number) as stranger:
+            child.kill()
+            child.close()
+            attack.denied("killing whoever has the number now", (number, None), (stranger.pid, stranger.poll()))
+            stranger.kill()
+        attack.control("a kill by number would have hit it", -9, stranger.wait(10))
+
+
+def _process_with(number: int) -> subprocess.Popen[bytes]:
+    """A process of just this id. Others make processes too, so it may take some tries."""
+    for _ in range(200):
+        try:
+            Path("/proc/sys/kernel/ns_last_pid").write_text(str(number - 1), encoding="ascii")
+        except OSError as error:
+            pytest.skip(f"the next process id cannot be chosen here: {error}")
+        process = subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE)
+        if process.pid == number:
+            return process
+        process.kill()
+        process.communicate()
+    pytest.skip("others were faster, each time")
+
+
+def test_the_control_of_the_bombs(attack: Attack, jail: Jail) -> None:
+    """Below the bounds everything works: ten threads, some descriptors, some memory; without a jail more of them."""
+    attack.control("ten threads", 10, jail.loot("threads", 10))
+    attack.control("some memory", 8 << 20, jail.loot("allocate", 8))
+    attack.control("some descriptors", [20, "ok"], jail.loot("open_many", 20))
+    attack.denied("as many descriptors as a free process has", "EMFILE", jail.loot("open_many", 200)[1])
+    attack.control("without a jail", [200, "ok"], freely("open_many", 200))
