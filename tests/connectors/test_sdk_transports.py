@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import http.client
+import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -310,3 +312,21 @@ print(sorted(loaded))
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
 
     assert ran.stdout.strip() == "['aileron_connector.transports.credentials', 'aileron_connector.transports.hooks']"
+
+
+def test_a_missing_file_of_authorities_is_passed_over_inside_an_archive_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing could have been packed; anywhere else it is the mistake it always was."""
+    archive, file = tmp_path / "connector", tmp_path / "file"
+    archive.write_bytes(b"PK")
+    file.write_bytes(b"")
+    monkeypatch.syspath_prepend(str(archive))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+    context.load_verify_locations(f"{archive}/stripe/data/ca-certificates.crt")
+    with pytest.raises(NotADirectoryError):
+        context.load_verify_locations(f"{file}/ca.pem")
+    with pytest.raises(FileNotFoundError):
+        context.load_verify_locations(f"{tmp_path}/none.pem")
+    assert context.cert_store_stats()["x509_ca"] == 0

@@ -9,6 +9,8 @@ Runs inside the jail. Not here: connections (http_client.py, httpx.py).
 
 from __future__ import annotations
 
+import os
+import sys
 from types import ModuleType
 from typing import Any, Final
 
@@ -52,7 +54,13 @@ def change_ssl(module: ModuleType) -> None:
     def load_verify_locations(self: Any, *args: Any, **options: Any) -> None:
         try:
             original(self, *args, **options)
-        except NotADirectoryError:  # the archive is a file: whatever lies below it was never a path of the system
-            return
+        except NotADirectoryError:
+            if not _is_in_an_archive(args[0] if args else options.get("cafile")):
+                raise
 
     module.SSLContext.load_verify_locations = load_verify_locations
+
+
+def _is_in_an_archive(path: Any) -> bool:
+    """Below a file from which modules are imported, and so a path of nobody's file system."""
+    return any(os.path.isfile(entry) and str(path).startswith(f"{entry}/") for entry in sys.path)
