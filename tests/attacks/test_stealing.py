@@ -1,0 +1,125 @@
+"""A secret, wanted by a connector that is lent it for a request: it looks everywhere it can, and others look into it.
+
+The secret is sent to a real upstream, so it is in use while the connector runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import psutil
+import pytest
+
+from tests.attacks.hostile import kind_of
+from tests.attacks.tally import Attack
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+SECRET: Final = "canary-5f2e-secret-in-use"
+FORMS: Final = (
+    SECRET.encode(),
+    base64.b64encode(b"mira:" + SECRET.encode()),
+    SECRET.encode().hex().encode(),
+    SECRET.encode("utf-16-le"),
+)
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[CountingServer]:
+    """Sees the secret: the control of everything here."""
+    with CountingServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def home(upstream: CountingServer) -> Iterator[DaemonHome]:
+    """A daemon whose vault is open and whose probe connector is bound."""
+    with daemon_home() as made:
+        made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        made.install_probe(f"localhost:{upstream.port}")
+        made.unlock(SECRET.encode())
+        made.bind_probe()
+        made.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
+        yield made
+
+
+def test_no_process_of_a_jail_ever_holds_the_secret(attack: Attack, home: DaemonHome, upstream: CountingServer) -> None:
+    """While a request with the secret waits for its answer: every readable page of the template and of all below it.
+
+    The daemon has it; so the same search of the daemon's own memory is the control.
+    """
+    if os.geteuid() != 0:
+        attack.control("the upstream was sent it", "ok", _fetched(home, upstream))
+        attack.denied("an ordinary user reading a jail's memory", "EACCES", _reading(home))
+        return
+    asked = home.run("fetch", {"path": "/slow", "with_credential": True}, wait=0)
+    assert asked.status == 202, asked.body
+    until = time.monotonic() + 10
+    while not any(path == "/slow" for _, path, _ in upstream.requests):
+        assert time.monotonic() < until
+    daemon = psutil.Process(home.daemon_pid)
+    below = daemon.children(recursive=True)
+    assert len(below) >= 3, "a stub, a template, and the connector at least"
+    for process in below:
+        attack.denied(f"in the memory of process {process.ppid()} → {process.pid}", [], _found_in(process.pid))
+    attack.control("the daemon has it", True, bool(_found_in(daemon.pid)))
+
+
+def test_no_file_of_the_home_holds_it_in_the_clear(attack: Attack, home: DaemonHome, upstream: CountingServer) -> None:
+    """Vault, ledger and its journal, configuration, log, run directory: in no form. The upstream was sent it."""
+    attack.control("the upstream was sent it", "ok", _fetched(home, upstream))
+    for path in sorted(home.path.rglob("*")):
+        if path.is_file():
+            data = path.read_bytes()
+            attack.denied(f"in {path.relative_to(home.path)}", [], [form for form in FORMS if form in data])
+
+
+def test_the_daemon_can_be_neither_read_nor_followed(attack: Attack, home: DaemonHome) -> None:
+    """Its environment, arguments, memory and open files belong to root: undumpable, proc_pid(5)."""
+    pid = home.daemon_pid
+    for name in ("environ", "mem", "fd", "maps"):
+        attack.denied(f"owning /proc/PID/{name}", 0, os.stat(f"/proc/{pid}/{name}").st_uid)
+    arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
+    attack.denied("in its arguments", [], [form for form in FORMS if form in arguments])
+    attack.control("a process of this user is its own", os.geteuid(), os.stat("/proc/self/environ").st_uid)
+
+
+def _fetched(home: DaemonHome, upstream: CountingServer) -> object:
+    """`ok` when a request has been sent with the secret."""
+    answer = home.run("fetch", {"path": "/hello", "with_credential": True})
+    sent = f"Basic {base64.b64encode(b'mira:' + SECRET.encode()).decode()}"
+    return kind_of(answer) if upstream.requests[-1] == ("GET", "/hello", sent) else upstream.requests[-1]
+
+
+def _reading(home: DaemonHome) -> str:
+    for process in psutil.Process(home.daemon_pid).children(recursive=True)[1:]:
+        with contextlib.suppress(PermissionError):
+            os.close(os.open(f"/proc/{process.pid}/mem", os.O_RDONLY))
+            return f"{process.pid} can be read"
+    return "EACCES"
+
+
+def _found_in(pid: int) -> list[str]:
+    """The mappings of a process in which a form of the secret stands."""
+    found = []
+    maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in maps:
+            match = re.match(r"([0-9a-f]+)-([0-9a-f]+) r", line)
+            if match is None or "[v" in line:
+                continue
+            start, end = (int(text, 16) for text in match.groups())
+            with contextlib.suppress(OSError, OverflowError):
+                memory.seek(start)
+                data = memory.read(end - start)
+                found += [line for form in FORMS if form in data]
+    return found
