@@ -1,0 +1,214 @@
+"""Limits of a run, from the one door: what goes over one is ended by its name, and what keeps below it goes on.
+
+The glutton (tests/support/connectors) leaves its errors to the SDK; the hostile connector (tests/attacks) does without it.
+"""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import anyio
+import psutil
+import pytest
+
+from aileron.client import Answer
+from tests.attacks.hostile import HostileHome, hostile_home
+from tests.support.home import PROBE, DaemonHome, probe_action
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+ROOT: Final = Path(__file__).resolve().parents[2]
+GLUTTON: Final = "github://aileron-tests/glutton"
+FAMILY: Final = "github://aileron-tests/family"
+"""The same with `subprocess = true`."""
+_SOURCE: Final = ROOT / "tests" / "support" / "connectors" / "glutton"
+_OPS: Final = (
+    "files", "file_size", "scratch", "processes", "memory", "shared_memory", "output", "values", "wrapped", "grouped",
+    "not_a_limit",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[CountingServer]:
+    """What the hostile connector may reach."""
+    with CountingServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def hostile(upstream: CountingServer) -> Iterator[HostileHome]:
+    """A daemon with the hostile connector, which has a second for a run, and both gluttons."""
+    with hostile_home(upstream.port, timeout_s=1) as opened, tempfile.TemporaryDirectory() as folder:
+        opened.home.install(_SOURCE)
+        family = Path(shutil.copytree(_SOURCE, Path(folder, "family")))
+        manifest = (family / "manifest.toml").read_text(encoding="utf-8").replace(GLUTTON, FAMILY)
+        (family / "manifest.toml").write_text(f"{manifest}subprocess = true\n", encoding="utf-8")
+        opened.home.install(family)
+        for op in _OPS:
+            _add(opened.home, op, GLUTTON, op)
+        for op in ("forks", "programs", "memory"):
+            _add(opened.home, op, FAMILY, f"family_{op}")
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def home(hostile: HostileHome) -> DaemonHome:
+    """The same daemon."""
+    return hostile.home
+
+
+def _add(home: DaemonHome, op: str, connector: str, name: str) -> None:
+    text = probe_action(op, "amount:integer", name=name.replace("_", "-")).replace(PROBE, connector)
+    home.must("POST", "/v1/actions", {"text": text, "file": "a test"})
+
+
+def _limit(answer: Answer) -> object:
+    """The name of the limit that ended it; the class of another failure; `ok`."""
+    error = answer.body.get("error")
+    if error is None:
+        return "ok" if answer.status == 200 else answer.body
+    return error["details"].get("limit") if error["class"] == "resource_limit_exceeded" else error["class"]
+
+
+# With the SDK
+
+
+@pytest.mark.parametrize(
+    ("action", "over", "below", "limit"),
+    [
+        ("files", 100, 40, "files"),
+        ("file-size", 33, 31, "file_size"),
+        ("scratch", 33, 30, "scratch"),
+        ("processes", 40, 12, "processes"),
+        ("memory", 256, 32, "memory"),
+        ("shared-memory", 400, 32, "memory"),
+        ("output", 1100, 1000, "output"),
+        ("values", 140, 120, "output"),
+        ("wrapped", 100, 40, "files"),
+        ("grouped", 100, 40, "files"),
+        ("family-forks", 40, 10, "processes"),
+        ("family-programs", 15, 10, "processes"),
+        ("family-memory", 256, 32, "memory"),
+    ],
+)
+def test_what_goes_over_a_limit_is_ended_by_its_name(
+    home: DaemonHome, action: str, over: int, below: int, limit: str
+) -> None:
+    """Uncaught in the SDK, or ended by the supervisor; the same with less of it is a result."""
+    assert _limit(home.run(action, {"amount": over})) == limit
+    assert _limit(home.run(action, {"amount": below})) == "ok"
+
+
+@pytest.mark.parametrize("amount", [0, 1])
+def test_what_only_looks_like_a_limit_is_not_called_one(home: DaemonHome, amount: int) -> None:
+    """An EAGAIN of a pipe; a bug that was met while a limit's error was being handled."""
+    assert _limit(home.run("not-a-limit", {"amount": amount})) == "connector_runtime_error"
+
+
+# The result, without the SDK
+
+
+def test_a_result_that_is_too_large_is_ended_by_its_name(hostile: HostileHome) -> None:
+    """Of a body one byte too long, of 4 GiB claimed, of a million values; the largest that is allowed comes through."""
+    claims = 'send(framed({"type": "result", "output": None}, body_bytes=%d)); stay()'
+    many = r'send(framed({"type": "result", "output": None}, b"\xdd\x00\x0f\x00\x00" + b"\x80" * 0xF0000)); stay()'
+    body = r'b"\xdb" + struct.pack(">I", (1 << 20) - 5) + b"x" * ((1 << 20) - 5)'
+
+    assert _limit(hostile.attack(claims % ((1 << 20) + 1))) == "output"
+    assert _limit(hostile.attack(claims % 0xFFFFFFFF)) == "output"
+    assert _limit(hostile.attack(many)) == "output"
+    assert _limit(hostile.attack(f'send(framed({{"type": "result", "output": None}}, {body}))')) == "ok"
+
+
+def test_a_second_result_is_a_broken_protocol_however_large(hostile: HostileHome) -> None:
+    """Nothing may follow the last word, so it is not its size that is wrong."""
+    second = 'send(framed({"type": "result", "output": None}, body_bytes=1 << 30)); stay()'
+
+    assert _limit(hostile.attack(f"result(1); {second}")) == "connector_runtime_error"
+
+
+# The wall clock
+
+_STAYS: Final = {
+    "a frame a byte at a time": (
+        'data = framed({"type": "log", "level": "info", "message": "x" * 60000})\n'
+        "for at in range(len(data)):\n    send(data[at:at + 1])\n    time.sleep(0.01)"
+    ),
+    "frames one after the other": (
+        'while True:\n    send(framed({"type": "progress", "done": 1}))\n    time.sleep(0.02)'
+    ),
+    "an answer it never reads": (
+        'send(request(1, "http://localhost:%d/big" % invoke["hosts"][0]["port"]))\nstay()'
+    ),
+    "waiting for a signal": "import signal\nsignal.pause()",
+    "every signal ignored": (
+        "import signal\n"
+        "for number in set(range(1, 64)) - {9, 19, 32, 33}:\n"
+        "    signal.signal(number, signal.SIG_IGN)\n"
+        "stay()"
+    ),
+    "stopping itself": "import signal\nsignal.raise_signal(signal.SIGSTOP)\nstay()",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _STAYS)
+def test_nothing_stretches_the_wall_clock(hostile: HostileHome, name: str) -> None:
+    """One second for the whole step, whatever comes or goes meanwhile; what is done in time is a result."""
+    assert _limit(hostile.attack(_STAYS[name])) == "wall"
+    assert _limit(hostile.attack("time.sleep(0.1); result(1)")) == "ok"
+
+
+def test_a_deadline_is_of_a_clock_that_nobody_can_set() -> None:
+    """The executor's clock is anyio's, which is the loop's, which is CLOCK_MONOTONIC: setting the time of day does not move it.
+
+    And none of the modules that hold a run to its time asks what time of day it is.
+    """
+    assert not time.get_clock_info("monotonic").adjustable
+    assert time.get_clock_info("time").adjustable
+
+    async def between() -> bool:
+        before, now, after = time.monotonic(), anyio.current_time(), time.monotonic()
+        return before <= now <= after
+
+    assert anyio.run(between)
+    rooms = ("aileron/executor", "aileron/egress", "sandbox/aileron_sandbox")
+    modules = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
+    assert len(modules) > 30
+    assert [str(path) for path in modules if _asks_the_time_of_day(path)] == []
+    assert _asks_the_time_of_day(ROOT / "aileron" / "cli" / "demo.py"), "the control: a module that does"
+
+
+def _asks_the_time_of_day(path: Path) -> bool:
+    asked = ("time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "date.today")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return any(isinstance(node, ast.Attribute) and ast.unparse(node).endswith(asked) for node in ast.walk(tree))
+
+
+# The log
+
+
+def test_a_flood_of_log_is_cut_and_the_run_goes_on(hostile: HostileHome) -> None:
+    """As much as it can print in half a second, some hundred MiB: 64 KiB are kept, with a mark, and the daemon does not grow."""
+    daemon = psutil.Process(hostile.home.daemon_pid)
+    assert _limit(hostile.attack('os.write(2, b"seen in the log\\n"); result(1)')) == "ok"
+    before = daemon.memory_info().rss
+
+    flood = (
+        'piece, written, until = b"x" * 65536, 0, time.monotonic() + 0.5\n'
+        "while time.monotonic() < until:\n    written += os.write(1, piece)\n"
+        "result(written)"
+    )
+    answer = hostile.attack(flood)
+
+    logs = "".join(path.read_text(encoding="utf-8") for path in (hostile.home.path / "logs").iterdir())
+    assert answer.body["result"] > 32 << 20
+    assert daemon.memory_info().rss - before < 8 << 20
+    assert "seen in the log" in logs
+    assert "cut at 65536 bytes" in logs
+    assert len(logs) < 1 << 20
