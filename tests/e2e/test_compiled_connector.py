@@ -251,8 +251,9 @@ def test_going_past_the_supervisor_is_denied_by_its_destination(home: DaemonHome
     ran = home.run("reach-out")
 
     assert (ran.status, ran.body["error"]["class"]) == (403, "capability_denied")
-    destination = "network:93.184.216.34:443" if os.getuid() == 0 else "network:unknown"
-    assert ran.body["error"]["requested"] == destination
+    started = next(event for event in home.events(ran.body["error"]["audit_id"]) if event["type"] == "run.started")
+    is_hidden = os.getuid() != 0 and "private-memory" in started["layers"]
+    assert ran.body["error"]["requested"] == ("network:unknown" if is_hidden else "network:93.184.216.34:443")
     assert home.run("greet", {"name": "x"}).status == 200
 
 

@@ -1,16 +1,16 @@
-"""The program itself, when it is compiled: a confined child becomes it by execveat(2) of the very descriptor that was verified.
+"""The program itself, when it is compiled: a confined child becomes it by an exec.
 
-The host's descriptor is a sealed memory file, so what was hashed is what the kernel loads: there is no copy, and no path under
-which something else could be put. The child is a Python process until then, in a root without Python: whatever it imports
-late, it must have imported before the root was entered.
+Its bytes were copied from the host's sealed memory file to a mount of the child's own, which is read-only by then; the child
+could not be attached to while it did that. The child is a Python process until the exec, in a root without Python: whatever
+it imports late, it must have imported before the root was entered.
 
 Rules
-- The descriptor is close-on-exec, and so is the status pipe, which stays open until the program is there: an exec that the
-  kernel refuses can still be told.
+- The status pipe is close-on-exec and stays open until the program is there: an exec that the kernel refuses can still be told.
 - Signals are as a program expects them: Python ignores two, and what is ignored stays so through an exec, execve(2).
 - One argument, `connector`; no environment.
 
-Source: execveat(2), fexecve(3). Not here: what the program may read (aileron_sandbox/elf.py), confinement (confine.py).
+Source: execve(2), fexecve(3). Not here: where the program lies and why (mounts.py, places.py), what it may read
+(aileron_sandbox/elf.py), confinement (confine.py).
 """
 
 from __future__ import annotations
@@ -43,9 +43,12 @@ def get_ready() -> None:
     gc.disable()
 
 
-def run(program: int) -> NoReturn:
-    """Become the program. OSError where the kernel refuses it: it is still the child that returns here."""
+def run(program: int | str) -> NoReturn:
+    """Become the program at a path or behind a descriptor. OSError where the kernel refuses it: it is still the child that
+    returns here.
+    """
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
-    os.set_inheritable(program, False)
-    os.execve(program, _ARGUMENTS, {})  # noqa: S606 - what has no shell is a descriptor
+    if isinstance(program, int):
+        os.set_inheritable(program, False)
+    os.execve(program, _ARGUMENTS, {})  # noqa: S606 - there is no shell to start it with

@@ -20,13 +20,16 @@ from aileron_sandbox.template.messages import Preparation
 
 __all__ = [
     "APP",
+    "EXECUTE_ONLY",
     "PROGRAM",
+    "READ_ONLY",
     "REHEARSAL",
     "SCRATCH",
     "SDK",
     "build_root",
     "enter_root",
     "mount_program",
+    "mount_program_at",
     "mount_scratch",
 ]
 
@@ -42,6 +45,10 @@ _STAGE: Final = _TMP
 """A mount point that every Linux has; what is mounted on it nobody else sees."""
 _READ_ONLY: Final = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID
 _ROOT_OPTIONS: Final = "size=1m,nr_inodes=4096,mode=0755"  # directories and mount points only
+READ_ONLY: Final = 0o444
+EXECUTE_ONLY: Final = 0o111
+"""Of a program that is executed: the kernel does not let it be dumped then, nor itself read what it was made of."""
+_NEW_FILE: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
 _CHUNK: Final = 1 << 20
 
 
@@ -115,21 +122,28 @@ def mount_scratch(size_bytes: int, files: int) -> None:
     kernel.mount("tmpfs", SCRATCH, "tmpfs", flags, f"size={size_bytes},nr_inodes={files},mode=0700")
 
 
-def mount_program(program: int, size_bytes: int, *, is_executable: bool = False) -> None:
-    """Copy the verified bytes to PROGRAM and seal the mount. A memfd has no path of its own without /proc.
-
-    `is_executable` is for a compiled program that may start itself again.
-    """
+def mount_program(program: int, size_bytes: int, mode: int = READ_ONLY) -> None:
+    """Copy the verified bytes to PROGRAM and seal the mount. A memfd has no path of its own without /proc."""
     flags = kernel.MS_NOSUID | kernel.MS_NODEV
     kernel.mount("tmpfs", APP, "tmpfs", flags, f"size={size_bytes + 8192},nr_inodes=4,mode=0755")
-    copy = os.open(PROGRAM, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o555 if is_executable else 0o444)
+    _copy(program, size_bytes, os.open(PROGRAM, _NEW_FILE, mode))
+    kernel.set_mount_attributes(APP, _READ_ONLY | kernel.MOUNT_ATTR_NODEV)
+
+
+def mount_program_at(to_write: int, to_mount: int, program: int, size_bytes: int) -> None:
+    """The same for a compiled program and the two ends of a place (places.py)."""
+    _copy(program, size_bytes, os.open(os.path.basename(PROGRAM), _NEW_FILE, EXECUTE_ONLY, dir_fd=to_write))
+    kernel.move_mount(to_mount, APP)
+
+
+def _copy(program: int, size_bytes: int, to: int) -> None:
+    """All of it; `to` is closed."""
     try:
         offset = 0
         while offset < size_bytes:
-            sent = os.sendfile(copy, program, offset, min(_CHUNK, size_bytes - offset))
+            sent = os.sendfile(to, program, offset, min(_CHUNK, size_bytes - offset))
             if sent == 0:
                 raise OSError(errno.EIO, "the program is shorter than announced")
             offset += sent
     finally:
-        os.close(copy)
-    kernel.set_mount_attributes(APP, _READ_ONLY | kernel.MOUNT_ATTR_NODEV)
+        os.close(to)
