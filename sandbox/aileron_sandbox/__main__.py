@@ -1,4 +1,5 @@
-"""The jail by itself: `python -m aileron_sandbox` examines this machine, `… run PROGRAM.pyz` runs a zip application jailed.
+"""The jail by itself: `python -m aileron_sandbox` examines this machine, `… run PROGRAM` runs a zip application or what is
+compiled, jailed.
 
 python -m aileron_sandbox [--json]      exit 0 if a jail can be had, 1 with the fix if not
 python -m aileron_sandbox run FILE      its log on standard error, its frames (descriptor 4) on standard output
@@ -6,15 +7,19 @@ python -m aileron_sandbox run FILE      its log on standard error, its frames (d
 
 from __future__ import annotations
 
+import fcntl
+import io
 import json
 import os
 import select
 import sys
+from pathlib import Path
 from typing import Final
 
+from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import Ending, Exited, JailUnavailable
 from aileron_sandbox.jail import Child, Template
-from aileron_sandbox.policy import Policy
+from aileron_sandbox.policy import Policy, Profile
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.support import examine
 
@@ -22,7 +27,8 @@ __all__ = ["main"]
 
 _DEADLINE_S: Final = 60.0
 _READ_BYTES: Final = 64 << 10
-_USAGE: Final = "usage: python -m aileron_sandbox [--json] | run PROGRAM.pyz"
+_ELF: Final = b"\x7fELF"
+_USAGE: Final = "usage: python -m aileron_sandbox [--json] | run PROGRAM"
 
 
 def main(arguments: list[str]) -> int:
@@ -51,9 +57,9 @@ def _report(*, as_json: bool) -> int:
 def _run(program: str) -> int:
     try:
         with (
-            open(program, "rb") as file,
-            Template.start(PythonRuntime.of_this_interpreter()) as template,
-            Child.open(template, file.fileno(), Policy(cpu_s=int(_DEADLINE_S))) as child,
+            _sealed(Path(program).read_bytes()) as file,
+            Template.start(_runtime(file)) as template,
+            Child.open(template, file.fileno(), Policy(cpu_s=int(_DEADLINE_S), profile=_profile(file))) as child,
         ):
             child.close_input()
             _relay(child)
@@ -62,6 +68,25 @@ def _run(program: str) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return _status(ending)
+
+
+def _sealed(data: bytes) -> io.FileIO:
+    file = io.FileIO(os.memfd_create("program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
+    return file
+
+
+def _profile(file: io.FileIO) -> Profile:
+    return "elf" if os.pread(file.fileno(), len(_ELF), 0) == _ELF else "python"
+
+
+def _runtime(file: io.FileIO) -> PythonRuntime | ElfRuntime:
+    if _profile(file) == "elf":
+        return ElfRuntime.of_program(file.fileno())
+    return PythonRuntime.of_this_interpreter()
 
 
 def _relay(child: Child) -> None:

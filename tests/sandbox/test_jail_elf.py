@@ -15,6 +15,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 import psutil
@@ -390,3 +391,18 @@ def test_a_zip_application_may_fork_where_its_policy_says_so(template: Template)
     assert isinstance(ending, Exited)
     assert len(family) == 2
     assert [process for process in family if process.is_running()] == []
+
+
+def test_the_jail_alone_runs_a_compiled_program_too(link: Link, tmp_path: Path) -> None:
+    """Its status is the command's; one that cannot run here is refused with the reason."""
+
+    def run(data: bytes) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "program").write_bytes(data)
+        command = [sys.executable, "-m", "aileron_sandbox", "run", str(tmp_path / "program")]
+        return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+    told_nothing = run(compiled("probe", link))
+    cut_short = run(compiled("probe", link)[:100])
+
+    assert (told_nothing.returncode, told_nothing.stderr) == (64, "")  # as probe.c has it, for no word at all
+    assert (cut_short.returncode, "cut short" in cut_short.stderr) == (1, True)
