@@ -10,6 +10,7 @@ Order: lock → log → ledger → recovery (what ran when the last daemon ended
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import logging.handlers
 import os
@@ -28,7 +29,6 @@ from hypercorn.asyncio import serve
 from hypercorn.config import Config
 from starlette.types import ASGIApp
 
-import aileron_connector
 import aileron_sandbox
 from aileron import __version__
 from aileron.actions.store import ActionStore
@@ -46,7 +46,7 @@ from aileron.egress.inject import LentCredential
 from aileron.executor.execute import Executor
 from aileron.executor.jails import Jails
 from aileron.ledger.sqlite import Ledger
-from aileron.model.failure import AileronError
+from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
 from aileron.model.plan import CredentialUse
 from aileron.registry.content import ContentStore
@@ -248,12 +248,22 @@ def _runtime() -> PythonRuntime:
     return PythonRuntime.of_this_interpreter(
         packages={
             "msgspec": Path(msgspec.__file__).resolve().parent,
-            "aileron_connector": Path(aileron_connector.__file__).resolve().parent,
+            "aileron_connector": _folder("aileron_connector"),
             "aileron_sandbox/__init__.py": sandbox / "__init__.py",
             "aileron_sandbox/frames": sandbox / "frames",
         },
         preload=_PRELOAD,
     )
+
+
+def _folder(package: str) -> Path:
+    """Where a package lies, without importing it: what is made for jails has no business in the daemon."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise AileronError(
+            FailureClass.INTERNAL_ERROR, f"{package} is not installed beside aileron: install aileron again"
+        )
+    return Path(spec.origin).resolve().parent
 
 
 def _harden() -> None:
