@@ -13,13 +13,15 @@ import difflib
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, cast, get_args
 
 from aileron import files
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 
-__all__ = ["Home", "Settings", "keep_port", "load_settings"]
+__all__ = ["Home", "SandboxMode", "Settings", "keep_port", "load_settings"]
+
+SandboxMode = Literal["namespaces", "landlock"]
 
 MAX_CONFIG_BYTES: Final = 1 << 20
 """1 MiB: a file that a person writes by hand."""
@@ -98,11 +100,13 @@ class Settings:
     """host:port pairs spoken to without TLS, on loopback only. Default none."""
     egress_ca_file: Path | None = None
     """PEM file of one more certificate authority for what leaves. Default none: the system's."""
+    sandbox_mode: SandboxMode = "namespaces"
+    """What jails are made of. Default all layers; `landlock` is weaker, and for machines that forbid user namespaces."""
     daemon_port: int | None = None
     """TCP port of the pages, on loopback only. Default: chosen once, and kept here by the daemon."""
 
 
-_KEYS: Final = ("egress.private", "egress.private_plain", "egress.ca_file", "daemon.port")
+_KEYS: Final = ("egress.private", "egress.private_plain", "egress.ca_file", "sandbox.mode", "daemon.port")
 
 
 def load_settings(path: Path) -> Settings:
@@ -123,6 +127,7 @@ def load_settings(path: Path) -> Settings:
         egress_private=_host_ports(path, flat, "egress.private"),
         egress_private_plain=_host_ports(path, flat, "egress.private_plain"),
         egress_ca_file=_file(path, flat, "egress.ca_file"),
+        sandbox_mode=_sandbox_mode(path, flat, "sandbox.mode"),
         daemon_port=_port(path, flat, "daemon.port"),
     )
 
@@ -174,6 +179,13 @@ def _file(path: Path, flat: dict[str, Any], key: str) -> Path | None:
     if not isinstance(value, str) or not Path(value).is_absolute():
         raise _refused(path, f"{key} is not an absolute path")
     return Path(value)
+
+
+def _sandbox_mode(path: Path, flat: dict[str, Any], key: str) -> SandboxMode:
+    value = flat.get(key, Settings.sandbox_mode)
+    if value not in get_args(SandboxMode):
+        raise _refused(path, f"{key} is {value!r}, not one of {', '.join(map(repr, get_args(SandboxMode)))}")
+    return cast(SandboxMode, value)
 
 
 def _port(path: Path, flat: dict[str, Any], key: str) -> int | None:

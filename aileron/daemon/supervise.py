@@ -132,7 +132,7 @@ class _Daemon:
         if settings.daemon_port is None:
             keep_port(home.config, self._port)
         # Before the event loop and in the main thread: the template must not outlive or predecease it (jails.py).
-        self._jails = Jails(_runtime())
+        self._jails = Jails(_runtime(), settings.sandbox_mode)
         self._stopping: anyio.Event | None = None
 
     async def run(self, tell: Callable[[str], None]) -> None:

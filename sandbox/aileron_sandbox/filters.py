@@ -27,10 +27,19 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from aileron_sandbox.policy import Profile
+from aileron_sandbox.policy import Mode, Profile
 from aileron_sandbox.template.descriptors import DOOR
 
-__all__ = ["ALLOWED", "ALLOWED_MORE", "ANSWERED", "KILLED", "NETWORK", "compile_network", "compile_profile"]
+__all__ = [
+    "ALLOWED",
+    "ALLOWED_MORE",
+    "ANSWERED",
+    "KILLED",
+    "NETWORK",
+    "ONLY_ALONE",
+    "compile_network",
+    "compile_profile",
+]
 
 ALLOWED: Final = tuple(
     """
@@ -59,6 +68,9 @@ ALLOWED_MORE: Final[dict[Profile, tuple[str, ...]]] = {
     "elf-subprocess": _EXECUTE + _PROCESSES,
 }
 """Allowed as well, by profile."""
+
+ONLY_ALONE: Final = ("tgkill",)
+"""Not allowed in the mode `landlock`: a process that is not in a pid namespace of its own could reach others by them."""
 
 ANSWERED: Final = {
     "socket": errno.EACCES,
@@ -104,14 +116,15 @@ NETWORK: Final = {
 _Rule = Callable[..., None]
 
 
-def compile_profile(profile: Profile) -> bytes:
+def compile_profile(profile: Profile, mode: Mode = "namespaces") -> bytes:
     """The allow list. OSError or ImportError where libseccomp is missing."""
     import pyseccomp
 
     program = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
     rule = _rules_of(program)
     for name in ALLOWED + ALLOWED_MORE[profile]:
-        rule(pyseccomp.ALLOW, name)
+        if mode == "namespaces" or name not in ONLY_ALONE:
+            rule(pyseccomp.ALLOW, name)
     for name in KILLED:
         rule(pyseccomp.KILL_PROCESS, name)
     for name, number in ANSWERED.items():

@@ -52,7 +52,8 @@ from aileron_sandbox.ending import (
     Signalled,
     Usage,
 )
-from aileron_sandbox.policy import Policy, Profile
+from aileron_sandbox.fixes import Machine, fix
+from aileron_sandbox.policy import Mode, Policy, Profile
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.template.messages import (
     MAX_DATAGRAM,
@@ -123,12 +124,14 @@ class Template:
         groups: cgroups.Groups | None,
         *,
         is_compiled: bool,
+        mode: Mode,
     ) -> None:
         self._process = process
         self._groups: Final = groups
         self._group_of: dict[int, cgroups.Group] = {}  # by number of the child, until that is reaped
         self._data_bytes: Final = ready.data_bytes
         self._is_compiled: Final = is_compiled
+        self._mode: Final = mode
         self._control = control
         self._children: dict[int, Child] = {}
         self._orphans: set[int] = set()  # closed by their owner, not yet reaped
@@ -142,22 +145,29 @@ class Template:
         deadline_s: float = _START_DEADLINE_S,
         *,
         memory_by: Literal["best", "rlimit"] = "best",
+        mode: Mode = "namespaces",
     ) -> Self:
         """Start and wait until it is shut in. JailUnavailable says which step this machine refuses, and the fix.
 
-        `memory_by="rlimit"` makes no control groups although this user could.
+        `memory_by="rlimit"` makes no control groups although this user could. `mode="landlock"` makes no namespaces: weaker,
+        for a user who chose it, and never because the other failed.
         """
         with contextlib.ExitStack() as undo:
             groups = _maybe_groups() if memory_by == "best" else None
             if groups is not None:
                 undo.callback(groups.close)
-            template = cls._start(runtime, deadline_s, groups)
+            template = cls._start(_preparation(runtime, mode), runtime, deadline_s, groups)
             undo.pop_all()
             return template
 
     @classmethod
-    def _start(cls, runtime: PythonRuntime | ElfRuntime, deadline_s: float, groups: cgroups.Groups | None) -> Self:
-        preparation = _preparation(runtime)
+    def _start(
+        cls,
+        preparation: Preparation,
+        runtime: PythonRuntime | ElfRuntime,
+        deadline_s: float,
+        groups: cgroups.Groups | None,
+    ) -> Self:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             process = _exec_template(runtime, theirs)
@@ -173,9 +183,9 @@ class Template:
         if not isinstance(answer, Ready):
             ours.close()
             process.wait(_STOP_DEADLINE_S)
-            raise _unavailable(answer)
+            raise _unavailable(answer, runtime.executable)
         ours.setblocking(False)
-        return cls(process, ours, answer, groups, is_compiled=preparation.is_compiled)
+        return cls(process, ours, answer, groups, is_compiled=preparation.is_compiled, mode=preparation.mode)
 
     def layers(self, profile: Profile) -> tuple[str, ...]:
         """The layers in force for every child of this profile."""
@@ -532,6 +542,8 @@ def _closed(fd: int) -> int:
 def _check_fits(template: Template, program: int, policy: Policy) -> None:
     if policy.profile == ("python" if template._is_compiled else "elf"):
         raise ValueError(f"the profile {policy.profile!r} is not for programs of this template")
+    if policy.profile == "elf-subprocess" and template._mode == "landlock":
+        raise ValueError("without namespaces no program may start others: nothing would end them for certain")
     if template._is_compiled and not _is_sealed(program):
         raise ValueError("a compiled program must come in a sealed memory file: what was checked is what is executed")
 
@@ -557,17 +569,19 @@ def _maybe_groups() -> cgroups.Groups | None:
         raise JailUnavailable(f"no control groups can be made: {error}", "start again where they were found") from error
 
 
-def _preparation(runtime: PythonRuntime | ElfRuntime) -> Preparation:
+def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode) -> Preparation:
     try:
         from aileron_sandbox.filters import compile_network, compile_profile
 
-        profiles = {profile: compile_profile(profile).hex() for profile in get_args(Profile)}
+        profiles = {profile: compile_profile(profile, mode).hex() for profile in get_args(Profile)}
         watched, unwatched = compile_network(watched=True), compile_network(watched=False)
     except (ImportError, OSError, RuntimeError) as error:
         raise JailUnavailable(f"libseccomp cannot be used: {error}", "apt-get install libseccomp2") from error
     libraries = [str(path) for path in runtime.libraries]
     if isinstance(runtime, ElfRuntime):
-        return Preparation("", libraries, {}, None, [], profiles, watched.hex(), unwatched.hex(), "", is_compiled=True)
+        return Preparation(
+            "", libraries, {}, None, [], profiles, watched.hex(), unwatched.hex(), "", mode, is_compiled=True
+        )
     return Preparation(
         stdlib=str(runtime.stdlib),
         libraries=libraries,
@@ -578,6 +592,7 @@ def _preparation(runtime: PythonRuntime | ElfRuntime) -> Preparation:
         watched_hex=watched.hex(),
         unwatched_hex=unwatched.hex(),
         trivial_hex=trivial_program().hex(),
+        mode=mode,
     )
 
 
@@ -604,33 +619,8 @@ def trivial_program() -> bytes:
     return data.getvalue()
 
 
-_SYSCTL: Final = "sysctl -w"
-
-
-def _unavailable(answer: object) -> JailUnavailable:
+def _unavailable(answer: object, executable: Path) -> JailUnavailable:
     if not isinstance(answer, Failed):
         return JailUnavailable("the template answered out of turn", "report this as a bug")
     what = str(RefusedToStart(answer.step, answer.errno))
-    if answer.step == "landlock":
-        return JailUnavailable(what, "boot a kernel of 5.13 or newer with landlock in CONFIG_LSM or lsm=")
-    if answer.step in {"namespaces and root", "pid namespace"}:
-        return JailUnavailable(what, _namespace_fix(answer.errno))
-    return JailUnavailable(what, "see the log for the details")
-
-
-def _namespace_fix(number: int) -> str:
-    if _sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
-        return f"AppArmor restricts user namespaces: as root, {_SYSCTL} kernel.apparmor_restrict_unprivileged_userns=0"
-    if _sysctl("kernel/unprivileged_userns_clone") == "0":
-        return f"user namespaces are switched off: as root, {_SYSCTL} kernel.unprivileged_userns_clone=1"
-    if number == errno.ENOSPC:
-        raised = f"{_SYSCTL} user.max_user_namespaces=15000 user.max_net_namespaces=15000"
-        return f"the limit of namespaces is used up or 0: as root, {raised}"
-    return "allow unprivileged user namespaces (in a container: run it with a seccomp profile that allows unshare and mount)"
-
-
-def _sysctl(name: str) -> str | None:
-    try:
-        return Path("/proc/sys", name).read_text(encoding="ascii").strip()
-    except OSError:
-        return None
+    return JailUnavailable(what, fix(answer.step, answer.errno, Machine.of_this(str(executable))))

@@ -11,7 +11,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Final, Literal
 
-__all__ = ["Policy", "Profile"]
+__all__ = ["Mode", "Policy", "Profile"]
+
+Mode = Literal["namespaces", "landlock"]
+"""What jails are made of: all of the layers, or, where user namespaces are forbidden and the user says so, what is left without
+them (template/landlocked.py)."""
 
 Profile = Literal["python", "elf", "elf-subprocess"]
 """Which system calls a program may make: a zip application in the warm interpreter; a program of its own; one that may start

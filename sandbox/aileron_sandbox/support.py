@@ -7,7 +7,7 @@ machine without a jail: that is what it is for.
 >>> examine().available        # doctest: +SKIP
 True
 
-Not here: choosing to run without a layer. There is no such choice.
+Not here: choosing the weaker mode, which a person does (policy.Mode).
 """
 
 from __future__ import annotations
@@ -17,24 +17,19 @@ import dataclasses
 import io
 import os
 import platform
+import sys
 from typing import Final
 
 from aileron_sandbox import kernel
 from aileron_sandbox.ending import Exited, JailUnavailable
+from aileron_sandbox.fixes import Machine
 from aileron_sandbox.jail import Child, Template, TemplateGone, trivial_program
-from aileron_sandbox.policy import Policy
+from aileron_sandbox.policy import Mode, Policy
 from aileron_sandbox.runtime import PythonRuntime
 
 __all__ = ["Report", "examine"]
 
 _DEADLINE_S: Final = 20.0
-_SYSCTLS: Final = (
-    "kernel/unprivileged_userns_clone",
-    "kernel/apparmor_restrict_unprivileged_userns",
-    "kernel/yama/ptrace_scope",
-    "user/max_user_namespaces",
-    "user/max_net_namespaces",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +45,8 @@ class Report:
     libseccomp: bool
     uid: int
     python: str
-    memory: str
-    """How `memory_bytes` is enforced: `rlimit` (RLIMIT_DATA, with RLIMIT_AS behind it)."""
+    memory: str | None
+    """What bounds the memory of a whole jail: `cgroup-v2`, `cgroup-v1` or `rlimit`; None where there is no jail."""
     sysctls: dict[str, str]
 
     def to_json(self) -> dict[str, object]:
@@ -59,12 +54,12 @@ class Report:
         return dataclasses.asdict(self)
 
 
-def examine() -> Report:
+def examine(mode: Mode = "namespaces") -> Report:
     """Start a template, run one child in it, and say what was in force. Takes about 0.2 s."""
     layers: tuple[str, ...] = ()
     what = fix = None
     try:
-        layers = _try_once()
+        layers = _try_once(mode)
     except JailUnavailable as error:
         what, fix = error.what, error.fix
     except (OSError, TemplateGone, TimeoutError) as error:
@@ -79,13 +74,13 @@ def examine() -> Report:
         libseccomp=_has_libseccomp(),
         uid=os.getuid(),
         python=platform.python_version(),
-        memory="rlimit",
-        sysctls=_sysctls(),
+        memory=next((layer.removeprefix("memory:") for layer in layers if layer.startswith("memory:")), None),
+        sysctls=dict(Machine.of_this(sys.executable).sysctls),
     )
 
 
-def _try_once() -> tuple[str, ...]:
-    with Template.start(PythonRuntime.of_this_interpreter()) as template, _program() as program:
+def _try_once(mode: Mode) -> tuple[str, ...]:
+    with Template.start(PythonRuntime.of_this_interpreter(), mode=mode) as template, _program() as program:
         with Child.open(template, program.fileno(), Policy()) as child:
             ending = child.wait(_DEADLINE_S)
         if not isinstance(ending, Exited) or ending.code != 0:
@@ -111,11 +106,3 @@ def _has_libseccomp() -> bool:
     except (ImportError, OSError, RuntimeError):
         return False
     return True
-
-
-def _sysctls() -> dict[str, str]:
-    found = {}
-    for name in _SYSCTLS:
-        with contextlib.suppress(OSError), open(f"/proc/sys/{name}", encoding="ascii") as file:
-            found[name.replace("/", ".")] = file.read().strip()
-    return found

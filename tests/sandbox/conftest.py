@@ -77,7 +77,7 @@ def jailed(request: pytest.FixtureRequest, template: Template) -> Callable[..., 
         try:
             with Child.open(template, fd, policy or Policy()) as child:
                 ending = child.wait(DEADLINE_S)
-                said, log = _drained(child.frames_out), _drained(child.log)
+                said, log = drained(child.frames_out), drained(child.log)
         finally:
             os.close(fd)
         return Seen(json.loads(said) if said else None, ending, log.decode("utf-8", "replace"))
@@ -132,7 +132,8 @@ runpy.run_path(sys.argv[2], run_name="__main__")
 """
 
 
-def _drained(fd: int) -> bytes:
+def drained(fd: int) -> bytes:
+    """What is in a pipe."""
     pieces = []
     while True:
         try:

@@ -14,6 +14,7 @@ import resource
 import select
 import signal
 import sys
+import tempfile
 import termios
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyseccomp
 
 from aileron_sandbox import kernel
 from aileron_sandbox.ending import JailUnavailable, RefusedToStart
@@ -223,8 +225,8 @@ def where_namespaces_run_out_and_come_back() -> Any:
         limit.write_text("0")
         before = [_ask(template, "facts")["loot"]["host"] for _ in waiting]
         said = b""
-        while b"lost" not in said and select.select([heard], [], [], _DEADLINE_S)[0]:
-            said += os.read(heard, 1000)
+        while not (b"lost" in said and said.endswith(b"\n")) and select.select([heard], [], [], _DEADLINE_S)[0]:
+            said += os.read(heard, 1 << 16)
         with _open(template, "facts") as child:
             refused = str(child.wait(_DEADLINE_S))
         limit.write_text("1000")
@@ -234,6 +236,29 @@ def where_namespaces_run_out_and_come_back() -> Any:
             "meanwhile": refused,
             "afterwards": _ask(template, "facts")["loot"]["host"],
             "waiting again": set(wait_forked_ahead(template)).isdisjoint(waiting),
+        }
+
+
+def under_a_filter_that_asks_already() -> Any:
+    """A container runtime may run everything under a listener of its own, and the kernel allows one."""
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    asks = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    asks.add_rule(pyseccomp.NOTIFY, "acct")  # which nobody here calls
+    with tempfile.TemporaryFile() as file:
+        asks.export_bpf(file)
+        file.seek(0)
+        listener = kernel.Filter(file.read()).install_with_listener()
+    with _start() as template:
+        sockets = _ask(template, "all_sockets")
+        with _open(template, "give_addresses", "getaddrinfo") as child:
+            ending = type(child.wait(_DEADLINE_S)).__name__
+            looked_up = json.loads(os.read(child.frames_out, 1 << 16))
+        return {
+            "layers": template.layers("python"),
+            "sockets": sockets,
+            "ending": ending,
+            "looked up": looked_up,
+            "open": listener > 0,
         }
 
 
@@ -276,6 +301,7 @@ HOSTS: dict[str, Callable[..., Any]] = {
         where_unshare_is_refused,
         where_there_are_no_user_namespaces,
         where_namespaces_run_out_and_come_back,
+        under_a_filter_that_asks_already,
         that_is_killed_at,
         that_waits_to_be_killed,
     )

@@ -23,6 +23,7 @@ from aileron.cli.supervisor import Supervisor
 from aileron.cli.visible import visible
 
 if TYPE_CHECKING:
+    from aileron.config import SandboxMode
     from aileron_sandbox.support import Report
 
 __all__ = ["Check", "doctor", "status"]
@@ -31,6 +32,14 @@ _MAX_SOCKET_PATH = 107  # sun_path, unix(7)
 _LEAST_FREE_BYTES = 100 << 20
 """100 MiB: the ledger refuses runs on a full disk, and grows by about 2 KiB a run."""
 
+_MEMORY = {
+    "cgroup-v2": ("bounded for each jail by a control group (v2)",),
+    "cgroup-v1": ("bounded for each jail by a control group (v1)",),
+    "rlimit": (
+        "bounded for each process (rlimits); jails with several processes are looked at four times a second",
+        "where systemd runs: systemd-run --user --scope -p Delegate=yes aileron daemon start",
+    ),
+}
 _UNSIGNED = "not signed yet: any process of this user can make them"
 
 
@@ -72,9 +81,11 @@ def doctor(as_json: AsJson = False) -> None:
     from aileron_sandbox.support import examine
 
     supervisor = Supervisor()
-    report = examine()
+    mode = _sandbox_mode(supervisor.home)
+    report = examine(mode)
     checks = [
-        *_machine(report),
+        *_machine(report, mode),
+        *([] if report.available or mode == "landlock" else _weaker(supervisor.home)),
         *_home(supervisor.home),
         *_daemon(supervisor),
         Check("decisions", "note", _UNSIGNED),
@@ -89,13 +100,38 @@ def doctor(as_json: AsJson = False) -> None:
         raise typer.Exit(FAILED)
 
 
-def _machine(report: Report) -> Iterator[Check]:
-    if report.available:
+def _sandbox_mode(home: Path) -> SandboxMode:
+    from aileron.config import Settings, load_settings
+    from aileron.model.failure import AileronError
+
+    try:
+        return load_settings(home / "config.toml").sandbox_mode
+    except AileronError:  # `_settings` says what is wrong with it
+        return Settings.sandbox_mode
+
+
+def _weaker(home: Path) -> Iterator[Check]:
+    """Where there is no jail: whether the mode that a person may choose would give one."""
+    from aileron_sandbox.support import examine
+
+    if examine("landlock").available:
+        found = (
+            "without namespaces a weaker one can be had; read first what it does not keep out: docs/explanation/jail.md"
+        )
+        yield Check("jail", "note", found, f'set mode = "landlock" under [sandbox] in {home / "config.toml"}')
+
+
+def _machine(report: Report, mode: SandboxMode) -> Iterator[Check]:
+    if report.available and mode == "landlock":
+        yield Check("jail", "note", f"the weaker mode, without namespaces, as chosen: {', '.join(report.layers)}")
+    elif report.available:
         yield Check("jail", "ok", f"{len(report.layers)} layers in force: {', '.join(report.layers)}")
     else:
         yield Check("jail", "bad", str(report.what), report.fix)
     if not report.libseccomp:
         yield Check("libseccomp", "bad", "it does not load", "sudo apt-get install libseccomp2")
+    if report.memory is not None:
+        yield Check("memory", "note" if report.memory == "rlimit" else "ok", *_MEMORY[report.memory])
     landlock = "no Landlock" if report.landlock_abi is None else f"Landlock ABI {report.landlock_abi}"
     user = "root" if report.uid == 0 else f"uid {report.uid}"
     yield Check("machine", "ok", f"Linux {report.kernel_release}, {landlock}, Python {report.python}, {user}")

@@ -38,10 +38,12 @@ from aileron_sandbox.template import (
     confine,
     descriptors,
     landlock,
+    landlocked,
     limits,
     lookups,
     mounts,
     namespaces,
+    places,
     privileges,
     program,
 )
@@ -73,6 +75,8 @@ _LISTENER_AND_MEMORY: Final = 2
 _STATUS_BATCH: Final = 64 * FAILED_SIZE
 _WATCHED: Final = "network-attempts"
 """Not a wall: where it is missing, they are refused all the same, and where they went is not known."""
+_PRIVATE: Final = "private-memory"
+"""Nor is this one, of compiled programs: it keeps others out (places.py). Python's memory is always private."""
 _LAYERS: Final = (
     "user-ns", "mount-ns", "pid-ns", "net-ns", "ipc-ns", "uts-ns", "cgroup-ns", "pivoted-root",
     "no-capabilities", "no-new-privs", "rlimits",
@@ -84,7 +88,8 @@ class _Ready(NamedTuple):
 
     prepared: confine.Prepared
     status_read: int
-    own_pid_namespace: int
+    own_pid_namespace: int | None
+    places: places.Maker | None
     announcement: Ready
 
 
@@ -100,6 +105,7 @@ def main(control_fd: int) -> NoReturn:
 
 def _prepare(control: socket.socket) -> _Ready:
     step = "start"
+    is_roots = os.geteuid() == 0  # whose jails have an id of their own, namespaces.JAIL_UIDS: nobody else could attach
     try:
         preparation = Preparation.decode(control.recv(MAX_DATAGRAM))
         kernel.use_one_malloc_arena()
@@ -111,19 +117,25 @@ def _prepare(control: socket.socket) -> _Ready:
             compiled.get_ready()
         step = "landlock"
         abi = kernel.landlock_abi()
-        step = "namespaces and root"
-        if os.geteuid() == 0:
-            _enter_as_root(preparation, proc)
+        own_pid_namespace = None
+        if preparation.mode == "namespaces":
+            step = "namespaces and root"
+            if os.geteuid() == 0:
+                _enter_as_root(preparation, proc)
+            else:
+                _enter_as_user(preparation, proc)
+            kernel.set_hostname(b"jail")
+            step = "pid namespace"
+            _become_first_process(control)
+            own_pid_namespace = os.open("self/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
+            privileges.leave_session()
         else:
-            _enter_as_user(preparation, proc)
-        kernel.set_hostname(b"jail")
-        step = "pid namespace"
-        _become_first_process(control)
-        own_pid_namespace = os.open("self/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
-        privileges.leave_session()
+            step = "privileges"
+            landlocked.become_unprivileged(_read(proc, "self/uid_map"), last_capability)
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         privileges.refuse_new_privileges()
         step = "landlock"
-        ruleset = descriptors.out_of_the_way(landlock.build_ruleset(abi))
+        ruleset = descriptors.out_of_the_way(_ruleset(preparation, abi))
         step = "preload"
         if not preparation.is_compiled:
             _preload(preparation)
@@ -132,6 +144,8 @@ def _prepare(control: socket.socket) -> _Ready:
         network = kernel.Filter(bytes.fromhex(preparation.watched_hex if is_watched else preparation.unwatched_hex))
         profiles = {name: kernel.Filter(bytes.fromhex(text)) for name, text in preparation.profiles_hex.items()}
         base = compiled.BASE_BYTES if preparation.is_compiled else limits.measure_base(_read(proc, "self/statm"))
+        has_namespaces = preparation.is_compiled and preparation.mode == "namespaces"
+        maker = places.Maker.maybe_begin(proc) if has_namespaces and not is_roots else None
         privileges.set_dumpable(False)
     except OSError as error:
         print(f"aileron_sandbox: {step}: {error}", file=sys.stderr)
@@ -140,10 +154,19 @@ def _prepare(control: socket.socket) -> _Ready:
     status = descriptors.out_of_the_way(status_write)
     is_compiled = preparation.is_compiled
     prepared = confine.Prepared(
-        proc, status, ruleset, network, is_watched, profiles, base, last_capability, is_compiled
+        proc, status, ruleset, network, is_watched, profiles, base, last_capability, preparation.mode, is_compiled
     )
-    layers = [*_LAYERS, *([_WATCHED] if is_watched else []), f"landlock:{abi}"]
-    return _Ready(prepared, status_read, own_pid_namespace, Ready(layers, abi, base[1]))
+    made_of = _LAYERS if preparation.mode == "namespaces" else landlocked.LAYERS
+    is_private = maker is not None or (has_namespaces and is_roots)
+    noted = [name for name, is_there in ((_WATCHED, is_watched), (_PRIVATE, is_private)) if is_there]
+    announcement = Ready([*made_of, *noted, f"landlock:{abi}"], abi, base[1])
+    return _Ready(prepared, status_read, own_pid_namespace, maker, announcement)
+
+
+def _ruleset(preparation: Preparation, abi: int) -> int:
+    if preparation.mode == "namespaces":
+        return landlock.build_ruleset(abi)
+    return landlocked.build_ruleset(preparation, abi)
 
 
 def _can_be_asked(filter_: kernel.Filter) -> bool:
@@ -196,6 +219,11 @@ def _become_first_process(control: socket.socket) -> None:
 def _preload(preparation: Preparation) -> None:
     """Import what every child would, from inside the root, without letting at-fork handlers in."""
     sys.path[:] = [mounts.SDK, preparation.stdlib, f"{preparation.stdlib}/lib-dynload"]
+    rehearsal = mounts.REHEARSAL
+    if preparation.mode == "landlock":
+        del sys.path[0]
+        landlocked.find_packages(preparation.packages)
+        rehearsal = landlocked.rehearsal(bytes.fromhex(preparation.trivial_hex))
     sys.path_importer_cache.clear()
     # A program that imports the frames gets them from the jail's root; our own modules, which came from a host path that
     # is gone, stay alive in what refers to them.
@@ -214,7 +242,7 @@ def _preload(preparation: Preparation) -> None:
         os.register_at_fork = register
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
-    program.rehearse(mounts.REHEARSAL, _REHEARSALS)
+    program.rehearse(rehearsal, _REHEARSALS)
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -262,6 +290,7 @@ class _Template:
         self._prepared = ready.prepared
         self._status_read = ready.status_read
         self._own_pid_namespace = ready.own_pid_namespace
+        self._places = ready.places
         self._children: dict[int, _Forked] = {}  # by pidfd
         self._doors: dict[int, _Forked] = {}  # of those whose listener is still to come
         self._listeners: dict[int, _Forked] = {}
@@ -428,15 +457,21 @@ class _Template:
 
     def _fork(self, *, ahead: bool) -> _Forked:
         """A child in a pid namespace of its own, which is nobody's yet."""
-        # A second unshare(CLONE_NEWPID) is EINVAL unless the first was taken back, pid_namespaces(7).
-        kernel.setns(self._own_pid_namespace, kernel.CLONE_NEWPID)
-        kernel.unshare(kernel.CLONE_NEWPID)
+        if self._own_pid_namespace is not None:
+            # A second unshare(CLONE_NEWPID) is EINVAL unless the first was taken back, pid_namespaces(7).
+            kernel.setns(self._own_pid_namespace, kernel.CLONE_NEWPID)
+            kernel.unshare(kernel.CLONE_NEWPID)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, contextlib.ExitStack() as undo:
+        with theirs, contextlib.ExitStack() as undo, contextlib.ExitStack() as given:
             undo.callback(ours.close)
+            prepared = self._prepared
+            if self._places is not None:
+                place = self._places.make()
+                given.callback(place.close)
+                prepared = prepared._replace(place=place)
             pid = os.fork()
             if pid == 0:
-                child.run(self._prepared, theirs, ahead=ahead)
+                child.run(prepared, theirs, ahead=ahead)
             try:
                 pidfd = os.pidfd_open(pid)
             except OSError:

@@ -22,7 +22,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final, NoReturn
 
-from aileron_sandbox.template import confine, descriptors, mounts, program
+from aileron_sandbox.template import confine, descriptors, landlocked, mounts, program
 from aileron_sandbox.template.messages import MAX_REQUEST, Failed, Spawn, decode
 
 __all__ = ["CONFINEMENT_FAILED", "MAX_DESCRIPTORS_OF_A_SPAWN", "run"]
@@ -41,14 +41,15 @@ def run(prepared: confine.Prepared, door: socket.socket, *, ahead: bool) -> NoRe
         if door.fileno() != descriptors.DOOR:  # dup3(2): EINVAL
             os.dup2(door.fileno(), descriptors.DOOR, inheritable=False)
         descriptors.close_all_but(*prepared.descriptors, descriptors.DOOR)
-        failure = _first_failure(confine.ahead(prepared))
+        room = landlocked if prepared.mode == "landlock" else confine
+        failure = _first_failure(room.ahead(prepared))
         if failure is None and not prepared.is_compiled:
             program.get_ready()
         if ahead and failure is not None:
             step, number = failure
             print(f"aileron_sandbox: a child forked ahead failed at {step}: errno {number}", file=sys.stderr)
         else:
-            if ahead and not prepared.is_compiled:
+            if ahead and not prepared.is_compiled and prepared.mode == "namespaces":
                 program.rehearse(mounts.REHEARSAL, 1)
             code = _answer(prepared, failure)
     finally:
@@ -69,9 +70,10 @@ def _answer(prepared: confine.Prepared, failure: _Failure | None) -> int:
     if failure is None and len(fds) != spawn.descriptors:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
         failure = "descriptors", errno.EMFILE
     if failure is None:
-        failure = _first_failure(confine.steps(prepared, confine.Given.of(fds), spawn))
+        room = landlocked if prepared.mode == "landlock" else confine
+        failure = _first_failure(room.steps(prepared, confine.Given.of(fds), spawn))
     if failure is None:
-        return program.run(mounts.PROGRAM)
+        return program.run(landlocked.PROGRAM if prepared.mode == "landlock" else mounts.PROGRAM)
     step, number = failure
     os.write(prepared.status, Failed(spawn.child, number, step).encode())
     return CONFINEMENT_FAILED

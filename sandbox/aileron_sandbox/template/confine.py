@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from aileron_sandbox import kernel
-from aileron_sandbox.policy import Profile
-from aileron_sandbox.template import compiled, descriptors, limits, mounts, namespaces, privileges
+from aileron_sandbox.policy import Mode, Profile
+from aileron_sandbox.template import compiled, descriptors, limits, mounts, namespaces, places, privileges
 from aileron_sandbox.template.messages import Spawn
 
-__all__ = ["Given", "Prepared", "Step", "ahead", "steps"]
+__all__ = ["Given", "Prepared", "Step", "ahead", "refuse_network", "steps"]
 
 
 class Prepared(NamedTuple):
@@ -39,13 +39,16 @@ class Prepared(NamedTuple):
     profiles: Mapping[Profile, kernel.Filter]
     base: tuple[int, int]
     last_capability: int
+    mode: Mode = "namespaces"
     is_compiled: bool = False
     """Whether children exec their program. Otherwise they are the interpreter that runs it."""
+    place: places.Place | None = None
+    """Where this child's program will lie, if it is compiled and others could attach to it elsewhere."""
 
     @property
-    def descriptors(self) -> tuple[int, int, int]:
+    def descriptors(self) -> tuple[int, ...]:
         """What the steps need open. The last step closes the status pipe, the one before it everything else."""
-        return self.proc, self.status, self.ruleset
+        return self.proc, self.status, self.ruleset, *(self.place or ())
 
 
 class Given(NamedTuple):
@@ -85,7 +88,7 @@ def ahead(prepared: Prepared) -> Iterator[Step]:
     # The set that bounds what an exec may give; the capabilities themselves are needed for the mounts.
     yield "bounding set", lambda: kernel.drop_bounding_set(prepared.last_capability)
     # None of the steps after it makes one of these calls.
-    yield "network", lambda: _refuse_network(prepared, memory)
+    yield "network", lambda: refuse_network(prepared, memory)
 
 
 def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[Step]:
@@ -97,28 +100,28 @@ def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[Step]:
     yield "descriptors", lambda: descriptors.arrange(given.frames_in, given.frames_out, given.log)
     # Mounts before Landlock, which refuses mount(2), and before the capabilities go.
     yield "scratch", lambda: mounts.mount_scratch(spawn.scratch_bytes, spawn.scratch_files)
-    if not prepared.is_compiled:
-        yield "program", lambda: mounts.mount_program(given.program, spawn.program_bytes)
-    elif spawn.profile == "elf-subprocess":
-        # Not what is executed below: a name by which the program may start itself again.
-        yield "program", lambda: mounts.mount_program(given.program, spawn.program_bytes, is_executable=True)
+    if prepared.place is None:
+        mode = mounts.EXECUTE_ONLY if prepared.is_compiled else mounts.READ_ONLY
+        yield "program", lambda: mounts.mount_program(given.program, spawn.program_bytes, mode)
+    else:
+        place = prepared.place
+        yield "program", lambda: mounts.mount_program_at(*place, given.program, spawn.program_bytes)
     yield "working directory", lambda: os.chdir(mounts.SCRATCH)
     # After the user namespace (RLIMIT_NPROC) and after the program is written (RLIMIT_FSIZE).
     yield "limits", lambda: limits.apply_limits(spawn, prepared.base)
     yield "landlock", lambda: kernel.landlock_restrict_self(prepared.ruleset)
     yield "capabilities", kernel.drop_capabilities
-    kept = [prepared.status, *([given.program] if prepared.is_compiled else [])]
-    yield "close", lambda: descriptors.close_all_but(*kept)
+    yield "close", lambda: descriptors.close_all_but(prepared.status)
     # Last, so that the list need not allow what the steps above did.
     yield "seccomp", prepared.profiles[spawn.profile].install
     if prepared.is_compiled:
-        # What is left open is close-on-exec: that the kernel refuses the program can be told, and the program finds nothing.
-        yield "exec", lambda: compiled.run(given.program)
+        # The status pipe is close-on-exec: that the kernel refuses the program can be told, and the program does not find it.
+        yield "exec", lambda: compiled.run(mounts.PROGRAM)
     # From here on a failure has nobody to be told to.
     yield "status", lambda: os.close(prepared.status)
 
 
-def _refuse_network(prepared: Prepared, memory: list[int]) -> None:
+def refuse_network(prepared: Prepared, memory: list[int]) -> None:
     """No call that reaches for a network is carried out from here on; the template gets the descriptors to be asked by."""
     if not prepared.is_watched:
         prepared.network.install()

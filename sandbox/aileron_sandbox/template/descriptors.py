@@ -27,10 +27,11 @@ def reserve_targets() -> None:
 
 
 def out_of_the_way(fd: int) -> int:
-    """Move a descriptor that the steps still need to where `arrange` does not overwrite it."""
-    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
-    os.close(fd)
-    return moved
+    """Move a descriptor that the steps still need to where `arrange` does not overwrite it. It is closed either way."""
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ASIDE)
+    finally:
+        os.close(fd)
 
 
 def arrange(frames_in: int, frames_out: int, log: int) -> None:

@@ -8,16 +8,17 @@ Source: landlock(7), include/uapi/linux/landlock.h; the table of ABIs below with
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 from aileron_sandbox import kernel
 
-__all__ = ["build_ruleset"]
+__all__ = ["allow_device", "allow_reading", "build_ruleset", "empty_ruleset"]
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REMOVE_DIR, _REMOVE_FILE = 1 << 4, 1 << 5
 _MAKE_DIR, _MAKE_REG, _MAKE_SYM = 1 << 7, 1 << 8, 1 << 12
-_REFER, _TRUNCATE = 1 << 13, 1 << 14
+_REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 
 # Every right an ABI can handle is handled; what no rule allows is denied. ABI: release, file rights, net rights, scopes.
 _FS_RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # 5.13, 5.19 REFER, 6.2 TRUNCATE, 6.7, 6.10 IOCTL_DEV
@@ -27,18 +28,40 @@ _NET_RIGHTS: Final = 0b11
 _SCOPES: Final = 0b11
 
 
-def build_ruleset(abi: int) -> int:
-    """A ruleset descriptor for the jail's root as it is now. OSError where the kernel refuses."""
-    handled = (1 << _FS_RIGHTS[min(abi, 5)]) - 1
-    ruleset = kernel.landlock_create_ruleset(
+_SEE: Final = _READ_FILE | _READ_DIR | _EXECUTE
+_OF_A_FILE: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+"""The rights that a rule for a file may name, landlock_add_rule(2) EINVAL."""
+
+
+def empty_ruleset(abi: int) -> int:
+    """A ruleset descriptor that denies all it can. OSError where the kernel refuses."""
+    return kernel.landlock_create_ruleset(
         abi,
-        fs=handled,
+        fs=_handled(abi),
         net=_NET_RIGHTS if abi >= _NET_ABI else 0,
         scoped=_SCOPES if abi >= _SCOPE_ABI else 0,
     )
-    see = _READ_FILE | _READ_DIR | _EXECUTE
+
+
+def build_ruleset(abi: int) -> int:
+    """A ruleset descriptor for the jail's root as it is now. OSError where the kernel refuses."""
+    ruleset = empty_ruleset(abi)
     change = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SYM | _REFER | _TRUNCATE
-    kernel.landlock_allow_beneath(ruleset, "/", see)
+    kernel.landlock_allow_beneath(ruleset, "/", _SEE)
     kernel.landlock_allow_beneath(ruleset, "/dev", _READ_FILE | _WRITE_FILE)
-    kernel.landlock_allow_beneath(ruleset, "/w", (_READ_FILE | _READ_DIR | change) & handled)
+    kernel.landlock_allow_beneath(ruleset, "/w", (_READ_FILE | _READ_DIR | change) & _handled(abi))
     return ruleset
+
+
+def allow_reading(ruleset: int, path: str) -> None:
+    """A file, or everything below a directory, may be read and executed."""
+    kernel.landlock_allow_beneath(ruleset, path, _SEE if os.path.isdir(path) else _SEE & _OF_A_FILE)
+
+
+def allow_device(ruleset: int, path: str) -> None:
+    """A device node may be read and written."""
+    kernel.landlock_allow_beneath(ruleset, path, _READ_FILE | _WRITE_FILE)
+
+
+def _handled(abi: int) -> int:
+    return (1 << _FS_RIGHTS[min(abi, 5)]) - 1

@@ -41,8 +41,11 @@ def enter_groups(doors: Sequence[int]) -> None:
         os.close(door)
 
 
-def apply_limits(spawn: Spawn, base: tuple[int, int]) -> None:
-    """Bind this process; `base` is what the template itself uses, which a child starts with."""
+def apply_limits(spawn: Spawn, base: tuple[int, int], *, counts_processes: bool = True) -> None:
+    """Bind this process; `base` is what the template itself uses, which a child starts with.
+
+    `counts_processes` is for a process in a user namespace of its own: elsewhere all others of the user would count.
+    """
     base_as, base_data = base
     for kind, value in (
         (resource.RLIMIT_DATA, base_data + spawn.memory_bytes),
@@ -59,4 +62,5 @@ def apply_limits(spawn: Spawn, base: tuple[int, int]) -> None:
         (resource.RLIMIT_RTPRIO, 0),
         (resource.RLIMIT_NICE, 0),
     ):
-        resource.setrlimit(kind, (value, value))
+        if counts_processes or kind != resource.RLIMIT_NPROC:
+            resource.setrlimit(kind, (value, value))

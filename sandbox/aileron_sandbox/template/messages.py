@@ -13,7 +13,7 @@ import json
 import struct
 from typing import Any, Final, Self
 
-from aileron_sandbox.policy import Profile
+from aileron_sandbox.policy import Mode, Profile
 
 __all__ = [
     "MAX_DATAGRAM",
@@ -59,6 +59,7 @@ class Preparation:
     """… or refused, where this kernel does not let the template be asked."""
     trivial_hex: str
     """A zip application that does nothing, to rehearse with: built by the host, as zipfile is dear to import."""
+    mode: Mode = "namespaces"
     is_compiled: bool = False
     """For programs that are exec'ed: then there is no Python in the root, and of the above only libraries and filters matter."""
 

@@ -74,18 +74,18 @@ class Maker:
 
     def make(self) -> Place:
         """An empty one. Nobody else may fork or mount meanwhile, which in a process of one thread nobody does."""
-        to_write = kernel.new_tmpfs(_OPTIONS)
         with contextlib.ExitStack() as undo:
+            to_write = descriptors.out_of_the_way(kernel.new_tmpfs(_OPTIONS))
             undo.callback(os.close, to_write)
             kernel.move_mount(to_write, mounts.APP)
             try:
-                to_mount = kernel.copy_mount(mounts.APP)
+                to_mount = descriptors.out_of_the_way(kernel.copy_mount(mounts.APP))
             finally:
                 kernel.detach(mounts.APP)
             undo.callback(os.close, to_mount)
             kernel.map_mount_ids(to_mount, self._strangers, _ATTRIBUTES)
             undo.pop_all()
-        return Place(descriptors.out_of_the_way(to_write), descriptors.out_of_the_way(to_mount))
+        return Place(to_write, to_mount)
 
 
 def _try(proc: int, place: Place) -> None:

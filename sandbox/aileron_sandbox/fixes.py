@@ -1,0 +1,94 @@
+"""What would mend a machine that gives no jail: the exact commands, for the step that failed and the machine it is.
+
+Pure, but for `Machine.of_this`, which reads what the words depend on. The step was tried, not guessed at (support.py): here it
+is only explained.
+
+>>> fix("landlock", 0, Machine())
+'boot a kernel of 5.13 or newer with landlock in CONFIG_LSM, or add it to lsm= on the kernel command line'
+
+Source: apparmor.d(5), sysctl(8), Docker's and Podman's manuals on --security-opt. The page for people is
+docs/how-to/when-user-namespaces-are-blocked.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Self
+
+__all__ = ["SYSCTLS", "Machine", "fix"]
+
+SYSCTLS: Final = (
+    "kernel.unprivileged_userns_clone",
+    "kernel.apparmor_restrict_unprivileged_userns",
+    "kernel.yama.ptrace_scope",
+    "user.max_user_namespaces",
+    "user.max_net_namespaces",
+)
+"""What distributions forbid user namespaces by, and what else a report about a machine should name."""
+_NAMESPACES: Final = frozenset({"namespaces and root", "pid namespace"})
+_MARKS_OF_CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
+_PROFILE: Final = """\
+abi <abi/4.0>,
+include <tunables/global>
+profile aileron-jail {executable} flags=(unconfined) {{
+  userns,
+}}"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """What the words depend on. `executable` is the interpreter that makes the jails."""
+
+    sysctls: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    is_container: bool = False
+    executable: str = "/usr/bin/python3"
+    is_root: bool = False
+
+    @classmethod
+    def of_this(cls, executable: str) -> Self:
+        """Read from /proc/sys and the marks that container engines leave."""
+        found = {}
+        for name in SYSCTLS:
+            with contextlib.suppress(OSError):
+                found[name] = Path("/proc/sys", *name.split(".")).read_text(encoding="ascii").strip()
+        is_container = any(os.path.exists(mark) for mark in _MARKS_OF_CONTAINERS)
+        return cls(found, is_container, executable, os.geteuid() == 0)
+
+
+def fix(step: str, number: int, machine: Machine) -> str:
+    """The cure for the `step` of the preparation that failed with this errno; the name of a command comes with it."""
+    if step == "landlock" and number == errno.EACCES:
+        return f"{machine.executable} must be readable for others, since the jail of a root is nobody: use the system's Python"
+    if step == "landlock":
+        return (
+            "boot a kernel of 5.13 or newer with landlock in CONFIG_LSM, or add it to lsm= on the kernel command line"
+        )
+    if step in _NAMESPACES:
+        return _namespaces(number, machine)
+    return "see the log for the details"
+
+
+def _namespaces(number: int, machine: Machine) -> str:
+    if machine.sysctls.get("kernel.apparmor_restrict_unprivileged_userns") == "1" and not machine.is_root:
+        profile = _PROFILE.format(executable=machine.executable)
+        return (
+            "AppArmor restricts user namespaces (Ubuntu 23.10 and newer). As root, let this interpreter make them: "
+            f"write this to /etc/apparmor.d/aileron-jail, and run apparmor_parser -r /etc/apparmor.d/aileron-jail:\n{profile}"
+        )
+    if machine.sysctls.get("kernel.unprivileged_userns_clone") == "0" and not machine.is_root:
+        return "user namespaces are switched off: as root, sysctl -w kernel.unprivileged_userns_clone=1"
+    if number == errno.ENOSPC:
+        raised = "sysctl -w user.max_user_namespaces=15000 user.max_net_namespaces=15000"
+        return f"the limit of namespaces is used up or 0: as root, {raised}"
+    if machine.is_container:
+        return (
+            "this container forbids user namespaces: run it with "
+            "--security-opt seccomp=unconfined --security-opt apparmor=unconfined, or with a seccomp profile that allows "
+            "clone, unshare, setns, mount, umount2, pivot_root and mount_setattr"
+        )
+    return "allow unprivileged user namespaces: something here forbids unshare or mount (a seccomp profile, or another LSM)"

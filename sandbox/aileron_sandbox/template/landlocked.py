@@ -1,0 +1,172 @@
+"""The jail without namespaces, for machines that forbid them: the host's own file system, process table and network stack,
+behind Landlock and seccomp alone. The user chooses it; nothing falls back to it.
+
+What is left of the jail, and what holds it:
+
+| | by |
+|---|---|
+| no file of the host can be read or changed but the standard library, its libraries and the SDK | Landlock |
+| no socket, so no network and no other process's either | the filters, and Landlock for TCP a second time |
+| no other process can be signalled, traced, or given another priority | the filters (no `tgkill` here), Landlock's scope |
+| one process, which ends with the template | the filters (no fork), PR_SET_PDEATHSIG |
+
+What is not: names, sizes and owners of the host's files and its processes can be seen; the host's name too; there is no scratch;
+threads are bounded by memory alone, because RLIMIT_NPROC would count all processes of the user. docs/explanation/jail.md has the
+whole list.
+
+Runs in the template and in its children, as confine.py does, with the same rules. Source: landlock(7), prctl(2).
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Final
+
+from aileron_sandbox import kernel
+from aileron_sandbox.template import compiled, confine, descriptors, landlock, limits, namespaces, privileges
+from aileron_sandbox.template.messages import Preparation, Spawn
+
+__all__ = [
+    "LAYERS",
+    "LEAST_ABI",
+    "PROGRAM",
+    "ahead",
+    "become_unprivileged",
+    "build_ruleset",
+    "find_packages",
+    "rehearsal",
+    "steps",
+]
+
+LEAST_ABI: Final = 4
+"""Linux 6.7: with less, files could be truncated (ABI 3) and TCP ports be reached if the filters ever failed (4)."""
+LAYERS: Final = ("no-namespaces", "no-capabilities", "no-new-privs", "rlimits")
+PROGRAM_AT: Final = descriptors.FRAMES_OUT + 1
+PROGRAM: Final = f"/proc/self/fd/{PROGRAM_AT}"
+"""The verified bytes: a sealed memory file, open for reading. There is no mount in which they could have a name."""
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom")
+
+
+def become_unprivileged(uid_map: str, last_capability: int) -> None:
+    """In the template: a root gives up what it is, as in the other mode (namespaces.available_jail_uid)."""
+    if os.geteuid() != 0:
+        return
+    uid = namespaces.available_jail_uid(uid_map)
+    kernel.drop_bounding_set(last_capability)
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+def build_ruleset(preparation: Preparation, abi: int) -> int:
+    """A ruleset descriptor: what the other mode has in its root may be read here, by its host path."""
+    if abi < LEAST_ABI:
+        raise OSError(
+            errno.EOPNOTSUPP, f"without namespaces Landlock ABI {LEAST_ABI} is needed (Linux 6.7), this is {abi}"
+        )
+    ruleset = landlock.empty_ruleset(abi)
+    paths = [*preparation.libraries, *preparation.packages.values()]
+    if not preparation.is_compiled:
+        paths.append(preparation.stdlib)
+    if preparation.zones is not None:
+        paths.append(preparation.zones)
+    for path in paths:
+        landlock.allow_reading(ruleset, path)
+    for device in _DEVICES:
+        landlock.allow_device(ruleset, f"/dev/{device}")
+    return ruleset
+
+
+class _Packages(importlib.abc.MetaPathFinder):
+    """Imports the host's packages by name: the directories around them cannot be listed.
+
+    A key is a path below the SDK's directory as the other mode has it: a package, or a module in one.
+    """
+
+    def __init__(self, packages: Mapping[str, str]) -> None:
+        self._files = {
+            name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
+            for name, path in packages.items()
+        }
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """None for what is not one of them."""
+        found = self._files.get(fullname)
+        if found is None:
+            return None
+        if os.path.isdir(found):
+            return importlib.util.spec_from_file_location(
+                fullname, f"{found}/__init__.py", submodule_search_locations=[found]
+            )
+        is_package = found.endswith("/__init__.py")
+        return importlib.util.spec_from_file_location(
+            fullname, found, submodule_search_locations=[] if is_package else None
+        )
+
+
+def rehearsal(data: bytes) -> str:
+    """A path of a program that does nothing, for as long as the template lives (program.rehearse)."""
+    fd = os.memfd_create("rehearsal", os.MFD_CLOEXEC)
+    os.write(fd, data)
+    return f"/proc/self/fd/{descriptors.out_of_the_way(fd)}"
+
+
+def find_packages(packages: Mapping[str, str]) -> None:
+    """Let this process and its forks import `packages`."""
+    sys.meta_path.append(_Packages(packages))
+
+
+def ahead(prepared: confine.Prepared) -> Iterator[confine.Step]:
+    """As confine.ahead."""
+    # First: this process is in no namespace that would end with the template.
+    template = os.getppid()
+    yield "parent", lambda: _die_with(template)
+    yield "dumpable", lambda: privileges.set_dumpable(True)
+    memory: list[int] = []
+    if prepared.is_watched:
+        yield "memory", lambda: memory.append(os.open("self/mem", os.O_RDONLY | os.O_CLOEXEC, dir_fd=prepared.proc))
+    yield "undumpable", lambda: privileges.set_dumpable(False)
+    yield "session", privileges.leave_session
+    yield "network", lambda: confine.refuse_network(prepared, memory)
+
+
+def steps(prepared: confine.Prepared, given: confine.Given, spawn: Spawn) -> Iterator[confine.Step]:
+    """As confine.steps."""
+    if given.groups:
+        yield "control group", lambda: limits.enter_groups(given.groups)
+    yield "descriptors", lambda: descriptors.arrange(given.frames_in, given.frames_out, given.log)
+    if not prepared.is_compiled:
+        yield "program", lambda: _open_program(prepared.proc, given.program)
+    yield "working directory", lambda: os.chdir("/")
+    yield "limits", lambda: limits.apply_limits(spawn, prepared.base, counts_processes=False)
+    yield "landlock", lambda: kernel.landlock_restrict_self(prepared.ruleset)
+    yield "capabilities", kernel.drop_capabilities
+    kept = [prepared.status, given.program if prepared.is_compiled else PROGRAM_AT]
+    yield "close", lambda: descriptors.close_all_but(*kept)
+    yield "seccomp", prepared.profiles[spawn.profile].install
+    if prepared.is_compiled:
+        yield "exec", lambda: compiled.run(given.program)
+    yield "status", lambda: os.close(prepared.status)
+
+
+def _die_with(template: int) -> None:
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != template:
+        raise ProcessLookupError(errno.ESRCH, "the template has ended")
+
+
+def _open_program(proc: int, program: int) -> None:
+    """Open it anew, because what the host sent may be written to, but for its seals."""
+    opened = os.open(f"self/fd/{program}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
+    os.dup2(opened, PROGRAM_AT, inheritable=False)
+    os.close(opened)

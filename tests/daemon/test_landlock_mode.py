@@ -1,0 +1,65 @@
+"""`sandbox.mode = "landlock"`, with a real daemon: chosen, named in the record, and promises 2 and 3 still hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from aileron_sandbox.support import examine
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+
+@pytest.fixture(scope="module")
+def weaker(upstream: CountingServer) -> Iterator[DaemonHome]:
+    """A home whose owner chose the mode."""
+    report = examine("landlock")
+    if not report.available:
+        others_cannot_read_it = os.geteuid() == 0 and "EACCES" in str(report.what)
+        assert not os.environ.get("AILERON_MUST_JAIL") or others_cannot_read_it, report
+        pytest.skip(f"no such jail here: {report.what}")
+    with daemon_home() as made:
+        made.configure(
+            f'[sandbox]\nmode = "landlock"\n[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n',
+        )
+        made.install_probe(f"localhost:{upstream.port}")
+        made.unlock()
+        made.bind_probe()
+        yield made
+
+
+def test_a_connector_works_and_the_record_names_the_mode(weaker: DaemonHome, upstream: CountingServer) -> None:
+    """A request with the credential, which the connector does not see."""
+    weaker.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
+
+    answer = weaker.run("fetch", {"path": "/hello", "with_credential": True})
+
+    assert answer.body["result"] == {"status": 200, "body": "hello"}
+    assert upstream.requests[-1][2].startswith("Basic ")
+    started = next(event for event in weaker.events(answer.body["audit_id"]) if event["type"] == "run.started")
+    assert "no-namespaces" in started["layers"]
+    assert "pid-ns" not in started["layers"]
+
+
+def test_no_secret_and_no_file_of_the_user_is_in_reach(weaker: DaemonHome) -> None:
+    """The vault's file, the ledger, the daemon's environment: EACCES; the connector's own program can be read."""
+    weaker.add_probe_action("open_file", "path:string")
+
+    for path in (weaker.path / "vault.json", weaker.path / "ledger.db", f"/proc/{weaker.daemon_pid}/environ"):
+        assert weaker.run("open-file", {"path": str(path)}).body["result"] == "EACCES", path
+    assert weaker.run("open-file", {"path": "/proc/self/fd/5"}).body["result"] == "read"
+
+
+def test_nothing_leaves_past_the_supervisor(weaker: DaemonHome, upstream: CountingServer) -> None:
+    """The very server that it is granted, on this machine's own loopback: ended, named, and not reached."""
+    weaker.add_probe_action("reach", "host:string", "port:integer")
+    before = len(upstream.requests)
+
+    error = weaker.run("reach", {"host": "127.0.0.1", "port": upstream.port}).body["error"]
+
+    assert (error["class"], error["requested"]) == ("capability_denied", f"network:127.0.0.1:{upstream.port}")
+    assert len(upstream.requests) == before

@@ -1,0 +1,47 @@
+"""The cure fits the machine. What cannot be brought about here (Ubuntu's AppArmor, a container) is given as a value."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from aileron_sandbox.fixes import Machine, fix
+
+ROOT = "namespaces and root"
+APPARMOR = {"kernel.apparmor_restrict_unprivileged_userns": "1"}
+
+
+def test_apparmor_gets_the_text_of_a_profile_for_the_interpreter_that_makes_jails() -> None:
+    """A whole profile and the command that loads it; for a root AppArmor is not what failed."""
+    words = fix(ROOT, errno.EPERM, Machine(APPARMOR, executable="/opt/python/bin/python3.12"))
+
+    assert "profile aileron-jail /opt/python/bin/python3.12 flags=(unconfined) {\n  userns,\n}" in words
+    assert "apparmor_parser -r /etc/apparmor.d/aileron-jail" in words
+    assert "AppArmor" not in fix(ROOT, errno.EPERM, Machine(APPARMOR, is_root=True))
+
+
+@pytest.mark.parametrize(
+    ("step", "number", "machine", "words"),
+    [
+        (ROOT, errno.EPERM, Machine({"kernel.unprivileged_userns_clone": "0"}), "kernel.unprivileged_userns_clone=1"),
+        (ROOT, errno.ENOSPC, Machine({"user.max_user_namespaces": "0"}), "user.max_user_namespaces=15000"),
+        ("pid namespace", errno.ENOSPC, Machine(), "user.max_net_namespaces=15000"),
+        (ROOT, errno.EPERM, Machine(is_container=True), "--security-opt seccomp=unconfined"),
+        (ROOT, errno.EPERM, Machine(), "allow unprivileged user namespaces"),
+        ("landlock", errno.ENOSYS, Machine(), "lsm="),
+        ("landlock", errno.EACCES, Machine(executable="/root/bin/python"), "/root/bin/python must be readable"),
+        ("preload", errno.ENOENT, Machine(), "see the log"),
+    ],
+)
+def test_each_step_has_a_cure_of_its_own(step: str, number: int, machine: Machine, words: str) -> None:
+    """By step, errno and what is set on the machine."""
+    assert words in fix(step, number, machine)
+
+
+def test_this_machine_is_read_as_it_is() -> None:
+    """Names as sysctl(8) has them; only what is there."""
+    machine = Machine.of_this("/usr/bin/python3")
+
+    assert int(machine.sysctls["user.max_user_namespaces"]) >= 0
+    assert all("/" not in name for name in machine.sysctls)

@@ -1,0 +1,243 @@
+"""Without namespaces, promises 2 and 3 hold all the same: nothing of the user's is read, and nothing leaves.
+
+As root the interpreter must be readable for others, because the jail is nobody there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from aileron_sandbox.ending import Exited, JailUnavailable, NetworkAttempt, OverLimit, Signalled
+from aileron_sandbox.jail import Child, Template
+from aileron_sandbox.policy import Policy
+from aileron_sandbox.runtime import PythonRuntime
+from tests.sandbox.conftest import DEADLINE_S, drained, memory_file, program
+from tests.sandbox.seen import Seen
+
+pytestmark = pytest.mark.jail
+Attempt = Callable[..., Seen]
+Free = Callable[..., Any]
+
+
+def _start(**runtime: Any) -> Template:
+    try:
+        return Template.start(PythonRuntime.of_this_interpreter(**runtime), mode="landlock")
+    except JailUnavailable as error:
+        others_cannot_read_it = os.geteuid() == 0 and "EACCES" in error.what
+        if os.environ.get("AILERON_MUST_JAIL") and not others_cannot_read_it:
+            raise
+        pytest.skip(f"no such jail here: {error}")
+
+
+@pytest.fixture(scope="module")
+def template() -> Iterator[Template]:
+    """One for all."""
+    with _start(preload=("json", "zipfile")) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def _child(template: Template, name: str, *arguments: object, policy: Policy | None = None) -> Iterator[Child]:
+    fd = memory_file(program(name, *arguments))
+    try:
+        with Child.open(template, fd, policy or Policy()) as child:
+            yield child
+    finally:
+        os.close(fd)
+
+
+@pytest.fixture
+def attempt(template: Template) -> Attempt:
+    """Make one attempt."""
+
+    def make(name: str, *arguments: Any, policy: Policy | None = None) -> Seen:
+        with _child(template, name, *arguments, policy=policy) as child:
+            ending = child.wait(DEADLINE_S)
+            said, log = drained(child.frames_out), drained(child.log)
+        return Seen(json.loads(said) if said else None, ending, log.decode("utf-8", "replace"))
+
+    return make
+
+
+def test_the_layers_say_what_is_missing(template: Template) -> None:
+    """Whoever reads a record sees that it was the weaker mode."""
+    layers = template.layers("python")
+
+    assert "no-namespaces" in layers
+    assert not [layer for layer in layers if layer.endswith("-ns")]
+    assert any(layer.startswith("landlock:") for layer in layers)
+
+
+# Files
+
+
+@pytest.mark.parametrize("how", ["read", "listing"])
+def test_nothing_of_the_user_can_be_read(attempt: Attempt, free: Free, tmp_path: Path, how: str) -> None:
+    """EACCES from Landlock: a planted file, and the directory it is in; the standard library can be read."""
+    planted = tmp_path / "canary"
+    planted.write_text("canary", encoding="utf-8")
+    path = str(planted if how == "read" else tmp_path)
+
+    assert "loot" in free(how, path)
+    assert attempt(how, path).report == {"errno": "EACCES"}
+    assert "loot" in attempt(how, os.__file__ if how == "read" else os.path.dirname(os.__file__)).report
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "/proc/self/environ", "/proc/1/cmdline", "/proc/version"])
+def test_nothing_of_the_system_can_be_read_either(attempt: Attempt, path: str) -> None:
+    """No password file, no other process's memory or environment, and not even its own."""
+    assert attempt("read", path).report == {"errno": "EACCES"}
+
+
+def test_the_host_s_memory_and_environment_are_out_of_reach(attempt: Attempt, free: Free) -> None:
+    """This very process, which holds a canary; an ordinary process of the same user can read it."""
+    assert "loot" in free("read", f"/proc/{os.getpid()}/status")
+    for name in ("environ", "mem", "maps", "status", "cmdline"):
+        assert attempt("read", f"/proc/{os.getpid()}/{name}").report == {"errno": "EACCES"}, name
+
+
+@pytest.mark.parametrize("path", ["/tmp/x", "/dev/shm/x", "/x", os.__file__])
+def test_nothing_can_be_written_anywhere(attempt: Attempt, path: str) -> None:
+    """There is no scratch either; a device takes what is written to it."""
+    assert attempt("write", path).report["errno"] in {"EACCES", "EROFS"}
+    assert "loot" in attempt("write", "/dev/null").report
+
+
+@pytest.mark.parametrize(
+    "how", ["mkdir", "symlink", "rename", "unlink", "truncate", "utime", "chown", "setxattr", "link"]
+)
+def test_the_user_s_own_files_cannot_be_changed(attempt: Attempt, tmp_path: Path, how: str) -> None:
+    """What Landlock does not cover (times, owners, attributes) the filter refuses."""
+    mine = tmp_path / "mine"
+    mine.write_text("mine", encoding="utf-8")
+    tmp_path.chmod(0o777)
+    mine.chmod(0o666)
+    target = tmp_path if how in {"mkdir", "symlink"} else mine
+
+    assert attempt("change", how, str(target)).report["errno"] in {"EACCES", "EPERM"}
+    assert mine.read_text(encoding="utf-8") == "mine"
+
+
+# Network
+
+
+def test_no_socket_is_made_and_no_listener_hears_anything(attempt: Attempt, free: Free) -> None:
+    """The host's own loopback is this process's: a listener on it, which an ordinary process reaches."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert free("connect_to", "127.0.0.1", port) == {"loot": True}
+        listener.accept()[0].close()
+
+        ending = attempt("connect_to", "127.0.0.1", port).ending
+
+        assert isinstance(ending, NetworkAttempt)
+        assert ending.destination == f"network:127.0.0.1:{port}"
+        listener.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    assert attempt("all_sockets").report == {"loot": ["EACCES", "ok"]}
+
+
+@pytest.mark.parametrize("how", ["connect", "sendto", "sendto, a pair", "sendmsg"])
+def test_every_way_out_is_refused(attempt: Attempt, how: str) -> None:
+    """TCP, UDP, and a pair's descriptor that is said to be one."""
+    assert isinstance(attempt("give_addresses", how).ending, NetworkAttempt)
+
+
+# Processes
+
+
+def test_no_other_process_is_in_reach(attempt: Attempt, free: Free) -> None:
+    """Signals, also to single threads, and limits, of a process of the same user."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as victim:
+        try:
+            assert free("signal_process", victim.pid) == {"loot": True}
+            assert attempt("signal_process", victim.pid).report == {"errno": "EPERM"}
+            assert attempt("processes_that_answer", [victim.pid, os.getpid(), 1]).report == {"loot": []}
+            assert attempt("resource_of_other", victim.pid).report == {"errno": "EPERM"}
+        finally:
+            victim.communicate(b"\n")
+
+
+def test_no_process_can_be_started(attempt: Attempt) -> None:
+    """Threads can."""
+    assert attempt("fork").report == {"errno": "EPERM"}
+    assert attempt("execute").report["errno"] == "EPERM"
+    assert attempt("threads", 4).report == {"loot": 4}
+
+
+def test_what_no_honest_program_calls_ends_it(attempt: Attempt) -> None:
+    """ptrace of the host's process, by its real number."""
+    number = 101 if os.uname().machine == "x86_64" else 117
+    ending = attempt("raw", number, 16, os.getpid(), 0, 0).ending
+
+    assert isinstance(ending, Signalled)
+    assert ending.signal is signal.SIGSYS
+
+
+def test_a_program_that_may_start_others_is_refused(template: Template) -> None:
+    """Without a pid namespace nothing would end them for certain."""
+    with (
+        pytest.raises(ValueError, match="without namespaces"),
+        _child(template, "facts", policy=Policy(profile="elf-subprocess")),
+    ):
+        pass
+
+
+# Limits and ends
+
+
+def test_memory_and_processor_time_are_limited(attempt: Attempt) -> None:
+    """As in the other mode."""
+    assert attempt("allocate", 512).report == {"errno": "MemoryError"}
+    assert attempt("allocate", 16).report == {"loot": 16 << 20}
+    assert isinstance(attempt("spin", policy=Policy(cpu_s=1)).ending, OverLimit)
+    assert isinstance(attempt("facts").ending, Exited)
+
+
+@pytest.mark.parametrize("who", ["template", "host"])
+def test_nobody_outlives_the_template(who: str) -> None:
+    """Killed, or left by its host: a child that sleeps is gone."""
+    template = _start(preload=("json",))
+    with template, _child(template, "sleep", 3600) as child:
+        while not child.is_born:
+            threading.Event().wait(0.001)
+            template.pump()
+        process = psutil.Process(child.pid)
+        everybody = [process, *psutil.Process(template.pid).children()]
+        if who == "template":
+            os.kill(template.pid, signal.SIGKILL)
+        else:
+            template.close()
+        _, left = psutil.wait_procs(everybody, timeout=DEADLINE_S)
+    assert left == []
+
+
+def test_imports_find_what_the_host_named() -> None:
+    """A package by its host path, and nothing beside it."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)  # the jail of a root is somebody else
+        package = Path(name, "named")
+        package.mkdir(mode=0o755)
+        (package / "__init__.py").write_text("", encoding="utf-8")
+        Path(name, "beside.py").write_text("", encoding="utf-8")
+        with (
+            _start(packages={"named": package}) as template,
+            _child(template, "import_names", "named", "beside") as child,
+        ):
+            child.wait(DEADLINE_S)
+            assert json.loads(drained(child.frames_out)) == {"loot": [True, False]}
