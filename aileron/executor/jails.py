@@ -4,6 +4,9 @@ Runs in the daemon. One task for each template (below `serve`) reads what it say
 always one for Python. Those for compiled programs are started when one is first run, one for each set of libraries, and few are
 kept: a static program's is shared by all static programs.
 
+A template is replaced after so many children, because all of them share its memory layout and hash seed; who runs in the old one
+ends there.
+
 A template is started in the daemon's main thread, before the loop or on the loop itself (60 ms, once): started in a worker
 thread it would be killed when that thread ends (PR_SET_PDEATHSIG, prctl(2)).
 """
@@ -25,7 +28,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import Ending, JailUnavailable, Signalled, Usage
 from aileron_sandbox.jail import WATCH_PERIOD_S, Child, Template, TemplateGone
-from aileron_sandbox.policy import Policy
+from aileron_sandbox.policy import Mode, Policy
 from aileron_sandbox.runtime import PythonRuntime
 
 __all__ = ["Jailed", "Jails"]
@@ -35,6 +38,8 @@ _REAP_DEADLINE_S: Final = 10.0
 _MAX_COMPILED: Final = 4
 """Templates for compiled programs: sets of libraries that are in use at once. Each is a process of 10 MiB with two children that
 wait; most connectors are static and share one."""
+_RENEW_AFTER: Final = 10_000
+"""Children of one template: at the most a machine of two cores does, another memory layout every ten seconds; 60 ms each."""
 _log = logging.getLogger(__name__)
 
 
@@ -90,6 +95,8 @@ class _Warm:
     def __init__(self, template: Template) -> None:
         self.template = template
         self.running: dict[int, Jailed] = {}
+        self.opened = 0
+        self._is_retired = False
         self._scope: anyio.CancelScope | None = None  # made where there is an event loop
         self._is_stopped = False
 
@@ -109,6 +116,20 @@ class _Warm:
         if self._scope is not None:
             self._scope.cancel()
 
+    def retire(self) -> None:
+        """Nobody is opened here any more: `stop` when the last has ended."""
+        self._is_retired = True
+        self._stop_if_left()
+
+    def forget(self, jailed: Jailed) -> None:
+        """It has ended."""
+        del self.running[id(jailed.child)]
+        self._stop_if_left()
+
+    def _stop_if_left(self) -> None:
+        if self._is_retired and not self.running:
+            self.stop()
+
     def died(self) -> None:
         """The template is gone, and so are all who ran in it."""
         for jailed in list(self.running.values()):
@@ -119,9 +140,12 @@ class _Warm:
 class Jails:
     """Owns the templates. `serve` must run in a task group for as long as jails are opened."""
 
-    def __init__(self, runtime: PythonRuntime) -> None:
+    def __init__(self, runtime: PythonRuntime, mode: Mode = "namespaces", *, renew_after: int = _RENEW_AFTER) -> None:
         self._runtime = runtime
-        self._python = _Warm(Template.start(runtime))
+        self._mode: Final = mode
+        self._renew_after: Final = renew_after
+        self._python = _Warm(Template.start(runtime, mode=mode))
+        self._retired: set[_Warm] = set()
         self._compiled: OrderedDict[ElfRuntime, _Warm] = OrderedDict()  # the one that was used last is last
         self._tasks: TaskGroup | None = None
 
@@ -138,7 +162,7 @@ class Jails:
         """Wake those who wait. Ends only by cancellation."""
         try:
             async with anyio.create_task_group() as self._tasks:
-                self._tasks.start_soon(self._serve_python)
+                self._tasks.start_soon(self._serve_python, self._python)
         finally:
             self._tasks = None
 
@@ -153,6 +177,7 @@ class Jails:
         jailed = Jailed(_open_child(warm.template, program, policy))
         child = jailed.child
         warm.running[id(child)] = jailed
+        warm.opened += 1
         try:
             if child.is_watched:
                 self._serving().start_soon(jailed._watch)
@@ -163,19 +188,23 @@ class Jails:
                 if child.ending is None:
                     child.kill()
                 await jailed.wait_ended()
-            del warm.running[id(child)]
             child.close()
+            warm.forget(jailed)
             if scope.cancelled_caught:
                 _log.error("a jail was not reaped %s s after SIGKILL", _REAP_DEADLINE_S)
 
     def close(self) -> None:
         """End the templates and every child."""
-        for warm in (self._python, *self._compiled.values()):
+        for warm in (self._python, *self._compiled.values(), *self._retired):
             warm.template.close()
 
     def _warm(self, runtime: ElfRuntime | None) -> _Warm:
         if runtime is None:
+            if self._python.opened >= self._renew_after:
+                self._renew_python()
             return self._python
+        if runtime in self._compiled and self._compiled[runtime].opened >= self._renew_after:
+            self._retire(self._compiled.pop(runtime))
         if runtime not in self._compiled:
             self._start_compiled(runtime)
         self._compiled.move_to_end(runtime)
@@ -191,7 +220,7 @@ class Jails:
         if len(self._compiled) >= _MAX_COMPILED:
             self._end_the_idlest()
         try:
-            warm = _Warm(Template.start(runtime))
+            warm = _Warm(Template.start(runtime, mode=self._mode))
         except JailUnavailable as error:
             raise _no_jail(error) from error
         self._compiled[runtime] = warm
@@ -204,13 +233,32 @@ class Jails:
             raise _busy()
         self._compiled.pop(idle).stop()
 
-    async def _serve_python(self) -> None:
-        while True:
-            try:
-                await self._python.wake()
-            except TemplateGone as gone:
+    def _retire(self, warm: _Warm) -> None:
+        self._retired.add(warm)
+        warm.retire()
+
+    def _renew_python(self) -> None:
+        """Another template; who runs in this one ends there. Where none can be started, this one goes on."""
+        old = self._python
+        old.opened = 0
+        try:
+            self._python = _Warm(Template.start(self._runtime, mode=self._mode))
+        except JailUnavailable:
+            _log.exception("no other template can be started: the old one goes on")
+            return
+        self._serving().start_soon(self._serve_python, self._python)
+        self._retire(old)
+
+    async def _serve_python(self, warm: _Warm) -> None:
+        try:
+            await warm.wake()
+        except TemplateGone as gone:
+            if warm is self._python:
                 _log.warning("%s; starting another", gone)
-                self._replace_python()
+                self._replace_python(warm)
+        if warm in self._retired:
+            self._retired.discard(warm)
+            warm.died()
 
     async def _serve_compiled(self, runtime: ElfRuntime, warm: _Warm) -> None:
         try:
@@ -220,20 +268,24 @@ class Jails:
         finally:
             if self._compiled.get(runtime) is warm:
                 del self._compiled[runtime]
+            self._retired.discard(warm)
             warm.died()
 
-    def _replace_python(self) -> None:
-        self._python.died()
+    def _replace_python(self, dead: _Warm) -> None:
+        dead.died()
         try:
-            self._python = _Warm(Template.start(self._runtime))
+            self._python = _Warm(Template.start(self._runtime, mode=self._mode))
         except JailUnavailable:
             _log.exception("no template can be started: the daemon stops")
             raise
+        self._serving().start_soon(self._serve_python, self._python)
 
 
 def _open_child(template: Template, program: int, policy: Policy) -> Child:
     try:
         return Child.open(template, program, policy)
+    except ValueError as error:  # a program that this mode has no jail for
+        raise _no_jail(error) from error
     except BlockingIOError as error:
         raise _busy() from error
     except (TemplateGone, OSError) as error:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import signal
+import zipfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -43,10 +45,22 @@ def program() -> Iterator[int]:
     os.close(fd)
 
 
+@pytest.fixture(scope="module")
+def python_program() -> Iterator[int]:
+    """Stays until its input ends."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("__main__.py", "import os\nos.read(3, 1)\n")
+    fd = os.memfd_create("program", os.MFD_CLOEXEC)
+    os.write(fd, data.getvalue())
+    yield fd
+    os.close(fd)
+
+
 @asynccontextmanager
-async def _served() -> AsyncIterator[Jails]:
+async def _served(renew_after: int = 1000) -> AsyncIterator[Jails]:
     try:
-        jails = Jails(PythonRuntime.of_this_interpreter())
+        jails = Jails(PythonRuntime.of_this_interpreter(), renew_after=renew_after)
     except JailUnavailable as error:
         if os.environ.get("AILERON_MUST_JAIL"):
             raise
@@ -175,3 +189,40 @@ async def test_nothing_is_left_when_the_jails_are_closed(program: int) -> None:
         assert len(_templates() - before) == 4
 
     assert _templates() == before
+
+
+async def test_a_template_is_replaced_after_so_many_children(program: int) -> None:
+    """Who runs in the old one ends there, and then it is gone; the next children are the new one's."""
+    async with _served(renew_after=2) as jails:
+        bare = ElfRuntime.of_program(program)
+        before = _templates()
+        async with jails.open(program, ELF, bare) as stays:
+            await _ran(jails, program, bare)
+            first = _templates() - before
+            await _ran(jails, program, bare)
+            both = _templates() - before
+            stays.child.close_input()
+            with anyio.fail_after(_DEADLINE_S):
+                assert isinstance(await stays.wait_ended(), Exited)
+        await _until_gone(first)
+
+        assert len(first) == 1
+        assert len(both) == 2
+
+
+async def test_the_template_of_python_is_replaced_as_well(python_program: int) -> None:
+    """Twice, with one child that outlasts both: it is not disturbed."""
+    async with _served(renew_after=1) as jails:
+        before = _templates()
+        async with jails.open(python_program, Policy(), None) as first:
+            for _ in range(2):
+                async with jails.open(python_program, Policy(), None) as jailed:
+                    jailed.child.close_input()
+                    with anyio.fail_after(_DEADLINE_S):
+                        assert isinstance(await jailed.wait_ended(), Exited)
+            first.child.close_input()
+            with anyio.fail_after(_DEADLINE_S):
+                assert isinstance(await first.wait_ended(), Exited)
+        await _until_gone(before)
+
+        assert len(_templates()) == 1
