@@ -12,7 +12,7 @@ help:
 	@echo "make demo    set up, then show the main job on a real server (30 s after set-up)"
 	@echo "make test    set up, then every check and test"
 	@echo "make check   lint, types, imports, docs, and the tests that need no jail"
-	@echo "make bench   the measurements in benchmarks/, five minutes, and then a thousand kills, twelve more"
+	@echo "make bench   the measurements in benchmarks/, five minutes, then a thousand kills, twelve more, and a soak"
 	@echo "make fuzz    every property of the parsers, the session and the filters, for ten minutes (AILERON_FUZZ_S=600)"
 
 demo: $(VENV)/.demo
@@ -30,6 +30,7 @@ check: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m tests.faults.kills 1000
+	$(BIN)/python -m benchmarks.soak 10000
 
 fuzz: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -p tests.fuzz -o timeout=0 $(FUZZED)

@@ -2,10 +2,12 @@
 
     python -m benchmarks.soak INVOCATIONS
 
-Counted on the host and in the template: processes, namespaces, mounts, descriptors, control groups, and the files of the
-directories in which something could be left. The first round is not counted: it is what fills the pools (control groups that are
-used again, children that are forked ahead). Each count must be the same after the last round as after the first; memory of the
-template, which a leak would show in too, is printed beside.
+Counted of this process and all below it: processes, namespaces, mounts, descriptors, temporary files. The first round is not
+counted: it is what fills the pool of children that are forked ahead. Each count must be the same after the last round as after
+the first. Control groups are used again, and there are as many as children were at once, so they must be gone with the
+template. A namespace that nobody is in any more shows in none of these: all of it runs in a user namespace that may have
+MOST_NAMESPACES of each kind, so that if they stayed behind, the next would fail.
+Memory of the template, which a leak would show in too, is printed beside.
 
 The ways to end: a result, an exit, a traceback, a forbidden call, an attempt to reach a network, too much memory, killed while it
 sleeps, closed before it is born. Eight at once, as a busy daemon has them.
@@ -20,6 +22,7 @@ import io
 import json
 import os
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
@@ -28,11 +31,12 @@ from typing import Final
 
 import psutil
 
+from aileron_sandbox import kernel
 from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 
-__all__ = ["Counts", "soak"]
+__all__ = ["Counts", "Soaked", "soak"]
 
 ENDINGS: Final = {
     "result": "import os\nos.write(4, b'done')\n",
@@ -44,9 +48,12 @@ ENDINGS: Final = {
     "killed": "import time\nopen('/tmp/x', 'wb').write(bytes(1 << 16))\ntime.sleep(3600)\n",
     "closed at once": "import time\ntime.sleep(3600)\n",
 }
+GROUPS, POOLS = Path("/sys/fs/cgroup"), "aileron-jails-*"
 TOGETHER: Final = len(ENDINGS)
 ROUND: Final = 8 * TOGETHER
 DEADLINE_S: Final = 30.0
+MOST_NAMESPACES: Final = 256
+"""Of each kind at once: ten are in use, and the kernel takes those that are over apart behind the scenes, in batches."""
 SETTLE_S: Final = 10.0
 """For what the kernel takes apart behind the scenes: namespaces and groups go a moment after their last process."""
 
@@ -58,20 +65,44 @@ class Counts:
     processes: int
     """Below this process: the template, its stub, and those that wait."""
     namespaces: int
-    """Of all kinds, on the whole machine as far as this user can see."""
+    """Of all kinds, of the same processes."""
     mounts: int
     """Of this process and of the template."""
     descriptors: int
     """Of this process and of the template."""
-    groups: int
-    """Control groups on the machine."""
     files: int
-    """In /tmp, /dev/shm and the working directory."""
+    """In the directory for temporary files, which is this process's own."""
 
 
-def soak(invocations: int) -> tuple[Counts, Counts, float, int]:
-    """Counts after a first round and after so many invocations more, seconds, and the growth of the template in KiB (RSS)."""
+@dataclasses.dataclass(frozen=True)
+class Soaked:
+    """What came of it."""
+
+    before: Counts
+    """After a first round."""
+    after: Counts
+    """After so many invocations more."""
+    groups_left: int
+    """Control groups, when all was closed."""
+    seconds: float
+    template_grew_kib: int
+    """Of resident memory."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing stayed behind."""
+        return self.before == self.after and not self.groups_left
+
+
+def soak(invocations: int) -> Soaked:
+    """Run so many.
+
+    For a process of its own with one thread: it leaves the user namespace that it was in.
+    """
+    others = set(GROUPS.rglob(POOLS))
+    _bound_namespaces()
     with contextlib.ExitStack() as stack:
+        os.environ["TMPDIR"] = tempfile.tempdir = stack.enter_context(tempfile.TemporaryDirectory())
         programs = [stack.enter_context(_program(source)) for source in ENDINGS.values()]
         template = stack.enter_context(Template.start(PythonRuntime.of_this_interpreter()))
         for _ in range(ROUND // TOGETHER):
@@ -82,7 +113,8 @@ def soak(invocations: int) -> tuple[Counts, Counts, float, int]:
             _together(template, programs)
         seconds = time.monotonic() - began
         after = _settled(template, like=before)
-        return before, after, seconds, _memory_kib(template) - memory_before
+        grown_kib = _memory_kib(template) - memory_before
+    return Soaked(before, after, len(set(GROUPS.rglob(POOLS)) - others), seconds, grown_kib)
 
 
 def _together(template: Template, programs: list[int]) -> None:
@@ -101,6 +133,16 @@ def _together(template: Template, programs: list[int]) -> None:
             child.wait(DEADLINE_S)
 
 
+def _bound_namespaces() -> None:
+    uid, gid = os.getuid(), os.getgid()
+    kernel.unshare(kernel.CLONE_NEWUSER)
+    Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
+    Path("/proc/self/uid_map").write_text(f"1000 {uid} 1", encoding="ascii")
+    Path("/proc/self/gid_map").write_text(f"1000 {gid} 1", encoding="ascii")
+    for kind in ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup"):
+        Path(f"/proc/sys/user/max_{kind}_namespaces").write_text(str(MOST_NAMESPACES), encoding="ascii")
+
+
 def _settled(template: Template, like: Counts | None = None) -> Counts:
     """Once the counts are `like` that, or have not changed for a while; as they are after SETTLE_S."""
     until = time.monotonic() + SETTLE_S
@@ -116,15 +158,14 @@ def _settled(template: Template, like: Counts | None = None) -> Counts:
 
 
 def _counts(template: Template) -> Counts:
-    inside = _template_itself(template)
-    both = [os.getpid(), inside]
+    both = [os.getpid(), _template_itself(template)]
+    everybody = [psutil.Process(), *psutil.Process().children(recursive=True)]
     return Counts(
-        processes=len(psutil.Process().children(recursive=True)),
-        namespaces=len(_namespaces()),
+        processes=len(everybody),
+        namespaces=len(_namespaces([process.pid for process in everybody])),
         mounts=sum(len(Path(f"/proc/{pid}/mountinfo").read_bytes().splitlines()) for pid in both),
         descriptors=sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in both if _is_readable(pid)),
-        groups=sum(1 for _ in Path("/sys/fs/cgroup").rglob("aileron-jails-*/*/")),
-        files=sum(len(os.listdir(place)) for place in ("/tmp", "/dev/shm", ".") if os.path.isdir(place)),
+        files=len(os.listdir(tempfile.gettempdir())),
     )
 
 
@@ -138,12 +179,11 @@ def _is_readable(pid: int) -> bool:
     return os.access(f"/proc/{pid}/fd", os.R_OK)
 
 
-def _namespaces() -> set[str]:
+def _namespaces(pids: list[int]) -> set[str]:
     found = set()
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            with contextlib.suppress(OSError):
-                found |= {os.readlink(link) for link in (process / "ns").iterdir()}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found |= {os.readlink(link) for link in Path(f"/proc/{pid}/ns").iterdir()}
     return found
 
 
@@ -168,20 +208,14 @@ def main() -> int:
     """Print and keep what came of it; 1 if anything was left behind."""
     invocations = int(sys.argv[1])
     print(f"{invocations} invocations, each way to end in turn", flush=True)
-    before, after, seconds, grown_kib = soak(invocations)
-    for name, count in dataclasses.asdict(before).items():
-        print(f"  {name:<12} {count:>6} before {getattr(after, name):>6} after")
-    print(f"  {seconds:.0f} s; the template grew by {grown_kib} KiB")
-    found = {
-        "invocations": invocations,
-        "before": dataclasses.asdict(before),
-        "after": dataclasses.asdict(after),
-        "seconds": round(seconds, 1),
-        "template_grew_kib": grown_kib,
-    }
+    soaked = soak(invocations)
+    for name, count in dataclasses.asdict(soaked.before).items():
+        print(f"  {name:<12} {count:>6} before {getattr(soaked.after, name):>6} after")
+    print(f"  control groups left: {soaked.groups_left}")
+    print(f"  {soaked.seconds:.0f} s; the template grew by {soaked.template_grew_kib} KiB")
     results = Path(__file__).resolve().parent / "results" / "soak.json"
-    results.write_text(json.dumps(found) + "\n", encoding="utf-8")
-    return 0 if before == after else 1
+    results.write_text(json.dumps({"invocations": invocations, **dataclasses.asdict(soaked)}) + "\n", encoding="utf-8")
+    return 0 if soaked.is_clean else 1
 
 
 if __name__ == "__main__":

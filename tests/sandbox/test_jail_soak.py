@@ -1,0 +1,25 @@
+"""Nothing stays behind, however an invocation ends: a short run of what `make bench` does ten thousand times."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+_SOAK = "import dataclasses, json; from benchmarks.soak import soak; print(json.dumps(dataclasses.asdict(soak(240))))"
+
+
+@pytest.mark.jail
+def test_the_machine_holds_afterwards_what_it_held_before() -> None:
+    """Results, exits, tracebacks, kills, limits and attempts, eight at once: every count is as it was."""
+    done = subprocess.run([sys.executable, "-c", _SOAK], cwd=ROOT, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    soaked = json.loads(done.stdout)
+
+    assert soaked["after"] == soaked["before"]
+    assert soaked["before"]["processes"] >= 3, "this one, the stub and the template: the control"
+    assert soaked["groups_left"] == 0
