@@ -63,7 +63,6 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.runs",
         "aileron.vault",
         "aileron_sandbox",
-        "aileron_connector",
     ),
     "aileron.client": ("aileron.model", "aileron.config"),
     # The author's offline tools (building, validating), a verifier that trusts no daemon, and doctor: docs/adr/0010.
