@@ -178,6 +178,18 @@ def test_no_number_that_is_no_call_is_allowed(profile: Profile, number: int, arg
     assert answered(profile, NATIVE, number, arguments) in {bpf.errno_action(errno.EPERM), bpf.KILL}
 
 
+@every_profile
+def test_without_namespaces_no_thread_of_another_process_is_signalled(profile: Profile) -> None:
+    """The one difference of that mode: tgkill, by which others could be reached."""
+    other = filters.compile_profile(profile, "landlock")
+    for number in range(HIGHEST):
+        for arguments in ([0] * 6, [HIGH * HIGH - 1] * 6):
+            expected = bpf.run(PAIRS[profile][1], NATIVE, number, arguments)
+            if NAMES.get(number) in filters.ONLY_ALONE:
+                expected = bpf.errno_action(errno.EPERM)
+            assert bpf.run(other, NATIVE, number, arguments) == expected, NAMES.get(number, number)
+
+
 @pytest.mark.jail
 def test_the_kernel_refuses_in_a_jail_what_the_filter_says_it_does(jailed: Callable[..., Seen]) -> None:
     """Every number that is neither allowed, asked about nor killed, made for real: the answers are the published ones."""

@@ -6,6 +6,8 @@ As root the interpreter must be readable for others, because the jail is nobody 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -21,12 +23,14 @@ from typing import Any
 import psutil
 import pytest
 
-from aileron_sandbox.ending import Exited, JailUnavailable, NetworkAttempt, OverLimit, Signalled
+from aileron_sandbox.elf import ElfRuntime
+from aileron_sandbox.ending import Ending, Exited, JailUnavailable, NetworkAttempt, OverLimit, Signalled
 from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from tests.sandbox.conftest import DEADLINE_S, drained, memory_file, program
 from tests.sandbox.seen import Seen
+from tests.support.elf_programs import LINKS, Link, compiled
 
 pytestmark = pytest.mark.jail
 Attempt = Callable[..., Seen]
@@ -196,6 +200,55 @@ def test_a_program_that_may_start_others_is_refused(template: Template) -> None:
         _child(template, "facts", policy=Policy(profile="elf-subprocess")),
     ):
         pass
+
+
+# Compiled programs
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_compiled_program_runs_and_reaches_nothing(link: Link) -> None:
+    """Five descriptors, nothing to write to, and no network: ended, with the destination."""
+    program = _sealed(compiled("probe", link))
+    try:
+        with _start_compiled(program) as template:
+            facts, ending = _told(template, program, "facts")
+            assert isinstance(ending, Exited)
+            assert facts[:5] == [f"open {fd}" for fd in range(5)]
+            assert "here /" in facts
+
+            tried, _ = _told(template, program, "become-another")
+            assert dict(line.split() for line in tried[:-1])["write"] == str(errno.EACCES)
+
+            _, ending = _told(template, program, "connect")
+            assert isinstance(ending, NetworkAttempt)
+            assert ending.destination == "network:93.184.216.34:443"
+    finally:
+        os.close(program)
+
+
+def _start_compiled(program: int) -> Template:
+    try:
+        return Template.start(ElfRuntime.of_program(program), mode="landlock")
+    except JailUnavailable as error:
+        if os.environ.get("AILERON_MUST_JAIL") and not (os.geteuid() == 0 and "EACCES" in error.what):
+            raise
+        pytest.skip(f"no such jail here: {error}")
+
+
+def _sealed(data: bytes) -> int:
+    fd = os.memfd_create("program", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(data)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
+    return fd
+
+
+def _told(template: Template, program: int, word: str) -> tuple[list[str], Ending]:
+    with Child.open(template, program, Policy(profile="elf")) as child:
+        os.write(child.frames_in, word.encode())
+        child.close_input()
+        ending = child.wait(DEADLINE_S)
+        return drained(child.frames_out).decode().splitlines(), ending
 
 
 # Limits and ends
