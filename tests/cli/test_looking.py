@@ -226,7 +226,8 @@ def test_doctor_says_what_is_wrong_and_what_mends_it(aileron: Command, fake: Fak
 
 
 @pytest.mark.jail
-def test_doctor_examines_the_mode_that_was_chosen(aileron: Command, home: Path):
+@pytest.mark.jail
+def test_doctor_examines_the_mode_that_was_chosen(aileron: Command, fake: FakeDaemon, home: Path):
     """The weaker one is a note with its layers, or says what is missing for it; the other is not tried."""
     (home / "config.toml").write_text('[sandbox]\nmode = "landlock"\n', encoding="utf-8")
     said = aileron("doctor", "--json")
