@@ -70,6 +70,11 @@ class Native:
         finally:
             os.close(program)
 
+    @property
+    def tells_destinations(self) -> bool:
+        """Whether the template can look into the program's memory (docs/explanation/jail.md)."""
+        return os.geteuid() == 0 or "private-memory" not in self._template.layers("elf")
+
     def attempt(self, word: str) -> NativeSeen:
         """In a jail."""
         with Child.open(self._template, self._program, _POLICY) as child:
