@@ -211,7 +211,7 @@ def test_a_pair_of_unix_sockets_is_all_there_is(jailed: Jailed) -> None:
         ("sendmsg", "network:93.184.216.34:53"),
         ("getaddrinfo", "network:evil.example.com:443"),
         ("urlopen", "network:evil.example.com:443"),
-        ("gethostbyname", "network:evil.example.com:"),
+        ("gethostbyname", "network:evil.example.com"),
         ("asyncio", "network:evil.example.com:443"),
         ("a name that is none", "network:0.0.0.0:0"),
         ("unreadable", "network:unknown"),

@@ -165,7 +165,7 @@ class Watched:
     def _looked_up(self, call: _Call) -> str | None:
         data = self._read(call, call.arguments[1], min(call.arguments[2], _LONGEST_LOOKUP))
         text = data.decode("ascii", "replace")
-        return text if _LOOKUP.fullmatch(text) else None
+        return text.removesuffix(":") if _LOOKUP.fullmatch(text) else None
 
     def _read(self, call: _Call, address: int, size: int) -> bytes:
         if self._memory >= 0:
