@@ -68,6 +68,7 @@ class _Open:
     def __init__(self) -> None:
         self.scope: Final = anyio.CancelScope()
         self.hung_up: anyio.Event | None = None  # a stream that is open: to close it is no failure
+        self.over: Final = anyio.Event()
         self.upload: MemoryObjectSendStream[bytes] | None = None
         self.body: MemoryObjectReceiveStream[bytes] | None = None
 
@@ -96,9 +97,7 @@ class Broker:
         if isinstance(message, Cancel):
             entry = self._open.get(message.id)
             if entry is not None and entry.hung_up is not None:
-                if entry.upload is not None:
-                    entry.upload.close()  # what was sent before still goes out
-                entry.hung_up.set()
+                _hang_up(entry, entry.hung_up)
             elif entry is not None:
                 entry.scope.cancel()
         elif isinstance(message, Chunk):
@@ -109,6 +108,15 @@ class Broker:
                         await entry.upload.send(frame.body)
                     if message.end:
                         entry.upload.close()
+
+    async def finish(self) -> None:
+        """The connector has said its last word: what it wrote to streams still goes out, as when any process ends."""
+        streams = [(entry, entry.hung_up) for entry in self._open.values() if entry.hung_up is not None]
+        for entry, hung_up in streams:
+            _hang_up(entry, hung_up)
+        with anyio.move_on_after(_FLUSH_S):
+            for entry, _ in streams:
+                await entry.over.wait()
 
     async def serve(self, request: HttpRequest | TcpOpen, inline: bytes) -> None:
         """Carry one request or stream out. AileronError when it must end the invocation."""
@@ -129,6 +137,7 @@ class Broker:
             await self._refuse(request.id, failure.failure_class, failure.message, failure.details)
         finally:
             del self._open[request.id]
+            entry.over.set()
             for stream in (entry.upload, entry.body):
                 if stream is not None:
                     stream.close()
@@ -211,3 +220,9 @@ class Broker:
     ) -> None:
         error = FrameFailure(failure_class=failure_class.value, message=message, details=details)
         await self._send(Refused(id=request_id, error=error), b"")
+
+
+def _hang_up(entry: _Open, hung_up: anyio.Event) -> None:
+    if entry.upload is not None:
+        entry.upload.close()  # what was sent before still goes out
+    hung_up.set()

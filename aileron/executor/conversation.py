@@ -181,6 +181,7 @@ class Conversation:
             self._session.received(frame)
             if await self._act(frame, broker, tasks):
                 await self._leave()
+                await broker.finish()
                 return
 
     async def _act(self, frame: Frame, broker: Broker, tasks: TaskGroup) -> bool:

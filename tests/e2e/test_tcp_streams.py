@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import socket
 import ssl
 import threading
@@ -27,6 +28,7 @@ OPERATIONS = {
     "talk": ("text:string?", "half:boolean?", "tls:boolean?"),
     "connect": ("host:string", "port:integer", "tls:boolean?"),
     "survive": ("host:string", "port:integer"),
+    "say_and_go": ("kilobytes:integer",),
     "frames_of_its_own": ("early:boolean?",),
     "many": ("count:integer",),
     "pour": ("megabytes:integer",),
@@ -274,6 +276,26 @@ def test_streams_run_side_by_side_and_carry_a_lot(authority: Authority) -> None:
     with reaching(_echo, authority) as (home, _port):
         assert done(home, "many", count=8) == [str(number) for number in reversed(range(8))]
         assert done(home, "pour", megabytes=8) == 8 << 20
+
+
+def test_what_was_written_arrives_although_the_connector_is_gone(authority: Authority) -> None:
+    """As from any process: its last bytes are on their way when it ends, and the stream's end is no failure."""
+    arrived: queue.Queue[int] = queue.Queue()
+
+    def slowly(peer: ssl.SSLSocket | socket.socket) -> None:
+        size = 0
+        with contextlib.suppress(OSError):
+            while data := peer.recv(4096):
+                size += len(data)
+        arrived.put(size)
+
+    with reaching(slowly, authority) as (home, _port):
+        answer = home.run("say-and-go", {"kilobytes": 3000})
+        size = arrived.get(timeout=10)
+        (end,) = [event for event in home.events(answer.body["audit_id"]) if event["type"] == "egress.finished"]
+
+    assert (answer.body["result"], size) == ("gone", 3000 << 10)
+    assert "class" not in end
 
 
 def test_half_a_stream_ends_without_the_other() -> None:

@@ -75,6 +75,15 @@ def survive(host: str, port: int):
 
 
 @op
+def say_and_go(kilobytes: int):
+    """Send, and be done without a close."""
+    host = hosts()[0]
+    stream = tcp.connect(host.host, host.port)
+    stream.sendall(bytes(kilobytes << 10))
+    return "gone"
+
+
+@op
 def frames_of_its_own(*, early: bool = False):
     """Ask for a stream past the SDK: with a credential, or with bytes before it is open."""
     host = hosts()[0]
