@@ -119,7 +119,31 @@ def _copied(folder: Path) -> Path:
         _open_to_everybody(path)
     for path in (home, home / "tmp", tree):  # tree: Hypothesis and Python write beside the code
         os.chown(path, UID, UID)
-    return environment / "bin" / "python"
+    python = environment / "bin" / "python"
+    _check_works(python)
+    return python
+
+
+def _check_works(python: Path) -> None:
+    """As that user and with no environment, as a template is started. RuntimeError with the way out where it does not."""
+    imports = "import ctypes, hashlib, msgspec, pytest, sqlite3, ssl"
+    done = subprocess.run(
+        [str(python), "-c", imports],
+        user=UID,
+        group=UID,
+        extra_groups=[],
+        env={},
+        cwd="/",
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    if done.returncode != 0:
+        last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise RuntimeError(
+            f"{sys.executable} cannot be used by another user ({last}): make .venv of one that can, "
+            "for example with `make test PYTHON=/usr/bin/python3`"
+        )
 
 
 def _virtual_environment(folder: Path, tree: Path) -> Path:

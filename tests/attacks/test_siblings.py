@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -45,8 +46,6 @@ def test_what_one_leaves_the_next_does_not_find(attack: Attack, jail: Jail) -> N
 @pytest.mark.parametrize("whose", ["a sibling's", "the template's", "the supervisor's", "its own"])
 def test_nobody_can_be_traced_read_or_looked_into(attack: Attack, jail: Jail, whose: str) -> None:
     """ptrace, its seizing, process_vm_readv and writev, pidfd_getfd, kcmp, setns: the try itself is the end, whoever is meant."""
-    import os
-
     with jail.staying("hold", 60) as sibling:
         pid = {
             "a sibling's": sibling.pid,
@@ -81,6 +80,20 @@ def test_a_fault_of_one_is_not_felt_by_another(attack: Attack, jail: Jail) -> No
             attack.denied("taking others along", signal.SIGSYS, seen.ending.signal)
         attack.control("the other sleeps on", None, other.ending)
     attack.control("new ones come", "jail", jail.loot("facts")["host"])
+
+
+def test_what_two_that_both_want_to_can_tell_each_other(attack: Attack, jail: Jail) -> None:
+    """A lock on a library file is seen by the other, as the threat model says; it keeps nobody from reading or running anything,
+    and a file of their own they do not share.
+    """
+    library = os.path.realpath(os.__file__)
+    with jail.staying("hold_a_lock", library, 60) as first:
+        attack.control("the lock is seen", "EAGAIN", jail.loot("take_a_lock", library))
+        attack.control("the file is read all the same", "ok", jail.loot("look_at", [library])[f"open {library}"])
+        attack.control("and programs run", "jail", jail.loot("facts")["host"])
+        attack.denied("a lock on what only the other has", "ENOENT", jail.loot("take_a_lock", "/tmp/known-name"))
+        assert first.ending is None
+    attack.control("it is gone with its holder", "ok", jail.loot("take_a_lock", library))
 
 
 def _inner_numbers(pid: int) -> list[int]:

@@ -166,6 +166,19 @@ def hold(seconds):
     return [file.name, len(area), one.fileno(), other.fileno()]
 
 
+def hold_a_lock(path, seconds):
+    """An exclusive lock on a file that can only be read, flock(2)."""
+    fd = os.open(path, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    os.write(4, b'"ready"\n')
+    time.sleep(seconds)
+
+
+def take_a_lock(path):
+    """The same lock, without waiting."""
+    return outcome(lambda: fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB))
+
+
 def siblings_things(pids):
     """What is found of a sibling that holds the things above, by name, number, signal, trace and lock."""
     null_flags = fcntl.fcntl(0, fcntl.F_GETFL)
