@@ -31,7 +31,8 @@ _FILES: Final = {
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCSIFADDR, _IFF_UP = 0x8913, 0x8914, 0x8916, 1  # netdevice(7)
 
 
-def _set_up(directory: Path) -> None:
+def set_up(directory: Path) -> None:
+    """The files of name resolution and the one interface, as they are in here."""
     for path, text in _FILES.items():
         ours = directory / Path(path).name
         ours.write_text(text, encoding="ascii")
@@ -93,7 +94,7 @@ async def _ask(told: dict[str, Any], server: NameServer, upstream: Upstream, ca_
 
 
 async def _main(directory: Path) -> None:
-    _set_up(directory)
+    set_up(directory)
     authority = Authority(directory)
     tls = authority.server_context(UPSTREAM_NAME, "*.api.test", "in-hosts.test", "localhost")
     with NameServer(port=53) as server, Upstream(lambda _seen: answer(b"ok"), tls) as upstream:

@@ -1,6 +1,7 @@
 """The reflector connector: one request with the credential, and its answer out again through every door a connector has."""
 
 import os
+import socket
 import sys
 import tempfile
 
@@ -30,6 +31,15 @@ def hammer(times: int = 1):
     for _time in range(times):
         fetch("/")
     return times
+
+
+@op
+def look_up(name: str = "evil.test"):
+    """With the system's resolver, from in here."""
+    try:
+        return {"seen": repr(socket.getaddrinfo(name, 443))}
+    except OSError as error:
+        return {"seen": repr(error)}
 
 
 @op

@@ -1,0 +1,60 @@
+"""A jailed connector and names: what reaches a real name server on behalf of a whole daemon.
+
+The daemon, its jails and the name server run in namespaces of their own (tests/support/lab_daemon.py), where the system's
+resolver asks nobody else.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.lab_daemon import way_in
+
+pytestmark = pytest.mark.jail
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """One run of the daemon, with every attempt in it."""
+    done = subprocess.run(way_in(tmp_path_factory.mktemp("lab")), cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("another host", "host_not_granted"),
+        ("data in a name", "host_not_granted"),
+        ("below the granted host", "host_not_granted"),
+        ("another port", "host_not_granted"),
+        ("another credential", "credential_not_granted"),
+    ],
+)
+def test_a_denied_request_of_a_connector_asks_no_name_server(
+    seen: dict[str, dict[str, Any]], what: str, reason: str
+) -> None:
+    """Not one question, so that nothing can be told by asking; and nobody is connected to."""
+    report = seen[what]
+    assert (report["asked"], report["class"], report["reason"]) == ([], "capability_denied", reason)
+    assert report["connections"] == 0
+
+
+def test_the_granted_name_is_asked_for(seen: dict[str, dict[str, Any]]) -> None:
+    """Positive control: once for each family, and the answer comes."""
+    report = seen["the granted host"]
+    assert report["asked"] == [["api.test", "A"], ["api.test", "AAAA"]]
+    assert "ok" in str(report["result"])
+    assert report["connections"] == 1
+
+
+def test_a_look_up_inside_a_jail_reaches_nobody(seen: dict[str, dict[str, Any]]) -> None:
+    """There is no socket to ask with: whatever the connector's own resolver does, the name server hears nothing."""
+    assert seen["from inside the jail"]["asked"] == []
