@@ -11,13 +11,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 # --- numbers -----------------------------------------------------------------------------------------------------
 
-_MACHINE: Final = platform.machine()
+_MACHINE: Final = os.uname().machine  # not `platform`: it remembers the name of the host for all jails
 # System calls without a glibc wrapper on every supported distribution: (x86-64, arm64).
 _NUMBERS: Final = {
     "pivot_root": (155, 41),

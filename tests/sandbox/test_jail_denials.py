@@ -232,6 +232,9 @@ def test_who_reaches_for_a_network_is_ended_and_where_to_is_known(jailed: Jailed
     [
         ("numeric", {"loot": "93.184.216.34"}),
         ("own name", {"loot": "jail"}),
+        ("own name, by platform", {"loot": "jail"}),
+        ("own address", {"loot": "127.0.0.1"}),
+        ("no connection yet", {"loot": "[127.0.0.1]"}),
         ("probe for IPv6", {"errno": "EACCES"}),
         ("too short", {"errno": "EACCES"}),
     ],

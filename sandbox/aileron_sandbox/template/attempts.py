@@ -21,7 +21,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import platform
 import re
 import socket
 import struct
@@ -47,7 +46,7 @@ _NOTIFICATION: Final = struct.Struct("=QIIiIQ6Q")  # id, pid, flags, call, archi
 _ANSWER: Final = struct.Struct("=QqiI")  # id, value, error, flags
 _DESCRIPTOR: Final = struct.Struct("=QIIII")  # id, flags, source, target, flags of the target
 
-_COLUMN: Final = 0 if platform.machine() == "x86_64" else 1
+_COLUMN: Final = 0 if os.uname().machine == "x86_64" else 1
 _CALLS: Final = {
     pair[_COLUMN]: name
     for name, pair in {

@@ -4,8 +4,8 @@ A jail has no resolver, and a connector that looks a name up is about to connect
 ask 127.0.0.1:53, which tells a person nothing; so the interpreter's own functions say the name instead, as a datagram that is
 never sent (attempts.py). Nothing depends on them: a program that goes round them meets the kernel's refusal.
 
-Numeric addresses are converted as ever. Looking up the name of an address answers "not found": libraries do so to learn what
-their own host is called, and go on without.
+Numeric addresses are converted as ever, and the names every host knows of itself (hosts(5)) are those of loopback: libraries
+look their own host up to say who they are. For the same reason the name of an address is "not found", and no more.
 
 Source: getaddrinfo(3). Not here: the names of the supervisor's requests, which it looks up itself.
 """
@@ -34,8 +34,9 @@ def replace() -> None:
 
 def getaddrinfo(host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0) -> Any:
     """As `_socket.getaddrinfo` for numeric addresses."""
+    address = _own_address(host, family) or host
     try:
-        return _numeric(host, port, family, type, proto, flags | socket.AI_NUMERICHOST)
+        return _numeric(address, port, family, type, proto, flags | socket.AI_NUMERICHOST)
     except socket.gaierror as error:
         if error.errno != socket.EAI_NONAME:
             raise
@@ -55,6 +56,12 @@ def gethostbyname_ex(host: str) -> tuple[str, list[str], list[str]]:
 def gethostbyaddr(host: str) -> NoReturn:
     """No address has a name here."""
     raise socket.herror(1, "Unknown host")  # HOST_NOT_FOUND, netdb.h
+
+
+def _own_address(host: Any, family: int) -> str | None:
+    if host in {"localhost", b"localhost", socket.gethostname()}:
+        return "::1" if family == socket.AF_INET6 else "127.0.0.1"
+    return None
 
 
 def _tell(host: Any, port: Any) -> NoReturn:
