@@ -42,13 +42,11 @@ from aileron.egress.dial import Wire
 __all__ = ["MAX_FRAME_BYTES", "MAX_NOISE", "Http2"]
 
 MAX_FRAME_BYTES: Final = 16 << 10  # the least a peer must be allowed, and the default (RFC 9113 section 4.2)
-MAX_NOISE: Final = (
-    1000  # frames; a server probing the line sends a ping for some data frames, floods send tens of thousands
-)
+MAX_NOISE: Final = 1000
+"""Frames. A server that probes the line sends a ping for some data frames, floods send tens of thousands."""
 WINDOW_BYTES: Final = 1 << 20  # 1 MiB on the way to us; what is buffered here is one read, whatever the window
-_MAX_HEADER_LIST_BYTES: Final = (
-    96 << 10
-)  # decoded, with 32 more for each field as RFC 9113 counts; headers.py allows less
+_MAX_HEADER_LIST_BYTES: Final = 96 << 10
+"""Decoded, with 32 more for each field as RFC 9113 counts; headers.py allows less."""
 _READ_BYTES: Final = 64 << 10
 _WRITE_BYTES: Final = 64 << 10
 _FRAME_HEAD: Final = 9

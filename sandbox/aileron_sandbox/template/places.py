@@ -32,11 +32,8 @@ from aileron_sandbox.template import descriptors, mounts, namespaces
 
 __all__ = ["Maker", "Place"]
 
-_OPTIONS: Final = {
-    "size": f"{(64 << 20) + 8192}",
-    "nr_inodes": "4",
-    "mode": "0755",
-}  # 64 MiB is what a program may have
+_OPTIONS: Final = {"size": f"{(64 << 20) + 8192}", "nr_inodes": "4", "mode": "0755"}
+"""64 MiB is what a program may have."""
 _ATTRIBUTES: Final = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 
 
