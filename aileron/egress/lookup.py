@@ -9,8 +9,9 @@ Rules
 - Nothing is kept: an answer serves those who were waiting for it, and the next one asks again. Each of them checks all the
   addresses for itself (addresses.py).
 - Who stops waiting costs nothing; the thread ends when the system gives up, and does not keep the daemon from ending.
-- The system's own ways count: nsswitch.conf(5), /etc/hosts, search domains. What a name then leads to must still pass the
-  address table and show a certificate for the name in the URL.
+- The system's own ways count: nsswitch.conf(5), /etc/hosts, search domains, and the variables of resolv.conf(5) in the
+  daemon's environment. What a name then leads to must still pass the address table and show a certificate for the name in
+  the URL.
 
 Source: getaddrinfo(3), resolv.conf(5). Not here: when a name may be looked up at all (engine.py).
 """

@@ -510,6 +510,38 @@ async def exchange(said: list[bytes]) -> bytes:
         return b"".join([piece async for piece in answer.stream])  # type: ignore[union-attr]
 
 
+async def test_what_a_peer_said_before_it_went_is_heard() -> None:
+    """It refuses an upload and closes: the rest cannot be written, and the answer is there all the same."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    gone, heard = anyio.Event(), list[tuple[int, bytes]]()
+
+    async def upload() -> AsyncIterator[bytes]:
+        yield b"x"
+        await gone.wait()
+        yield b"y" * 10
+
+    with ours:
+        client = Http2(Wire(ours))
+
+        async def ask() -> None:
+            url = httpcore2.URL(scheme=b"https", host=b"h", port=443, target=b"/")
+            fields = [(b"Host", b"h"), (b"Transfer-Encoding", b"chunked")]
+            answer = await client.send(httpcore2.Request(b"PUT", url, headers=fields, content=upload()), HEAD_BYTES)
+            body = b"".join([piece async for piece in answer.stream])  # type: ignore[union-attr]
+            heard.append((answer.status, body))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            theirs.recv(1 << 20)
+            theirs.sendall(raw(SETTINGS, 0, 0, b"") + head(SEEN, (":status", "413")) + data(SEEN, b"no", end=True))
+            theirs.close()
+            gone.set()
+    assert heard == [(413, b"no")]
+    assert not client.is_idle()
+
+
 @given(st.lists(st.integers(0, len(GOOD)), max_size=5))
 def test_any_cut_gives_the_same_answer(cuts: list[int]) -> None:
     """However its bytes arrive."""
