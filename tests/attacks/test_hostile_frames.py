@@ -305,16 +305,27 @@ FLOODS: Final = {
     ),
 }  # fmt: skip
 
+STREAM_FLOODS: Final = {
+    "into a stream that nobody reads": (
+        'send(stream(1)); receive()\nd = framed({"type": "chunk", "id": 1}, bytes(1 << 20))\nwhile True: send(d)'
+    ),
+    "empty pieces": 'send(stream(1)); receive()\nd = framed({"type": "chunk", "id": 1}) * 5000\nwhile True: send(d)',
+    "streams opened and cancelled": (
+        'n = 0\nwhile True:\n    n += 1\n    send(stream(n) + framed({"type": "cancel", "id": n})); receive()'
+    ),
+}
+
 
 @pytest.mark.slow
 def test_floods_of_every_kind_at_once_end_by_a_limit_and_others_go_on(attack: Attack, hostile: HostileHome) -> None:
-    """Eight connectors that never stop: each ends by the name of a limit. Meanwhile honest runs end, which they would not if one
+    """Connectors that never stop: each ends by the name of a limit. Meanwhile honest runs end, which they would not if one
     connector could keep the event loop, and with it every deadline, to itself.
     """
-    with ThreadPoolExecutor(len(FLOODS)) as pool:
-        under_way = {name: pool.submit(hostile.attack, source) for name, source in FLOODS.items()}
+    floods = FLOODS | STREAM_FLOODS
+    with ThreadPoolExecutor(len(floods)) as pool:
+        under_way = {name: pool.submit(hostile.attack, source) for name, source in floods.items()}
         for number in range(3):
-            attack.control("an honest run beside eight floods", str(number), hostile.honest(str(number)))
+            attack.control("an honest run beside all of them", str(number), hostile.honest(str(number)))
         for name, future in under_way.items():
             answer = future.result()
             limits = {"wall", "requests", "bytes_up", "bytes_down", "cpu"}

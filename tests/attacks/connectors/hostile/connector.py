@@ -1,6 +1,7 @@
 """A connector without the SDK that does what its argument `source` says: arbitrary code, as any connector is.
 
-In scope: `invoke` (the header that came), `framed(header, body)`, `send(bytes)`, `request(id, url)`, `result(output)`, `stay()`.
+In scope: `invoke` (the header that came), `framed(header, body)`, `send(bytes)`, `request(id, url)`, `stream(id)`,
+`result(output)`, `stay()`.
 """
 
 import os
@@ -49,6 +50,12 @@ def result(output=None):
 def request(number, url="", body="none"):
     """A request frame."""
     return framed({"type": "http", "id": number, "method": "GET", "url": url, "headers": [], "body": body})
+
+
+def stream(number):
+    """A frame that asks for a stream of bytes to the first granted host."""
+    there = invoke["hosts"][0]
+    return framed({"type": "tcp_open", "id": number, "host": there["host"], "port": there["port"], "tls": False})
 
 
 def stay():
