@@ -1,0 +1,64 @@
+"""Frames over a child's pipes, as the daemon's event loop reads them: nobody has the loop to itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import anyio
+import pytest
+
+from aileron.executor.channel import FrameChannel, Share
+from aileron_sandbox.frames import Progress, encode
+
+
+def test_who_keeps_to_the_share_never_waits() -> None:
+    """A millisecond of every ten, for ever, is within a quarter; so are 4 ms at once, now and then."""
+    share = Share(0.0)
+    assert [share.pause_s(number / 100, 0.001) for number in range(1, 1000)] == [0.0] * 999
+    assert [share.pause_s(10 + number, 0.004) for number in range(100)] == [0.0] * 100
+
+
+@pytest.mark.parametrize("piece_s", [0.00005, 0.001, 0.08])
+def test_who_takes_more_waits_until_it_was_a_quarter(piece_s: float) -> None:
+    """Without a pause of its own, in small pieces or large: what was spent is a fifth to a quarter of the time."""
+    share, now, spent = Share(0.0), 0.0, 0.0
+    while spent < 1.0:
+        now += piece_s
+        spent += piece_s
+        now += share.pause_s(now, piece_s)
+    assert 0.19 < spent / now <= 0.27
+
+
+@pytest.mark.anyio
+async def test_a_full_pipe_leaves_the_others_their_turn() -> None:
+    """A writer that always has another frame ready: whoever else runs on this loop is not kept from it until it ends."""
+    read, write = os.pipe()
+    nothing_read, nothing_write = os.pipe()
+    header, _ = encode(Progress(done=1))
+    frames = bytes(header) * 3000
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    channel = FrameChannel(nothing_write, read)
+    turns = 0
+    try:
+        async with anyio.create_task_group() as tasks:
+
+            async def others() -> None:
+                nonlocal turns
+                while True:
+                    await anyio.sleep(0)
+                    turns += 1
+
+            tasks.start_soon(others)
+            view = memoryview(frames)
+            for _ in range(3000):
+                if view:
+                    with contextlib.suppress(BlockingIOError):
+                        view = view[os.write(write, view) :]
+                assert await channel.receive() is not None
+            tasks.cancel_scope.cancel()
+    finally:
+        for fd in (read, write, nothing_read, nothing_write):
+            os.close(fd)
+    assert turns > 10
