@@ -5,8 +5,8 @@ confinement and could not leave it, since nothing of the file system of groups i
 
     place = find()                                    # None: this user may not make groups with a memory limit here
     with Groups(place) as groups:
-        group = groups.take(memory_bytes=96 << 20, counts_cpu=False)
-        with group.doors() as doors: …                # the child writes "0" to each of them, cgroups(7)
+        group = groups.take()
+        with group.opened() as descriptors: …         # a child enters it by these, and sets its limit (template/limits.py)
         group.is_out_of_memory()
         groups.give_back(group)
 
@@ -15,8 +15,8 @@ Rules
   delegated to him. None is left that has a memory limit of its own: who set one meant all of this to be below it.
 - A directory of groups belongs to one `Groups`, which holds a lock on it. One that nobody holds was left behind by a host that
   was killed, and the next removes it. (By the lock, not by the process id in its name: that may be of another pid namespace.)
-- A group is used again by a later child, without a write where the limit is the same. What counts is the difference to what was
-  read before, so whoever has seen a child of it killed asks `is_out_of_memory` before giving it back.
+- A group is used again by a later child. What counts is the difference to what was read before, so whoever has seen a child of it
+  killed asks `is_out_of_memory` before giving it back.
 - Who may enter is decided by who opened the door (cgroups(7), "opened with"; v1 since Linux 5.16), so the host opens it, and a
   child without any right of its own can use it.
 
@@ -34,11 +34,12 @@ import functools
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
 
+from aileron_sandbox.template import limits
 from aileron_sandbox.watch import Used
 
 __all__ = ["Group", "Groups", "Kind", "Place", "find"]
@@ -49,6 +50,7 @@ _ATTEMPTS: Final = 3
 """To make a directory and lock it before somebody takes it for one that was left behind."""
 _REMOVAL_DEADLINE_S: Final = 1.0  # a group is empty when its last process is reaped, and the kernel needs a moment more
 _REMOVAL_PAUSE_S: Final = 0.005
+_TRIAL_BYTES: Final = 1 << 30  # nobody is in the group that gets it
 _NANOSECONDS: Final = 1_000_000_000
 _MICROSECONDS: Final = 1_000_000
 
@@ -90,66 +92,45 @@ class Group:
         self._kind: Final = kind
         self._memory: Final = memory
         self._cpu: Final = cpu
-        self._limit_bytes = 0
         self._kills_before = self._kills_seen = 0
         self._cpu_before_s = 0.0
-        self._counts_cpu = False
         self._is_lost = False
+        self.counts_cpu: Final = kind == "cgroup-v2" or cpu is not None
+        """Whether `used` knows of processor time: always in v2; in v1 where that is delegated as well."""
+        self._bounds: Final = _bounds(kind, memory)
         if kind == "cgroup-v2":
             _write(memory / "memory.oom.group", "1")  # one for all: half a tree is of no use to anybody
             with contextlib.suppress(FileNotFoundError):  # a kernel without swap
                 _write(memory / "memory.swap.max", "0")
 
     @contextlib.contextmanager
-    def doors(self) -> Iterator[list[int]]:
-        """Descriptors for the time of a request: a process that writes "0" to each is in the group.
+    def opened(self) -> Iterator[limits.Group]:
+        """As descriptors, for the time of a request: a child enters by them, and sets its limit.
 
-        OSError where somebody else has removed it; then it is not used again.
+        OSError where somebody else has removed the group; then it is not used again.
         """
-        opened: list[int] = []
+        doors = [directory / "cgroup.procs" for directory in (self._memory, self._cpu) if directory is not None]
         self._is_lost = True
-        try:
-            for directory in (self._memory, self._cpu if self._counts_cpu else None):
-                if directory is not None:
-                    opened.append(os.open(directory / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC))
+        with contextlib.ExitStack() as stack:
+            group = limits.Group(_opened(doors, stack), _opened(self._bounds, stack))
             self._is_lost = False
-            yield opened
-        finally:
-            for fd in opened:
-                os.close(fd)
+            yield group
 
     def used(self) -> Used:
-        """Since the group was taken, if it counts processor time. As a `watch.Tree`: in any thread."""
+        """Since `begin_to_count`. As a `watch.Tree`: in any thread."""
         return Used(0, self._counted_cpu_s() - self._cpu_before_s, self._counted_kills() > self._kills_before)
 
-    @property
-    def counts_cpu(self) -> bool:
-        """Whether `used` knows of processor time: always in v2; in v1 where that is delegated as well."""
-        return self._counts_cpu and (self._kind == "cgroup-v2" or self._cpu is not None)
+    def begin_to_count(self) -> None:
+        """Processor time counts from now on."""
+        self._cpu_before_s = self._counted_cpu_s()
 
     def is_out_of_memory(self) -> bool:
         """Whether the kernel has ended a process of it for that since it was taken."""
-        self._kills_seen = self._counted_kills()
+        try:
+            self._kills_seen = self._counted_kills()
+        except FileNotFoundError:  # somebody else has removed it
+            self._is_lost = True
         return self._kills_seen > self._kills_before
-
-    def _begin(self, limit_bytes: int, *, counts_cpu: bool) -> None:
-        if limit_bytes != self._limit_bytes:
-            self._bound(limit_bytes)
-            self._limit_bytes = limit_bytes
-        self._kills_before = self._kills_seen
-        self._counts_cpu = counts_cpu
-        self._cpu_before_s = self._counted_cpu_s() if counts_cpu else 0.0
-
-    def _bound(self, limit_bytes: int) -> None:
-        if self._kind == "cgroup-v2":
-            _write(self._memory / "memory.max", str(limit_bytes))
-            return
-        limit, with_swap = self._memory / "memory.limit_in_bytes", self._memory / "memory.memsw.limit_in_bytes"
-        files = [file for file in (limit, with_swap) if file.exists()]  # there are kernels that do not account for swap
-        if limit_bytes > self._limit_bytes > 0:
-            files.reverse()  # the second may never be the smaller one
-        for file in files:
-            _write(file, str(limit_bytes))
 
     def _counted_kills(self) -> int:
         name = "memory.events" if self._kind == "cgroup-v2" else "memory.oom_control"
@@ -159,6 +140,21 @@ class Group:
         if self._kind == "cgroup-v2":
             return int(_fields(self._memory / "cpu.stat")["usage_usec"]) / _MICROSECONDS
         return int((self._cpu / "cpuacct.usage").read_text()) / _NANOSECONDS if self._cpu is not None else 0.0
+
+
+def _bounds(kind: Kind, memory: Path) -> list[Path]:
+    if kind == "cgroup-v2":
+        return [memory / "memory.max"]
+    limit, with_swap = memory / "memory.limit_in_bytes", memory / "memory.memsw.limit_in_bytes"
+    return [limit, with_swap] if with_swap.exists() else [limit]  # there are kernels that do not account for swap
+
+
+def _opened(files: Iterable[Path], stack: contextlib.ExitStack) -> tuple[int, ...]:
+    fds = []
+    for file in files:
+        fds.append(os.open(file, os.O_WRONLY | os.O_CLOEXEC))
+        stack.callback(os.close, fds[-1])
+    return tuple(fds)
 
 
 class Groups:
@@ -187,13 +183,10 @@ class Groups:
         """Which of the kernel's two interfaces."""
         return self._place.kind
 
-    def take(self, memory_bytes: int, *, counts_cpu: bool) -> Group:
-        """A group of nobody else's. The limit is on all memory charged to it, what the kernel itself needs for it included.
-
-        OSError where it cannot be had.
-        """
+    def take(self) -> Group:
+        """A group of nobody else's. OSError where it cannot be had."""
         group = self._free.pop() if self._free else self._make()
-        group._begin(memory_bytes, counts_cpu=counts_cpu)  # one of which this cannot be said is not put back
+        group._kills_before = group._kills_seen
         return group
 
     def give_back(self, group: Group) -> None:
@@ -296,8 +289,8 @@ def _can_be_used(place: Place) -> bool:
     try:
         if place.kind == "cgroup-v2":
             _give_memory_to_those_below(place.memory)
-        with Groups(place) as groups:
-            groups.take(1 << 30, counts_cpu=True)
+        with Groups(place) as groups, groups.take().opened() as group:
+            group.bound(_TRIAL_BYTES)
     except OSError:
         return False
     return True

@@ -35,7 +35,6 @@ import socket
 import subprocess
 import time
 import zipfile
-from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self, get_args
@@ -62,6 +61,7 @@ from aileron_sandbox.template.messages import (
     Born,
     Ended,
     Failed,
+    Group,
     Preparation,
     Ready,
     Spawn,
@@ -97,8 +97,9 @@ _FRAME_PIPE_BYTES: Final = 256 << 10
 _CPU_LIMIT_SHARE: Final = 0.75
 """Of the limit that must be reported as used for a SIGKILL to be the limit's. The kernel holds RLIMIT_CPU against whole timer
 ticks and reports what really ran: 870 ms were seen for 1 s on a busy virtual machine, 996 on an idle one."""
-_GRAIN: Final = 1 << 20
-"""Limits of groups are whole MiB: a group that is used again seldom needs another one."""
+_GROUPS_AHEAD: Final = 2
+"""Children that a template forks ahead (template/__main__.py), each in its group."""
+_NOBODYS: Final = 0
 _ROOM_BYTES: Final = 16 << 20
 """Of a child's group beside what its policy allows: what the kernel keeps for 16 processes or threads with their stacks, 30 pipes
 that are full, 1024 files, and the pages of the files it maps, which are the first to be given back. A child that does nothing
@@ -128,7 +129,9 @@ class Template:
     ) -> None:
         self._process = process
         self._groups: Final = groups
-        self._group_of: dict[int, cgroups.Group] = {}  # by number of the child, until that is reaped
+        self._given: dict[int, cgroups.Group] = {}  # what the template has of them, by number, until it gives one back
+        self._last_group = 0
+        self._groups_lost = 0  # to be replaced with the next request
         self._data_bytes: Final = ready.data_bytes
         self._is_compiled: Final = is_compiled
         self._mode: Final = mode
@@ -156,7 +159,10 @@ class Template:
             groups = _maybe_groups() if memory_by == "best" else None
             if groups is not None:
                 undo.callback(groups.close)
-            template = cls._start(_preparation(runtime, mode), runtime, deadline_s, groups)
+            preparation = dataclasses.replace(_preparation(runtime, mode), has_groups=groups is not None)
+            template = cls._start(preparation, runtime, deadline_s, groups)
+            for _ in range(_GROUPS_AHEAD):
+                template._give_group()
             undo.pop_all()
             return template
 
@@ -254,31 +260,59 @@ class Template:
         if self._children.pop(number, None) is not None and not is_gone:
             self._orphans.add(number)
 
-    def _take_group(self, number: int, policy: Policy, program_bytes: int) -> cgroups.Group | None:
+    def _give_group(self) -> None:
+        """One more for a child, before it is asked for or with it."""
         if self._groups is None:
-            return None
-        allowed = policy.memory_bytes + policy.scratch_bytes + program_bytes
-        bound = -(-(allowed + self._data_bytes + _ROOM_BYTES) // _GRAIN) * _GRAIN
-        group = self._groups.take(bound, counts_cpu=policy.profile == "elf-subprocess")
-        self._group_of[number] = group
-        return group
+            return
+        group = self._groups.take()
+        try:
+            with group.opened() as opened:
+                message = Group(self._last_group + 1, len(opened.doors), len(opened.bounds))
+                self._send_datagram(message.encode(), list(opened.descriptors))
+        except BaseException:
+            self._groups.give_back(group)
+            raise
+        self._last_group += 1
+        self._given[self._last_group] = group
+
+    def _replace_lost_group(self, ended: Ended) -> None:
+        """A child that was forked ahead was lost; or the template did not get the group, for want of descriptors."""
+        if ended.status == 0:
+            self._groups_lost += 1  # at once it would be lost again
+            return
+        try:
+            self._give_group()
+        except OSError:  # whoever asks for a child next is told why
+            self._groups_lost += 1
+
+    def _group_bytes(self, policy: Policy, program_bytes: int) -> int:
+        """What is granted, and what is nobody's fault; 0 where there are no groups."""
+        if self._groups is None:
+            return 0
+        return policy.memory_bytes + policy.scratch_bytes + program_bytes + self._data_bytes + _ROOM_BYTES
 
     def _release_group(self, number: int, *, was_killed: bool) -> None:
-        group = self._group_of.pop(number, None)
+        group = self._given.pop(number, None)
         if group is not None and self._groups is not None:
             if was_killed:
                 group.is_out_of_memory()  # or the next one would be told what was true of this one
             self._groups.give_back(group)
 
     def _send(self, spawn: Spawn, fds: list[int]) -> None:
+        for _ in range(1 + self._groups_lost):
+            self._give_group()
+        self._groups_lost = 0
+        self._send_datagram(spawn.encode(), fds)
+
+    def _send_datagram(self, data: bytes, fds: list[int]) -> None:
         try:
-            socket.send_fds(self._control, [spawn.encode()], fds)
+            socket.send_fds(self._control, [data], fds)
         except ConnectionError as error:
             raise TemplateGone("the template has ended") from error
 
     def _take(self, data: bytes, fds: list[int]) -> Child | None:
         message = decode(data)
-        if isinstance(message, (Spawn, Ready)):
+        if isinstance(message, (Spawn, Ready, Group)):
             raise ValueError("the template does not say that")
         if isinstance(message, Born) and not fds:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
             self._process.kill()
@@ -291,13 +325,14 @@ class Template:
             return None
         match message:
             case Born():
-                child._born(fds[0])
+                child._born(fds[0], self._given.get(message.group))
             case Failed():
                 child._failed(message)
             case Attempted():
                 child._attempted(message)
             case Ended():
                 child._ended(message)
+                self._release_group(message.group, was_killed=False)
         return child
 
     def _take_orphan(self, message: Born | Failed | Attempted | Ended, fds: list[int]) -> None:
@@ -308,7 +343,9 @@ class Template:
             os.close(pidfd)
         if isinstance(message, Ended):
             self._orphans.discard(message.child)
-            self._release_group(message.child, was_killed=True)
+            self._release_group(message.group, was_killed=True)
+            if message.child == _NOBODYS:
+                self._replace_lost_group(message)
 
 
 class Child:
@@ -394,7 +431,7 @@ class Child:
         """Whether the kernel alone does not see to it that the limits hold for all processes together, and name them."""
         profile = self._policy.profile
         # Of a group of v1 that is out of memory the kernel ends one process; and processor time is nobody's to bound but ours.
-        return profile == "elf-subprocess" or (profile == "elf" and self._group is None)
+        return profile == "elf-subprocess" or (profile == "elf" and self._template.memory_by == "rlimit")
 
     def tree(self) -> Tree | None:
         """What to look at every WATCH_PERIOD_S, in any thread; None where there is nothing to look at, or no longer."""
@@ -428,8 +465,6 @@ class Child:
         if self.ending is None:
             self.kill()
         self._template._forget(self._number, is_gone=not self._is_asked_for)
-        if not self._is_asked_for:
-            self._template._release_group(self._number, was_killed=False)
         self._pidfd = _closed(self._pidfd)
         self.frames_in, self.frames_out, self.log = map(_closed, (self.frames_in, self.frames_out, self.log))
 
@@ -451,22 +486,20 @@ class Child:
             for fd in (self.frames_in, self.frames_out, self.log):
                 os.set_blocking(fd, False)
             policy = self._policy
-            self._group = self._template._take_group(self._number, policy, size)
-            with _doors(self._group) as doors:
-                spawn = Spawn(
-                    profile=policy.profile,
-                    child=self._number,
-                    memory_bytes=policy.memory_bytes,
-                    cpu_s=policy.cpu_s,
-                    scratch_bytes=policy.scratch_bytes,
-                    scratch_files=policy.scratch_files,
-                    processes=policy.processes,
-                    open_files=policy.open_files,
-                    file_bytes=policy.file_bytes,
-                    program_bytes=size,
-                    groups=len(doors),
-                )
-                self._template._send(spawn, [program, child_in, child_out, child_log, *doors])
+            spawn = Spawn(
+                profile=policy.profile,
+                child=self._number,
+                memory_bytes=policy.memory_bytes,
+                cpu_s=policy.cpu_s,
+                scratch_bytes=policy.scratch_bytes,
+                scratch_files=policy.scratch_files,
+                processes=policy.processes,
+                open_files=policy.open_files,
+                file_bytes=policy.file_bytes,
+                program_bytes=size,
+                group_bytes=self._template._group_bytes(policy, size),
+            )
+            self._template._send(spawn, [program, child_in, child_out, child_log])
             self._is_asked_for = True
         finally:
             for fd in (child_in, child_out, child_log):
@@ -478,8 +511,11 @@ class Child:
 
     # for Template
 
-    def _born(self, pidfd: int) -> None:
+    def _born(self, pidfd: int, group: cgroups.Group | None) -> None:
         self._pidfd = pidfd
+        self._group = group
+        if group is not None and self.is_watched:
+            group.begin_to_count()
         if self._kill_wanted:
             self.kill()
 
@@ -494,7 +530,6 @@ class Child:
         code = os.waitstatus_to_exitcode(ended.status)
         is_out_of_memory = self._is_out_of_memory(code)
         self._template._forget(self._number, is_gone=True)
-        self._template._release_group(self._number, was_killed=False)
         if self._failure is not None:
             self.ending = RefusedToStart(self._failure.step, self._failure.errno)
         elif self._attempt is not None:
@@ -527,10 +562,6 @@ class _Both:
     def used(self) -> Used:
         """As `Tree`."""
         return self.group.used()._replace(cpu_s=self.processes.used().cpu_s)
-
-
-def _doors(group: cgroups.Group | None) -> AbstractContextManager[list[int]]:
-    return group.doors() if group is not None else contextlib.nullcontext([])
 
 
 def _closed(fd: int) -> int:

@@ -55,6 +55,7 @@ from aileron_sandbox.template.messages import (
     Born,
     Ended,
     Failed,
+    Group,
     Preparation,
     Ready,
     Spawn,
@@ -71,7 +72,10 @@ waits for its host."""
 _RESERVE: Final = 2
 """Children that wait: two callers, or a step and the next one, come together more often than three. 1.5 MiB each."""
 _NOBODYS: Final = 0  # the host counts its children from 1
+_NO_GROUP: Final = 0  # and its groups
 _LISTENER_AND_MEMORY: Final = 2
+_MAX_DESCRIPTORS: Final = 4
+"""Beside one datagram."""
 _STATUS_BATCH: Final = 64 * FAILED_SIZE
 _WATCHED: Final = "network-attempts"
 """Not a wall: where it is missing, they are refused all the same, and where they went is not known."""
@@ -90,6 +94,7 @@ class _Ready(NamedTuple):
     status_read: int
     own_pid_namespace: int | None
     places: places.Maker | None
+    has_groups: bool
     announcement: Ready
 
 
@@ -160,7 +165,7 @@ def _prepare(control: socket.socket) -> _Ready:
     is_private = maker is not None or (has_namespaces and is_roots)
     noted = [name for name, is_there in ((_WATCHED, is_watched), (_PRIVATE, is_private)) if is_there]
     announcement = Ready([*made_of, *noted, f"landlock:{abi}"], abi, base[1])
-    return _Ready(prepared, status_read, own_pid_namespace, maker, announcement)
+    return _Ready(prepared, status_read, own_pid_namespace, maker, preparation.has_groups, announcement)
 
 
 def _ruleset(preparation: Preparation, abi: int) -> int:
@@ -258,14 +263,20 @@ def _read(proc: int, name: str) -> str:
         return file.read()
 
 
+def _close(fds: tuple[int, ...]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
 class _Forked:
     """A child from its fork until it is reaped. Until it is somebody's it waits at its end of `door` (child.py)."""
 
-    def __init__(self, pidfd: int, pid: int, door: socket.socket) -> None:
+    def __init__(self, pidfd: int, pid: int, door: socket.socket, group: int) -> None:
         self.pidfd: Final = pidfd
         self.pid: Final = pid
         self.door: Final = door
         self.number = _NOBODYS
+        self.group = group
         self.watched: attempts.Watched | None = None
         self.has_own_memory = True  # false once it may exec or fork
 
@@ -295,6 +306,8 @@ class _Template:
         self._doors: dict[int, _Forked] = {}  # of those whose listener is still to come
         self._listeners: dict[int, _Forked] = {}
         self._reserve: deque[_Forked] = deque()
+        self._has_groups = ready.has_groups
+        self._groups: deque[tuple[int, limits.Group]] = deque()  # nobody's yet
         # Until the next request: what ends a child ahead of its time, or forbids the fork, would do so again at once.
         self._may_fork_ahead = True
         # poll(2), not epoll(7): a fork keeps an epoll registration of a closed pidfd alive (measured).
@@ -322,7 +335,7 @@ class _Template:
 
     def _idle_ms(self) -> int | None:
         """How long nothing must happen until a child is forked ahead; None for not at all."""
-        if not self._may_fork_ahead or len(self._reserve) >= _RESERVE:
+        if not self._may_fork_ahead or len(self._reserve) >= _RESERVE or (self._has_groups and not self._groups):
             return None
         if any(forked.door.fileno() in self._doors for forked in self._reserve):
             return None  # one after the other: what ends one on its way would end the next
@@ -379,9 +392,9 @@ class _Template:
     def _reap(self, forked: _Forked) -> None:
         # Returns once every process of the child's namespace is gone: the kernel lets its init go last.
         _, status, usage = os.wait4(forked.pid, 0)
-        if forked.number != _NOBODYS:
+        if forked.number != _NOBODYS or forked.group != _NO_GROUP:
             cpu_ms = int((usage.ru_utime + usage.ru_stime) * 1000)
-            self._control.send(Ended(forked.number, status, cpu_ms, usage.ru_maxrss).encode())
+            self._control.send(Ended(forked.number, status, cpu_ms, usage.ru_maxrss, forked.group).encode())
         if forked in self._reserve:
             print(f"aileron_sandbox: a child forked ahead was lost: wait status {status}", file=sys.stderr)
             self._reserve.remove(forked)
@@ -394,25 +407,38 @@ class _Template:
 
     def _take_request(self) -> bool:
         try:
-            data, fds, _, _ = socket.recv_fds(self._control, MAX_REQUEST, child.MAX_DESCRIPTORS_OF_A_SPAWN)
+            data, fds, _, _ = socket.recv_fds(self._control, MAX_REQUEST, _MAX_DESCRIPTORS)
         except ConnectionResetError:
             return False
         if not data:
             return False
         spawn = decode(data)
+        if isinstance(spawn, Group):
+            self._take_group(spawn, fds)
+            return True
         if not isinstance(spawn, Spawn):
             raise ValueError("expected a Spawn")
         try:
-            if len(fds) != spawn.descriptors:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
+            if len(fds) != child.DESCRIPTORS_OF_A_SPAWN:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
                 raise OSError(errno.EMFILE, "not all descriptors arrived")
             self._spawn(spawn, fds)
         except OSError as error:
             self._control.send(Failed(spawn.child, error.errno or 0, "fork").encode())
-            self._control.send(Ended(spawn.child, child.CONFINEMENT_FAILED << 8, 0, 0).encode())
+            # It came with a group that nobody has taken.
+            self._control.send(Ended(spawn.child, child.CONFINEMENT_FAILED << 8, 0, 0, self._drop_group()).encode())
         finally:
             for fd in fds:
                 os.close(fd)
         return True
+
+    def _take_group(self, group: Group, fds: list[int]) -> None:
+        if len(fds) == group.doors + group.bounds:
+            doors, bounds = tuple(fds[: group.doors]), tuple(fds[group.doors :])
+            self._groups.append((group.group, limits.Group(doors, bounds)))
+            return
+        for fd in fds:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
+            os.close(fd)
+        self._control.send(Ended(_NOBODYS, 0, 0, 0, group.group).encode())
 
     def _spawn(self, spawn: Spawn, fds: list[int]) -> None:
         forked = self._hand_over(spawn, fds)
@@ -425,7 +451,7 @@ class _Template:
         if forked.door.fileno() not in self._doors:
             forked.door.close()
         try:
-            socket.send_fds(self._control, [Born(spawn.child).encode()], [forked.pidfd])
+            socket.send_fds(self._control, [Born(spawn.child, forked.group).encode()], [forked.pidfd])
         except OSError:
             # The host does not know it, so nobody else could end it.
             forked.number = _NOBODYS
@@ -455,6 +481,19 @@ class _Template:
             self._reserve.append(self._fork(ahead=True))
             self._may_fork_ahead = True
 
+    def _next_group(self) -> tuple[int, limits.Group]:
+        if not self._groups:  # one came with the request, but for a lack of descriptors
+            raise OSError(errno.EMFILE, "no control group is left for a child")
+        return self._groups.popleft()
+
+    def _drop_group(self) -> int:
+        """The number of one that nobody has; _NO_GROUP if there is none."""
+        if not self._groups:
+            return _NO_GROUP
+        number, group = self._groups.pop()
+        _close(group.descriptors)
+        return number
+
     def _fork(self, *, ahead: bool) -> _Forked:
         """A child in a pid namespace of its own, which is nobody's yet."""
         if self._own_pid_namespace is not None:
@@ -464,7 +503,11 @@ class _Template:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, contextlib.ExitStack() as undo, contextlib.ExitStack() as given:
             undo.callback(ours.close)
-            prepared = self._prepared
+            prepared, number = self._prepared, _NO_GROUP
+            if self._has_groups:
+                number, group = self._next_group()
+                undo.callback(self._groups.appendleft, (number, group))
+                prepared = prepared._replace(group=group)
             if self._places is not None:
                 place = self._places.make()
                 given.callback(place.close)
@@ -479,7 +522,9 @@ class _Template:
                 os.waitpid(pid, 0)
                 raise
             undo.pop_all()
-        forked = self._children[pidfd] = _Forked(pidfd, pid, ours)
+        if prepared.group is not None:
+            _close(prepared.group.descriptors)
+        forked = self._children[pidfd] = _Forked(pidfd, pid, ours, number)
         self._poll.register(pidfd, select.POLLIN)
         if self._prepared.is_watched:
             self._doors[ours.fileno()] = forked

@@ -25,10 +25,10 @@ from typing import Final, NoReturn
 from aileron_sandbox.template import confine, descriptors, landlocked, mounts, program
 from aileron_sandbox.template.messages import MAX_REQUEST, Failed, Spawn, decode
 
-__all__ = ["CONFINEMENT_FAILED", "MAX_DESCRIPTORS_OF_A_SPAWN", "run"]
+__all__ = ["CONFINEMENT_FAILED", "DESCRIPTORS_OF_A_SPAWN", "run"]
 
 CONFINEMENT_FAILED: Final = 71  # EX_OSERR, sysexits.h; the reason travels on the status pipe
-MAX_DESCRIPTORS_OF_A_SPAWN: Final = 6
+DESCRIPTORS_OF_A_SPAWN: Final = 4
 _NOT_NEEDED: Final = 0
 _Failure = tuple[str, int]
 """The step that did not work, and its errno; 0 for a bug in the step."""
@@ -60,18 +60,18 @@ def _answer(prepared: confine.Prepared, failure: _Failure | None) -> int:
     # No deadline is needed: the wait ends with the template's end of the door, and this process with the template, which is
     # pid 1 of the namespace above.
     door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=descriptors.DOOR)
-    data, fds, _, _ = socket.recv_fds(door, MAX_REQUEST, MAX_DESCRIPTORS_OF_A_SPAWN)
+    data, fds, _, _ = socket.recv_fds(door, MAX_REQUEST, DESCRIPTORS_OF_A_SPAWN)
     door.detach()
     if not data:
         return _NOT_NEEDED
     spawn = decode(data)
     if not isinstance(spawn, Spawn):
         raise ValueError("expected a Spawn")
-    if failure is None and len(fds) != spawn.descriptors:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
+    if failure is None and len(fds) != DESCRIPTORS_OF_A_SPAWN:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
         failure = "descriptors", errno.EMFILE
     if failure is None:
         room = landlocked if prepared.mode == "landlock" else confine
-        failure = _first_failure(room.steps(prepared, confine.Given.of(fds), spawn))
+        failure = _first_failure(room.steps(prepared, confine.Given(*fds), spawn))
     if failure is None:
         return program.run(landlocked.PROGRAM if prepared.mode == "landlock" else mounts.PROGRAM)
     step, number = failure

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from aileron_sandbox import kernel
 from aileron_sandbox.policy import Mode, Profile
@@ -44,11 +44,19 @@ class Prepared(NamedTuple):
     """Whether children exec their program. Otherwise they are the interpreter that runs it."""
     place: places.Place | None = None
     """Where this child's program will lie, if it is compiled and others could attach to it elsewhere."""
+    group: limits.Group | None = None
+    """This child's control group, where the host can make some."""
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """What the steps need open. The last step closes the status pipe, the one before it everything else."""
-        return self.proc, self.status, self.ruleset, *(self.place or ())
+        return (
+            self.proc,
+            self.status,
+            self.ruleset,
+            *(self.place or ()),
+            *(self.group.descriptors if self.group else ()),
+        )
 
 
 class Given(NamedTuple):
@@ -58,13 +66,6 @@ class Given(NamedTuple):
     frames_in: int
     frames_out: int
     log: int
-    groups: tuple[int, ...]
-
-    @classmethod
-    def of(cls, fds: Sequence[int]) -> Self:
-        """In the order of the wire."""
-        program, frames_in, frames_out, log, *groups = fds
-        return cls(program, frames_in, frames_out, log, tuple(groups))
 
 
 Step = tuple[str, Callable[[], None]]
@@ -73,6 +74,10 @@ Step = tuple[str, Callable[[], None]]
 def ahead(prepared: Prepared) -> Iterator[Step]:
     """(name, step) in the order they must run: what is the same for every child, whatever it will run and under which limits."""
     ids = namespaces.INSIDE_ID
+    # First: a page stays charged to the group of whoever touched it first, cgroup-v2.rst "Memory Ownership". And ahead, because
+    # the kernel may need 10 ms for it (measured; it waits for every processor once, when nobody did the same just before).
+    if prepared.group is not None:
+        yield "control group", prepared.group.enter
     # /proc/self/uid_map belongs to root for an undumpable process, proc(5); undone below.
     yield "dumpable", lambda: privileges.set_dumpable(True)
     # A user namespace of its own: capabilities for the mounts below, valid nowhere else, and RLIMIT_NPROC of its own.
@@ -93,9 +98,12 @@ def ahead(prepared: Prepared) -> Iterator[Step]:
 
 def steps(prepared: Prepared, given: Given, spawn: Spawn) -> Iterator[Step]:
     """(name, step) in the order they must run: the rest, for one program, after `ahead`."""
-    # First: a page stays charged to the group of whoever touched it first, cgroup-v2.rst "Memory Ownership".
-    if given.groups:
-        yield "control group", lambda: limits.enter_groups(given.groups)
+    # First: what comes now may be large.
+    group = prepared.group
+    if group is not None:
+        yield "memory limit", lambda: group.bound(spawn.group_bytes)
+        if spawn.profile == "elf-subprocess":  # of a single process RLIMIT_CPU knows all
+            yield "processor time", group.enter_all
     # 0, 1 and 2 are the template's until here.
     yield "descriptors", lambda: descriptors.arrange(given.frames_in, given.frames_out, given.log)
     # Mounts before Landlock, which refuses mount(2), and before the capabilities go.

@@ -131,6 +131,8 @@ def ahead(prepared: confine.Prepared) -> Iterator[confine.Step]:
     # First: this process is in no namespace that would end with the template.
     template = os.getppid()
     yield "parent", lambda: _die_with(template)
+    if prepared.group is not None:
+        yield "control group", prepared.group.enter
     yield "dumpable", lambda: privileges.set_dumpable(True)
     memory: list[int] = []
     if prepared.is_watched:
@@ -142,8 +144,11 @@ def ahead(prepared: confine.Prepared) -> Iterator[confine.Step]:
 
 def steps(prepared: confine.Prepared, given: confine.Given, spawn: Spawn) -> Iterator[confine.Step]:
     """As confine.steps."""
-    if given.groups:
-        yield "control group", lambda: limits.enter_groups(given.groups)
+    group = prepared.group
+    if group is not None:
+        yield "memory limit", lambda: group.bound(spawn.group_bytes)
+        if spawn.profile == "elf-subprocess":  # of a single process RLIMIT_CPU knows all
+            yield "processor time", group.enter_all
     yield "descriptors", lambda: descriptors.arrange(given.frames_in, given.frames_out, given.log)
     if not prepared.is_compiled:
         yield "program", lambda: _open_program(prepared.proc, given.program)

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from aileron_sandbox.template.messages import Spawn
 
-__all__ = ["apply_limits", "enter_groups", "measure_base"]
+__all__ = ["Group", "apply_limits", "measure_base"]
 
 _AS_ROOM_BYTES: Final = 64 << 20
 """Read-only mappings: ssl, sqlite3, asyncio and the codecs together map 20 MiB. Thread arenas are switched off (kernel.py)."""
@@ -34,11 +33,36 @@ def measure_base(statm: str) -> tuple[int, int]:
     return int(fields[0]) * _PAGE, int(fields[5]) * _PAGE
 
 
-def enter_groups(doors: Sequence[int]) -> None:
-    """Enter the control groups whose `cgroup.procs` the host has opened, and lose the way to do it again. cgroups(7)."""
-    for door in doors:
-        os.write(door, b"0")
-        os.close(door)
+class Group(NamedTuple):
+    """A control group as descriptors of its files. The host has opened them, and the kernel asks for its rights, cgroups(7)."""
+
+    doors: tuple[int, ...]
+    """Its `cgroup.procs`, in each hierarchy that counts."""
+    bounds: tuple[int, ...]
+    """Its limit on memory, and in v1, where the kernel accounts for swap, that on both."""
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """All of them."""
+        return *self.doors, *self.bounds
+
+    def enter(self) -> None:
+        """Be in the group that counts memory, and lose the way to do it again."""
+        os.write(self.doors[0], b"0")
+        os.close(self.doors[0])
+
+    def enter_all(self) -> None:
+        """And in those that count something else, where they are apart."""
+        for door in self.doors[1:]:
+            os.write(door, b"0")
+
+    def bound(self, limit_bytes: int) -> None:
+        """Set the limit. The one with swap may never be the smaller, so it is lifted first. memory.rst of cgroup-v1."""
+        limit, *with_swap = self.bounds
+        for fd in with_swap:
+            os.pwrite(fd, b"-1", 0)
+        for fd in (limit, *with_swap):
+            os.pwrite(fd, b"%d" % limit_bytes, 0)
 
 
 def apply_limits(spawn: Spawn, base: tuple[int, int], *, counts_processes: bool = True) -> None:

@@ -1,7 +1,7 @@
 """How the host and the template talk: datagrams over one SOCK_SEQPACKET socket, fixed structs, descriptors beside them.
 
 The host trusts the template as much as itself; the template trusts the host. A jailed program has neither end. The
-first datagram is the preparation, as JSON; every later one is a `Spawn`, `Born`, `Attempted`, `Ended` or `Failed`.
+first datagram is the preparation, as JSON; every later one is a `Group`, `Spawn`, `Born`, `Attempted`, `Ended` or `Failed`.
 
 Source: unix(7), SCM_RIGHTS. Not here: what a connector says (frames/).
 """
@@ -22,6 +22,7 @@ __all__ = [
     "Born",
     "Ended",
     "Failed",
+    "Group",
     "Preparation",
     "Ready",
     "Spawn",
@@ -36,8 +37,9 @@ MAX_REQUEST: Final = 512
 """Bytes of any datagram after the first two. An attempt to reach the longest of names takes 277."""
 
 _SPAWN: Final = struct.Struct("!c16sQ9Q")
-_BORN: Final = struct.Struct("!cQ")
-_ENDED: Final = struct.Struct("!cQqQQ")
+_GROUP: Final = struct.Struct("!cQQQ")
+_BORN: Final = struct.Struct("!cQQ")
+_ENDED: Final = struct.Struct("!cQqQQQ")
 _FAILED: Final = struct.Struct("!cQi32s")
 _ATTEMPTED: Final = struct.Struct("!cQ")
 
@@ -60,6 +62,8 @@ class Preparation:
     trivial_hex: str
     """A zip application that does nothing, to rehearse with: built by the host, as zipfile is dear to import."""
     mode: Mode = "namespaces"
+    has_groups: bool = False
+    """Whether each child has a control group, and none is forked without."""
     is_compiled: bool = False
     """For programs that are exec'ed: then there is no Python in the root, and of the above only libraries and filters matter."""
 
@@ -89,9 +93,7 @@ class Ready:
 
 @dataclasses.dataclass(frozen=True)
 class Spawn:
-    """Fork a child. Beside it: descriptors of the program, the frame pipes (in, out), the log pipe, and `groups` more by which
-    the child enters its control groups. Sizes in bytes.
-    """
+    """Fork a child. Beside it: descriptors of the program, the frame pipes (in, out) and the log pipe. Sizes in bytes."""
 
     profile: Profile
     child: int
@@ -103,12 +105,8 @@ class Spawn:
     open_files: int
     file_bytes: int
     program_bytes: int
-    groups: int
-
-    @property
-    def descriptors(self) -> int:
-        """How many come beside it."""
-        return 4 + self.groups
+    group_bytes: int
+    """The limit of the child's control group; 0 where there are none."""
 
     def encode(self) -> bytes:
         """97 bytes."""
@@ -117,14 +115,32 @@ class Spawn:
 
 
 @dataclasses.dataclass(frozen=True)
-class Born:
-    """The child exists; its pidfd is beside this."""
+class Group:
+    """A control group for one child, whichever is forked next. Beside this: `doors` and then `bounds` descriptors.
 
-    child: int
+    Whoever writes "0" to each of the doors is in the group, and a number written to the bounds is its limit (limits.py). Each
+    child has one. Two are given at first, and one with every `Spawn`, so that children forked ahead have theirs.
+    """
+
+    group: int
+    doors: int
+    bounds: int
 
     def encode(self) -> bytes:
-        """9 bytes."""
-        return _BORN.pack(b"B", self.child)
+        """25 bytes."""
+        return _GROUP.pack(b"G", self.group, self.doors, self.bounds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Born:
+    """The child exists; its pidfd is beside this. `group` is the one it is in, 0 for none."""
+
+    child: int
+    group: int
+
+    def encode(self) -> bytes:
+        """17 bytes."""
+        return _BORN.pack(b"B", self.child, self.group)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,16 +157,21 @@ class Attempted:
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """Every process of the child is gone and reaped. `status` is a wait status, wait(2)."""
+    """Every process of the child is gone and reaped. `status` is a wait status, wait(2).
+
+    `group` is given back, 0 for none. `child` is 0 for one that was forked ahead and lost, and then `status` is 0 where
+    it is only the group that is given back.
+    """
 
     child: int
     status: int
     cpu_ms: int
     max_rss_kib: int
+    group: int
 
     def encode(self) -> bytes:
-        """33 bytes."""
-        return _ENDED.pack(b"E", self.child, self.status, self.cpu_ms, self.max_rss_kib)
+        """41 bytes."""
+        return _ENDED.pack(b"E", self.child, self.status, self.cpu_ms, self.max_rss_kib, self.group)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,13 +190,15 @@ class Failed:
 FAILED_SIZE: Final = _FAILED.size
 
 
-def decode(data: bytes) -> Spawn | Born | Attempted | Ended | Failed | Ready:
+def decode(data: bytes) -> Spawn | Group | Born | Attempted | Ended | Failed | Ready:
     """One datagram. ValueError for anything else: it would be a bug of ours, since both ends are."""
     kind = data[:1]
     match kind:
         case b"S":
             _, profile, *numbers = _SPAWN.unpack(data)
             return Spawn(profile.rstrip(b"\0").decode(), *numbers)
+        case b"G":
+            return Group(*_GROUP.unpack(data)[1:])
         case b"B":
             return Born(*_BORN.unpack(data)[1:])
         case b"A":
