@@ -276,11 +276,14 @@ class _Demo:
     def _raw_socket(self, listener: SilentListener) -> None:
         said = self._aileron("run", "hostile-raw-socket", "host=127.0.0.1", f"port={listener.port}", "--json")
         heard = listener.connections()
+        error = (said.json or {}).get("error", {})
+        is_named = error.get("requested") == f"network:127.0.0.1:{listener.port}"
+        refused = _result(said).get("refused")  # where the kernel lets nobody be asked: docs/reference/jail.md
         self._claim(
             "raw-socket-refused",
-            "a socket of its own: the kernel refused",
-            _result(said).get("refused") == "EACCES",
-            f"socket(2): {_result(said).get('refused')}",
+            "a connection of its own, past the supervisor: ended, and where it wanted to go is known",
+            (error.get("class") == "capability_denied" and is_named) or refused == "EACCES",
+            f"connect(2): {refused}" if refused else f"{error.get('class')}, requested {error.get('requested')}",
         )
         self._claim(
             "nothing-arrived",
