@@ -83,7 +83,15 @@ def _runtimes(program: int) -> list[ElfRuntime]:
 
 
 def _templates() -> set[int]:
-    return {process.pid for process in psutil.Process().children()}
+    children = psutil.Process().children()
+    return {process.pid for process in children if any("aileron_sandbox" in word for word in _words(process))}
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 async def _ran(jails: Jails, program: int, runtime: ElfRuntime) -> None:

@@ -47,7 +47,8 @@ def run(prepared: confine.Prepared, door: socket.socket, *, ahead: bool) -> NoRe
             program.get_ready()
         if ahead and failure is not None:
             step, number = failure
-            print(f"aileron_sandbox: a child forked ahead failed at {step}: errno {number}", file=sys.stderr)
+            if number != errno.EPIPE:  # the template has ended, and that is no failure
+                print(f"aileron_sandbox: a child forked ahead failed at {step}: errno {number}", file=sys.stderr)
         else:
             if ahead and not prepared.is_compiled and prepared.mode == "namespaces":
                 program.rehearse(mounts.REHEARSAL, 1)

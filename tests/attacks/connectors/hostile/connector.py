@@ -47,8 +47,11 @@ def result(output=None):
     send(framed({"type": "result", "output": output}))
 
 
-def request(number, url="", body="none"):
-    """A request frame."""
+def request(number, url=None, body="none"):
+    """A request frame, to the first granted host unless said otherwise."""
+    if url is None:
+        there = invoke["hosts"][0]
+        url = f"{'http' if there['plain'] else 'https'}://{there['host']}:{there['port']}/"
     return framed({"type": "http", "id": number, "method": "GET", "url": url, "headers": [], "body": body})
 
 
