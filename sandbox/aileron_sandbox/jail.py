@@ -35,6 +35,7 @@ import socket
 import subprocess
 import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self, get_args
@@ -261,19 +262,23 @@ class Template:
             self._orphans.add(number)
 
     def _give_group(self) -> None:
-        """One more for a child, before it is asked for or with it."""
-        if self._groups is None:
-            return
-        group = self._groups.take()
+        """One more for a child, before it is asked for."""
+        if self._groups is not None:
+            with self._given_group(self._groups) as (message, fds):
+                self._send_datagram(message.encode(), fds)
+
+    @contextlib.contextmanager
+    def _given_group(self, groups: cgroups.Groups) -> Iterator[tuple[Group, list[int]]]:
+        """A group that the template has when the block ends well: what says so, and the descriptors for beside it."""
+        group, number = groups.take(), self._last_group + 1
         try:
             with group.opened() as opened:
-                message = Group(self._last_group + 1, len(opened.doors), len(opened.bounds))
-                self._send_datagram(message.encode(), list(opened.descriptors))
+                yield Group(number, len(opened.doors), len(opened.bounds)), list(opened.descriptors)
         except BaseException:
-            self._groups.give_back(group)
+            groups.give_back(group)
             raise
-        self._last_group += 1
-        self._given[self._last_group] = group
+        self._last_group = number
+        self._given[number] = group
 
     def _replace_lost_group(self, ended: Ended) -> None:
         """A child that was forked ahead was lost; or the template did not get the group, for want of descriptors."""
@@ -299,10 +304,15 @@ class Template:
             self._groups.give_back(group)
 
     def _send(self, spawn: Spawn, fds: list[int]) -> None:
-        for _ in range(1 + self._groups_lost):
+        if self._groups is None:
+            self._send_datagram(spawn.encode(), fds)
+            return
+        for _ in range(self._groups_lost):
             self._give_group()
         self._groups_lost = 0
-        self._send_datagram(spawn.encode(), fds)
+        with self._given_group(self._groups) as (message, more):
+            spawn = dataclasses.replace(spawn, group=message.group, doors=message.doors, bounds=message.bounds)
+            self._send_datagram(spawn.encode(), fds + more)
 
     def _send_datagram(self, data: bytes, fds: list[int]) -> None:
         try:

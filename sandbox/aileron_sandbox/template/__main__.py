@@ -74,8 +74,8 @@ _RESERVE: Final = 2
 _NOBODYS: Final = 0  # the host counts its children from 1
 _NO_GROUP: Final = 0  # and its groups
 _LISTENER_AND_MEMORY: Final = 2
-_MAX_DESCRIPTORS: Final = 4
-"""Beside one datagram."""
+_MAX_DESCRIPTORS: Final = 8
+"""Beside one datagram: a request's, and those of a control group."""
 _STATUS_BATCH: Final = 64 * FAILED_SIZE
 _WATCHED: Final = "network-attempts"
 """Not a wall: where it is missing, they are refused all the same, and where they went is not known."""
@@ -418,6 +418,9 @@ class _Template:
             return True
         if not isinstance(spawn, Spawn):
             raise ValueError("expected a Spawn")
+        if spawn.group != _NO_GROUP:
+            self._take_group(Group(spawn.group, spawn.doors, spawn.bounds), fds[child.DESCRIPTORS_OF_A_SPAWN :])
+            del fds[child.DESCRIPTORS_OF_A_SPAWN :]
         try:
             if len(fds) != child.DESCRIPTORS_OF_A_SPAWN:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
                 raise OSError(errno.EMFILE, "not all descriptors arrived")

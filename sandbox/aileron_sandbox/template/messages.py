@@ -36,7 +36,7 @@ socket buffer is 208 KiB."""
 MAX_REQUEST: Final = 512
 """Bytes of any datagram after the first two. An attempt to reach the longest of names takes 277."""
 
-_SPAWN: Final = struct.Struct("!c16sQ9Q")
+_SPAWN: Final = struct.Struct("!c16sQ12Q")
 _GROUP: Final = struct.Struct("!cQQQ")
 _BORN: Final = struct.Struct("!cQQ")
 _ENDED: Final = struct.Struct("!cQqQQQ")
@@ -107,9 +107,13 @@ class Spawn:
     program_bytes: int
     group_bytes: int
     """The limit of the child's control group; 0 where there are none."""
+    group: int = 0
+    """As a `Group` that came just before, whose descriptors are beside these: one datagram less to wake up for."""
+    doors: int = 0
+    bounds: int = 0
 
     def encode(self) -> bytes:
-        """97 bytes."""
+        """121 bytes."""
         profile, *numbers = dataclasses.astuple(self)
         return _SPAWN.pack(b"S", profile.encode(), *numbers)
 
