@@ -48,7 +48,6 @@ ENDINGS: Final = {
     "killed": "import time\nopen('/tmp/x', 'wb').write(bytes(1 << 16))\ntime.sleep(3600)\n",
     "closed at once": "import time\ntime.sleep(3600)\n",
 }
-GROUPS, POOLS = Path("/sys/fs/cgroup"), "aileron-jails-*"
 TOGETHER: Final = len(ENDINGS)
 ROUND: Final = 8 * TOGETHER
 DEADLINE_S: Final = 30.0
@@ -99,12 +98,11 @@ def soak(invocations: int) -> Soaked:
 
     For a process of its own with one thread: it leaves the user namespace that it was in.
     """
-    others = set(GROUPS.rglob(POOLS))
     _bound_namespaces()
     with contextlib.ExitStack() as stack:
         os.environ["TMPDIR"] = tempfile.tempdir = stack.enter_context(tempfile.TemporaryDirectory())
         programs = [stack.enter_context(_program(source)) for source in ENDINGS.values()]
-        template = stack.enter_context(Template.start(PythonRuntime.of_this_interpreter()))
+        template = stack.enter_context(Template.start(PythonRuntime.of_this_interpreter(), memory_by="groups"))
         for _ in range(ROUND // TOGETHER):
             _together(template, programs)
         before, memory_before = _settled(template), _memory_kib(template)
@@ -114,7 +112,8 @@ def soak(invocations: int) -> Soaked:
         seconds = time.monotonic() - began
         after = _settled(template, like=before)
         grown_kib = _memory_kib(template) - memory_before
-    return Soaked(before, after, len(set(GROUPS.rglob(POOLS)) - others), seconds, grown_kib)
+    groups = list(Path("/sys/fs/cgroup").rglob(f"aileron-jails-{os.getpid()}-*"))
+    return Soaked(before, after, len(groups), seconds, grown_kib)
 
 
 def _together(template: Template, programs: list[int]) -> None:

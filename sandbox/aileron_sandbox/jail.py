@@ -148,16 +148,18 @@ class Template:
         runtime: PythonRuntime | ElfRuntime,
         deadline_s: float = _START_DEADLINE_S,
         *,
-        memory_by: Literal["best", "rlimit"] = "best",
+        memory_by: Literal["kind", "groups", "rlimit"] = "kind",
         mode: Mode = "namespaces",
     ) -> Self:
         """Start and wait until it is shut in. JailUnavailable says which step this machine refuses, and the fix.
 
-        `memory_by="rlimit"` makes no control groups although this user could. `mode="landlock"` makes no namespaces: weaker,
-        for a user who chose it, and never because the other failed.
+        By default compiled programs have control groups where this user can make some, and Python has not (ADR 16);
+                `memory_by` says otherwise. `mode="landlock"` makes no namespaces: weaker,
+                for a user who chose it, and never because the other failed.
         """
         with contextlib.ExitStack() as undo:
-            groups = _maybe_groups() if memory_by == "best" else None
+            wants_groups = memory_by == "groups" or (memory_by == "kind" and isinstance(runtime, ElfRuntime))
+            groups = _maybe_groups() if wants_groups else None
             if groups is not None:
                 undo.callback(groups.close)
             preparation = dataclasses.replace(_preparation(runtime, mode), has_groups=groups is not None)

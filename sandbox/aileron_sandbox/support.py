@@ -20,7 +20,7 @@ import platform
 import sys
 from typing import Final
 
-from aileron_sandbox import kernel
+from aileron_sandbox import cgroups, kernel
 from aileron_sandbox.ending import Exited, JailUnavailable
 from aileron_sandbox.fixes import Machine
 from aileron_sandbox.jail import Child, Template, TemplateGone, trivial_program
@@ -74,7 +74,7 @@ def examine(mode: Mode = "namespaces") -> Report:
         libseccomp=_has_libseccomp(),
         uid=os.getuid(),
         python=platform.python_version(),
-        memory=next((layer.removeprefix("memory:") for layer in layers if layer.startswith("memory:")), None),
+        memory=_memory() if what is None else None,
         sysctls=dict(Machine.of_this(sys.executable).sysctls),
     )
 
@@ -92,6 +92,11 @@ def _program() -> io.FileIO:
     file = io.FileIO(os.memfd_create("trial", os.MFD_CLOEXEC), "w+b")
     file.write(trivial_program())
     return file
+
+
+def _memory() -> str:
+    place = cgroups.find()
+    return "rlimit" if place is None else place.kind
 
 
 def _landlock_abi() -> int | None:

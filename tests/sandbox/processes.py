@@ -48,7 +48,8 @@ def running(template: Template) -> list[psutil.Process]:
 
 def _waits(pid: int) -> bool:
     status = status_of(pid)
-    return status.get("Seccomp_filters") == ["1"] and status["State"][0] != "Z"
+    # Asleep: it has nothing more to do that could be done ahead.
+    return status.get("Seccomp_filters") == ["1"] and status["State"][0] == "S"
 
 
 def status_of(pid: int) -> dict[str, list[str]]:

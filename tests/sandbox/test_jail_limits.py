@@ -34,7 +34,7 @@ FORKING: Final = Policy(profile="elf-subprocess")
 DEADLINE_S: Final = 20.0
 ROOT: Final = Path(__file__).resolve().parents[2]
 _SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
-By = Literal["best", "rlimit"]
+By = Literal["groups", "rlimit"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,10 +50,10 @@ class Said:
         return self.ending.limit if isinstance(self.ending, OverLimit) else None
 
 
-@pytest.fixture(scope="module", params=["best", "rlimit"])
+@pytest.fixture(scope="module", params=["groups", "rlimit"])
 def by(request: pytest.FixtureRequest) -> By:
     """With the control groups that this user can make, and without any."""
-    if request.param == "best" and cgroups.find() is None:
+    if request.param == "groups" and cgroups.find() is None:
         pytest.skip("this user can make no control groups here: the other half of these tests is what holds")
     chosen: By = request.param
     return chosen
@@ -250,7 +250,7 @@ def _directories(place: cgroups.Place) -> set[Path]:
 def test_groups_are_gone_with_their_template(place: cgroups.Place) -> None:
     """Also where a child is still running when the template is closed."""
     before = _directories(place)
-    with _started(lambda: Template.start(PythonRuntime.of_this_interpreter())) as template:
+    with _started(lambda: Template.start(PythonRuntime.of_this_interpreter(), memory_by="groups")) as template:
         during = _directories(place) - before
         with contextlib.closing(io.FileIO(memory_file(program("sleep", 60)))) as file:
             child = Child.open(template, file.fileno(), Policy())
@@ -297,7 +297,7 @@ def test_groups_that_were_taken_away_are_refusals_until_there_are_others(place: 
     """Behind the host's back: a child is refused, never run without a limit, and soon there are new groups."""
     outcomes: list[object] = []
     before = _directories(place)
-    with _started(lambda: Template.start(PythonRuntime.of_this_interpreter())) as template:
+    with _started(lambda: Template.start(PythonRuntime.of_this_interpreter(), memory_by="groups")) as template:
         assert isinstance(_run(template, program("listing", "/"), Policy()).ending, Exited)
         for directory in _directories(place) - before:
             if f"-{os.getpid()}-" in directory.name:  # other runs of these tests have theirs beside it

@@ -33,8 +33,8 @@ _LEAST_FREE_BYTES = 100 << 20
 """100 MiB: the ledger refuses runs on a full disk, and grows by about 2 KiB a run."""
 
 _MEMORY = {
-    "cgroup-v2": ("bounded for each jail by a control group (v2)",),
-    "cgroup-v1": ("bounded for each jail by a control group (v1)",),
+    "cgroup-v2": ("bounded for a compiled connector and all its processes by a control group (v2)",),
+    "cgroup-v1": ("bounded for a compiled connector and all its processes by a control group (v1)",),
     "rlimit": (
         "bounded for each process (rlimits); jails with several processes are looked at four times a second",
         "where systemd runs: systemd-run --user --scope -p Delegate=yes aileron daemon start",
