@@ -329,9 +329,17 @@ async def test_an_answer_nobody_asked_for_costs_the_connection(
     world: World, h2_upstream: MakeH2, after: Callable[[H2Seen], bytes]
 ) -> None:
     """It can never be the answer to the next request, of this invocation or another."""
-    with h2_upstream(lambda seen: [*hello(seen), after(seen)]) as upstream:
+    has_said_it = threading.Event()
+
+    def too_much(seen: H2Seen) -> Iterator[bytes]:
+        yield from hello(seen)
+        yield after(seen)
+        has_said_it.set()
+
+    with h2_upstream(too_much) as upstream:
         for _time in range(2):
             assert (await world.ask(upstream)).body == b"hello"
+            assert await anyio.to_thread.run_sync(has_said_it.wait, 10)
     assert upstream.connections == 2
 
 
