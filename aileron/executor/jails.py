@@ -74,7 +74,7 @@ class Jailed:
                     try:
                         # In a thread: it reads files of every process of the machine.
                         self._child.judge(await anyio.to_thread.run_sync(tree.used))
-                    except OSError:
+                    except Exception:  # noqa: BLE001 - what one jail does must not end the task of all of them
                         _log.exception("a jail cannot be watched, and is ended")
                         self._child.kill()
                         return

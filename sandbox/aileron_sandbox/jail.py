@@ -377,6 +377,8 @@ class Child:
         self._attempt: Attempted | None = None
         self._over: Literal["cpu", "memory"] | None = None
         self._group: cgroups.Group | None = None
+        self._tree: Tree | None = None
+        self._processes: ProcessTree | None = None
         self._number = template._adopt(self)
         self._open = True
         self.ending: Ending | None = None
@@ -449,10 +451,13 @@ class Child:
         """What to look at every WATCH_PERIOD_S, in any thread; None where there is nothing to look at, or no longer."""
         if not self.is_watched or self.ending is not None or not self.pid:
             return None
-        processes = ProcessTree(self.pid, self._template._data_bytes)
-        if self._group is None:
-            return processes
-        return self._group if self._group.counts_cpu else _Both(self._group, processes)
+        if self._tree is None:
+            processes = ProcessTree(self.pid, self._template._data_bytes)
+            if self._group is None:
+                self._tree = processes
+            else:
+                self._tree = self._group if self._group.counts_cpu else _Both(self._group, processes)
+        return self._tree
 
     def judge(self, used: Used) -> None:
         """End the child if what was seen of its `tree` is over a limit."""

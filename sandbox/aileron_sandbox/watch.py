@@ -5,8 +5,8 @@ counts for all of it (cgroups.py). Elsewhere `ProcessTree` adds up what each pro
 n processes share counts as an nth (proc_pid_smaps(5)). Of a process that is not dumpable only its owner's better may read that;
 then a page counts once for each that has it, and a program that forks with much in memory is ended early.
 
-What a watch cannot see is what comes and goes between two looks, and the processor time of a process that nobody waited for.
-RLIMIT_DATA and RLIMIT_CPU bound each process meanwhile, and the wall clock all of them.
+What a watch cannot see is what comes and goes between two looks. RLIMIT_DATA and RLIMIT_CPU bound each process meanwhile, and
+the wall clock all of them.
 
 Not here: what follows from it (jail.py), when to look (the host).
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WATCH_PERIOD_S", "ProcessTree", "Tree", "Used"]
 
+_RESIDENT: Final = re.compile(rb"^Rss(?:Anon|Shmem):\s+(\d+) kB$", re.MULTILINE)
 WATCH_PERIOD_S: Final = 0.25
 """Between two looks. One takes 1 to 5 ms, most of it to find the tree among the processes of the machine."""
 
@@ -44,13 +46,15 @@ class Tree(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class ProcessTree:
     """The process `pid`, as the host counts, and everything below it. What a jail leaves behind becomes a child of its first."""
 
     pid: int
     shared_bytes: int = 0
     """What each process has from the template, and shares, before it has anything of its own."""
+    _cpu_seen_s: dict[tuple[int, float], float] = dataclasses.field(default_factory=dict, repr=False)
+    """By process: number and start. Who has ended, and was waited for by nobody, is not forgotten."""
 
     def used(self) -> Used:
         """The sums; zeros when nobody is left."""
@@ -62,24 +66,28 @@ class ProcessTree:
             for process in (first, *first.children(recursive=True)):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     memory_bytes += self._memory_bytes(process)
-                    cpu_s += sum(process.cpu_times()[:4])  # own and of those that were waited for: user and system
-        return Used(memory_bytes, cpu_s)
+                    times = process.cpu_times()
+                    cpu_s += sum(times[:4])  # own and of those that were waited for: user and system
+                    self._cpu_seen_s[process.pid, process.create_time()] = sum(times[:2])
+        return Used(memory_bytes, max(cpu_s, sum(self._cpu_seen_s.values())))
 
     def _memory_bytes(self, process: psutil.Process) -> int:
         """PSS; of a process that may not be read, its own and its shared pages but what it has from the template."""
         import psutil
 
-        try:
-            return int(process.memory_full_info().pss)
-        except psutil.AccessDenied:
-            return max(0, _resident_bytes(process.pid) - self.shared_bytes)
+        with contextlib.suppress(psutil.AccessDenied):
+            pss = int(process.memory_full_info().pss)
+            if pss:  # none is said of a process whose first thread has ended, though others of it go on
+                return pss
+        return max(0, _resident_bytes(process.pid) - self.shared_bytes)
 
 
 def _resident_bytes(pid: int) -> int:
-    """Pages in memory that are of no file. 0 when the process is gone. proc_pid_status(5)."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    fields = dict(line.split(":", 1) for line in lines)
-    return sum(int(fields[name].split()[0]) << 10 for name in ("RssAnon", "RssShmem") if name in fields)
+    """Pages in memory that are of no file, by a thread that is still there. 0 when the process is gone. proc_pid_status(5)."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            # Bytes, and line by line: a program chooses its name, and only the newline in it is escaped.
+            found = _RESIDENT.findall((thread / "status").read_bytes())
+            if found:
+                return sum(int(kib) << 10 for kib in found)
+    return 0

@@ -51,7 +51,6 @@ from aileron_sandbox.template.messages import (
     FAILED_SIZE,
     MAX_DATAGRAM,
     MAX_REQUEST,
-    Attempted,
     Born,
     Ended,
     Failed,
@@ -117,6 +116,7 @@ def _prepare(control: socket.socket) -> _Ready:
         os.umask(0o022)  # the host's may be 077, and the root is built by one id and read by another
         proc = descriptors.out_of_the_way(os.open("/proc", os.O_PATH | os.O_CLOEXEC))
         descriptors.reserve_targets()
+        _be_first_to_go(proc)
         last_capability = kernel.last_capability()
         if preparation.is_compiled:
             compiled.get_ready()
@@ -166,6 +166,15 @@ def _prepare(control: socket.socket) -> _Ready:
     noted = [name for name, is_there in ((_WATCHED, is_watched), (_PRIVATE, is_private)) if is_there]
     announcement = Ready([*made_of, *noted, f"landlock:{abi}"], abi, base[1])
     return _Ready(prepared, status_read, own_pid_namespace, maker, preparation.has_groups, announcement)
+
+
+def _be_first_to_go(proc: int) -> None:
+    """Where the whole machine is out of memory, a jail goes before the host does, proc_pid_oom_score_adj(5)."""
+    fd = os.open("self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC, dir_fd=proc)
+    try:
+        os.write(fd, b"1000")
+    finally:
+        os.close(fd)
 
 
 def _ruleset(preparation: Preparation, abi: int) -> int:
@@ -304,7 +313,8 @@ class _Template:
         self._places = ready.places
         self._children: dict[int, _Forked] = {}  # by pidfd
         self._doors: dict[int, _Forked] = {}  # of those whose listener is still to come
-        self._listeners: dict[int, _Forked] = {}
+        self._listeners: dict[int, _Forked] = {}  # of those who have not asked yet
+        self._answering: dict[int, int] = {}  # pidfd -> pid of who answers one that has (attempts.py)
         self._reserve: deque[_Forked] = deque()
         self._has_groups = ready.has_groups
         self._groups: deque[tuple[int, limits.Group]] = deque()  # nobody's yet
@@ -321,10 +331,15 @@ class _Template:
             ready = dict(self._poll.poll(self._idle_ms()))
             if not ready:
                 self._fork_ahead()
-            # Before any end is told, so that "could not start" and where it wanted to go always come first.
+            # Before any end is told, so that "could not start" always comes first.
             if self._status_read in ready:
                 self._pass_on_failures()
-            self._answer_attempts(ready)
+            for fd in [fd for fd in ready if fd in self._listeners]:
+                self._let_answer(self._listeners[fd], is_asked=bool(ready[fd] & select.POLLIN))
+            for fd in [fd for fd in ready if fd in self._answering]:
+                self._poll.unregister(fd)
+                os.waitpid(self._answering.pop(fd), 0)
+                os.close(fd)
             for fd in [fd for fd in ready if fd in self._children]:
                 self._pass_on_failures()
                 self._reap(self._children.pop(fd))
@@ -349,21 +364,36 @@ class _Template:
         for start in range(0, len(batch), FAILED_SIZE):
             self._control.send(batch[start : start + FAILED_SIZE])
 
-    def _answer_attempts(self, ready: dict[int, int]) -> None:
-        for fd in [fd for fd in ready if fd in self._listeners]:
-            forked = self._listeners[fd]
-            destination = None
-            if ready[fd] & select.POLLIN and forked.watched is not None:
-                destination = forked.watched.answer()
-            elif ready[fd] & ~select.POLLIN:  # POLLHUP: nobody is left who could ask
-                self._stop_listening(forked)
-            if destination is not None:
-                self._stop_listening(forked)
-                self._control.send(Attempted(forked.number, destination).encode())
-                os.kill(forked.pid, signal.SIGKILL)
+    def _let_answer(self, forked: _Forked, *, is_asked: bool) -> None:
+        """From its first question on, a process of its own answers this child. None is left to ask where it is not `is_asked`."""
+        self._stop_listening(forked)
+        watched, forked.watched = forked.watched, None
+        if watched is None:
+            return
+        try:
+            if is_asked:
+                self._fork_answering(watched, forked)
+        except OSError:  # no process is to be had, so nobody would answer
+            os.kill(forked.pid, signal.SIGKILL)
+        finally:
+            watched.close()
+
+    def _fork_answering(self, watched: attempts.Watched, forked: _Forked) -> None:
+        if self._own_pid_namespace is not None:  # otherwise the last child's
+            kernel.setns(self._own_pid_namespace, kernel.CLONE_NEWPID)
+        pid = os.fork()
+        if pid == 0:
+            attempts.run(watched, forked.pidfd, forked.number, self._control.fileno())
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+        self._answering[pidfd] = pid
+        self._poll.register(pidfd, select.POLLIN)
 
     def _stop_listening(self, forked: _Forked) -> None:
-        """Not closed before the child has gone: what it asks would get an answer, from the kernel."""
         for fd in [fd for fd, other in self._listeners.items() if other is forked]:
             del self._listeners[fd]
             self._poll.unregister(fd)

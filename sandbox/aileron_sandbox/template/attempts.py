@@ -1,8 +1,11 @@
 """What a program does to reach a network by itself, answered in the kernel's place.
 
-In the template, for each child. The child is hostile: what is read of its memory is bytes of its choosing, they are bounded,
-and nothing is decided by them but the words in which its end is told. The kernel carries none of these calls out, so there is
-nothing to win by changing an address after it was read.
+In a process of its own for each child that asks, forked by the template at the first question. The child is hostile: what is
+read of its memory is bytes of its choosing, they are bounded, and nothing is decided by them but the words in which its end is
+told. The kernel carries none of these calls out, so there is nothing to win by changing an address after it was read.
+
+Not in the template, for two reasons that were measured. What it has read stays in its heap, and every later child is a fork of
+it. And a child can make the one who answers wait: for a lock on its memory, for a thread that is never scheduled.
 
 | call | answer |
 |---|---|
@@ -22,25 +25,29 @@ import errno
 import fcntl
 import os
 import re
+import select
+import signal
 import socket
 import struct
 import sys
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from aileron_sandbox import kernel
+from aileron_sandbox.template import descriptors
+from aileron_sandbox.template.messages import Attempted
 
-__all__ = ["UNKNOWN", "Watched"]
+__all__ = ["UNKNOWN", "Watched", "run"]
 
 UNKNOWN: Final = "network:unknown"
-_MOST_ANSWERS: Final = 256
-"""Calls of one child that are answered. Each costs the template some 20 µs in which it serves nobody else, and honest libraries
-make a handful; a child may have 64 descriptors."""
+_MOST_ANSWERS: Final = 4096
+"""Calls of one child that are answered: some 20 µs each, which count towards nobody's processor time. Honest libraries make a
+handful."""
 _LONGEST_LOOKUP: Final = 253 + len(":65535")  # RFC 1035 section 2.3.4
 _LOOKUP: Final = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9A-Za-z-]{0,15}")
 _NOWHERE: Final = "0.0.0.0:0"
 
-# linux/seccomp.h: SECCOMP_IOCTL_NOTIF_RECV, _SEND, _ADDFD, and the structs they take.
-_RECEIVE, _SEND, _ADD_DESCRIPTOR = 0xC0502100, 0xC0182101, 0x40182103
+# linux/seccomp.h: SECCOMP_IOCTL_NOTIF_RECV, _SEND, _ID_VALID, _ADDFD, and the structs they take.
+_RECEIVE, _SEND, _IS_VALID, _ADD_DESCRIPTOR = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
 _AND_SEND: Final = 2
 _NOTIFICATION: Final = struct.Struct("=QIIiIQ6Q")  # id, pid, flags, call, architecture, instruction, arguments
 _ANSWER: Final = struct.Struct("=QqiI")  # id, value, error, flags
@@ -81,6 +88,11 @@ class Watched:
         self.listener = listener
         self._memory = memory
         self._answers = 0
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What `answer` needs open."""
+        return (self.listener, self._memory) if self._memory >= 0 else (self.listener,)
 
     def will_change_memory(self) -> None:
         """The child will exec or fork: what was opened is not its memory any more, proc_pid_mem(5)."""
@@ -149,6 +161,8 @@ class Watched:
             return None
         if place == _NOWHERE and call.name == "sendto":
             place = self._looked_up(call) or place
+        # Or its number may be another process's by now, and what was read that one's.
+        fcntl.ioctl(self.listener, _IS_VALID, call.id.to_bytes(8, sys.byteorder))
         return f"network:{place}"
 
     def _address(self, call: _Call) -> bytes | None:
@@ -177,6 +191,33 @@ class Watched:
         except OSError as failed:
             if failed.errno != errno.ENOENT:  # it was interrupted, or is gone
                 raise
+
+
+def run(watched: Watched, pidfd: int, number: int, control: int) -> NoReturn:
+    """Answer one child until it wants to reach something, which is told on `control` and ends it, or is gone."""
+    try:
+        descriptors.close_all_but(*watched.descriptors, pidfd, control)
+        destination = _first_destination(watched, pidfd)
+        if destination is not None:
+            told = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=control)
+            told.send(Attempted(number, destination).encode())  # before its end, which the template tells
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    finally:
+        os._exit(0)
+
+
+def _first_destination(watched: Watched, pidfd: int) -> str | None:
+    """None once nobody is left who could ask."""
+    questions = select.poll()
+    questions.register(pidfd, select.POLLIN)
+    questions.register(watched.listener, select.POLLIN)
+    while True:
+        ready = dict(questions.poll())
+        if pidfd in ready or not ready.get(watched.listener, 0) & select.POLLIN:
+            return None
+        destination = watched.answer()
+        if destination is not None:
+            return destination
 
 
 def _receive(listener: int) -> _Call:

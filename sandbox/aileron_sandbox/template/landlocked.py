@@ -11,7 +11,7 @@ What is left of the jail, and what holds it:
 | one process, which ends with the template | the filters (no fork), PR_SET_PDEATHSIG |
 
 What is not: names, sizes and owners of the host's files and its processes can be seen; the host's name too; there is no scratch;
-threads are bounded by memory alone, because RLIMIT_NPROC would count all processes of the user. docs/explanation/jail.md has the
+threads are not bounded, because RLIMIT_NPROC would count all processes of the user. docs/explanation/jail.md has the
 whole list.
 
 Runs in the template and in its children, as confine.py does, with the same rules. Source: landlock(7), prctl(2).

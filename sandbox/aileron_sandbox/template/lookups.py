@@ -34,7 +34,7 @@ def replace() -> None:
 
 def getaddrinfo(host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0) -> Any:
     """As `_socket.getaddrinfo` for numeric addresses."""
-    address = _own_address(host, family) or host
+    address = _own_address(host, family, flags) or host
     try:
         return _numeric(address, port, family, type, proto, flags | socket.AI_NUMERICHOST)
     except socket.gaierror as error:
@@ -58,10 +58,16 @@ def gethostbyaddr(host: str) -> NoReturn:
     raise socket.herror(1, "Unknown host")  # HOST_NOT_FOUND, netdb.h
 
 
-def _own_address(host: Any, family: int) -> str | None:
-    if host in {"localhost", b"localhost", socket.gethostname()}:
-        return "::1" if family == socket.AF_INET6 else "127.0.0.1"
-    return None
+def _own_address(host: Any, family: int, flags: int) -> str | None:
+    """One address, so that the library has nothing to sort: it does that by connecting to each."""
+    name = host.decode("ascii", "replace") if isinstance(host, (bytes, bytearray)) else host
+    if name in (None, "", b""):
+        both = ("0.0.0.0", "::") if flags & socket.AI_PASSIVE and name is None else ("127.0.0.1", "::1")  # noqa: S104
+    elif str(name).lower().rstrip(".") in {"localhost", "localhost.localdomain", socket.gethostname().lower()}:
+        both = ("127.0.0.1", "::1")
+    else:
+        return None
+    return both[1 if family == socket.AF_INET6 else 0]
 
 
 def _tell(host: Any, port: Any) -> NoReturn:

@@ -1,0 +1,48 @@
+"""What a watch sees of processes that do not want to be seen. Ordinary processes of this user: no jail is needed for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from aileron_sandbox.watch import ProcessTree
+
+MIB = 1 << 20
+_HOLD = """
+import ctypes, mmap, sys, threading
+libc = ctypes.CDLL(None)
+libc.prctl(15, sys.argv[1].encode("latin-1"), 0, 0, 0)  # PR_SET_NAME
+held = mmap.mmap(-1, 48 << 20)
+held.write(b"x" * len(held))
+if sys.argv[2] == "leave":
+    threading.Thread(target=lambda: (print("ready", flush=True), sys.stdin.read()), daemon=True).start()
+    libc.syscall(60 if sys.maxsize and __import__("os").uname().machine == "x86_64" else 93, 0)  # exit(2): this thread only
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(params=["plain", "a\x0bb", "VmRSS: 1\x85", "RssAnon:\x1c0 kB"])
+def name(request: pytest.FixtureRequest) -> str:
+    """What a program may call itself."""
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture(params=["stay", "leave"])
+def held(request: pytest.FixtureRequest, name: str) -> Iterator[int]:
+    """A process that holds 48 MiB; its first thread may have ended."""
+    command = [sys.executable, "-c", _HOLD, name, request.param]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process.pid
+        process.kill()
+
+
+def test_memory_is_seen_whatever_a_program_calls_itself_and_whoever_of_it_is_left(held: int) -> None:
+    """Neither a name that looks like other lines nor a first thread that has ended hides what it holds."""
+    assert 48 * MIB <= ProcessTree(held).used().memory_bytes < 256 * MIB
