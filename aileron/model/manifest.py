@@ -25,6 +25,7 @@ __all__ = [
     "InputType",
     "LimitsSpec",
     "OAuth2Provider",
+    "PreviewRule",
     "RequiredConnector",
     "StepSpec",
 ]
@@ -130,6 +131,22 @@ class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True):
     required: bool = False
     expires_in_s: int = 900
     irreversible: bool = True
+    undo_window_s: int = 0
+    """How long an approved run is held, and may still be cancelled, before it begins."""
+
+
+class PreviewRule(msgspec.Struct, frozen=True, kw_only=True):
+    """`[approval.preview]`: an operation that only reads, run for the person who decides, and what of its answer they see.
+
+    `inputs` holds literals and `${args.x}` references; `render` maps a label to a dotted path into the answer, in the order of
+    the file; `multiline` are the labels whose text may have several lines.
+    """
+
+    connector: Fqn
+    op: str
+    inputs: dict[str, Any] = {}
+    render: dict[str, str]
+    multiline: frozenset[str] = frozenset()
 
 
 class ActionFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +160,7 @@ class ActionFile(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[StepSpec, ...]
     inputs: tuple[InputSpec, ...]
     approval: ApprovalRule
+    preview: PreviewRule | None = None
     body: str
     text: str
     digest: str

@@ -17,7 +17,7 @@ from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.manifest import ApprovalRule, CredentialNeed, HostFunction, LimitsSpec
 from aileron.model.names import BindingName, HostPort
 
-__all__ = ["ApprovedPlan", "Budget", "ConnectorPin", "CredentialUse", "Grant", "Plan", "Step"]
+__all__ = ["ApprovedPlan", "Budget", "ConnectorPin", "CredentialUse", "Grant", "Plan", "PlannedPreview", "Step"]
 
 
 class ConnectorPin(msgspec.Struct, frozen=True):
@@ -68,6 +68,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     credential: CredentialUse | None = None
     imports: frozenset[HostFunction] = frozenset()
     budget: Budget = Budget()
+    read_only: bool = False
+    """Requests with a safe method only (RFC 9110, section 9.2.1; RFC 4918, 9.1; RFC 3253, 3.6), and no streams: for previews."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitsSpec
 
 
+class PlannedPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read for the person before they decide, and which parts of it they see: label → dotted path, in order."""
+
+    step: Step
+    render: tuple[tuple[str, str], ...]
+    multiline: frozenset[str] = frozenset()
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Exactly what would be done. `digest` covers all of it; who asked is not part of it."""
 
@@ -92,6 +102,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     args: dict[str, Any]
     steps: tuple[Step, ...]
     approval: ApprovalRule
+    preview: PlannedPreview | None = None
 
     @property
     def digest(self) -> str:

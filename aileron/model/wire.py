@@ -9,7 +9,8 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from aileron.model.failure import Boundary, Failure, FailureClass
+from aileron.model.decision import Signature
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.outcome import RunStatus
 
 __all__ = [
@@ -33,11 +34,36 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Body of `POST /v1/action-approvals/{id}/decide`: what a person says about the bytes of `digest`."""
+    """Body of `POST /v1/action-approvals/{id}/decide`: what a person says about the bytes of `digest`.
+
+    The last five where an approver exists: model/decision.py says what is signed. All of the first three of them, or none.
+    """
 
     decision: Literal["approve", "deny"]
     digest: str
     reason: str | None = None
+    at: str | None = None
+    key_id: str | None = None
+    signature: str | None = None
+    head: str | None = None
+    head_signature: str | None = None
+
+    def signed(self) -> Signature | None:
+        """What was signed with, if anything. AileronError(invalid_request) where only a part of it is there."""
+        parts = (self.key_id, self.at, self.signature)
+        if parts == (None, None, None) and self.head is None and self.head_signature is None:
+            return None
+        if self.key_id is None or self.at is None or self.signature is None:
+            raise AileronError(FailureClass.INVALID_REQUEST, "at, key_id and signature go together")
+        if (self.head is None) != (self.head_signature is None):
+            raise AileronError(FailureClass.INVALID_REQUEST, "head and head_signature go together")
+        return Signature(
+            key_id=self.key_id,
+            at=self.at,
+            signature=self.signature,
+            head=self.head,
+            head_signature=self.head_signature,
+        )
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):

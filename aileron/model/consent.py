@@ -1,0 +1,205 @@
+"""What a person agrees to beside single runs, and what they agreed to last: the values that a vault seals.
+
+Pure. A consent is a row of the queue of approvals, with a `kind`, about a subject: JSON values, frozen, with a digest over their
+canonical form. What was agreed to is kept by kind and name as that digest, inside the vault's authenticated contents, beside the
+public half of the approver's key: whoever puts another file in the place of one of these has to break the vault's seal.
+
+Source: docs/reference/consents.md. Not here: what widens (actions/widening.py), who signs (approver/), the queue (audit/log.py).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Literal
+
+import msgspec
+
+from aileron.model.canonical import canonical_json, sha256_digest
+
+__all__ = [
+    "ActionFileConsent",
+    "Agreement",
+    "BindingConsent",
+    "Change",
+    "ConnectorConsent",
+    "ConsentKind",
+    "Consents",
+    "Constraint",
+    "GrantConsent",
+    "Operator",
+    "SecretConsent",
+    "SettingsConsent",
+    "StandingGrant",
+    "Subject",
+    "subject_digest",
+]
+
+
+class ConsentKind(enum.StrEnum):
+    """What a row of the queue is about."""
+
+    ACTION = "action"
+    """A gated run: its subject is a frozen plan (model/plan.py)."""
+    ACTION_FILE = "action_file"
+    CONNECTOR = "connector"
+    CONNECTOR_UPDATE = "connector_update"
+    TRUSTED_KEY = "trusted_key"
+    BINDING = "binding"
+    SECRET = "secret"  # noqa: S105 - the kind of a row
+    GRANT = "grant"
+    SETTINGS = "settings"
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One difference, for a person: where, what it was, what it would be. `widens`: it needs their consent."""
+
+    where: str
+    before: str | None
+    after: str | None
+    widens: bool = True
+
+
+class ActionFileConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="action_file"):
+    """An action file, new or wider than the one agreed to. `text` is the whole file."""
+
+    name: str
+    text: str
+    before: str | None
+    """The digest (`sha256:…`) of the file agreed to last; None: there was none."""
+    changes: tuple[Change, ...]
+    reaches: tuple[str, ...]
+    """HOST:PORT of the connectors it pins."""
+    credentials: tuple[str, ...]
+    """What kinds of credential they take, with their scope."""
+    install: bool = False
+    """Whether the file is to be put in its place; else it lies there already."""
+    replace: bool = False
+
+
+class ConnectorConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="connector"):
+    """A connector to be installed from `source`, if its bytes are still those of `hash`."""
+
+    name: str
+    version: str
+    hash: str
+    source: str
+    on_conflict: str
+    signature: str
+    reaches: tuple[str, ...]
+    credential: str | None
+    imports: tuple[str, ...]
+    limits: dict[str, Any]
+
+
+class BindingConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="binding"):
+    """A stored secret is to serve a connector, at the hosts that its installed versions declare."""
+
+    name: str
+    connector: str
+    secret: str
+    username: str | None
+    reaches: tuple[str, ...]
+
+
+class SecretConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="secret"):
+    """A secret that bindings use is to have another value. The value is not here: `commitment` is sha256(nonce ‖ value)."""
+
+    name: str
+    bindings: tuple[str, ...]
+    commitment: str
+
+
+Operator = Literal["equals", "one_of", "prefix", "at_most"]
+
+
+class Constraint(msgspec.Struct, frozen=True, kw_only=True):
+    """What one argument must be: `equals` a value, `one_of` a list, a string with a `prefix`, a number `at_most`."""
+
+    argument: str
+    operator: Operator
+    value: Any
+
+
+class GrantConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="grant"):
+    """Runs of one action, as its file is now and with these credentials, are not asked about while every constraint holds."""
+
+    action: str
+    action_digest: str
+    credentials: tuple[str, ...]
+    constraints: tuple[Constraint, ...]
+    uses: int
+    until: str
+    """RFC 3339, UTC."""
+
+
+class SettingsConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="settings"):
+    """Settings that decide what may be reached, and how strong a jail is: all of them, as they were and as they would be."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+Subject = ActionFileConsent | ConnectorConsent | BindingConsent | SecretConsent | GrantConsent | SettingsConsent
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was agreed to last under one name: the `digest` of a file, a pin or settings; `approval` is where it was signed."""
+
+    kind: ConsentKind
+    name: str
+    digest: str
+    approval: str
+
+
+class StandingGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A grant in force. Its uses are counted in the ledger. `until` in seconds since the epoch, whole."""
+
+    id: str
+    """The approval it was agreed to with."""
+    action: str
+    action_digest: str
+    credentials: tuple[str, ...]
+    constraints: tuple[Constraint, ...]
+    uses: int
+    until: int
+
+
+class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who decides for this home, and all they agreed to. `public_key` is 32 bytes, hex."""
+
+    key_id: str
+    public_key: str
+    created_ms: int
+    agreed: tuple[Agreement, ...] = ()
+    """In order of kind and name, each once."""
+    grants: tuple[StandingGrant, ...] = ()
+    """In order of id."""
+
+    def agreed_digest(self, kind: ConsentKind, name: str) -> str | None:
+        """The digest agreed to last; None: never asked, or taken back."""
+        return next((one.digest for one in self.agreed if one.kind is kind and one.name == name), None)
+
+    def with_agreement(self, agreement: Agreement) -> Consents:
+        """The same with this one in place of what was agreed to under its name."""
+        kept = [one for one in self.agreed if (one.kind, one.name) != (agreement.kind, agreement.name)]
+        ordered = sorted([*kept, agreement], key=lambda one: (one.kind.value, one.name))
+        return msgspec.structs.replace(self, agreed=tuple(ordered))
+
+    def without_agreement(self, kind: ConsentKind, name: str) -> Consents:
+        """The same without it."""
+        kept = tuple(one for one in self.agreed if (one.kind, one.name) != (kind, name))
+        return msgspec.structs.replace(self, agreed=kept)
+
+    def with_grant(self, grant: StandingGrant) -> Consents:
+        """The same with one more grant."""
+        ordered = sorted([*self.grants, grant], key=lambda one: one.id)
+        return msgspec.structs.replace(self, grants=tuple(ordered))
+
+    def without_grant(self, grant_id: str) -> Consents:
+        """The same without it."""
+        return msgspec.structs.replace(self, grants=tuple(one for one in self.grants if one.id != grant_id))
+
+
+def subject_digest(subject: Subject) -> str:
+    """`sha256:…` over the canonical JSON of the subject: what a decision about it signs."""
+    return sha256_digest(canonical_json(msgspec.to_builtins(subject)))

@@ -1,0 +1,172 @@
+"""What an approver signs: the exact bytes of each statement, and whether a signature is theirs.
+
+Pure. Used on both sides: by the process that has the key open (approver/), by the daemon, and by whoever verifies a ledger alone.
+A statement is a line that names its kind and version, then the canonical JSON (RFC 8785) of its fields, so that no signature made
+for one kind can stand for another, and no two statements have the same bytes.
+
+Rules
+- A decision is about a digest. Whoever signs computes that digest from what they show, and never takes the daemon's word for it.
+- Times are RFC 3339 in UTC with milliseconds: one spelling, made by `moment`.
+- A signature is 64 bytes of Ed25519 (RFC 8032), in base64; a key is its 32 public bytes, and is named by `key_id_of`.
+
+Source: docs/reference/signed-decisions.md. Not here: the private key (approver/), when a decision counts (approvals/, audit/).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import hashlib
+from typing import Any, Final, Literal
+
+import msgspec
+
+from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.failure import AileronError, Boundary, FailureClass
+
+__all__ = [
+    "ApproverStatement",
+    "DecisionStatement",
+    "HeadStatement",
+    "PreviewStatement",
+    "Signature",
+    "Statement",
+    "check_signature",
+    "digest_with_preview",
+    "key_id_of",
+    "moment",
+    "parse_moment",
+    "preview_digest",
+]
+
+PUBLIC_KEY_BYTES: Final = 32
+SIGNATURE_BYTES: Final = 64
+
+
+class Statement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What all statements have in common: how they become bytes."""
+
+    def signed_bytes(self) -> bytes:
+        """The line of its kind, then its fields as canonical JSON; absent ones are null."""
+        return self._line() + canonical_json(msgspec.to_builtins(self))
+
+    def _line(self) -> bytes:
+        raise NotImplementedError
+
+
+class DecisionStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A person's decision about the bytes of `digest`, once: `approval_id` is never used again."""
+
+    approval_id: str
+    digest: str
+    decision: Literal["approve", "deny"]
+    reason: str | None
+    at: str
+    key_id: str
+
+    def _line(self) -> bytes:
+        return b"aileron-decision-v1\n"
+
+
+class HeadStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The newest row of the ledger (`SEQ:HASH`) as the approver's program was told it when they decided."""
+
+    head: str
+    at: str
+    key_id: str
+
+    def _line(self) -> bytes:
+        return b"aileron-head-v1\n"
+
+
+class PreviewStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An unlocked approver asks for the preview of one question; only `recipient` (X25519, hex) can read the answer.
+
+    `nonce` is 16 random bytes, hex: a request is answered once.
+    """
+
+    approval_id: str
+    recipient: str
+    nonce: str
+    at: str
+    key_id: str
+
+    def _line(self) -> bytes:
+        return b"aileron-preview-v1\n"
+
+
+class ApproverStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From now on this key decides; `inventory` is the digest of what exists already and is agreed to with it.
+
+    Signed with the new key, and with the one it `replaces` where there is one.
+    """
+
+    public_key: str
+    """32 bytes, hex."""
+    inventory: str
+    replaces: str | None
+    at: str
+    key_id: str
+
+    def _line(self) -> bytes:
+        return b"aileron-approver-v1\n"
+
+
+class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What came with a decision: whose, when, and the signature; the newest row of the ledger, signed too, where it was told."""
+
+    key_id: str
+    at: str
+    signature: str
+    head: str | None = None
+    head_signature: str | None = None
+
+
+def check_signature(public_key: bytes, statement: Statement, signature: str) -> None:
+    """Return if `signature` (base64) is this key's over this statement. AileronError(unauthorized)."""
+    from cryptography.exceptions import InvalidSignature  # 10 ms, and the types are used without it
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        raw = base64.b64decode(signature, validate=True)
+        if len(raw) != SIGNATURE_BYTES or len(public_key) != PUBLIC_KEY_BYTES:
+            raise ValueError("another length")
+        Ed25519PublicKey.from_public_bytes(public_key).verify(raw, statement.signed_bytes())
+    except (InvalidSignature, binascii.Error, ValueError):
+        raise AileronError(
+            FailureClass.UNAUTHORIZED,
+            "the signature is not the approver's over these bytes: nothing is decided",
+            boundary=Boundary.USER,
+        ) from None
+
+
+def key_id_of(public_key: bytes) -> str:
+    """`ed25519:` and the first 16 bytes of the key's sha256, hex: what a person compares, and what a decision names."""
+    return f"ed25519:{hashlib.sha256(public_key).hexdigest()[:32]}"
+
+
+def preview_digest(preview: Any) -> str:
+    """`sha256:…` of what a preview showed, which is JSON values."""
+    return sha256_digest(canonical_json(preview))
+
+
+def digest_with_preview(plan_digest: str, shown_digest: str) -> str:
+    """What a decision is about where a preview was shown: the plan and what the person saw of its effect."""
+    return sha256_digest(canonical_json({"plan": plan_digest, "preview": shown_digest}))
+
+
+def moment(seconds: float) -> str:
+    """Seconds since the epoch as RFC 3339 in UTC, to the millisecond: `2026-11-21T13:00:00.000Z`."""
+    at = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_moment(text: str) -> float:
+    """The inverse of `moment`. ValueError for any other spelling."""
+    if len(text) != len("2026-11-21T13:00:00.000Z"):
+        raise ValueError(f"{text[:40]!r} is not a time such as 2026-11-21T13:00:00.000Z")
+    seconds = datetime.datetime.fromisoformat(text).timestamp()
+    if moment(seconds) != text:
+        raise ValueError(f"{text!r} is not a time in UTC to the millisecond")
+    return seconds
