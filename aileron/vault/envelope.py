@@ -1,9 +1,10 @@
 """The vault's cryptography: a passphrase opens one key, that key seals secrets and the list of them.
 
-The only module that uses a cipher or a key derivation. It runs in the daemon, knows nothing of files or JSON, and trusts
-no number it is given: what an attacker may have written into a file (cost, lengths) is checked before it costs anything.
+The only module of the vault that uses a cipher or a key derivation. It runs in the daemon, knows nothing of files or JSON, and
+trusts no number it is given: what an attacker may have written into a file (cost, lengths) is checked before it costs anything.
+How a passphrase opens a key is passphrase.py, which the approver's key file shares.
 
-    passphrase ── Argon2id(salt, cost) ──▶ wrapping key ── AES-256-GCM ──▶ data key (random, 256 bits)
+    passphrase ── passphrase.py ──▶ data key (random, 256 bits)
     data key ── HKDF ──▶ entries key ── AES-256-GCM, random nonce ──▶ one secret
                     └──▶ list key ── HMAC-SHA256 ──▶ everything the file says
 
@@ -14,7 +15,7 @@ Rules
   secret are `bytes`, whose memory is freed and not overwritten, and any page may have been swapped out.
 - `EnvelopeError` never says which of key, context and bytes was wrong: nobody could know.
 
-Source: RFC 9106 (Argon2), RFC 5869 (HKDF), NIST SP 800-38D (GCM); docs/reference/vault-format.md. Not here: what the
+Source: RFC 5869 (HKDF), NIST SP 800-38D (GCM), RFC 2104 (HMAC); docs/reference/vault-format.md. Not here: what the
 contexts are (contents.py), when to lock (vault.py).
 
 >>> key = DataKey.generate()
@@ -30,59 +31,42 @@ import os
 from collections.abc import Iterator
 from typing import Final, NoReturn, final
 
-import msgspec
-from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from aileron.model.secret import Secret
+from aileron.passphrase import (
+    COST,
+    KEY_BYTES,
+    NONCE_BYTES,
+    SALT_BYTES,
+    TAG_BYTES,
+    Cost,
+    EnvelopeError,
+    Sealed,
+    scratch,
+    seal_key,
+    translated,
+    unseal_key,
+)
 
-__all__ = ["COST", "SALT_BYTES", "TAG_BYTES", "Cost", "DataKey", "EnvelopeError", "Sealed", "unwrap_key", "wrap_key"]
-
-KEY_BYTES: Final = 32  # AES-256, and the output of SHA-256
-SALT_BYTES: Final = 16  # RFC 9106, section 3.1: recommended for password hashing
-NONCE_BYTES: Final = 12  # the 96 bits GCM is made for; random ones may serve 2**32 messages (SP 800-38D, section 8.3)
-TAG_BYTES: Final = 16  # GCM's full tag
+__all__ = [
+    "COST",
+    "KEY_BYTES",
+    "NONCE_BYTES",
+    "SALT_BYTES",
+    "TAG_BYTES",
+    "Cost",
+    "DataKey",
+    "EnvelopeError",
+    "Sealed",
+    "unwrap_key",
+    "wrap_key",
+]
 
 _ENTRIES: Final = b"aileron vault 1: entries"
 _LIST: Final = b"aileron vault 1: list"
-
-
-class EnvelopeError(Exception):
-    """The key, the context or the bytes are not those of the sealing."""
-
-
-class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one guess of a passphrase costs: Argon2id's memory in KiB, passes over it, and lanes."""
-
-    memory_kib: int
-    passes: int
-    lanes: int
-
-    def check(self) -> None:
-        """ValueError for less than `COST`, which would make guessing cheap, or for what no machine should be made to pay."""
-        if not COST.memory_kib <= self.memory_kib <= _MOST.memory_kib:
-            raise ValueError(f"argon2id memory of {self.memory_kib} KiB, not {COST.memory_kib} to {_MOST.memory_kib}")
-        if not COST.passes <= self.passes <= _MOST.passes:
-            raise ValueError(f"{self.passes} argon2id passes, not {COST.passes} to {_MOST.passes}")
-        if not 1 <= self.lanes <= _MOST.lanes:
-            raise ValueError(f"{self.lanes} argon2id lanes, not 1 to {_MOST.lanes}")
-
-
-COST: Final = Cost(memory_kib=64 << 10, passes=3, lanes=4)
-"""RFC 9106, section 4, the second recommended option: 64 MiB, 3 passes, 4 lanes. About 0.1 s on two cores. The first (2 GiB,
-1 pass) is more than a daemon on a small machine or in a container can take without being killed for it. Also the floor."""
-_MOST: Final = Cost(memory_kib=1 << 20, passes=8, lanes=16)
-"""1 GiB and 8 passes are some eight seconds: dearer than anybody chose so far, and bearable if an attacker chose it."""
-
-
-class Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What AES-256-GCM made: its nonce, and the ciphertext with the tag behind it."""
-
-    nonce: bytes
-    ciphertext: bytes
 
 
 @final
@@ -109,7 +93,7 @@ class DataKey:
 
     def open(self, sealed: Sealed, *, context: bytes) -> bytes:
         """The inverse of `seal`; EnvelopeError unless it was this key, this context and these bytes."""
-        with self._derived(_ENTRIES) as key, _translated():
+        with self._derived(_ENTRIES) as key, translated():
             return AESGCM(key).decrypt(sealed.nonce, sealed.ciphertext, context)
 
     def authenticate(self, data: bytes) -> bytes:
@@ -124,7 +108,7 @@ class DataKey:
     @contextlib.contextmanager
     def _derived(self, purpose: bytes) -> Iterator[bytearray]:
         """One key for each purpose, so that no two algorithms share one."""
-        with _scratch() as derived:
+        with scratch() as derived:
             HKDFExpand(SHA256(), KEY_BYTES, purpose).derive_into(self._usable(), derived)
             yield derived
 
@@ -143,45 +127,9 @@ class DataKey:
 
 def wrap_key(key: DataKey, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> Sealed:
     """Seal `key` under a passphrase. Takes as long as `cost` says; MemoryError if the machine cannot."""
-    nonce = os.urandom(NONCE_BYTES)
-    with _stretched(passphrase, salt, cost) as wrapping:
-        return Sealed(nonce, AESGCM(wrapping).encrypt(nonce, key._usable(), context))
+    return seal_key(key._usable(), passphrase, salt, cost, context=context)
 
 
 def unwrap_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> DataKey:
     """The inverse of `wrap_key`; EnvelopeError for another passphrase (or any other difference)."""
-    if len(sealed.ciphertext) != KEY_BYTES + TAG_BYTES:
-        raise EnvelopeError
-    key = bytearray(KEY_BYTES)
-    with _stretched(passphrase, salt, cost) as wrapping, _translated():
-        AESGCM(wrapping).decrypt_into(sealed.nonce, sealed.ciphertext, context, key)
-    return DataKey(key)
-
-
-@contextlib.contextmanager
-def _stretched(passphrase: Secret, salt: bytes, cost: Cost) -> Iterator[bytearray]:
-    cost.check()  # again, whoever called: no path leads from a number in a file to work that it asks for
-    stretch = Argon2id(
-        salt=salt, length=KEY_BYTES, iterations=cost.passes, lanes=cost.lanes, memory_cost=cost.memory_kib
-    )
-    with _scratch() as wrapping:
-        stretch.derive_into(passphrase.reveal(), wrapping)
-        yield wrapping
-
-
-@contextlib.contextmanager
-def _scratch() -> Iterator[bytearray]:
-    """Room for a key that is overwritten at the end."""
-    room = bytearray(KEY_BYTES)
-    try:
-        yield room
-    finally:
-        room[:] = bytes(len(room))
-
-
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except (InvalidTag, ValueError):  # ValueError: a nonce or ciphertext of a length that sealing never makes
-        raise EnvelopeError from None
+    return DataKey(unseal_key(sealed, passphrase, salt, cost, context=context))

@@ -1,0 +1,133 @@
+"""A passphrase on a small key: what makes guessing dear, and the seal itself.
+
+Shared by the vault (vault/envelope.py, in the daemon) and the approver's key file (approver/keyfile.py, in commands), so that
+there is one cost, one bound on it and one place that pays it. Knows nothing of files or JSON, and trusts no number it is given:
+what an attacker may have written into a file is checked before it costs anything.
+
+    passphrase ── Argon2id(salt, cost) ──▶ wrapping key ── AES-256-GCM ──▶ a key of 32 bytes
+
+Rules
+- `context`, the additional data of AES-GCM, says what a sealed key is for, and all that is said openly beside it.
+- `EnvelopeError` never says which of passphrase, numbers, context and bytes was wrong: nobody could know.
+- A key is a `bytearray`, to be overwritten by whoever holds it; the wrapping key is overwritten here.
+
+Source: RFC 9106 (Argon2), NIST SP 800-38D (GCM). Not here: what the contexts are, where the sealed keys lie.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+
+from aileron.model.secret import Secret
+
+__all__ = [
+    "COST",
+    "KEY_BYTES",
+    "NONCE_BYTES",
+    "SALT_BYTES",
+    "TAG_BYTES",
+    "Cost",
+    "EnvelopeError",
+    "Sealed",
+    "scratch",
+    "seal_key",
+    "translated",
+    "unseal_key",
+]
+
+KEY_BYTES: Final = 32  # AES-256, and the output of SHA-256
+SALT_BYTES: Final = 16  # RFC 9106, section 3.1: recommended for password hashing
+NONCE_BYTES: Final = 12  # the 96 bits GCM is made for; random ones may serve 2**32 messages (SP 800-38D, section 8.3)
+TAG_BYTES: Final = 16  # GCM's full tag
+
+
+class EnvelopeError(Exception):
+    """The key, the context or the bytes are not those of the sealing."""
+
+
+class Cost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one guess of a passphrase costs: Argon2id's memory in KiB, passes over it, and lanes."""
+
+    memory_kib: int
+    passes: int
+    lanes: int
+
+    def check(self) -> None:
+        """ValueError for less than `COST`, which would make guessing cheap, or for what no machine should be made to pay."""
+        if not COST.memory_kib <= self.memory_kib <= _MOST.memory_kib:
+            raise ValueError(f"argon2id memory of {self.memory_kib} KiB, not {COST.memory_kib} to {_MOST.memory_kib}")
+        if not COST.passes <= self.passes <= _MOST.passes:
+            raise ValueError(f"{self.passes} argon2id passes, not {COST.passes} to {_MOST.passes}")
+        if not 1 <= self.lanes <= _MOST.lanes:
+            raise ValueError(f"{self.lanes} argon2id lanes, not 1 to {_MOST.lanes}")
+
+
+COST: Final = Cost(memory_kib=64 << 10, passes=3, lanes=4)
+"""RFC 9106, section 4, the second recommended option: 64 MiB, 3 passes, 4 lanes. About 0.1 s on two cores. The first (2 GiB,
+1 pass) is more than a daemon on a small machine or in a container can take without being killed for it. Also the floor."""
+_MOST: Final = Cost(memory_kib=1 << 20, passes=8, lanes=16)
+"""1 GiB and 8 passes are some eight seconds: dearer than anybody chose so far, and bearable if an attacker chose it."""
+
+
+class Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What AES-256-GCM made: its nonce, and the ciphertext with the tag behind it."""
+
+    nonce: bytes
+    ciphertext: bytes
+
+
+def seal_key(key: bytearray, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> Sealed:
+    """Seal `key` under a passphrase. Takes as long as `cost` says; ValueError for its bounds,
+    MemoryError if the machine cannot.
+    """
+    nonce = os.urandom(NONCE_BYTES)
+    with _stretched(passphrase, salt, cost) as wrapping:
+        return Sealed(nonce, AESGCM(wrapping).encrypt(nonce, key, context))
+
+
+def unseal_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> bytearray:
+    """The inverse of `seal_key` for a key of 32 bytes; EnvelopeError for another passphrase (or any other difference)."""
+    if len(sealed.ciphertext) != KEY_BYTES + TAG_BYTES:
+        raise EnvelopeError
+    key = bytearray(KEY_BYTES)
+    with _stretched(passphrase, salt, cost) as wrapping, translated():
+        AESGCM(wrapping).decrypt_into(sealed.nonce, sealed.ciphertext, context, key)
+    return key
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[bytearray]:
+    """Room for a key that is overwritten at the end."""
+    room = bytearray(KEY_BYTES)
+    try:
+        yield room
+    finally:
+        room[:] = bytes(len(room))
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """What a cipher says of bytes that do not open, as EnvelopeError."""
+    try:
+        yield
+    except (InvalidTag, ValueError):  # ValueError: a nonce or ciphertext of a length that sealing never makes
+        raise EnvelopeError from None
+
+
+@contextlib.contextmanager
+def _stretched(passphrase: Secret, salt: bytes, cost: Cost) -> Iterator[bytearray]:
+    cost.check()  # again, whoever called: no path leads from a number in a file to work that it asks for
+    stretch = Argon2id(
+        salt=salt, length=KEY_BYTES, iterations=cost.passes, lanes=cost.lanes, memory_cost=cost.memory_kib
+    )
+    with scratch() as wrapping:
+        stretch.derive_into(passphrase.reveal(), wrapping)
+        yield wrapping
