@@ -23,8 +23,10 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from aileron.model.canonical import canonical_json
+from aileron.model.consent import Consents
 from aileron.model.names import BindingName
 from aileron.vault.bindings import LATEST_S, Binding, check_binding, check_secret_name
+from aileron.vault.consents import check_consents, spelled_consents
 from aileron.vault.envelope import KEY_BYTES, NONCE_BYTES, SALT_BYTES, TAG_BYTES, Cost, Sealed
 
 __all__ = [
@@ -124,8 +126,11 @@ class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Binding(name, self.connector, name.kind, self.username, self.secret, self.created_ms / 1000)
 
 
-class Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All of it. `generation` counts the writes from 1; `seal` is the HMAC over `sealed_bytes`."""
+class Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """All of it. `generation` counts the writes from 1; `seal` is the HMAC over `sealed_bytes`.
+
+    `consents` is not in the file where nobody signs: such a file is what it was before there were any.
+    """
 
     format: int
     vault: str
@@ -134,6 +139,7 @@ class Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     secrets: tuple[SecretEntry, ...]
     bindings: tuple[BindingEntry, ...]
     seal: bytes
+    consents: Consents | None = None
 
 
 class _Format(msgspec.Struct):
@@ -163,8 +169,12 @@ def encode(contents: Contents) -> bytes:
     """The bytes of the file.
 
     msgspec says the same as canonical.py here, as the tests compare (ASCII keys, strings, whole numbers, null), without a
-    copy of everything as dictionaries first: a change encodes several times while others wait for the key.
+    copy of everything as dictionaries first: a change encodes several times while others wait for the key. Only the values
+    of a grant may be anything, so consents are spelled apart. ValueError where these have no spelling.
     """
+    if contents.consents is not None:
+        spelled: Any = msgspec.Raw(spelled_consents(contents.consents))
+        contents = msgspec.structs.replace(contents, consents=spelled)
     return msgspec.json.encode(contents, order="sorted") + b"\n"
 
 
@@ -196,6 +206,8 @@ def _check(contents: Contents) -> None:
     for bound in contents.bindings:
         check_binding(bound.binding())
         _expect(bound.secret in stored, f"binding {bound.name} names the secret {bound.secret}, which is not there")
+    if contents.consents is not None:
+        check_consents(contents.consents)
 
 
 def _check_slot(slot: Slot) -> None:

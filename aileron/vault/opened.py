@@ -18,15 +18,17 @@ import contextlib
 import dataclasses
 import hmac
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
 
+from aileron.model.consent import Consents
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 from aileron.vault.bindings import Binding, check_binding, check_secret_name
+from aileron.vault.consents import check_kept
 from aileron.vault.contents import (
     FORMAT,
     MAX_BINDINGS,
@@ -152,11 +154,36 @@ class Opened:
             raise AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.USER)
         return self._changed(bindings=others)
 
+    def with_approver(self, consents: Consents) -> Opened:
+        """Say who decides, and what they agreed to, in place of what was said. AileronError(bad_input) for what no file holds."""
+        with _as_bad_input():
+            check_kept(consents)
+        return self._changed(consents=consents)
+
+    def with_consents(self, edit: Callable[[Consents], Consents]) -> Opened:
+        """What the approver agreed to, changed. AileronError(not_found) where there is none, and as `with_approver`."""
+        known = self.contents.consents
+        if known is None:
+            message = "nobody signs for this home: aileron approver init"
+            raise AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.USER)
+        changed = edit(known)
+        if (changed.key_id, changed.public_key, changed.created_ms) != (
+            known.key_id,
+            known.public_key,
+            known.created_ms,
+        ):
+            raise ValueError("an approver is exchanged with `with_approver`, and with nothing else")
+        return self.with_approver(changed)
+
     def _bindings_but(self, name: BindingName) -> list[BindingEntry]:
         return [entry for entry in self.contents.bindings if entry.name != str(name)]
 
     def _changed(
-        self, *, secrets: Iterable[SecretEntry] | None = None, bindings: Iterable[BindingEntry] | None = None
+        self,
+        *,
+        secrets: Iterable[SecretEntry] | None = None,
+        bindings: Iterable[BindingEntry] | None = None,
+        consents: Consents | None = None,
     ) -> Opened:
         """The next generation, sealed. AileronError(invalid_request) if a file cannot hold it."""
         contents = self.contents
@@ -165,6 +192,7 @@ class Opened:
             generation=contents.generation + 1,
             secrets=contents.secrets if secrets is None else tuple(sorted(secrets, key=lambda entry: entry.name)),
             bindings=contents.bindings if bindings is None else tuple(sorted(bindings, key=lambda entry: entry.name)),
+            consents=contents.consents if consents is None else consents,  # once there is an approver, there stays one
         )
         after = _sealed(after, self._key)
         if len(encode(after)) > MAX_FILE_BYTES:

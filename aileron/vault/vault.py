@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
+from aileron.model.consent import Consents
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName
 from aileron.model.plan import CredentialUse
@@ -179,6 +180,54 @@ class Vault:
         """End a binding; its secret stays. AileronError(not_found)."""
         self._change(lambda current: current.without_binding(name))
 
+    @property
+    def says_consents(self) -> bool:
+        """Whether there is an approver: verified from memory while it is open, else what the file says, unverified.
+
+        False without a file. AileronError(hash_mismatch) and the like for a file that is not a vault's.
+        """
+        contents = self._contents()
+        return contents is not None and contents.consents is not None
+
+    def consents(self) -> Consents | None:
+        """Who decides and what they agreed to, verified; None: nobody signs. AileronError(vault_locked)."""
+        known = self._opened  # once: it may be locked meanwhile
+        if known is None:
+            raise self._locked()
+        return known.contents.consents
+
+    def set_approver(self, consents: Consents) -> None:
+        """Say who decides from now on, and what they agreed to. AileronError(bad_input) for what is not that.
+
+        The caller has checked the vault's passphrase, and that the approver there was agrees.
+        """
+        self._change(lambda current: current.with_approver(consents))
+
+    def change_consents(self, edit: Callable[[Consents], Consents]) -> None:
+        """Change what the approver agreed to; who they are stays. AileronError(not_found) without one, (bad_input).
+
+        `edit` is given what the file says now, verified. It is called while the key is held: it has to be quick, and must not
+        ask the vault anything. What it raises passes, and nothing is changed.
+        """
+        self._change(lambda current: current.with_consents(edit))
+
+    def check_passphrase(self, passphrase: Secret) -> None:
+        """Return if this passphrase opens this vault, which is open and stays so. AileronError(unauthorized), (vault_locked).
+
+        Another vault, put in the file's place with a passphrase of its maker's, opens with that one, and is not this: what the
+        file holds must verify under the key in memory too (hash_mismatch). That is why a locked vault cannot be asked. Takes as
+        long as `unlock`.
+        """
+        with self._changing:
+            self.check_unlocked()
+            unverified = self._read()
+            if unverified is None:
+                raise self._damaged("it is gone")
+            with self._translated(), _wiped(self._unlocked(unverified, passphrase)) as other:
+                with self._using:
+                    self._required().verified(unverified)
+                self._check_not_older(other.mark)
+
     def reveal(self, name: BindingName) -> tuple[Binding, Secret]:
         """A binding as it is now and its secret's value. AileronError(binding_required) or (vault_locked).
 
@@ -300,6 +349,14 @@ def _wiped_on_failure(new: Opened) -> Iterator[Opened]:
     except BaseException:
         new.wipe()
         raise
+
+
+@contextlib.contextmanager
+def _wiped(new: Opened) -> Iterator[Opened]:
+    try:
+        yield new
+    finally:
+        new.wipe()
 
 
 def _check_passphrase(passphrase: Secret) -> None:

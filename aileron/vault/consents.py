@@ -1,0 +1,109 @@
+"""Who decides for this home and what they agreed to, as the vault's file says it: bounds, order, one spelling.
+
+Pure. The values are model/consent.py's; here is what of them a file may hold. The same checks serve what is read, which anybody
+may have written, and what is about to be written, so that nothing is written which could not be read back.
+
+Rules
+- Each agreement once, in order of kind and name; each grant once, in order of its id.
+- The spelling is canonical JSON (RFC 8785), also of a grant's values, which are whatever JSON its action takes.
+- Nothing here can be verified: that is the seal's work (opened.py).
+
+Source: docs/reference/vault-format.md (Consents). Not here: when something has to be agreed to (daemon/), signing (approver/).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from aileron.model.canonical import canonical_json
+from aileron.model.consent import Agreement, Consents, StandingGrant
+from aileron.model.decision import key_id_of
+from aileron.model.text import hidden_at
+from aileron.vault.bindings import LATEST_S
+
+__all__ = ["MAX_AGREED", "MAX_GRANTS", "check_consents", "check_kept", "spelled_consents"]
+
+MAX_AGREED: Final = 4096  # each list of a vault has at most 1000, and there are a few kinds
+MAX_GRANTS: Final = 256  # read by a person, who has to know what runs unasked
+MAX_GRANT_BYTES: Final = 64 << 10  # 64 KiB as canonical JSON: a list of a thousand recipients
+MAX_USES: Final = 1_000_000  # more are no limit
+_MAX_TEXT: Final = 1024  # characters: a full name of the greatest length
+_KEY: Final = re.compile(r"[0-9a-f]{64}")
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def spelled_consents(consents: Consents) -> bytes:
+    """Canonical JSON. ValueError for what has none, as a number of 2**53 and up in a grant."""
+    return canonical_json(msgspec.to_builtins(consents))
+
+
+def check_consents(consents: Consents) -> None:
+    """Return if a file may hold them. ValueError says why not, and quotes nothing but numbers."""
+    _expect(_KEY.fullmatch(consents.public_key) is not None, "the approver's key is not 64 hex digits")
+    _expect(consents.key_id == key_id_of(bytes.fromhex(consents.public_key)), "the approver's key has another id")
+    _expect(0 <= consents.created_ms <= LATEST_S * 1000, "the date of the approver's key is no date")
+    _expect(len(consents.agreed) <= MAX_AGREED, f"{len(consents.agreed)} agreements, more than {MAX_AGREED}")
+    _expect(len(consents.grants) <= MAX_GRANTS, f"{len(consents.grants)} grants, more than {MAX_GRANTS}")
+    for agreement in consents.agreed:
+        _check_agreement(agreement)
+    _check_ascending(
+        [(one.kind.value, one.name) for one in consents.agreed], "agreements are not in order of kind and name"
+    )
+    for grant in consents.grants:
+        _check_grant(grant)
+    _check_ascending([grant.id for grant in consents.grants], "grants are not in order of their ids")
+
+
+def check_kept(consents: Consents) -> None:
+    """`check_consents`, and that they are the same when they are read back. ValueError."""
+    check_consents(consents)
+    spelled = spelled_consents(consents)
+    try:
+        again = msgspec.json.decode(spelled, type=Consents)
+        is_same = spelled_consents(again) == spelled
+    except (ValueError, RecursionError):  # a number that has a spelling, and reads back as one that has none
+        is_same = False
+    _expect(is_same, "a value of a grant cannot be kept as it is")
+
+
+def _check_agreement(agreement: Agreement) -> None:
+    _check_text(agreement.name, "the name of an agreement")
+    _expect(
+        _DIGEST.fullmatch(agreement.digest) is not None, "the digest of an agreement is not sha256: and 64 hex digits"
+    )
+    _check_text(agreement.approval, "what an agreement was made with")
+
+
+def _check_grant(grant: StandingGrant) -> None:
+    _check_text(grant.id, "the id of a grant")
+    _check_text(grant.action, "the action of a grant")
+    _expect(
+        _DIGEST.fullmatch(grant.action_digest) is not None, "the digest of a grant is not sha256: and 64 hex digits"
+    )
+    for credential in grant.credentials:
+        _check_text(credential, "a credential of a grant")
+    for constraint in grant.constraints:
+        _check_text(constraint.argument, "an argument of a grant")
+    _expect(1 <= grant.uses <= MAX_USES, f"a grant has {grant.uses} uses, not 1 to {MAX_USES}")
+    _expect(0 <= grant.until <= LATEST_S, "the end of a grant is no date")
+    size = len(canonical_json(msgspec.to_builtins(grant)))
+    _expect(size <= MAX_GRANT_BYTES, f"a grant has {size} bytes, more than {MAX_GRANT_BYTES}")
+
+
+def _check_text(text: str, what: str) -> None:
+    _expect(1 <= len(text) <= _MAX_TEXT, f"{what} has {len(text)} characters, not 1 to {_MAX_TEXT}")
+    _expect(hidden_at(text) is None, f"{what} has a character that cannot be seen")
+
+
+def _check_ascending(names: Sequence[Any], otherwise: str) -> None:
+    _expect(all(first < second for first, second in itertools.pairwise(names)), f"the {otherwise}, each once")
+
+
+def _expect(is_so: bool, otherwise: str) -> None:
+    if not is_so:
+        raise ValueError(otherwise)
