@@ -1,0 +1,323 @@
+"""The approver's private key: a small file under a passphrase, and what signs while it is open.
+
+Runs in the process of one command at a terminal (presence.py). The file lies where an agent of the same user may read and write
+it: reading gives nothing without the passphrase, and what is written there is checked, bounded and authenticated before it is
+used. It cannot be made to sign for another key: every open field is bound to the sealed one, and the public half is computed
+again from it.
+
+Rules
+- One spelling: the file is the canonical JSON (RFC 8785) of what it says and one line end, or it is refused.
+- The cost of a passphrase is bounded before it is paid (passphrase.py): the same as a vault's.
+- The key is a `bytearray`, overwritten when it is done with. The passphrase is `bytes`, as everywhere (model/secret.py).
+- A new key is written under a name of its own and takes its place when the vault names it, so that at any moment of a crash the
+  key that the vault names is in one of the two files.
+
+Source: docs/reference/signed-decisions.md; RFC 8032 (Ed25519), RFC 9106 (Argon2). Not here: what is signed (model/decision.py),
+who may open it and where (presence.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final, NoReturn, final
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from aileron import files
+from aileron.model.canonical import canonical_json
+from aileron.model.decision import Statement, key_id_of
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.secret import Secret
+from aileron.passphrase import (
+    COST,
+    KEY_BYTES,
+    NONCE_BYTES,
+    SALT_BYTES,
+    TAG_BYTES,
+    Cost,
+    EnvelopeError,
+    Sealed,
+    seal_key,
+    unseal_key,
+)
+
+__all__ = [
+    "MAX_PASSPHRASE_BYTES",
+    "MIN_PASSPHRASE_BYTES",
+    "ApproverKey",
+    "PublicHalf",
+    "check_passphrase",
+    "create",
+    "locked",
+    "open_key",
+    "public_of",
+    "put_in_place",
+    "remove_staged",
+    "staged",
+]
+
+FORMAT: Final = 1
+MAX_FILE_BYTES: Final = 4096  # 4 KiB: it has some 500, whatever the numbers in it
+MIN_PASSPHRASE_BYTES: Final = 8  # as of a vault, and for its reason: NIST SP 800-63B
+MAX_PASSPHRASE_BYTES: Final = 1024  # a line; a terminal gives at most 4095 bytes of one, termios(3)
+LOCK_S: Final = 5.0
+"""For another command that changes the key: it derives two keys and asks the daemon once."""
+_LARGEST: Final = 2**53 - 1  # RFC 8785, by way of I-JSON
+_LATEST_MS: Final = 253402300799000  # the last second of the year 9999
+_PUBLIC: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the file says; `sealed` is the private key (RFC 8032: 32 random bytes)."""
+
+    format: int
+    key_id: str
+    public_key: str
+    created_ms: int
+    argon2id: Cost
+    salt: bytes
+    sealed: Sealed
+
+    def context(self) -> bytes:
+        """What the sealed key is bound to: all that is said beside it."""
+        fields = {name: msgspec.to_builtins(value) for name, value in msgspec.structs.asdict(self).items()}
+        del fields["sealed"]
+        return canonical_json({"use": f"aileron approver {FORMAT}: key", **fields, "salt": self.salt.hex()})
+
+
+class _Format(msgspec.Struct):
+    format: Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
+
+
+@dataclasses.dataclass(frozen=True)
+class PublicHalf:
+    """What a key's file says openly. Unverified: only the passphrase, or the vault that names the key, can tell."""
+
+    key_id: str
+    public_key: bytes
+    created_at: float
+    """Seconds since the epoch."""
+
+
+@final
+class ApproverKey:
+    """The private key while it is open. Of one thread and one command; `wipe` when it is done, or use it in a `with`."""
+
+    __slots__ = ("_seed", "key_id", "public_key")
+
+    def __init__(self, seed: bytearray) -> None:
+        if len(seed) != KEY_BYTES:
+            raise ValueError(f"a private key has {KEY_BYTES} bytes")
+        self._seed: Final = seed
+        self.public_key: Final = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+        self.key_id: Final = key_id_of(self.public_key)
+
+    def sign(self, statement: Statement) -> str:
+        """Ed25519 over `statement.signed_bytes()`, in base64. RuntimeError after `wipe`."""
+        if not any(self._seed):
+            raise RuntimeError("this key was wiped")
+        signature = Ed25519PrivateKey.from_private_bytes(self._seed).sign(statement.signed_bytes())
+        return base64.b64encode(signature).decode()
+
+    def wipe(self) -> None:
+        """Overwrite the key: nothing is signed with it any more."""
+        self._seed[:] = bytes(KEY_BYTES)
+
+    def __enter__(self) -> ApproverKey:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wipe()
+
+    def __repr__(self) -> str:
+        return f"<approver key {self.key_id}>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("an approver's key is not pickled or copied")
+
+
+def create(path: Path, passphrase: Secret, *, replace: bool = False, clock_s: float | None = None) -> ApproverKey:
+    """A new key, open, and in `path` under `passphrase`: 0600, flushed. Takes as long as `open_key`.
+
+    The directory is made if need be, 0700. AileronError (bad_input) for the passphrase, (invalid_request) where there is a file
+    already, unless `replace` says that its key is not wanted any more.
+    """
+    check_passphrase(passphrase)
+    key = ApproverKey(bytearray(os.urandom(KEY_BYTES)))
+    with _wiped_on_failure(key), _memory():
+        now_ms = int((time.time() if clock_s is None else clock_s) * 1000)
+        unsealed = _File(
+            FORMAT,
+            key.key_id,
+            key.public_key.hex(),
+            now_ms,
+            COST,
+            os.urandom(SALT_BYTES),
+            Sealed(bytes(NONCE_BYTES), b""),
+        )
+        sealed = seal_key(key._seed, passphrase, unsealed.salt, COST, context=unsealed.context())
+        _write(path, _encode(msgspec.structs.replace(unsealed, sealed=sealed)), replace=replace)
+    return key
+
+
+def open_key(path: Path, passphrase: Secret) -> ApproverKey:
+    """The key in `path`. AileronError (not_found), (unauthorized) for a wrong passphrase, (hash_mismatch) for a damaged file."""
+    file = _read(path)
+    wrong = AileronError(
+        FailureClass.UNAUTHORIZED, f"wrong passphrase for {path} (or the file was changed)", boundary=Boundary.USER
+    )
+    if len(passphrase) > MAX_PASSPHRASE_BYTES:
+        raise wrong
+    with _memory():
+        try:
+            seed = unseal_key(file.sealed, passphrase, file.salt, file.argon2id, context=file.context())
+        except EnvelopeError:
+            raise wrong from None
+    key = ApproverKey(seed)
+    if (key.key_id, key.public_key.hex()) != (file.key_id, file.public_key):
+        key.wipe()
+        raise _damaged(path, "the key in it is not the one it names")
+    return key
+
+
+def public_of(path: Path) -> PublicHalf:
+    """What the file says openly, without the passphrase and unverified. AileronError (not_found), (hash_mismatch)."""
+    file = _read(path)
+    return PublicHalf(file.key_id, bytes.fromhex(file.public_key), file.created_ms / 1000)
+
+
+def check_passphrase(passphrase: Secret) -> None:
+    """AileronError(bad_input) for one that is too short to protect a file that anybody may copy, or too long to be one."""
+    if not MIN_PASSPHRASE_BYTES <= len(passphrase) <= MAX_PASSPHRASE_BYTES:
+        bounds = f"{MIN_PASSPHRASE_BYTES} to {MAX_PASSPHRASE_BYTES} are needed"
+        reason = "whoever copies the file can try shorter ones one by one"
+        message = f"the passphrase has {len(passphrase)} bytes; {bounds} ({reason})"
+        raise AileronError(FailureClass.BAD_INPUT, message, boundary=Boundary.USER)
+
+
+def staged(path: Path) -> Path:
+    """Where a new key lies until the vault names it: beside `path`."""
+    return path.with_name(f"{path.name}.new")
+
+
+def put_in_place(path: Path) -> None:
+    """The staged key becomes the one in `path`, durably. AileronError; FileNotFoundError where none is staged."""
+    new = staged(path)
+    with (
+        files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory,
+        files.translated(path, "cannot be put there"),
+    ):
+        os.rename(new.name, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+        os.fsync(directory)
+
+
+def remove_staged(path: Path) -> None:
+    """Take a staged key away that nothing names. Nothing happens where none is."""
+    with (
+        files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory,
+        files.translated(path, "cannot be tidied"),
+        contextlib.suppress(FileNotFoundError),
+    ):
+        os.unlink(staged(path).name, dir_fd=directory)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Be the only command that changes the key. AileronError(busy) after LOCK_S."""
+    files.make_directory(path.parent)
+    with files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory, files.locked(directory, path, LOCK_S):
+        yield
+
+
+def _read(path: Path) -> _File:
+    try:
+        with files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory:
+            data = files.read(directory, path, MAX_FILE_BYTES, files.OTHERS_MAY_USE)
+    except FileNotFoundError:
+        message = f"there is no approver's key at {path}: aileron approver init"
+        raise AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.USER) from None
+    return _decode(path, data)
+
+
+def _write(path: Path, data: bytes, *, replace: bool) -> None:
+    files.make_directory(path.parent)
+    with files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory:
+        if not replace and _exists(directory, path.name):
+            message = f"{path} is there already; exchange the key with `aileron approver init --replace`"
+            raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
+        files.replace(directory, path, data)
+
+
+def _exists(directory: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _encode(file: _File) -> bytes:
+    return msgspec.json.encode(file, order="sorted") + b"\n"  # canonical: ASCII keys, strings and whole numbers only
+
+
+def _decode(path: Path, data: bytes) -> _File:
+    try:
+        found = msgspec.json.decode(data, type=_Format).format
+        if found != FORMAT:
+            message = f"{path} has format {found}, where this version of aileron reads format {FORMAT}; upgrade aileron"
+            raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
+        file = msgspec.json.decode(data, type=_File)
+        if _encode(file) != data:
+            raise ValueError("not spelled as aileron spells it")
+        _check(file)
+    except (ValueError, RecursionError) as error:
+        is_ours = type(error) is ValueError  # msgspec's quote the file, and may hold hidden characters
+        raise _damaged(path, str(error) if is_ours else "its JSON is broken or not that of a key") from None
+    return file
+
+
+def _check(file: _File) -> None:
+    """ValueError for what this program would not have written. In the order of the fields."""
+    _expect(_PUBLIC.fullmatch(file.public_key) is not None, "the public key is not 64 hex digits")
+    _expect(file.key_id == key_id_of(bytes.fromhex(file.public_key)), "the key's id is another one's")
+    _expect(0 <= file.created_ms <= _LATEST_MS, "its date is no date")
+    file.argon2id.check()
+    _expect(len(file.salt) == SALT_BYTES, "the salt has another length")
+    _expect(len(file.sealed.nonce) == NONCE_BYTES, "the nonce has another length")
+    _expect(len(file.sealed.ciphertext) == KEY_BYTES + TAG_BYTES, "the sealed key has another length")
+
+
+def _expect(is_so: bool, otherwise: str) -> None:
+    if not is_so:
+        raise ValueError(otherwise)
+
+
+def _damaged(path: Path, how: str) -> AileronError:
+    message = f"{path} is not as aileron wrote it: {how}; put a backup in its place"
+    return AileronError(FailureClass.HASH_MISMATCH, message, details={"file": str(path)})
+
+
+@contextlib.contextmanager
+def _wiped_on_failure(key: ApproverKey) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        key.wipe()
+        raise
+
+
+@contextlib.contextmanager
+def _memory() -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:
+        message = "not enough memory to derive the approver's key; free some and try again"
+        raise AileronError(FailureClass.INTERNAL_ERROR, message, retriable=True) from None
