@@ -114,7 +114,7 @@ def note_other(request: pytest.FixtureRequest) -> Callable[[Tally], None]:
     """Keep what the other user counted, for the summary."""
 
     def keep(tally: Tally) -> None:
-        request.config.stash[_OTHER] = tally
+        request.config.stash[_OTHER] = request.config.stash.get(_OTHER, Tally()) + tally
 
     return keep
 
@@ -134,6 +134,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     own, other = config.stash.get(_OWN, None), config.stash.get(_OTHER, None)
     if own is None:
         return
+    told = (own + (other or Tally())).told
+    if told:
+        terminalreporter.section("what a process of the same user tried, and what it was answered", sep="-")
+        for line in told:
+            terminalreporter.write_line(line)
     terminalreporter.write_line(f"attacks: {own}, as {_whom(os.geteuid())}")
     if other is not None:
         terminalreporter.write_line(f"attacks: {other}, as {_whom(UID)}")

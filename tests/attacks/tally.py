@@ -6,6 +6,8 @@ test that passes without an attempt, or without a control, fails at its end: a b
     attack.denied("a socket of every family", {"EACCES"}, seen)
     attack.control("the same as an ordinary process", "ok", there)
 
+`answered` is `denied` for what should be read by people too: the attempt and its answer are printed at the end, a line for each.
+
 Not here: the attempts (the tests), who they are made as (other_user.py).
 """
 
@@ -29,9 +31,16 @@ class Tally:
     attempts: int = 0
     denied: int = 0
     controls: int = 0
+    told: tuple[str, ...] = ()
+    """Attempts with their answers, in the order they were made."""
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(self.attempts + other.attempts, self.denied + other.denied, self.controls + other.controls)
+        return Tally(
+            self.attempts + other.attempts,
+            self.denied + other.denied,
+            self.controls + other.controls,
+            self.told + other.told,
+        )
 
     def __str__(self) -> str:
         return f"{self.attempts} attempts, {self.denied} denied, {self.controls} controls"
@@ -43,7 +52,8 @@ class Tally:
     @classmethod
     def read(cls, path: Path) -> Self:
         """What `write` wrote. ValueError or OSError when there is none."""
-        return cls(**json.loads(path.read_text(encoding="utf-8")))
+        read = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**{**read, "told": tuple(read["told"])})
 
 
 class Attack:
@@ -62,6 +72,18 @@ class Attack:
         )
         self.tally += Tally(denied=1)
 
+    def answered(self, attempt: str, reason: Any, observed: Any) -> None:
+        """As `denied`, and printed: what was tried, and what it was answered."""
+        self.denied(attempt, reason, observed)
+        self.tally += Tally(told=(f"{attempt}: {_worded(observed)}",))
+
+    def all_answered(self, attempt: str, reason: Any, observed: dict[Any, Any]) -> None:
+        """As `all_denied`, in one line for each answer that came."""
+        self.all_denied(attempt, reason, observed)
+        for answer in dict.fromkeys(map(_worded, observed.values())):
+            which = ", ".join(str(name) for name, got in observed.items() if _worded(got) == answer)
+            self.tally += Tally(told=(f"{attempt} ({which}): {answer}",))
+
     def all_denied(self, attempt: str, reason: Any, observed: dict[Any, Any]) -> None:
         """As many attempts as there are entries, each denied for this reason."""
         assert observed, f"{attempt}: nothing was tried"
@@ -73,6 +95,11 @@ class Attack:
         assert observed == expected, f"control, {what}: {observed!r}, expected {expected!r}"
         self.tally += Tally(controls=1)
 
+    def worked(self, what: str, expected: Any, observed: Any) -> None:
+        """As `control`, and printed beside the attempts."""
+        self.control(what, expected, observed)
+        self.tally += Tally(told=(f"  but {what}: {_worded(observed)}",))
+
     def waive(self) -> None:
         """This test makes no attempt of its own: others count for it."""
         self._waived = True
@@ -83,3 +110,9 @@ class Attack:
             return
         assert self.tally.attempts, "an attack without an attempt: tell the `attack` fixture what was denied"
         assert self.tally.controls, "an attack without a positive control: a broken harness would pass it"
+
+
+def _worded(observed: Any) -> str:
+    if isinstance(observed, (tuple, list)):
+        return ", ".join(map(_worded, observed)) or "nothing"
+    return str(observed)

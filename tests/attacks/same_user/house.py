@@ -1,0 +1,158 @@
+"""A home with an approver in it, made as a person makes one, and what a process of the same user does there without a passphrase.
+
+One service (a server that counts effects), one connector bound to it, and gated actions: `send` (an effect that the server
+counts), `look` (nothing leaves). Everything the person does is a real command at a terminal; what the attacker sends goes to the
+real sockets. `why` is what the record says a refused decision was refused for.
+
+    house.person("approve", question["approval_id"])
+    kind_of(house.decide(question, "approve"))          # unauthorized
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from aileron.approver import keyfile
+from aileron.approver.keyfile import ApproverKey
+from aileron.client import Answer, Client
+from aileron.model.decision import DecisionStatement, moment
+from aileron.model.secret import Secret
+from tests.attacks.hostile import kind_of
+from tests.attacks.same_user.terminal import APPROVER, PERSON, Someone, at_terminal
+from tests.cli.command import Command, Said
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream_http import CountingServer
+
+__all__ = ["ACTION", "House", "forged", "house", "only_as_an_ordinary_user", "signed", "the_persons_key"]
+
+only_as_an_ordinary_user: Final = pytest.mark.skipif(
+    os.geteuid() == 0, reason="root is outside of the promise: tried as uid 65534, see test_same_user.py"
+)
+ACTION: Final = "send"
+
+
+class House:
+    """A home, its daemon, its outside world, a person and an attacker."""
+
+    def __init__(self, home: DaemonHome, upstream: CountingServer) -> None:
+        self.home = home
+        self.upstream = upstream
+        self.command = Command(home.path)
+
+    # the person
+
+    def person(self, *words: str, someone: Someone = PERSON, **options: Any) -> Said:
+        """A command at the person's terminal."""
+        return at_terminal(self.home.path, someone, *words, **options)
+
+    def appoint(self) -> None:
+        """`aileron approver init`, by the person."""
+        said = self.person("approver", "init")
+        assert said.code == 0, said
+        assert self.approver()["status"] == "ready", self.approver()
+
+    def approver(self) -> dict[str, Any]:
+        """Who decides, as the daemon says."""
+        found: dict[str, Any] = self.home.must("GET", "/v1/approver")
+        return found
+
+    # what both can do
+
+    def asked(self, action: str = ACTION, **args: Any) -> dict[str, Any]:
+        """An agent asks for a gated action; the question, as the operator's socket shows it."""
+        answer = Client(self.home.path, operator=False).request(
+            "POST", f"/v1/actions/{action}/run?wait=0", {"args": args or {"path": f"/effect/{secrets.token_hex(4)}"}}
+        )
+        assert answer.status == 202, answer.body
+        found: dict[str, Any] = self.home.must("GET", f"/v1/action-approvals/{answer.body['approval_id']}")
+        return found
+
+    def effects(self, question: dict[str, Any]) -> int:
+        """How often what this question asked for was done, by the server's count."""
+        path = question["plan"]["args"]["path"]
+        return sum(1 for method, asked, _ in list(self.upstream.requests) if (method, asked) == ("POST", path))
+
+    def status(self, question: dict[str, Any]) -> str:
+        """Where it is."""
+        return str(self.home.result(question, wait=0)["status"])
+
+    # the attacker
+
+    def decide(
+        self, question: dict[str, Any], decision: str = "approve", *, operator: bool = True, **more: Any
+    ) -> Answer:
+        """What is sent to a socket as a decision; `digest` is the question's unless said."""
+        client = Client(self.home.path, operator=operator)
+        body = {"decision": decision, "digest": question["digest"], **more}
+        return client.request("POST", f"/v1/action-approvals/{question['approval_id']}/decide", body)
+
+    def tried(self, *words: str, someone: Someone = PERSON, **options: Any) -> Said:
+        """A command in a pseudo-terminal of the attacker's own; `someone` has to be one who does not know."""
+        return at_terminal(self.home.path, someone, *words, **options)
+
+    def events(self, name: str, since: int = 0) -> list[dict[str, Any]]:
+        """Rows of one type, oldest first, after row `since`."""
+        found = self.home.must("GET", f"/v1/audit?type={name}&limit=1000")["events"]
+        return [event for event in reversed(found) if event["seq"] > since]
+
+    def newest(self) -> int:
+        """The number of the newest row."""
+        return int(self.home.must("GET", "/v1/audit?limit=1")["events"][0]["seq"])
+
+    def why(self, since: int) -> list[str]:
+        """What was wrong with each decision that did not count, after row `since`."""
+        return [str(event["fields"]["why"]) for event in self.events("approval.refused", since)]
+
+    def kind(self, answer: Answer) -> str:
+        """Class of the failure, or `ok`."""
+        return str(kind_of(answer))
+
+
+@contextlib.contextmanager
+def house(*, appoint: bool = True, files: str = "") -> Iterator[House]:
+    """One, made anew; with `files` something more in its config.toml. The daemon runs and the vault is open."""
+    with CountingServer() as upstream, daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n{files}')
+        home.install_probe(f"localhost:{upstream.port}")
+        home.unlock()
+        home.bind_probe()
+        made = House(home, upstream)
+        home.add_probe_action("effect", "path:string", name=ACTION, gated=True)
+        home.add_probe_action("give_back", "text:string", name="look", gated=True)
+        home.add_probe_action("give_back", "text:string", name="open", gated=False)
+        if appoint:
+            made.appoint()
+        yield made
+
+
+def signed(key: ApproverKey, question: dict[str, Any], decision: str = "approve", **more: Any) -> dict[str, Any]:
+    """The fields of a decision signed with `key`: over this question and digest, now, unless `more` says otherwise."""
+    fields: dict[str, Any] = {
+        "approval_id": question["approval_id"],
+        "digest": question["digest"],
+        "decision": decision,
+        "reason": None,
+        "at": moment(time.time()),
+        "key_id": key.key_id,
+        **more,
+    }
+    return {"at": fields["at"], "key_id": fields["key_id"], "signature": key.sign(DecisionStatement(**fields))}
+
+
+def forged() -> ApproverKey:
+    """A key of the attacker's own."""
+    return ApproverKey(bytearray(Ed25519PrivateKey.generate().private_bytes_raw()))
+
+
+def the_persons_key(home: Path) -> ApproverKey:
+    """The real key: for what the person once signed and an attacker kept. The attacker cannot open it."""
+    return keyfile.open_key(home / "approver.json", Secret(APPROVER.encode()))

@@ -1,0 +1,132 @@
+"""Somebody at a terminal: the person, whose fingers know both passphrases, or an attacker in a pseudo-terminal of its own.
+
+The real command runs on a pty that is its controlling terminal. Whoever sits there answers prompts by what they say, as people
+do, not by their order: the end of what is shown is compared with the questions they know.
+
+    said = at_terminal(home, PERSON, "approve", approval_id)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.cli.command import Said
+from tests.support.home import PASSPHRASE
+
+__all__ = ["APPROVER", "PERSON", "Someone", "at_terminal", "environment"]
+
+APPROVER: Final = "a phrase of my own, 7 herons"
+"""The approver's passphrase. No test may leave it in any file."""
+DEADLINE_S: Final = 40.0
+_AT_TERMINAL: Final = (
+    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execvp(sys.argv[1], sys.argv[1:])"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Someone:
+    """What is typed at which question: patterns for the end of what is shown, the first that fits."""
+
+    replies: tuple[tuple[str, str], ...]
+
+    def reply(self, shown: str) -> str | None:
+        """What they type now; None: they wait."""
+        return next((typed for question, typed in self.replies if re.search(question + r"\s*\Z", shown, re.I)), None)
+
+    def but(self, *replies: tuple[str, str]) -> Someone:
+        """The same with other answers to some questions."""
+        return Someone((*replies, *self.replies))
+
+
+PERSON: Final = Someone(
+    (
+        (r"the vault'?s passphrase[^\n]*:|vault[^\n]*passphrase[^\n]*:", PASSPHRASE),
+        (r"passphrase[^\n]*:", APPROVER),
+        (r"\[y/N\]:?|\[y\]es[^\n]*:", "y"),
+    )
+)
+"""Knows both passphrases and says yes."""
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """Of a command: the home, and nothing that answers in anybody's place unless said."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AILERON_")}
+    return {**kept, "AILERON_HOME": str(home), "TZ": "UTC", "TERM": "xterm-256color", "NO_COLOR": "1", **more}
+
+
+def at_terminal(
+    home: Path,
+    someone: Someone,
+    *words: str,
+    variables: Mapping[str, str] | None = None,
+    begun: Callable[[int, str], None] = lambda _pid, _terminal: None,
+    at_prompt: Callable[[int, str, str], None] = lambda _pid, _terminal, _shown: None,
+    after: Callable[[int], None] = lambda _pid: None,
+) -> Said:
+    """Run `aileron WORDS` until it ends; what was shown, and its exit code.
+
+    `begun` is called with its process id and the path of its terminal as soon as it runs, `at_prompt` also with what is shown
+    before each answer, `after` with the process id after each answer was typed.
+    """
+    master, slave = pty.openpty()
+    terminal = os.ttyname(slave)
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _AT_TERMINAL, sys.executable, "-m", "aileron", *words],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment(home, **(variables or {})),
+        )
+    finally:
+        os.close(slave)
+    with process:
+        try:
+            begun(process.pid, terminal)
+            shown = _typed(master, process, someone, lambda s: at_prompt(process.pid, terminal, s), after)
+        finally:
+            os.close(master)
+            if process.poll() is None:
+                process.wait(DEADLINE_S)
+    return Said(process.returncode, shown.replace("\r\n", "\n"), "")
+
+
+def _typed(
+    master: int,
+    process: subprocess.Popen[bytes],
+    someone: Someone,
+    at_prompt: Callable[[str], None],
+    after: Callable[[int], None],
+) -> str:
+    shown, answered_to = "", 0
+    until = time.monotonic() + DEADLINE_S
+    while select.select([master], [], [], max(0.0, until - time.monotonic()))[0]:
+        try:
+            data = os.read(master, 65536)
+        except OSError:  # EIO: the last one on the other side has gone, pty(7)
+            return shown
+        shown += data.decode("utf-8", "replace")
+        typed = someone.reply(shown[answered_to:])
+        if typed is not None:
+            answered_to = len(shown)
+            at_prompt(shown)
+            os.write(master, typed.encode() + b"\n")
+            after(process.pid)
+    process.send_signal(signal.SIGKILL)
+    raise TimeoutError(f"still running after {DEADLINE_S} s, having shown: {shown}")
