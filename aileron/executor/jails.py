@@ -288,7 +288,7 @@ def _open_child(template: Template, program: int, policy: Policy) -> Child:
         raise _no_jail(error) from error
     except BlockingIOError as error:
         raise _busy() from error
-    except (TemplateGone, OSError) as error:
+    except (TemplateGone, JailUnavailable, OSError) as error:
         raise _no_jail(error, may_pass=isinstance(error, TemplateGone)) from error
 
 

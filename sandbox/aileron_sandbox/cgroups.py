@@ -39,6 +39,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
 
+from aileron_sandbox.fixes import is_short_of_descriptors
 from aileron_sandbox.template import limits
 from aileron_sandbox.watch import Used
 
@@ -68,7 +69,10 @@ class Place:
 
 @functools.cache
 def find() -> Place | None:
-    """The best place this process has, found by trying; None where there is none. The same answer each time."""
+    """The best place this process has, found by trying; None where there is none. The same answer each time.
+
+    OSError where there is no descriptor to try with.
+    """
     mounts, own = _mounts(), _own_paths()
     unified = mounts.get("")
     if unified is not None and "" in own:
@@ -291,7 +295,9 @@ def _can_be_used(place: Place) -> bool:
             _give_memory_to_those_below(place.memory)
         with Groups(place) as groups, groups.take().opened() as group:
             group.bound(_TRIAL_BYTES)
-    except OSError:
+    except OSError as error:
+        if is_short_of_descriptors(error):  # no answer, and `find` would keep it for good
+            raise
         return False
     return True
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
 
-__all__ = ["SYSCTLS", "Machine", "fix"]
+__all__ = ["SYSCTLS", "Machine", "fix", "is_short_of_descriptors"]
 
 SYSCTLS: Final = (
     "kernel.unprivileged_userns_clone",
@@ -31,6 +31,7 @@ SYSCTLS: Final = (
 )
 """What distributions forbid user namespaces by, and what else a report about a machine should name."""
 _NAMESPACES: Final = frozenset({"namespaces and root", "pid namespace"})
+_NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _MARKS_OF_CONTAINERS: Final = ("/.dockerenv", "/run/.containerenv")
 _PROFILE: Final = """\
 abi <abi/4.0>,
@@ -68,9 +69,16 @@ def fix(step: str, number: int, machine: Machine) -> str:
         return (
             "boot a kernel of 5.13 or newer with landlock in CONFIG_LSM, or add it to lsm= on the kernel command line"
         )
+    if number in _NO_DESCRIPTOR:
+        return "too many files are open: raise their limit (`ulimit -n`), or have fewer open at once"
     if step in _NAMESPACES:
         return _namespaces(number, machine)
     return "see the log for the details"
+
+
+def is_short_of_descriptors(error: Exception) -> bool:
+    """Says nothing about the machine: in a moment it may be different."""
+    return isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR
 
 
 def _namespaces(number: int, machine: Machine) -> str:

@@ -52,7 +52,7 @@ from aileron_sandbox.ending import (
     Signalled,
     Usage,
 )
-from aileron_sandbox.fixes import Machine, fix
+from aileron_sandbox.fixes import Machine, fix, is_short_of_descriptors
 from aileron_sandbox.policy import Mode, Policy, Profile
 from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.template.messages import (
@@ -164,8 +164,12 @@ class Template:
                 undo.callback(groups.close)
             preparation = dataclasses.replace(_preparation(runtime, mode), has_groups=groups is not None)
             template = cls._start(preparation, runtime, deadline_s, groups)
-            for _ in range(_GROUPS_AHEAD):
-                template._give_group()
+            undo.callback(template.close)
+            try:
+                for _ in range(_GROUPS_AHEAD):
+                    template._give_group()
+            except (OSError, TemplateGone) as error:
+                raise _not_started(error) from error
             undo.pop_all()
             return template
 
@@ -177,9 +181,7 @@ class Template:
         deadline_s: float,
         groups: cgroups.Groups | None,
     ) -> Self:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            process = _exec_template(runtime, theirs)
+        ours, process = _exec_template(runtime)
         try:
             ours.settimeout(deadline_s)
             ours.send(preparation.encode())
@@ -188,7 +190,7 @@ class Template:
             ours.close()
             process.kill()
             process.wait(_STOP_DEADLINE_S)
-            raise JailUnavailable(f"the template did not start: {error}", "see the log for its last words") from error
+            raise _not_started(error) from error
         if not isinstance(answer, Ready):
             ours.close()
             process.wait(_STOP_DEADLINE_S)
@@ -392,7 +394,8 @@ class Child:
         Give a sealed memfd (F_SEAL_WRITE, memfd_create(2)): the bytes are copied or executed later, and only a seal keeps them
         those that were checked. Returns before the child exists; a confinement that fails shows as the ending `RefusedToStart`.
         BlockingIOError when MAX_CHILDREN are running, ValueError for a program that is empty or over MAX_PROGRAM_BYTES, for one
-        that is executed and not sealed, and for a profile that is not of this template.
+        that is executed and not sealed, and for a profile that is not of this template; JailUnavailable where no child can
+        be asked for, as without a free descriptor, which may pass.
         """
         size = os.fstat(program).st_size
         if not 0 < size <= MAX_PROGRAM_BYTES:
@@ -401,8 +404,10 @@ class Child:
         child = cls(template, policy)
         try:
             child._spawn(program, size)
-        except BaseException:
+        except BaseException as error:
             child.close()
+            if isinstance(error, OSError) and not isinstance(error, BlockingIOError):  # that is: the template is behind
+                raise JailUnavailable(f"no jail can be asked for: {error}", _fix_of(error)) from error
             raise
         return child
 
@@ -430,11 +435,13 @@ class Child:
     def wait(self, deadline_s: float) -> Ending:
         """Block until the child has ended, at most `deadline_s` seconds. TimeoutError leaves it running."""
         until = time.monotonic() + deadline_s
+        said = select.poll()  # select(2) takes no descriptor over 1023
+        said.register(self._template, select.POLLIN)
         while self.ending is None:
             left = until - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"the child is still running after {deadline_s} s")
-            if select.select([self._template], [], [], min(left, WATCH_PERIOD_S) if self.is_watched else left)[0]:
+            if said.poll((min(left, WATCH_PERIOD_S) if self.is_watched else left) * 1000):
                 self._template.pump()
             elif (tree := self.tree()) is not None:
                 self.judge(tree.used())
@@ -494,10 +501,10 @@ class Child:
         self.close()
 
     def _spawn(self, program: int, size: int) -> None:
-        child_in, self.frames_in = os.pipe2(os.O_CLOEXEC)
-        self.frames_out, child_out = os.pipe2(os.O_CLOEXEC)
-        self.log, child_log = os.pipe2(os.O_CLOEXEC)
-        try:
+        with contextlib.ExitStack() as theirs:
+            child_in, self.frames_in = _pipe_from(theirs)
+            self.frames_out, child_out = _pipe_to(theirs)
+            self.log, child_log = _pipe_to(theirs)
             for fd in (self.frames_in, self.frames_out):
                 _enlarge(fd)
             for fd in (self.frames_in, self.frames_out, self.log):
@@ -518,9 +525,6 @@ class Child:
             )
             self._template._send(spawn, [program, child_in, child_out, child_log])
             self._is_asked_for = True
-        finally:
-            for fd in (child_in, child_out, child_log):
-                os.close(fd)
 
     @property
     def _cpu_limit_ms(self) -> float:
@@ -581,6 +585,20 @@ class _Both:
         return self.group.used()._replace(cpu_s=self.processes.used().cpu_s)
 
 
+def _pipe_from(theirs: contextlib.ExitStack) -> tuple[int, int]:
+    """(theirs, ours): the child reads. Theirs is closed with the stack, whatever comes after it, as another pipe that fails."""
+    read, written = os.pipe2(os.O_CLOEXEC)
+    theirs.callback(os.close, read)
+    return read, written
+
+
+def _pipe_to(theirs: contextlib.ExitStack) -> tuple[int, int]:
+    """(ours, theirs): the child writes."""
+    read, written = os.pipe2(os.O_CLOEXEC)
+    theirs.callback(os.close, written)
+    return read, written
+
+
 def _closed(fd: int) -> int:
     if fd >= 0:
         os.close(fd)
@@ -610,11 +628,11 @@ def _enlarge(fd: int) -> None:
 
 
 def _maybe_groups() -> cgroups.Groups | None:
-    place = cgroups.find()
     try:
+        place = cgroups.find()
         return cgroups.Groups(place) if place is not None else None
-    except OSError as error:  # a moment ago it was possible
-        raise JailUnavailable(f"no control groups can be made: {error}", "start again where they were found") from error
+    except OSError as error:  # a moment ago it was possible, or there is no descriptor to find out with
+        raise JailUnavailable(f"no control groups can be made: {error}", _fix_of(error)) from error
 
 
 def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode) -> Preparation:
@@ -624,7 +642,8 @@ def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode) -> Preparation
         profiles = {profile: compile_profile(profile, mode).hex() for profile in get_args(Profile)}
         watched, unwatched = compile_network(watched=True), compile_network(watched=False)
     except (ImportError, OSError, RuntimeError) as error:
-        raise JailUnavailable(f"libseccomp cannot be used: {error}", "apt-get install libseccomp2") from error
+        cure = _fix_of(error) if is_short_of_descriptors(error) else "apt-get install libseccomp2"
+        raise JailUnavailable(f"libseccomp cannot be used: {error}", cure) from error
     libraries = [str(path) for path in runtime.libraries]
     if isinstance(runtime, ElfRuntime):
         return Preparation(
@@ -644,19 +663,30 @@ def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode) -> Preparation
     )
 
 
-def _exec_template(runtime: PythonRuntime | ElfRuntime, control: socket.socket) -> subprocess.Popen[bytes]:
+def _exec_template(runtime: PythonRuntime | ElfRuntime) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """The host's end of the control socket, and the process that has the other. JailUnavailable, and nothing is left."""
     here = Path(__file__).resolve().parent.parent
-    # posix_spawn-like: Popen uses vfork(2), whose price does not grow with this process (a fork's does). A session of its own,
-    # or Ctrl-C in the host's terminal would end the template while the host still has children to end well.
-    return subprocess.Popen(
-        [str(runtime.executable), "-I", "-S", "-X", "utf8", "-B", "-c", _BOOT, str(here), str(control.fileno())],
-        env={},
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        pass_fds=[control.fileno()],
-        start_new_session=True,
-    )
+    with contextlib.ExitStack() as undo:
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            undo.callback(ours.close)
+            with theirs:
+                control = str(theirs.fileno())
+                # posix_spawn-like: Popen uses vfork(2), whose price does not grow with this process (a fork's does). A session
+                # of its own, or Ctrl-C in the host's terminal would end the template while the host has children to end well.
+                process = subprocess.Popen(
+                    [str(runtime.executable), "-I", "-S", "-X", "utf8", "-B", "-c", _BOOT, str(here), control],
+                    env={},
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise _not_started(error) from error
+        undo.pop_all()
+        return ours, process
 
 
 def trivial_program() -> bytes:
@@ -665,6 +695,16 @@ def trivial_program() -> bytes:
     with zipfile.ZipFile(data, "w") as archive:
         archive.writestr("__main__.py", "")
     return data.getvalue()
+
+
+def _not_started(error: Exception) -> JailUnavailable:
+    return JailUnavailable(f"the template did not start: {error}", _fix_of(error))
+
+
+def _fix_of(error: Exception) -> str:
+    """Where it was the host's own call that failed, or the template that fell silent."""
+    number = error.errno if isinstance(error, OSError) and error.errno is not None else 0
+    return fix("the host", number, Machine())
 
 
 def _unavailable(answer: object, executable: Path) -> JailUnavailable:

@@ -91,6 +91,16 @@ def with_open_descriptors_and_a_full_environment() -> Any:
         }
 
 
+def with_descriptors_beyond_select() -> Any:
+    """select(2) takes none over 1023, and a host may have more."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard < 4096 else 4096, hard))
+    for _ in range(1100):
+        os.open("/dev/null", os.O_RDONLY)
+    with _start() as template:
+        return {"descriptor": template.fileno(), "loot": _ask(template, "facts")["loot"]["host"]}
+
+
 def with_a_terminal() -> Any:
     """On a terminal, and Ctrl-C pressed: who has it, and who felt it."""
     felt: list[int] = []
@@ -142,10 +152,7 @@ def without_a_descriptor_for_the_pidfd() -> Any:
     with _start() as template:
         below = _below(template)
         child = _open(template, "sleep", 3600)
-        filling = []
-        with contextlib.suppress(OSError):
-            while True:
-                filling.append(os.open("/dev/null", os.O_RDONLY))
+        filling = _filling()
         try:
             child.wait(_DEADLINE_S)
             said = "nothing"
@@ -156,6 +163,56 @@ def without_a_descriptor_for_the_pidfd() -> Any:
         _, left = psutil.wait_procs(below, timeout=_DEADLINE_S)
         child.close()
         return {"said": said, "left": len(left)}
+
+
+def with_ever_more_descriptors() -> Any:
+    """None is free, then one, and so on until a template can be started, then a child: what each try said, and left behind."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with _start() as template:  # so whatever is imported late has been
+        _ask(template, "facts")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    templates = _tried(_start)
+    processes = len(psutil.Process().children(recursive=True))
+    with _start() as template:
+        _ask(template, "facts")
+        fd = memory_file(program("facts"))
+        children = _tried(lambda: Child.open(template, fd, Policy()))
+        os.close(fd)
+        return {
+            "templates": templates,
+            "processes": processes,
+            "children": children,
+            "afterwards": _ask(template, "facts")["loot"]["host"],
+        }
+
+
+def _tried(make: Callable[[], Template | Child]) -> list[tuple[str, int]]:
+    """For each refusal, with one descriptor more free than before: its words, and the descriptors it left open."""
+    refusals: list[tuple[str, int]] = []
+    filling = _filling()
+    while True:
+        free = len(refusals)
+        for _ in range(free):
+            os.close(filling.pop())
+        try:
+            make().close()
+            break
+        except JailUnavailable as error:
+            refilled = _filling()
+            refusals.append((str(error), free - len(refilled)))
+            filling += refilled
+    for fd in filling:
+        os.close(fd)
+    return refusals
+
+
+def _filling() -> list[int]:
+    """All descriptors that were free."""
+    filling = []
+    with contextlib.suppress(OSError):
+        while True:
+            filling.append(os.open("/dev/null", os.O_RDONLY))
+    return filling
 
 
 def with_a_key_in_its_keyring() -> Any:
@@ -297,6 +354,8 @@ HOSTS: dict[str, Callable[..., Any]] = {
         with_a_terminal,
         with_few_descriptors_for_the_template,
         without_a_descriptor_for_the_pidfd,
+        with_ever_more_descriptors,
+        with_descriptors_beyond_select,
         with_a_key_in_its_keyring,
         where_unshare_is_refused,
         where_there_are_no_user_namespaces,

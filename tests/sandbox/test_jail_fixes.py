@@ -32,6 +32,8 @@ def test_apparmor_gets_the_text_of_a_profile_for_the_interpreter_that_makes_jail
         ("landlock", errno.ENOSYS, Machine(), "lsm="),
         ("landlock", errno.EACCES, Machine(executable="/root/bin/python"), "/root/bin/python must be readable"),
         ("preload", errno.ENOENT, Machine(), "see the log"),
+        ("descriptors", errno.EMFILE, Machine(), "`ulimit -n`"),
+        (ROOT, errno.ENFILE, Machine(), "`ulimit -n`"),
     ],
 )
 def test_each_step_has_a_cure_of_its_own(step: str, number: int, machine: Machine, words: str) -> None:

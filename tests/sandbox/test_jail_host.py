@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import resource
 import shutil
 import socket
 import subprocess
@@ -91,6 +92,31 @@ def test_a_host_that_could_not_kill_a_child_gives_the_template_up() -> None:
 
     assert "what cannot be killed must not run" in seen["said"]
     assert seen["left"] == 0
+
+
+def test_a_host_short_of_descriptors_is_refused_wherever_it_runs_out_and_nothing_is_left() -> None:
+    """Of what a template needs, and of what a child needs, one more is there each time: the same words, and no residue."""
+    seen = host("with_ever_more_descriptors")
+
+    for refusals in (seen["templates"], seen["children"]):
+        assert len(refusals) >= 5, "a template needs a socket pair, and three while it is started; a child three pipes"
+        for said, left in refusals:
+            assert "Too many open files" in said
+            assert "`ulimit -n`" in said
+            assert left == 0, said
+    assert seen["processes"] == 0
+    assert seen["afterwards"] == "jail"
+
+
+def test_a_host_with_more_descriptors_than_select_takes_has_jails() -> None:
+    """The control socket's number is over 1023, and its children are waited for all the same."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard <= 1200:
+        pytest.skip(f"this user may not have more than {hard} descriptors")
+    seen = host("with_descriptors_beyond_select")
+
+    assert seen["descriptor"] > 1023
+    assert seen["loot"] == "jail"
 
 
 def test_the_session_keyring_stays_behind() -> None:

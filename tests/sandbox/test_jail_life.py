@@ -10,12 +10,12 @@ import select
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import psutil
 import pytest
 
-from aileron_sandbox.ending import Exited, JailUnavailable, OverLimit, RefusedToStart, Signalled
+from aileron_sandbox.ending import Ending, Exited, JailUnavailable, OverLimit, RefusedToStart, Signalled
 from aileron_sandbox.jail import MAX_CHILDREN, Child, Template, TemplateGone
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
@@ -320,6 +320,34 @@ def test_two_hundred_jails_leave_no_descriptor_and_no_process(template: Template
         assert select.select([template], [], [], 10)[0], "a process is left of which nothing was heard"
         template.pump()
 
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_however_a_jail_ends_no_descriptor_is_left(template: Template, tmp_path: Path) -> None:
+    """By itself, by a crash, over a limit, for reaching out, killed, closed at any moment, or refused: as many as before."""
+    path = tmp_path / "program"
+    path.write_bytes(program("facts"))
+    before, endings = len(os.listdir("/proc/self/fd")), set()
+    for name, *arguments in [("leave", 7), ("crash",), ("connect_to", "192.0.2.1", 443), ("spin",)]:
+        with _child(template, name, *arguments, policy=Policy(cpu_s=1)) as child:
+            endings.add(type(child.wait(10)))
+    with _child(template, "sleep", 3600) as child:
+        child.kill()
+        endings.add(type(child.wait(10)))
+    unreadable = os.open(path, os.O_WRONLY)
+    with Child.open(template, unreadable, Policy()) as child:
+        endings.add(type(child.wait(10)))
+    os.close(unreadable)
+    with _asleep(template):
+        pass
+    with _child(template, "sleep", 3600), pytest.raises(ValueError, match="the program has 0 bytes"):
+        Child.open(template, memory := memory_file(b""), Policy())
+    os.close(memory)
+    while len(below(template)) > AHEAD:
+        assert select.select([template], [], [], 10)[0], "a process is left of which nothing was heard"
+        template.pump()
+
+    assert endings == set(get_args(Ending))
     assert len(os.listdir("/proc/self/fd")) == before
 
 
