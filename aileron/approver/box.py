@@ -1,15 +1,15 @@
 """What only one unlocked approver is to read: sealed to a key that lives as long as their command.
 
 Used on both sides: a command makes a `Recipient` and names its public half in what it signs (model/decision.py,
-PreviewStatement); the daemon, which verified that signature, seals to it. So whoever else asks the daemon, reads its answer on the
-way, or keeps it, has nothing: the private half never leaves a process that cannot be read (presence.py).
+PreviewStatement); the daemon, which verified that signature, seals to it. So whoever else asks the daemon, reads its answer on
+the way, or keeps it, has nothing: the private half never leaves a process that cannot be read (presence.py).
 
     X25519(ephemeral, recipient) ── HKDF-SHA256(salt: both public halves) ──▶ key, nonce ── AES-256-GCM(context) ──▶ sealed
 
 Rules
 - The ephemeral half is made for one message, so key and nonce serve one message.
 - `context`, the bytes of the statement that asked, is authenticated: an answer to one request opens for no other.
-- It proves nothing about who sealed: anybody can seal to a public key. What is shown must have a digest that the daemon names too.
+- It proves nothing about who sealed: anybody can seal to a public key. A decision about what was shown is over its digest.
 
 Source: RFC 7748 (X25519), RFC 5869 (HKDF), NIST SP 800-38D (GCM); docs/reference/signed-decisions.md (What is sealed).
 

@@ -70,6 +70,7 @@ _AT_EMPTY_PATH: Final = 0x1000
 
 # prctl(2)
 PR_SET_PDEATHSIG: Final = 1
+_PR_GET_DUMPABLE: Final = 3
 PR_SET_DUMPABLE: Final = 4
 PR_CAPBSET_DROP: Final = 24
 PR_SET_NO_NEW_PRIVS: Final = 38
@@ -261,6 +262,11 @@ def detach(target: str) -> None:
 def prctl(option: int, arg2: int = 0, arg3: int = 0) -> None:
     """prctl(2) with unsigned long arguments."""
     _check(_prctl(option, arg2, arg3, 0, 0), "prctl")
+
+
+def is_dumpable() -> bool:
+    """Whether another process of this user may attach to this one and read it, prctl(2). True where that cannot be known."""
+    return _prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) != 0
 
 
 def last_capability() -> int:

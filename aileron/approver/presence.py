@@ -1,0 +1,405 @@
+"""The process in which the approver's key is open, and how its passphrase is typed.
+
+Runs in one command at a terminal. It trusts the kernel and the person at that terminal, and nobody else of the same user: another
+process of theirs can send signals, open `/proc/PID/…` of what may be traced, and every terminal that is not held.
+
+`alone` moves the work into a process nobody can look into. As events:
+
+1. The command starts. Until step 2 it is like any other: whoever is quick opens its /proc/PID/mem, or attaches to it.
+2. It makes itself undumpable (prctl(2)): from now on nobody of the same user can open or attach anew. What was opened in step 1
+   stays open, because the check is made by open(2) and not by read(2).
+3. It forks. The child has memory of its own (a new mm, copied) that was undumpable from its first moment: a descriptor of step 1
+   shows the parent's, in which there is no passphrase and no key, ever.
+4. A debugger of step 1 that asked to follow forks (PTRACE_O_TRACEFORK) has the child too. The child sees that (TracerPid), and
+   no passphrase is asked for. Nobody can begin to trace it later.
+5. The child goes on as the command: it alone returns from `alone`. The parent waits, passes signals on, stops when the child
+   stops (so that a shell's Ctrl-Z and `fg` work), ends as the child ends, and puts the terminal right if the child could not.
+   If the parent is killed the kernel ends the child (PR_SET_PDEATHSIG).
+
+What this does not do: who attaches in step 1 and changes the program itself, or writes to its memory before the fork, has
+replaced our program. Where Yama is (kernel.yama.ptrace_scope = 1), only an ancestor of the command can.
+
+`ask_passphrase` reads from the terminal itself, and holds it: exclusively (TIOCEXCL), so that no other process of the user can
+open it meanwhile, and by waiting in read(2), so that none that had it open before reads first: the kernel lets one reader wait at
+a time (drivers/tty/n_tty.c, atomic_read_lock). One that waits already when the question is put is found, and nothing is asked. A
+process that had the terminal open can still write a question of its own there, and one that is quicker than the microseconds
+between looking and waiting reads in our place.
+
+Rules
+- A passphrase comes from a terminal. Never from the environment, a file, an argument or standard input.
+- The terminal is put back as it was on every way out: an answer, Ctrl-C, Ctrl-Z, SIGTERM, the end of time. What was half typed is
+  thrown away.
+- Only processes: nothing here works in a thread, signal(7).
+
+Source: proc_pid_mem(5), ptrace(2), prctl(2), ioctl_tty(2), termios(3), signal(7); docs/explanation/threat-model.md. Not here: the
+key (keyfile.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import resource
+import signal
+import struct
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, Final, NoReturn, Self
+
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.secret import Secret
+from aileron_sandbox import kernel
+
+__all__ = ["ASK_S", "alone", "ask_passphrase", "check_unwatched"]
+
+ASK_S: Final = 600.0
+"""Ten minutes: long enough to look a passphrase up, and a forgotten terminal is not held for ever."""
+_TERMINAL: Final = "/dev/tty"
+_MAX_LINE_BYTES: Final = 4096  # what a terminal holds of one line, termios(3)
+_TIOCGEXCL: Final = 0x80045440  # ioctl_tty(2); not in Python's termios
+_KILLED_BY: Final = 128  # and the number of the signal, as shells count
+_STATUS: Final = "/proc/self/status"
+
+# --- a process of its own ----------------------------------------------------------------------------------------
+
+_RELAYED: Final = (
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+_is_alone = False
+
+
+def alone(work: Callable[[], int]) -> int:
+    """Do `work` in a new process that nobody can look into, and return what it returns: once, in that process.
+
+    The one that called waits and ends as the new one does, so whatever follows happens once too, in the new one: return the
+    number to whoever exits with it. In a process that is alone already, `work` is done there. AileronError(busy) where no
+    process can be made.
+    """
+    global _is_alone
+    if _is_alone:
+        return work()
+    _hide()
+    terminal = _Terminal.maybe_open()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(
+            OSError, ValueError, AttributeError
+        ):  # else it is the child's to write, or to fail with
+            stream.flush()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # one that is ignored leaves no status to wait for, wait(2)
+    blocked = {*_RELAYED, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    parent = os.getpid()
+    if (child := _forked(before)) != 0:
+        _attend(child, terminal, blocked)
+    _is_alone = True
+    if terminal is not None:
+        terminal.close()
+    signal.signal(signal.SIGTERM, _end)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it was killed before the line above
+        os._exit(_KILLED_BY + signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return work()
+
+
+def check_unwatched() -> None:
+    """Return if no other process of this user can see what this one knows. AileronError(unauthorized) says why not."""
+    try:
+        with open(_STATUS, encoding="ascii", errors="replace") as file:
+            tracer = next(int(line.split()[1]) for line in file if line.startswith("TracerPid:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        raise _unauthorized(f"{_STATUS} does not say whether somebody traces this process: mount /proc") from None
+    if tracer != 0:
+        raise _unauthorized(
+            f"process {tracer} traces this command, and would see the passphrase: end it, and begin again without a debugger"
+        )
+    if kernel.is_dumpable():
+        raise _unauthorized("other processes of this user can read this one, so no passphrase is asked for here")
+
+
+def _hide() -> None:
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _forked(mask: set[int | signal.Signals]) -> int:
+    try:
+        return os.fork()
+    except OSError as error:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        message = f"no process of its own for the approver's key: {os.strerror(error.errno or 0)}"
+        raise AileronError(FailureClass.BUSY, message, retriable=True) from None
+
+
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    """SIGTERM in the child: what stands open is put right on the way out. A second one must not cut that short."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(_KILLED_BY + number)
+
+
+def _attend(child: int, terminal: _Terminal | None, waited_for: set[signal.Signals]) -> NoReturn:
+    """The parent's part, until the child has ended. Its only deadlines are the child's."""
+    while True:
+        info = signal.sigwaitinfo(waited_for)
+        if info.si_signo != signal.SIGCHLD:
+            if (
+                info.si_code <= 0
+            ):  # somebody sent it to us; what a terminal sends (SI_KERNEL) goes to the child by itself
+                os.kill(child, info.si_signo)  # not reaped yet, so the number is still its
+            continue
+        # One SIGCHLD may stand for several changes, and WNOHANG has none to tell in the end.
+        while (changed := os.waitid(os.P_PID, child, os.WEXITED | os.WSTOPPED | os.WNOHANG)) is not None:
+            if changed.si_code == os.CLD_EXITED:
+                os._exit(changed.si_status)
+            if terminal is not None:
+                terminal.release(was_killed=changed.si_code != os.CLD_STOPPED)
+            if changed.si_code != os.CLD_STOPPED:
+                _die_by(changed.si_status)
+            os.kill(os.getpid(), signal.SIGSTOP)  # for the shell, which waits for us; on `fg` we go on here
+            os.kill(child, signal.SIGCONT)
+
+
+def _die_by(number: int) -> NoReturn:
+    """As the child did, so that whoever waits for us sees the same."""
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)
+    os._exit(_KILLED_BY + number)
+
+
+class _Terminal:
+    """The terminal as the parent found it, to be put right after a child that could not do it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: Final = descriptor
+        self._found: Final = termios.tcgetattr(descriptor)
+        self._was_held: Final = _is_held(descriptor)
+
+    @classmethod
+    def maybe_open(cls) -> _Terminal | None:
+        """None where there is none, or where it cannot be opened: then the child cannot ask either, and says why."""
+        try:
+            descriptor = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return cls(descriptor)
+        except (OSError, termios.error):
+            os.close(descriptor)
+            return None
+
+    def close(self) -> None:
+        """In the child, which opens one of its own when it asks."""
+        os.close(self._descriptor)
+
+    def release(self, *, was_killed: bool) -> None:
+        """Undo what a question does, if the child was cut short in one, or was killed."""
+        with contextlib.suppress(OSError, termios.error):  # the terminal has gone
+            if (is_held := _is_held(self._descriptor) and not self._was_held) or was_killed:
+                termios.tcsetattr(self._descriptor, termios.TCSAFLUSH, self._found)
+            if is_held:
+                fcntl.ioctl(self._descriptor, termios.TIOCNXCL)
+
+
+def _is_held(descriptor: int) -> bool:
+    """Whether somebody has exclusive use of this terminal."""
+    return struct.unpack("i", fcntl.ioctl(descriptor, _TIOCGEXCL, bytes(4))) != (0,)
+
+
+# --- the question ------------------------------------------------------------------------------------------------
+
+
+def ask_passphrase(question: str, *, twice: bool = False) -> Secret:
+    """What a person types at the terminal of this process after `question`, unseen; `twice` until both are the same.
+
+    `question` is ours, without a colon. AileronError(unauthorized) where this process is watched, there is no terminal, or
+    somebody else holds or reads it, (invalid_request) at the end of input or of ASK_S. KeyboardInterrupt.
+    """
+    check_unwatched()
+    descriptor = _opened_terminal()
+    try:
+        while True:
+            with _Signals() as signals, _still_there():
+                typed = _asked_once(descriptor, question, twice, signals)
+            for number in signals.seen:  # as if it came now, when the terminal is as it was: Ctrl-Z stops us here
+                if number == signal.SIGALRM:
+                    raise _refused(f"nobody answered {question!r} within {ASK_S:.0f} s")
+                signal.raise_signal(number)
+            if typed is not None:
+                return typed
+    finally:
+        os.close(descriptor)
+
+
+class _SignalledError(Exception):
+    """A signal came while the terminal was waited for."""
+
+
+class _Signals:
+    """Signals that would leave the terminal as a question needs it are kept until it is as it was; `seen` has them.
+
+    Only while the terminal is read does one of them interrupt (`waiting`), and by an exception: a handler that returned would
+    have Python go on reading (PEP 475). One that arrives between that check and read(2) waits for the next key, or ASK_S.
+    """
+
+    _KEPT: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT)
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        self._interrupts = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (*self._KEPT, signal.SIGALRM):
+            self._before[number] = signal.signal(number, self._take)
+        signal.setitimer(signal.ITIMER_REAL, ASK_S, 1.0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A signal ends this block at once; one that came before does too."""
+        self._interrupts = True
+        try:
+            if self.seen:
+                raise _SignalledError
+            yield
+        finally:
+            self._interrupts = False
+
+    def _take(self, number: int, _: FrameType | None) -> None:
+        if number not in self.seen:
+            self.seen.append(number)
+        if self._interrupts:
+            self._interrupts = False  # once: what follows puts the terminal right
+            raise _SignalledError
+
+
+def _opened_terminal() -> int:
+    try:
+        return os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            raise _held_by_another() from None
+        raise _unauthorized(
+            "there is no terminal: the approver's passphrase is typed at one, and never taken from a file, the environment or "
+            "standard input. Type this command in a terminal of your own (with ssh: `ssh -t`)"
+        ) from None
+
+
+@contextlib.contextmanager
+def _still_there() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, termios.error) as error:  # EIO: nobody holds the other end any more, tty_ioctl(4)
+        raise _refused(f"the terminal cannot be asked at any more: {error}") from None
+
+
+def _asked_once(descriptor: int, question: str, twice: bool, signals: _Signals) -> Secret | None:
+    """None where a signal came first, for the caller to see to."""
+    try:
+        with _taken(descriptor) as before:
+            while True:
+                if not (typed := _line(descriptor, before, f"{question}: ", signals)):
+                    continue
+                if not twice or typed == _line(descriptor, before, f"{question}, again: ", signals):
+                    return Secret(typed)
+                os.write(descriptor, b"these are not the same; try again\n")
+    except _SignalledError:
+        os.write(descriptor, b"\n")
+        return None
+
+
+@contextlib.contextmanager
+def _taken(descriptor: int) -> Iterator[list[Any]]:
+    """Hold the terminal, and put it back as it was; its settings are what comes back."""
+    before = termios.tcgetattr(descriptor)
+    if _is_held(descriptor):
+        raise _held_by_another()
+    try:
+        # First, because it stops a job in the background until it is in front (SIGTTOU): only then is the terminal ours to hold.
+        termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
+        fcntl.ioctl(descriptor, termios.TIOCEXCL)
+        yield before
+    finally:
+        with contextlib.suppress(OSError, termios.error):  # it has gone, and there is nothing to put right
+            # Half a passphrase must not become what the shell reads next, hence FLUSH.
+            termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
+            fcntl.ioctl(descriptor, termios.TIOCNXCL)
+
+
+def _line(descriptor: int, before: list[Any], question: str, signals: _Signals) -> bytes:
+    """One line, without its end, typed after `question` stands there and seen by nobody."""
+    _set(descriptor, before, is_line=False)
+    _check_nobody_reads(descriptor)
+    _set(descriptor, before, is_line=True)
+    os.write(descriptor, question.encode())  # from here on, nothing that is typed is thrown away
+    typed = b""
+    with signals.waiting():
+        while not typed.endswith(b"\n"):
+            piece = os.read(descriptor, _MAX_LINE_BYTES)
+            if not piece:  # Ctrl-D, or the terminal has gone
+                raise _refused(f"no answer to {question.rstrip(': ')!r}")
+            typed += piece
+            if len(typed) > _MAX_LINE_BYTES:
+                raise _refused(f"more than {_MAX_LINE_BYTES} bytes are no answer to {question.rstrip(': ')!r}")
+    os.write(descriptor, b"\n")
+    return typed.removesuffix(b"\n")
+
+
+def _set(descriptor: int, before: list[Any], *, is_line: bool) -> None:
+    """No echo, and what was typed so far is thrown away. `is_line`: whole lines; else a read never waits, termios(3)."""
+    changed = [*before[:6], list(before[6])]
+    changed[0] |= termios.ICRNL
+    changed[3] &= ~(termios.ECHO | termios.ECHOE | termios.ECHOK | termios.ECHONL | termios.ICANON)
+    changed[3] |= termios.ISIG
+    if is_line:
+        changed[3] |= termios.ICANON
+    else:
+        changed[6][termios.VMIN] = changed[6][termios.VTIME] = 0
+    termios.tcsetattr(descriptor, termios.TCSAFLUSH, changed)
+
+
+def _check_nobody_reads(descriptor: int) -> None:
+    """AileronError(unauthorized) where another process waits in read(2) on this terminal: it would get what is typed.
+
+    With VMIN and VTIME 0 a read gives nothing at once; one that may not wait fails (EAGAIN) only where somebody else waits.
+    """
+    os.set_blocking(descriptor, False)  # of our own open file: nobody shares it
+    try:
+        os.read(descriptor, _MAX_LINE_BYTES)
+    except BlockingIOError:
+        raise _unauthorized(
+            "another process reads what is typed at this terminal: close it, and begin again in a new one"
+        ) from None
+    finally:
+        os.set_blocking(descriptor, True)
+
+
+def _held_by_another() -> AileronError:
+    return _unauthorized("another process has this terminal to itself (TIOCEXCL): begin again in a new terminal")
+
+
+def _unauthorized(message: str) -> AileronError:
+    return AileronError(FailureClass.UNAUTHORIZED, message, boundary=Boundary.USER)
+
+
+def _refused(message: str) -> AileronError:
+    return AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
