@@ -11,6 +11,7 @@ Rules
 - Inside a longer string only a required input may be named: what the text would be without it, only the
   author knows.
 - `sha256:bound-at-release` is a source file's hash; in an installed file it is an error.
+- What is previewed is not what is gated: the operation of a preview is none of the file's steps.
 
 Source: docs/reference/action-file.md, checked against `SCHEMA`. Not here: whether the connector grants what a
 step asks (resolve.py), and what an agent is shown (mcp/).
@@ -32,7 +33,15 @@ import msgspec
 from aileron.model.canonical import sha256_digest
 from aileron.model.document import Field, Kind, Table, check_text, read_document, refusal
 from aileron.model.failure import AileronError, Boundary, FailureClass
-from aileron.model.manifest import ActionFile, ApprovalRule, InputSpec, InputType, RequiredConnector, StepSpec
+from aileron.model.manifest import (
+    ActionFile,
+    ApprovalRule,
+    InputSpec,
+    InputType,
+    PreviewRule,
+    RequiredConnector,
+    StepSpec,
+)
 from aileron.model.names import (
     ACTION_NAME,
     INPUT_NAME,
@@ -41,6 +50,7 @@ from aileron.model.names import (
     check_pin,
     check_semver,
 )
+from aileron.model.text import hidden_at
 
 __all__ = ["PLACEHOLDER", "REFERENCE", "SCHEMA", "bind_placeholders", "input_schema", "parse_action"]
 
@@ -97,6 +107,17 @@ SCHEMA: Final = {
             "required": Field(Kind.BOOLEAN, required=True),
             "expires_in": Field(Kind.STRING),
             "irreversible": Field(Kind.BOOLEAN),
+            "undo_window_s": Field(Kind.INTEGER),
+            "preview": Field(
+                Kind.TABLE,
+                fields={
+                    "connector": Field(Kind.STRING),
+                    "op": Field(Kind.STRING, required=True),
+                    "inputs": Field(Kind.FREE),
+                    "render": Field(Kind.FREE, required=True),
+                    "multiline": Field(Kind.STRINGS),
+                },
+            ),
         },
     ),
 }
@@ -107,6 +128,15 @@ _DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smh])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 _EXPIRES_IN_S: Final = range(1, 24 * 3600 + 1)
 """Seconds an approval may wait: past a day, what a person agreed to is no longer what they have in mind."""
+_UNDO_WINDOW_S: Final = range(3600 + 1)
+"""Seconds an approved run is held: an hour is past "oh no", and a run held longer is a schedule."""
+_MAX_RENDERED: Final = 32
+"""Lines of a preview: more than a screen of them is not read before a decision."""
+_MAX_LABEL: Final = 64
+"""Characters of a label, so that it stands beside its value on one line."""
+_MAX_PATH: Final = 512
+"""Characters of a path into an answer; the longest of a known service has under 80."""
+_PATH: Final = re.compile(r"(?:\.\.\.)?[^.]+(?:\.[^.]+){0,15}")
 _TYPES: Final[tuple[str, ...]] = get_args(InputType)
 
 _FENCE: Final = "+++"
@@ -121,15 +151,17 @@ def parse_action(text: str, *, file: str, allow_placeholder: bool = False) -> Ac
     table = read_document(parts.frontmatter, SCHEMA, file=file, boundary=Boundary.ACTION, first_line=2)
     connectors = _connectors(table, allow_placeholder)
     inputs = _inputs(table)
+    steps = _steps(table, {connector.name for connector in connectors}, inputs)
     return ActionFile(
         name=_name(table, "name", ACTION_NAME, "lower-case letters, digits, '.', '_', '-'"),
         version=table.parsed("version", check_semver),
         source=_source(table),
         intent=_words(table.table("match"), "intent"),
         connectors=connectors,
-        steps=_steps(table, {connector.name for connector in connectors}, inputs),
+        steps=steps,
         inputs=inputs,
         approval=_approval(table.table("approval")),
+        preview=_maybe_preview(table.table("approval"), connectors, steps, inputs),
         body=parts.body,
         text=text,
         digest=sha256_digest(text.encode()),
@@ -272,18 +304,27 @@ def _step(entry: Table, connectors: set[Fqn], inputs: dict[str, InputSpec]) -> S
         raise entry.refuse(
             "connector", f"step {step_id!r}: {connector} is not in [[requires.connectors]]; listed: {listed}"
         )
-    for key, value in entry.free("inputs").items():
-        if not _ARGUMENT.fullmatch(key):
-            raise entry.refuse("inputs", f"step {step_id!r}: {key!r} is not an argument name", key)
-        for problem in _reference_problems(value, inputs):
-            raise entry.refuse("inputs", f"step {step_id!r}, key {key!r}: {problem}", key)
     return StepSpec(
         id=step_id,
         connector=connector,
-        op=_name(entry, "op", OP_NAME, "a lower-case letter, then letters, digits, '_'"),
+        op=_op(entry),
         idempotent=entry.boolean("idempotent", False),
-        inputs=entry.free("inputs"),
+        inputs=_given(entry, f"step {step_id!r}", inputs),
     )
+
+
+def _op(entry: Table) -> str:
+    return _name(entry, "op", OP_NAME, "a lower-case letter, then letters, digits, '_'")
+
+
+def _given(entry: Table, subject: str, inputs: dict[str, InputSpec]) -> dict[str, Any]:
+    """The `inputs` of a step or a preview: their names are arguments, their references name inputs of the file."""
+    for key, value in entry.free("inputs").items():
+        if not _ARGUMENT.fullmatch(key):
+            raise entry.refuse("inputs", f"{subject}: {key!r} is not an argument name", key)
+        for problem in _reference_problems(value, inputs):
+            raise entry.refuse("inputs", f"{subject}, key {key!r}: {problem}", key)
+    return entry.free("inputs")
 
 
 def _reference_problems(value: Any, inputs: dict[str, InputSpec]) -> Iterator[str]:
@@ -323,7 +364,84 @@ def _approval(table: Table) -> ApprovalRule:
         required=table.boolean("required", defaults.required),
         expires_in_s=expires_in_s,
         irreversible=table.boolean("irreversible", defaults.irreversible),
+        undo_window_s=_undo_window_s(table, defaults),
     )
+
+
+def _undo_window_s(table: Table, defaults: ApprovalRule) -> int:
+    seconds = table.integer("undo_window_s", defaults.undo_window_s)
+    if seconds not in _UNDO_WINDOW_S:
+        raise table.refuse("undo_window_s", f"undo_window_s is {seconds}, not from 0 to {_UNDO_WINDOW_S[-1]} seconds")
+    if seconds and not table.boolean("required", defaults.required):
+        raise table.refuse("undo_window_s", "undo_window_s holds a run that was approved: it needs required = true")
+    return seconds
+
+
+def _maybe_preview(
+    approval: Table,
+    connectors: tuple[RequiredConnector, ...],
+    steps: tuple[StepSpec, ...],
+    inputs: tuple[InputSpec, ...],
+) -> PreviewRule | None:
+    if "preview" not in approval:
+        return None
+    if not approval.boolean("required", False):
+        raise approval.refuse("preview", "[approval.preview] is for who is asked: it needs required = true")
+    table = approval.table("preview")
+    connector, op = _previewed(table, connectors), _op(table)
+    if op not in connector.capabilities:
+        listed = ", ".join(connector.capabilities)
+        raise table.refuse("op", f"preview: op {op!r} is not in the capabilities of {connector.name}; listed: {listed}")
+    if any((step.connector, step.op) == (connector.name, op) for step in steps):
+        raise table.refuse(
+            "op", f"preview: op {op!r} is a step of this action; a preview only reads, before anything is done"
+        )
+    return PreviewRule(
+        connector=connector.name,
+        op=op,
+        inputs=_given(table, "preview", {spec.name: spec for spec in inputs}),
+        render=_render(table),
+        multiline=_multiline(table),
+    )
+
+
+def _previewed(table: Table, connectors: tuple[RequiredConnector, ...]) -> RequiredConnector:
+    listed = {connector.name: connector for connector in connectors}
+    if "connector" not in table:
+        if len(connectors) > 1:
+            raise table.refuse(None, f"preview: name its connector, one of {', '.join(map(str, listed))}")
+        return connectors[0]
+    name = table.parsed("connector", Fqn.parse)
+    if name not in listed:
+        raise table.refuse(
+            "connector", f"preview: {name} is not in [[requires.connectors]]; listed: {', '.join(map(str, listed))}"
+        )
+    return listed[name]
+
+
+def _render(table: Table) -> dict[str, str]:
+    lines = table.free("render")
+    if not 1 <= len(lines) <= _MAX_RENDERED:
+        raise table.refuse("render", f"render has {len(lines)} labels, not 1 to {_MAX_RENDERED}")
+    for label, path in lines.items():
+        if not label.strip() or label != label.strip() or len(label) > _MAX_LABEL:
+            raise table.refuse(
+                "render", f"label {label!r} is not 1 to {_MAX_LABEL} characters without blanks around", label
+            )
+        if not isinstance(path, str):
+            raise table.refuse("render", f"label {label!r}: the path into the answer is not a string", label)
+        if not _PATH.fullmatch(path) or len(path) > _MAX_PATH or hidden_at(path) is not None:
+            problem = "names or indexes with dots between, such as payload.headers.Subject, after ... at any depth"
+            raise table.refuse("render", f"label {label!r}: {path!r} is not a path into the answer: {problem}", label)
+    return dict(lines)
+
+
+def _multiline(table: Table) -> frozenset[str]:
+    labels, known = table.strings("multiline"), table.free("render")
+    for label in labels:
+        if label not in known:
+            raise table.refuse("multiline", f"multiline: {label!r} is no label of render; there are {', '.join(known)}")
+    return frozenset(labels)
 
 
 def _duration_s(text: str) -> int:

@@ -11,6 +11,9 @@ In this order
 4. Every credential a connector needs is bound, and which binding is not in doubt.
 5. `${args.NAME}` is replaced once; a value that looks like a reference stays as it is.
 
+A preview is resolved with its action, as a step that only reads: with a Grant that egress holds to safe methods, without streams,
+in 5 seconds at most, and given nothing but its own `inputs`.
+
 Source: docs/reference/action-file.md. Not here: who must be asked (approvals/), opening bytes and secrets
 (the run).
 """
@@ -21,17 +24,29 @@ import difflib
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-from aileron.actions.manifest import REFERENCE
+import msgspec
+
+from aileron.actions.manifest import REFERENCE, parse_action
 from aileron.config import Settings
 from aileron.model.canonical import canonical_json
 from aileron.model.document import MAX_NUMBER
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation
-from aileron.model.manifest import ActionFile, ConnectorManifest, InputSpec, RequiredConnector, StepSpec
+from aileron.model.manifest import (
+    ActionFile,
+    ApprovalRule,
+    ConnectorManifest,
+    HostFunction,
+    InputSpec,
+    LimitsSpec,
+    PreviewRule,
+    RequiredConnector,
+    StepSpec,
+)
 from aileron.model.names import BindingName
-from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan, Step
+from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan, PlannedPreview, Step
 
-__all__ = ["Bindings", "Connectors", "resolve"]
+__all__ = ["Bindings", "Connectors", "preview_plan", "resolve", "used_credentials", "with_args"]
 
 
 class Connectors(Protocol):
@@ -51,6 +66,10 @@ class Bindings(Protocol):
 MAX_ARGS_BYTES: Final = 48 << 10
 """48 KiB of canonical JSON for one step: it travels in one frame header of 64 KiB, beside at most 32 hosts.
 """
+PREVIEW_STEP: Final = "preview"
+"""The id of a preview's only step."""
+PREVIEW_TIMEOUT_S: Final = 5
+"""A person looks at the screen meanwhile; most services answer a read in under one second."""
 
 
 def resolve(
@@ -64,21 +83,24 @@ def resolve(
     """What `invocation` of `action` would do. AileronError says which of the steps above refused, and the
     cure.
     """
-    args = _checked_args(invocation, action)  # 1
+    args = _checked_args(invocation.args, action)  # 1
     required = {connector.name: connector for connector in action.connectors}
+    preview = None if action.preview is None else _preview_spec(action.preview)
     manifests: dict[str, ConnectorManifest] = {}
-    for step in action.steps:
+    for step in action.steps if preview is None else (*action.steps, preview):
         connector = required[step.connector]
         pin = _pin(connector)
         if str(pin) not in manifests:
             manifests[str(pin)] = connectors.manifest(pin)  # 2
         _check_capability(step, connector, manifests[str(pin)])  # 3
-    credentials = _credentials(invocation, manifests, bindings)  # 4
-    steps = []
-    for step in action.steps:
+    credentials = _credentials(invocation.binding, manifests, bindings)  # 4
+
+    def planned(step: StepSpec, final: dict[str, Any]) -> Step:  # 5
         pin = _pin(required[step.connector])
         grant = _grant(manifests[str(pin)], credentials[str(pin)], settings)
-        steps.append(_step(step, pin, manifests[str(pin)], args, grant))
+        return _step(step, pin, manifests[str(pin)], final, grant)
+
+    steps = [planned(step, _final_args(step, args)) for step in action.steps]
     return Plan(
         action=action.name,
         action_version=action.version,
@@ -87,27 +109,90 @@ def resolve(
         args=args,
         steps=tuple(steps),
         approval=action.approval,
+        preview=None
+        if action.preview is None or preview is None
+        else _preview(action.preview, planned(preview, _preview_args(preview, args))),
     )
 
 
-def _checked_args(invocation: Invocation, action: ActionFile) -> dict[str, Any]:
+def with_args(plan: Plan, args: dict[str, Any]) -> Plan:
+    """The same plan with other arguments: what each step and the preview are given changes, and nothing else.
+
+    Nothing is looked up: pins, hosts, credentials and limits are those of `plan`. AileronError: bad_input as for a run;
+    hash_mismatch where the plan's steps are not those of its own text.
+    """
+    action = parse_action(plan.action_text, file=f"{plan.action}.md")
+    _check_own_text(plan, action)
+    checked = _checked_args(args, action)
+    steps = tuple(
+        msgspec.structs.replace(step, args=_final_args(spec, checked))
+        for spec, step in zip(action.steps, plan.steps, strict=True)
+    )
+    preview = plan.preview
+    if preview is not None and action.preview is not None:
+        given = _preview_args(_preview_spec(action.preview), checked)
+        preview = msgspec.structs.replace(preview, step=msgspec.structs.replace(preview.step, args=given))
+    return msgspec.structs.replace(plan, args=checked, steps=steps, preview=preview)
+
+
+def preview_plan(plan: Plan) -> Plan:
+    """What is run to show a person the preview of `plan`: that one step, which nobody is asked about.
+
+    AileronError(invalid_request) where the action has none.
+    """
+    if plan.preview is None:
+        message = f"action {plan.action!r} has no preview"
+        raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.ACTION)
+    rule = ApprovalRule(required=False, irreversible=False)
+    return msgspec.structs.replace(plan, steps=(plan.preview.step,), approval=rule, preview=None)
+
+
+def used_credentials(
+    action: ActionFile, *, connectors: Connectors, bindings: Bindings, binding: str | None = None
+) -> tuple[str, ...]:
+    """The names of the bindings that a run of `action` would use now, sorted; those of its preview are not among them.
+
+    `binding` decides between several, as in an invocation. AileronError as for a run.
+    """
+    required = {connector.name: connector for connector in action.connectors}
+    pins = [_pin(required[step.connector]) for step in action.steps]
+    uses = _credentials(binding, {str(pin): connectors.manifest(pin) for pin in pins}, bindings)
+    return tuple(sorted({str(use.binding) for use in uses.values() if use is not None}))
+
+
+def _check_own_text(plan: Plan, action: ActionFile) -> None:
+    """A plan may come out of a file that others can write: its text must be what its digest says, and its steps of it."""
+    planned = [(step.id, step.connector.name, step.op) for step in plan.steps]
+    written = [(step.id, str(step.connector), step.op) for step in action.steps]
+    if (
+        action.digest == plan.action_digest
+        and planned == written
+        and (plan.preview is None) == (action.preview is None)
+    ):
+        return
+    raise AileronError(
+        FailureClass.HASH_MISMATCH, f"the frozen plan of {plan.action!r} is not of the action file in it: ask anew"
+    )
+
+
+def _checked_args(given: dict[str, Any], action: ActionFile) -> dict[str, Any]:
     """The arguments in declared order. All problems in one error, so that an agent mends them in one go."""
     declared = {spec.name: spec for spec in action.inputs}
     problems: dict[str, str] = {}
-    for name in invocation.args:
+    for name in given:
         if name not in declared:
             near = difflib.get_close_matches(name, declared, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"declared: {', '.join(declared) or 'none'}"
             problems[name] = f"no such input; {hint}"
     for name, spec in declared.items():
-        if name in invocation.args:
-            if problem := _type_problem(spec, invocation.args[name]):
+        if name in given:
+            if problem := _type_problem(spec, given[name]):
                 problems[name] = problem
         elif spec.required:
             problems[name] = f"missing; expected {_EXPECTED[spec.type]}"
     if problems:
         raise _bad_input(f"action {action.name!r}", problems)
-    return {name: invocation.args[name] for name in declared if name in invocation.args}
+    return {name: given[name] for name in declared if name in given}
 
 
 def _bad_input(subject: str, problems: dict[str, str]) -> AileronError:
@@ -210,12 +295,9 @@ def _check_capability(step: StepSpec, connector: RequiredConnector, manifest: Co
 
 
 def _credentials(
-    invocation: Invocation, manifests: dict[str, ConnectorManifest], bindings: Bindings
+    wanted: str | None, manifests: dict[str, ConnectorManifest], bindings: Bindings
 ) -> dict[str, CredentialUse | None]:
-    """For each connector the one binding to use. Which is never guessed; `invocation.binding` decides between
-    several.
-    """
-    wanted = invocation.binding
+    """For each connector the one binding to use. Which is never guessed; `wanted` decides between several."""
     uses: dict[str, CredentialUse | None] = {}
     is_wanted_used = False
     for pin, manifest in manifests.items():
@@ -270,11 +352,7 @@ def _grant(manifest: ConnectorManifest, credential: CredentialUse | None, settin
     )
 
 
-def _step(step: StepSpec, pin: ConnectorPin, manifest: ConnectorManifest, args: dict[str, Any], grant: Grant) -> Step:
-    final = args | _substituted(step.inputs, args)  # what the file says wins over an argument of that name
-    size = len(canonical_json(final))
-    if size > MAX_ARGS_BYTES:
-        raise _bad_input(f"step {step.id!r}", {"*": f"{size} bytes in all; at most {MAX_ARGS_BYTES}"})
+def _step(step: StepSpec, pin: ConnectorPin, manifest: ConnectorManifest, final: dict[str, Any], grant: Grant) -> Step:
     return Step(
         id=step.id,
         connector=pin,
@@ -284,6 +362,39 @@ def _step(step: StepSpec, pin: ConnectorPin, manifest: ConnectorManifest, args: 
         grant=grant,
         limits=manifest.limits,
     )
+
+
+def _preview_spec(rule: PreviewRule) -> StepSpec:
+    return StepSpec(id=PREVIEW_STEP, connector=rule.connector, op=rule.op, idempotent=True, inputs=rule.inputs)
+
+
+def _preview(rule: PreviewRule, step: Step) -> PlannedPreview:
+    """The step made one that only reads, and soon ends: a person waits for it."""
+    replace = msgspec.structs.replace
+    grant = replace(step.grant, read_only=True, imports=step.grant.imports - {HostFunction.TCP})
+    limits: LimitsSpec = replace(step.limits, timeout_s=min(step.limits.timeout_s, PREVIEW_TIMEOUT_S))
+    return PlannedPreview(
+        step=replace(step, idempotent=True, grant=grant, limits=limits),
+        render=tuple(rule.render.items()),
+        multiline=rule.multiline,
+    )
+
+
+def _final_args(step: StepSpec, args: dict[str, Any]) -> dict[str, Any]:
+    """What a step's operation gets. What the file says wins over an argument of that name."""
+    return _bounded(step, args | _substituted(step.inputs, args))
+
+
+def _preview_args(step: StepSpec, args: dict[str, Any]) -> dict[str, Any]:
+    """What a preview's operation gets: it has parameters of its own, so the call's arguments are not put beside them."""
+    return _bounded(step, _substituted(step.inputs, args))
+
+
+def _bounded(step: StepSpec, final: dict[str, Any]) -> dict[str, Any]:
+    size = len(canonical_json(final))
+    if size > MAX_ARGS_BYTES:
+        raise _bad_input(f"step {step.id!r}", {"*": f"{size} bytes in all; at most {MAX_ARGS_BYTES}"})
+    return final
 
 
 class _Absent:

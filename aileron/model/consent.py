@@ -10,13 +10,14 @@ Source: docs/reference/consents.md. Not here: what widens (actions/widening.py),
 from __future__ import annotations
 
 import enum
-from typing import Any, Literal
+from typing import Any, Final, Literal, Self
 
 import msgspec
 
 from aileron.model.canonical import canonical_json, sha256_digest
 
 __all__ = [
+    "MAX_CHANGE_CHARACTERS",
     "ActionFileConsent",
     "Agreement",
     "BindingConsent",
@@ -50,6 +51,12 @@ class ConsentKind(enum.StrEnum):
     SETTINGS = "settings"
 
 
+MAX_CHANGE_CHARACTERS: Final = 2000
+"""Of one side of a change: a screen. The whole of a file is beside its changes."""
+_CONTEXT_CHARACTERS: Final = 200
+"""Kept before the first difference of two long texts, so that a reader knows where they are."""
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One difference, for a person: where, what it was, what it would be. `widens`: it needs their consent."""
 
@@ -57,6 +64,33 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     before: str | None
     after: str | None
     widens: bool = True
+
+    @classmethod
+    def of(cls, where: str, before: str | None, after: str | None, *, widens: bool = True) -> Self:
+        """The change with both texts cut to MAX_CHANGE_CHARACTERS, and a mark where.
+
+        Of long texts first goes what they begin with alike, so two that differ are never shown alike, wherever the difference is.
+        """
+        skipped = 0
+        if before is not None and after is not None and max(len(before), len(after)) > MAX_CHANGE_CHARACTERS:
+            skipped = max(0, _common_length(before, after) - _CONTEXT_CHARACTERS)
+        return cls(where=where, before=_cut(before, skipped), after=_cut(after, skipped), widens=widens)
+
+
+def _common_length(one: str, other: str) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (ours, theirs) in pairs if ours != theirs), min(len(one), len(other)))
+
+
+def _cut(text: str | None, skipped: int) -> str | None:
+    if text is None:
+        return None
+    head = f"(the same for {skipped} characters) …" if skipped else ""
+    rest = text[skipped:]
+    if len(head) + len(rest) <= MAX_CHANGE_CHARACTERS:
+        return head + rest
+    kept = MAX_CHANGE_CHARACTERS - len(head) - len("… (1000000000 more characters)")
+    return f"{head}{rest[:kept]}… ({len(rest) - kept} more characters)"
 
 
 class ActionFileConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="action_file"):

@@ -133,7 +133,11 @@ WRONG = [
     ('"10m"', '"10"', ":39: expires_in: '10' is not a time from 1s to 24h"),
     ('"10m"', '"25h"', ":39: expires_in: '25h' is not a time from 1s to 24h"),
     ('"10m"', '"0s"', ":39: expires_in: '0s' is not a time"),
-    ("required = true", "required = true\nundo_window_s = 3", ":39: unknown key 'undo_window_s' in [approval]"),
+    (
+        "required = true",
+        "required = true\nundo_window = 3",
+        ":39: unknown key 'undo_window' in [approval]; did you mean",
+    ),
     ("Sends it.", "Sends \u202eit.", ":44: a hidden character: U+202E RIGHT-TO-LEFT OVERRIDE"),
     ("Sends it.", "x" * 300_000, "at most 262144"),
     ("name = ", "name = [[[[[[[[[[[[[[[[[[", ":2: nested deeper than 16"),

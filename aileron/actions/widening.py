@@ -1,0 +1,189 @@
+"""Which changes of an action file need a person: every difference of two files, each with whether it widens.
+
+Pure; runs in the daemon. Trusts neither file: the one before is what the person agreed to last, the one after is what anybody
+with an editor made of it, or what an archive brought. The list of what widens is closed, and in one place; what is not on it is
+shown, and passes.
+
+Widens
+- a new file
+- the gate gone; the preview gone, new or changed in any way: it is what the person decides by
+- `irreversible` true to false; the question waiting longer; the undo window shorter
+- in `[[requires.connectors]]` and `[[execute]]` everything but an entry taken away, and `idempotent` true to false
+- an input that is new, of another type, or no longer required
+
+Compared are the values, spelled as JSON: comments and layout do not count, and `1`, `1.0` and `true` are three things.
+
+Source: docs/reference/consents.md. Not here: what was agreed to (model/consent.py, agreed.py), and asking (daemon/).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from aileron.model.consent import ActionFileConsent, Change
+from aileron.model.manifest import ActionFile, ApprovalRule, ConnectorManifest, InputSpec, PreviewRule
+from aileron.model.plan import ConnectorPin
+
+__all__ = ["changes", "consent_of"]
+
+_Facts = Mapping[str, str]
+"""What one entry of a file says, by its keys."""
+
+
+def changes(before: ActionFile | None, after: ActionFile) -> tuple[Change, ...]:
+    """Every difference a person would want to see, in the order of what matters; `before` None: there was no file."""
+    if before is None:
+        return (Change.of("file", None, f"{after.name} {after.version}"),)
+    return tuple(_differences(before, after))
+
+
+def consent_of(
+    before: ActionFile | None,
+    after: ActionFile,
+    *,
+    manifests: Callable[[ConnectorPin], ConnectorManifest],
+    install: bool,
+    replace: bool,
+) -> ActionFileConsent:
+    """What a person is asked about `after`, with what the connectors it pins reach and take.
+
+    `manifests` gives the verified manifest of a pin; its AileronError (not_found, hash_mismatch) passes through: what cannot be
+    shown cannot be agreed to.
+    """
+    pinned = [manifests(ConnectorPin(str(one.name), one.version, one.hash)) for one in after.connectors]
+    needs = [manifest.credential for manifest in pinned if manifest.credential is not None]
+    return ActionFileConsent(
+        name=after.name,
+        text=after.text,
+        before=None if before is None else before.digest,
+        changes=changes(before, after),
+        reaches=tuple(sorted({str(host) for manifest in pinned for host in manifest.hosts})),
+        credentials=tuple(sorted({f"{need.kind}: {need.scope}" for need in needs})),
+        install=install,
+        replace=replace,
+    )
+
+
+def _differences(before: ActionFile, after: ActionFile) -> Iterator[Change]:
+    yield from _changed("name", before.name, after.name, widens=True)
+    yield from _approval(before.approval, after.approval)
+    yield from _preview(before.preview, after.preview)
+    yield from _entries("requires.connectors", _connectors(before), _connectors(after))
+    yield from _entries("execute", _steps(before), _steps(after))
+    yield from _idempotent(before, after)
+    yield from _inputs({spec.name: spec for spec in before.inputs}, {spec.name: spec for spec in after.inputs})
+    for key in ("version", "source", "intent", "body"):
+        yield from _changed(key, getattr(before, key), getattr(after, key), widens=False)
+
+
+def _approval(before: ApprovalRule, after: ApprovalRule) -> Iterator[Change]:
+    def told(key: str, was: bool | int, would_be: bool | int, widens: bool) -> Iterator[Change]:
+        return _changed(f"approval.{key}", _json(was), _json(would_be), widens=widens)
+
+    yield from told("required", before.required, after.required, not after.required)
+    yield from told("irreversible", before.irreversible, after.irreversible, not after.irreversible)
+    is_longer = after.expires_in_s > before.expires_in_s
+    yield from told("expires_in (seconds)", before.expires_in_s, after.expires_in_s, is_longer)
+    is_shorter = after.undo_window_s < before.undo_window_s
+    yield from told("undo_window_s", before.undo_window_s, after.undo_window_s, is_shorter)
+
+
+def _preview(before: PreviewRule | None, after: PreviewRule | None) -> Iterator[Change]:
+    was, would_be = _preview_facts(before), _preview_facts(after)
+    if before is None or after is None:
+        yield from _changed(
+            "approval.preview", _together(was) if before else None, _together(would_be) if after else None, widens=True
+        )
+        return
+    for key, value in was.items():
+        yield from _changed(f"approval.preview.{key}", value, would_be[key], widens=True)
+
+
+def _preview_facts(rule: PreviewRule | None) -> _Facts:
+    if rule is None:
+        return {}
+    return {
+        "connector": str(rule.connector),
+        "op": rule.op,
+        "inputs": _json(rule.inputs),
+        "render": _json(rule.render),
+        "multiline": _json(sorted(rule.multiline)),
+    }
+
+
+def _connectors(action: ActionFile) -> dict[str, _Facts]:
+    return {
+        str(one.name): {"version": one.version, "hash": one.hash, "capabilities": _json(one.capabilities)}
+        for one in action.connectors
+    }
+
+
+def _steps(action: ActionFile) -> dict[str, _Facts]:
+    return {
+        step.id: {"connector": str(step.connector), "op": step.op, "inputs": _json(step.inputs)}
+        for step in action.steps
+    }
+
+
+def _entries(table: str, before: dict[str, _Facts], after: dict[str, _Facts]) -> Iterator[Change]:
+    """An entry may go. One that comes, changes or moves to another place among those that stay widens."""
+    for name, facts in before.items():
+        if name not in after:
+            yield Change.of(f"{table} {name}", _together(facts), None, widens=False)
+    for name, facts in after.items():
+        if name not in before:
+            yield Change.of(f"{table} {name}", None, _together(facts))
+            continue
+        for key, value in before[name].items():
+            yield from _changed(f"{table} {name}: {key}", value, facts[key], widens=True)
+    stay_before = ", ".join(name for name in before if name in after)
+    stay_after = ", ".join(name for name in after if name in before)
+    yield from _changed(f"{table}: order", stay_before, stay_after, widens=True)
+
+
+def _idempotent(before: ActionFile, after: ActionFile) -> Iterator[Change]:
+    were = {step.id: step.idempotent for step in before.steps}
+    for step in after.steps:
+        # A new step widens by itself; that it may be repeated is worth a line of its own.
+        was = were.get(step.id, False)
+        yield from _changed(
+            f"execute {step.id}: idempotent", _json(was), _json(step.idempotent), widens=step.idempotent
+        )
+
+
+def _inputs(before: dict[str, InputSpec], after: dict[str, InputSpec]) -> Iterator[Change]:
+    for name, spec in before.items():
+        if name not in after:
+            yield Change.of(f"inputs {name}", _together(_input_facts(spec)), None, widens=False)
+    for name, spec in after.items():
+        if name not in before:
+            yield Change.of(f"inputs {name}", None, _together(_input_facts(spec)))
+            continue
+        was = before[name]
+        yield from _changed(f"inputs {name}: type", was.type, spec.type, widens=True)
+        yield from _changed(
+            f"inputs {name}: required", _json(was.required), _json(spec.required), widens=not spec.required
+        )
+        yield from _changed(f"inputs {name}: label", was.label, spec.label, widens=False)
+        yield from _changed(f"inputs {name}: description", was.description, spec.description, widens=False)
+        yield from _changed(f"inputs {name}: multiline", _json(was.multiline), _json(spec.multiline), widens=False)
+
+
+def _input_facts(spec: InputSpec) -> _Facts:
+    return {"type": spec.type, "required": _json(spec.required), "description": spec.description}
+
+
+def _changed(where: str, before: str | None, after: str | None, *, widens: bool) -> Iterator[Change]:
+    if before != after:
+        yield Change.of(where, before, after, widens=widens)
+
+
+def _together(facts: _Facts) -> str:
+    return "\n".join(f"{key} = {value}" for key, value in facts.items())
+
+
+def _json(value: Any) -> str:
+    """One spelling for each value and order of keys: what TOML says differently stays different."""
+    return json.dumps(value, ensure_ascii=False)

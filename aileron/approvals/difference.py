@@ -1,0 +1,95 @@
+"""What is other than last time: a call against the last one of the same action that a person approved.
+
+Pure; runs in the daemon. A person who approves the tenth call of an action reads what they read nine times, so what is not as it
+was is said on top: another recipient, a larger amount, a host that was not there.
+
+>>> [(change.where, change.before, change.after) for change in _arguments({"amount": 10}, {"amount": 1000})]
+[('args.amount (larger)', '10', '1000')]
+
+Source: docs/reference/consents.md. Not here: which call was the last (audit/), and changes of the file (actions/widening.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from aileron.model.consent import Change
+from aileron.model.plan import Plan, Step
+
+__all__ = ["against_last"]
+
+
+def against_last(before: Plan, now: Plan) -> tuple[Change, ...]:
+    """Arguments that differ, hosts that are new, another credential, another connector: in this order.
+
+    `where` names the argument and says how it differs: `args.to (new)`, `args.amount (larger)` or `(smaller)`, `args.cc (added)`
+    or `(left out)`. Every one is marked as widening but a smaller number and what is left out.
+    """
+    return (
+        *_arguments(before.args, now.args),
+        *_hosts(_steps(before), _steps(now)),
+        *_credentials(_steps(before), _steps(now)),
+        *_connectors(_steps(before), _steps(now)),
+    )
+
+
+def _steps(plan: Plan) -> tuple[Step, ...]:
+    return plan.steps if plan.preview is None else (*plan.steps, plan.preview.step)
+
+
+def _arguments(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Change]:
+    for name in [*now, *(name for name in before if name not in now)]:
+        if name not in before:
+            yield Change.of(f"args.{name} (added)", None, _spelled(now[name]))
+        elif name not in now:
+            yield Change.of(f"args.{name} (left out)", _spelled(before[name]), None, widens=False)
+        elif _spelled(before[name]) != _spelled(now[name]):
+            how = _how(before[name], now[name])
+            where = f"args.{name} ({how})"
+            yield Change.of(where, _spelled(before[name]), _spelled(now[name]), widens=how != "smaller")
+
+
+def _how(before: Any, now: Any) -> str:
+    if _is_number(before) and _is_number(now) and before != now:
+        return "larger" if now > before else "smaller"
+    return "changed" if isinstance(now, bool) else "new"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _hosts(before: tuple[Step, ...], now: tuple[Step, ...]) -> Iterator[Change]:
+    known = {host for step in before for host in step.grant.hosts}
+    for host in sorted({host for step in now for host in step.grant.hosts} - known):
+        yield Change.of("host (new)", None, str(host))
+
+
+def _credentials(before: tuple[Step, ...], now: tuple[Step, ...]) -> Iterator[Change]:
+    yield from _by_connector("credential of", _bindings(before), _bindings(now))
+
+
+def _connectors(before: tuple[Step, ...], now: tuple[Step, ...]) -> Iterator[Change]:
+    yield from _by_connector("connector", _pins(before), _pins(now))
+
+
+def _bindings(steps: tuple[Step, ...]) -> dict[str, str]:
+    """The credential of each connector; one plan has one for each."""
+    uses = [(step.connector.name, step.grant.credential) for step in steps]
+    return {name: str(use.binding) for name, use in uses if use is not None}
+
+
+def _pins(steps: tuple[Step, ...]) -> dict[str, str]:
+    return {step.connector.name: f"{step.connector.version} {step.connector.hash}" for step in steps}
+
+
+def _by_connector(what: str, before: dict[str, str], now: dict[str, str]) -> Iterator[Change]:
+    for name, value in now.items():
+        if before.get(name) != value:
+            yield Change.of(f"{what} {name}", before.get(name), value)
+
+
+def _spelled(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

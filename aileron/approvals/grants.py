@@ -1,0 +1,160 @@
+"""Standing grants: which runs a person agreed to beforehand, and which grants there may be at all. Pure.
+
+Runs in the daemon. Trusts neither the caller whose arguments are matched nor the one who asks for a grant. A grant that does not
+match costs a question; one that matches too much costs what the gate is for, so everything unclear is no match.
+
+Matches only if
+1. the plan is of this action, and its file has exactly the bytes that were agreed to
+2. it uses exactly the credentials that were agreed to
+3. it is not past `until`
+4. every constraint holds of the plan's own arguments; an absent argument fulfils none
+5. the action can be undone
+
+Values compare as JSON does, without conversion: text exactly (case and all), numbers as numbers, and a boolean is no number.
+
+>>> _holds(Constraint(argument="amount", operator="at_most", value=50), {"amount": 49.5})
+True
+>>> _holds(Constraint(argument="amount", operator="at_most", value=50), {"amount": True})
+False
+
+Source: docs/reference/consents.md. Not here: how often a grant was used (ledger), who may make one (daemon/).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, assert_never
+
+from aileron.model.canonical import canonical_json
+from aileron.model.consent import Constraint, StandingGrant
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile, InputSpec
+from aileron.model.plan import Plan
+
+__all__ = ["check_grant", "credentials_of", "matches"]
+
+MAX_CONSTRAINTS: Final = 16
+"""A person reads them all before they agree."""
+MAX_USES: Final = 1000
+"""A grant for more is no grant but another action, without a gate."""
+MIN_FOR_S: Final = 60
+MAX_FOR_S: Final = 30 * 24 * 3600
+"""30 days, in seconds: a month later nobody knows what they agreed to."""
+MAX_CHOICES: Final = 64
+"""Values of one `one_of`: still a list that is read."""
+MAX_VALUE_BYTES: Final = 4 << 10
+"""4 KiB of canonical JSON of one constraint's value."""
+
+
+def matches(grant: StandingGrant, plan: Plan, now: float) -> bool:
+    """Whether `plan` is one of the runs that `grant` is for, at `now` (seconds since the epoch). Uses are not counted here."""
+    return (
+        (plan.action, plan.action_digest) == (grant.action, grant.action_digest)  # 1
+        and set(credentials_of(plan)) == set(grant.credentials)  # 2
+        and now < grant.until  # 3
+        and all(_holds(constraint, plan.args) for constraint in grant.constraints)  # 4
+        and not plan.approval.irreversible  # 5
+    )
+
+
+def credentials_of(plan: Plan) -> tuple[str, ...]:
+    """The names of the bindings that the plan's steps use, sorted; those of its preview are not among them."""
+    return tuple(sorted({str(step.grant.credential.binding) for step in plan.steps if step.grant.credential}))
+
+
+def check_grant(action: ActionFile, constraints: Sequence[Constraint], uses: int, for_s: int) -> None:
+    """Return if there may be such a grant for `action`. AileronError(invalid_request) with what is wrong."""
+    if not action.approval.required:
+        raise _refused(f"action {action.name!r} asks nobody: there is nothing to grant")
+    if action.approval.irreversible:
+        raise _refused(
+            f"action {action.name!r} cannot be undone, so each run is decided by itself; if that is not so, its file says "
+            "`irreversible = false`"
+        )
+    if isinstance(uses, bool) or not 1 <= uses <= MAX_USES:
+        raise _refused(f"a grant is for 1 to {MAX_USES} uses, not {uses}")
+    if isinstance(for_s, bool) or not MIN_FOR_S <= for_s <= MAX_FOR_S:
+        raise _refused(f"a grant lasts from {MIN_FOR_S} seconds to {MAX_FOR_S // 86400} days, not {for_s} seconds")
+    if len(constraints) > MAX_CONSTRAINTS:
+        raise _refused(f"{len(constraints)} constraints; at most {MAX_CONSTRAINTS}, so that they are read")
+    inputs = {spec.name: spec for spec in action.inputs}
+    for constraint in constraints:
+        if constraint.argument not in inputs:
+            declared = ", ".join(inputs) or "none"
+            raise _refused(f"action {action.name!r} has no argument {constraint.argument!r}; declared: {declared}")
+        if problem := _problem(constraint, inputs[constraint.argument]):
+            raise _refused(f"argument {constraint.argument!r}, {constraint.operator}: {problem}")
+
+
+def _problem(constraint: Constraint, spec: InputSpec) -> str | None:
+    """What is wrong with a constraint on an argument of this type; the value is not quoted, it may be long."""
+    try:
+        if len(canonical_json(constraint.value)) > MAX_VALUE_BYTES:
+            return f"its value is over {MAX_VALUE_BYTES} bytes"
+    except ValueError as error:
+        return str(error)
+    value = constraint.value
+    match constraint.operator:
+        case "equals":
+            return None if _is_of(spec, value) else f"its value is not of type {spec.type}"
+        case "one_of":
+            if not isinstance(value, list) or not 1 <= len(value) <= MAX_CHOICES:
+                return f"its value is not a list of 1 to {MAX_CHOICES}"
+            return None if all(_is_of(spec, choice) for choice in value) else f"a value is not of type {spec.type}"
+        case "prefix":
+            if spec.type != "string":
+                return f"for text, and this argument is of type {spec.type}"
+            return None if isinstance(value, str) and value else "its value is not a text, or empty"
+        case "at_most":
+            if spec.type not in {"integer", "number"}:
+                return f"for numbers, and this argument is of type {spec.type}"
+            return None if _is_number(value) else "its value is not a number"
+        case unknown:
+            assert_never(unknown)
+
+
+def _is_of(spec: InputSpec, value: Any) -> bool:
+    match spec.type:
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "integer":
+            return _is_number(value) and isinstance(value, int)
+        case "number":
+            return _is_number(value)
+
+
+def _holds(constraint: Constraint, args: dict[str, Any]) -> bool:
+    if constraint.argument not in args:
+        return False
+    given, value = args[constraint.argument], constraint.value
+    match constraint.operator:
+        case "equals":
+            return _are_equal(given, value)
+        case "one_of":
+            return isinstance(value, list) and any(_are_equal(given, choice) for choice in value)
+        case "prefix":
+            return isinstance(given, str) and isinstance(value, str) and value != "" and given.startswith(value)
+        case "at_most":
+            return bool(_is_number(given) and _is_number(value) and given <= value)
+        case unknown:
+            assert_never(unknown)
+
+
+def _are_equal(given: Any, value: Any) -> bool:
+    """Only plain values are arguments; anything else equals nothing."""
+    if _is_number(given) and _is_number(value):
+        return bool(given == value)
+    return type(given) is type(value) and isinstance(given, str | bool) and given == value
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _refused(message: str) -> AileronError:
+    return AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.ACTION)

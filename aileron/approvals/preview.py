@@ -1,0 +1,121 @@
+"""What a person sees of a preview: the parts of an operation's answer that the action names, as text, in its order.
+
+Pure; runs in the daemon. Trusts neither side: the paths are of a stranger's file, the answer is a connector's, which has it from
+a service, where anybody may have written into it. Hidden characters stay as they are: surfaces make them visible, in all text.
+
+A path is names and array indexes with dots between. In an array of `{name, value}` tables, as mail headers come, a name (in any
+case) stands for the value beside it; where several have that name, for all of them, so that none can hide behind another. A path
+that begins with `...` begins at that name wherever it is: the one nearest to the top, and of those the first, so that what an
+upstream nests deep inside cannot stand before what the connector wrote itself.
+
+>>> planned = [("Subject", "message.headers.Subject"), ("Size", "...size"), ("Cc", "message.cc")]
+>>> answer = {"message": {"headers": [{"name": "subject", "value": "Hi"}]}, "meta": {"size": 3}}
+>>> [line["value"] for line in _lines(answer, planned, frozenset())]
+['Hi', '3', None]
+
+Source: docs/reference/action-file.md. Not here: that a preview is asked for by an approver (daemon/), and run (runs/perform.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+from aileron.model.plan import PlannedPreview
+
+__all__ = ["MAX_VALUE_BYTES", "rendered"]
+
+MAX_VALUE_BYTES: Final = 64 << 10
+"""64 KiB of one value as UTF-8: some 30 screens; with 32 values it is still one answer of the daemon."""
+_MAX_NODES: Final = 200_000
+"""Tables and lists looked into for names at any depth; a result has at most 131,072 values (docs/reference/failures.md)."""
+_ANYWHERE: Final = "..."
+
+
+class _Missing:
+    """What a path that leads nowhere leads to."""
+
+
+_MISSING: Final = _Missing()
+
+
+def rendered(output: Any, preview: PlannedPreview) -> list[dict[str, Any]]:
+    """`{"label", "value", "multiline"}` for each line of the preview, in its order; a value is text, or None where it is missing.
+
+    `output` is the preview operation's, JSON values.
+    """
+    return _lines(output, preview.render, preview.multiline)
+
+
+def _lines(output: Any, render: Iterable[tuple[str, str]], multiline: Collection[str]) -> list[dict[str, Any]]:
+    paths = [(label, path.startswith(_ANYWHERE), path.removeprefix(_ANYWHERE).split(".")) for label, path in render]
+    nearest = _nearest(output, {parts[0] for _, is_anywhere, parts in paths if is_anywhere})
+    lines = []
+    for label, is_anywhere, parts in paths:
+        found = nearest.get(parts[0], _MISSING) if is_anywhere else _at(output, parts[:1])
+        value = _at(found, parts[1:])
+        text = None if value is _MISSING else _bounded(_spelled(value))
+        lines.append({"label": label, "value": text, "multiline": label in multiline})
+    return lines
+
+
+def _nearest(output: Any, names: set[str]) -> dict[str, Any]:
+    """For each name the value of the first table key of that name, level by level."""
+    found: dict[str, Any] = {}
+    waiting = deque([output] if isinstance(output, dict | list) else [])
+    for _ in range(_MAX_NODES):
+        if not waiting or len(found) == len(names):
+            break
+        node = waiting.popleft()
+        if isinstance(node, dict):
+            for name in names.intersection(node):
+                found.setdefault(name, node[name])
+        children = node.values() if isinstance(node, dict) else node
+        waiting.extend(child for child in children if isinstance(child, dict | list))
+    return found
+
+
+def _at(value: Any, parts: list[str]) -> Any:
+    for part in parts:
+        value = _inside(value, part)
+    return value
+
+
+def _inside(value: Any, part: str) -> Any:
+    if isinstance(value, dict):
+        return value.get(part, _MISSING)
+    if not isinstance(value, list):
+        return _MISSING
+    if part.isascii() and part.isdigit():
+        # Nine digits are past any list, and int() of a thousand is no look-up.
+        return value[int(part)] if len(part) < 10 and int(part) < len(value) else _MISSING
+    named = [member["value"] for member in value if _is_named(member, part)]
+    if not named:
+        return _MISSING
+    return named[0] if len(named) == 1 else named
+
+
+def _is_named(member: Any, name: str) -> bool:
+    if not isinstance(member, dict) or "value" not in member:
+        return False
+    found = member.get("name")
+    return isinstance(found, str) and found.lower() == name.lower()
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (RecursionError, TypeError, ValueError):
+        return "(a value that cannot be shown)"
+
+
+def _bounded(text: str) -> str:
+    data = text.encode("utf-8", "replace")  # a lone surrogate has no UTF-8, and a digest is made of this
+    if len(data) <= MAX_VALUE_BYTES:
+        return data.decode()
+    kept = data[:MAX_VALUE_BYTES].decode("utf-8", "ignore")
+    return f"{kept}\n(cut here: {len(data) - len(kept.encode())} of {len(data)} bytes are not shown)"
