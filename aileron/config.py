@@ -3,7 +3,13 @@
 Read once when the daemon starts from `config.toml` in the home; a key that is not listed here is an error with its name
 and the nearest valid one. Where a value comes from the environment, it is `AILERON_HOME` and nothing else.
 
-Source: docs/reference/configuration.md, checked against `Settings`.
+Some settings decide what may be reached, how strong a jail is and where something is sent by itself. Anybody who can write the
+file could change them, so where an approver exists, those are in force as a person agreed to them last: `CONSENTED` lists them,
+`Settings.consented` says what a person is shown, `Settings.with_consented` puts what was agreed to in place of the file's. The
+certificates of `egress.ca_file` are read here, once: what was agreed to is those bytes, not what lies at the path by then.
+
+Source: docs/reference/configuration.md, checked against `Settings`; docs/reference/consents.md. Not here: what was agreed to (the
+vault), asking (daemon/).
 """
 
 from __future__ import annotations
@@ -11,6 +17,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import re
+import stat
 import tomllib
 from pathlib import Path
 from typing import Any, Final, Literal, cast, get_args
@@ -19,12 +27,19 @@ from aileron import files
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 
-__all__ = ["Home", "SandboxMode", "Settings", "keep_port", "load_settings"]
+__all__ = ["CONSENTED", "Home", "SandboxMode", "Settings", "keep_port", "load_settings"]
 
 SandboxMode = Literal["namespaces", "landlock"]
 
 MAX_CONFIG_BYTES: Final = 1 << 20
 """1 MiB: a file that a person writes by hand."""
+MAX_CA_BYTES: Final = 1 << 20
+"""1 MiB: all authorities of a distribution take about a fifth of that."""
+_MAX_URL: Final = 2048
+"""Characters of a webhook's URL; what servers and proxies take at least (RFC 9110 section 4.1 asks for 8000)."""
+_WEBHOOK: Final = re.compile(r"https://([a-z0-9.-]+)(?::([0-9]+))?(?:/[!-\"$-\[\]-~]*)?")
+_SECRET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+"""As vault/bindings.py has it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +65,11 @@ class Home:
         return self.path / "action-state.json"
 
     @property
+    def agreed(self) -> Path:
+        """What a person agreed to, by its digest: texts of actions, certificates, settings."""
+        return self.path / "agreed"
+
+    @property
     def connectors(self) -> Path:
         """The content-addressed store: `sha256/<hex>/{connector,manifest.toml}`."""
         return self.path / "store" / "connectors"
@@ -58,6 +78,11 @@ class Home:
     def vault(self) -> Path:
         """Encrypted secrets."""
         return self.path / "vault.json"
+
+    @property
+    def approver_key(self) -> Path:
+        """The private half of the approver's key, under their passphrase."""
+        return self.path / "approver.json"
 
     @property
     def ledger(self) -> Path:
@@ -100,13 +125,88 @@ class Settings:
     """host:port pairs spoken to without TLS, on loopback only. Default none."""
     egress_ca_file: Path | None = None
     """PEM file of one more certificate authority for what leaves. Default none: the system's."""
+    egress_ca_pem: str | None = dataclasses.field(default=None, repr=False, metadata={"is_key": False})
+    """What was in that file when it was read. No setting of its own; without it the file has no effect."""
     sandbox_mode: SandboxMode = "namespaces"
     """What jails are made of. Default all layers; `landlock` is weaker, and for machines that forbid user namespaces."""
     daemon_port: int | None = None
     """TCP port of the pages, on loopback only. Default: chosen once, and kept here by the daemon."""
+    notify_desktop: bool = True
+    """Whether a question is announced on the desktop, where there is one. Default yes: a question nobody sees expires."""
+    notify_webhook: str | None = None
+    """https URL that is told of each question, by id. Default none: nothing is sent that nobody asked for."""
+    notify_webhook_secret: str | None = None
+    """Name of the secret in the vault that signs what is sent there. Default none; needed with a webhook."""
+
+    def consented(self) -> dict[str, Any]:
+        """The settings a person agrees to, by the names of CONSENTED, as JSON values; lists are sorted, defaults are there."""
+        return {
+            "egress.ca_file": None if self.egress_ca_file is None else str(self.egress_ca_file),
+            "egress.ca_file_sha256": None if self.egress_ca_pem is None else _digest(self.egress_ca_pem),
+            "egress.private": sorted(map(str, self.egress_private)),
+            "egress.private_plain": sorted(map(str, self.egress_private_plain)),
+            "notify.webhook": self.notify_webhook,
+            "notify.webhook_secret": self.notify_webhook_secret,
+            "sandbox.mode": self.sandbox_mode,
+        }
+
+    def with_consented(self, values: dict[str, Any]) -> Settings:
+        """The same with what `consented` gave at another time in place of its own; what is absent there is at its default.
+
+        The certificates are those of the digest that was agreed to: of these settings, or read from the file that is named. Where
+        neither has them any more there are none, `consented` then says so, and the file's authority is not trusted.
+        AileronError(invalid_request) for values that `consented` cannot have given.
+        """
+        where = Path("what was agreed to")
+        unknown = sorted(set(values) - set(CONSENTED))
+        if unknown:
+            raise _refused(where, f"unknown settings {', '.join(map(repr, unknown))}")
+        flat = {key: value for key, value in values.items() if value is not None}
+        webhook, secret = _webhook(where, flat)
+        ca_file = _file(where, flat, "egress.ca_file")
+        return dataclasses.replace(
+            self,
+            egress_private=_host_ports(where, flat, "egress.private"),
+            egress_private_plain=_host_ports(where, flat, "egress.private_plain"),
+            egress_ca_file=ca_file,
+            egress_ca_pem=self._maybe_agreed_pem(ca_file, flat.get("egress.ca_file_sha256")),
+            sandbox_mode=_sandbox_mode(where, flat, "sandbox.mode"),
+            notify_webhook=webhook,
+            notify_webhook_secret=secret,
+        )
+
+    def _maybe_agreed_pem(self, ca_file: Path | None, digest: object) -> str | None:
+        if ca_file is None or digest is None:
+            return None
+        if self.egress_ca_pem is not None and _digest(self.egress_ca_pem) == digest:
+            return self.egress_ca_pem
+        try:
+            pem = _read_pem(ca_file)
+        except (OSError, ValueError):
+            return None
+        return pem if _digest(pem) == digest else None
 
 
-_KEYS: Final = ("egress.private", "egress.private_plain", "egress.ca_file", "sandbox.mode", "daemon.port")
+_KEYS: Final = (
+    "egress.private",
+    "egress.private_plain",
+    "egress.ca_file",
+    "sandbox.mode",
+    "daemon.port",
+    "notify.desktop",
+    "notify.webhook",
+    "notify.webhook_secret",
+)
+CONSENTED: Final = (
+    "egress.ca_file",
+    "egress.ca_file_sha256",
+    "egress.private",
+    "egress.private_plain",
+    "notify.webhook",
+    "notify.webhook_secret",
+    "sandbox.mode",
+)
+"""What is in force only as a person agreed to it, where an approver exists: the closed list."""
 
 
 def load_settings(path: Path) -> Settings:
@@ -123,12 +223,18 @@ def load_settings(path: Path) -> Settings:
             near = difflib.get_close_matches(key, _KEYS, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise _refused(path, f"unknown setting {key!r}{hint}")
+    ca_file = _file(path, flat, "egress.ca_file")
+    webhook, secret = _webhook(path, flat)
     return Settings(
         egress_private=_host_ports(path, flat, "egress.private"),
         egress_private_plain=_host_ports(path, flat, "egress.private_plain"),
-        egress_ca_file=_file(path, flat, "egress.ca_file"),
+        egress_ca_file=ca_file,
+        egress_ca_pem=None if ca_file is None else _pem(path, ca_file),
         sandbox_mode=_sandbox_mode(path, flat, "sandbox.mode"),
         daemon_port=_port(path, flat, "daemon.port"),
+        notify_desktop=_boolean(path, flat, "notify.desktop", Settings.notify_desktop),
+        notify_webhook=webhook,
+        notify_webhook_secret=secret,
     )
 
 
@@ -179,6 +285,72 @@ def _file(path: Path, flat: dict[str, Any], key: str) -> Path | None:
     if not isinstance(value, str) or not Path(value).is_absolute():
         raise _refused(path, f"{key} is not an absolute path")
     return Path(value)
+
+
+def _pem(path: Path, ca_file: Path) -> str:
+    try:
+        return _read_pem(ca_file)
+    except OSError as error:
+        problem = error.strerror or "cannot be read"
+    except ValueError as error:
+        problem = str(error)
+    raise _refused(path, f"egress.ca_file {ca_file}: {problem}; it must be a PEM certificate file")
+
+
+def _read_pem(ca_file: Path) -> str:
+    """The text of a certificate file, whosever it is. OSError or ValueError; whether it holds a certificate, egress sees."""
+    descriptor = os.open(ca_file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not hold us
+    with open(descriptor, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("is not a regular file")
+        data = opened.read(MAX_CA_BYTES + 1)
+    if len(data) > MAX_CA_BYTES:
+        raise ValueError(f"is larger than {MAX_CA_BYTES >> 20} MiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ValueError("is not text") from None
+
+
+def _digest(pem: str) -> str:
+    from aileron.model.canonical import sha256_digest  # a command that reads where its home is has no need of it
+
+    return sha256_digest(pem.encode())
+
+
+def _webhook(path: Path, flat: dict[str, Any]) -> tuple[str | None, str | None]:
+    """The URL and the name of the secret: both or neither."""
+    url, secret = flat.get("notify.webhook"), flat.get("notify.webhook_secret")
+    if (url is None) != (secret is None):
+        raise _refused(path, "notify.webhook and notify.webhook_secret go together: what is sent is signed")
+    if url is None or secret is None:
+        return None, None
+    if not isinstance(url, str) or (problem := _url_problem(url)):
+        why = "a string" if not isinstance(url, str) else problem
+        raise _refused(path, f"notify.webhook is not an https URL such as https://hooks.example.com/aileron: {why}")
+    if not isinstance(secret, str) or not _SECRET_NAME.fullmatch(secret):
+        raise _refused(path, "notify.webhook_secret is not the name of a secret, as `aileron secret set NAME` takes it")
+    return url, secret
+
+
+def _url_problem(url: str) -> str | None:
+    # A grammar, not a parser: there is one of those (egress/url.py), for what is sent.
+    found = _WEBHOOK.fullmatch(url)
+    if found is None or len(url) > _MAX_URL:
+        return f"at most {_MAX_URL} visible ASCII characters, a host in lower case, no user and no fragment"
+    host, port = found[1], found[2]
+    try:
+        HostPort.parse(f"{host}:{port or 443}")
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _boolean(path: Path, flat: dict[str, Any], key: str, default: bool) -> bool:
+    value = flat.get(key, default)
+    if isinstance(value, bool):
+        return value
+    raise _refused(path, f"{key} is neither true nor false")
 
 
 def _sandbox_mode(path: Path, flat: dict[str, Any], key: str) -> SandboxMode:

@@ -133,7 +133,7 @@ class _Engine:
         self._grant = Grant(hosts=(host,), private=frozenset({host}), plain=frozenset(), credential=use, budget=budget)
         self._meter = Meter(budget)
         self._journal = _Forgetful()
-        self._egress = Egress(Settings(egress_ca_file=authority), _Lender())
+        self._egress = Egress(Settings(egress_ca_pem=authority.read_text(encoding="ascii")), _Lender())
 
     async def ask(self) -> bytes:
         request = EgressRequest("GET", self._url, (), "api_key", None)

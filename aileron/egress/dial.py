@@ -27,7 +27,6 @@ import re
 import socket
 import ssl
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import anyio
@@ -70,10 +69,10 @@ def is_own_address(address: str) -> bool:
         return ipaddress.ip_address(probe.getsockname()[0]) == ipaddress.ip_address(address)
 
 
-def client_context(ca_file: Path | None, protocols: Sequence[str] = ("h2", "http/1.1")) -> ssl.SSLContext:
-    """How every upstream is verified; `protocols` are offered by ALPN.
+def client_context(ca_pem: str | None, protocols: Sequence[str] = ("h2", "http/1.1")) -> ssl.SSLContext:
+    """How every upstream is verified; `protocols` are offered by ALPN, `ca_pem` are certificates trusted beside the system's.
 
-    AileronError(invalid_request) if `egress.ca_file` is not a PEM certificate.
+    AileronError(invalid_request) if there is none in it.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies chain and name; see the rules for why not by default
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -84,12 +83,10 @@ def client_context(ca_file: Path | None, protocols: Sequence[str] = ("h2", "http
     if protocols:  # OpenSSL 1.1 takes no empty list
         context.set_alpn_protocols(list(protocols))
     _load_system_authorities(context)
-    if ca_file is not None:
-        problem = _load_authority(context, ca_file)
-        if problem:
-            raise AileronError(
-                FailureClass.INVALID_REQUEST, f"egress.ca_file {ca_file}: {problem}; it must be a PEM certificate file"
-            )
+    if ca_pem is not None and not _load_authorities(context, ca_pem):
+        raise AileronError(
+            FailureClass.INVALID_REQUEST, "egress.ca_file holds no certificate; it must be a PEM certificate file"
+        )
     return context
 
 
@@ -111,14 +108,15 @@ def _has_hashed_certificates(directory: str) -> bool:
         return False
 
 
-def _load_authority(context: ssl.SSLContext, ca_file: Path) -> str | None:
+def _load_authorities(context: ssl.SSLContext, ca_pem: str) -> bool:
+    text = ca_pem.encode("ascii", "ignore").decode()  # Python takes no other; names beside a certificate may have more
+    if not text:
+        return False
     try:
-        context.load_verify_locations(cafile=ca_file)
+        context.load_verify_locations(cadata=text)
     except ssl.SSLError:
-        return "holds no certificate"
-    except OSError as error:
-        return error.strerror or "cannot be read"
-    return None
+        return False
+    return True
 
 
 async def dial(addresses: Sequence[str], port: int, tls: ssl.SSLContext | None, host: str) -> tuple[Wire, str]:

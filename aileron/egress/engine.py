@@ -69,15 +69,15 @@ class Egress:
     ) -> None:
         """`resolve` None: as the system does. `own_port`: the daemon's on loopback.
 
-        AileronError(invalid_request) if `egress.ca_file` cannot be used.
+        AileronError(invalid_request) if there is no certificate in `egress.ca_file`.
         """
         self.lender: Final = lender
         self.own_port: Final = own_port
         self.resolve: Final = SystemResolver() if resolve is None else resolve
-        self.tls: Final = client_context(settings.egress_ca_file)
+        self.tls: Final = client_context(settings.egress_ca_pem)
         self.pool: Final = Pool()
         self.slots: Final = anyio.Semaphore(MAX_CONNECTIONS)
-        without_alpn = client_context(settings.egress_ca_file, protocols=())
+        without_alpn = client_context(settings.egress_ca_pem, protocols=())
         self.streams: Final = Streams(self.resolve, without_alpn, self.slots, own_port)
 
     def open(

@@ -34,6 +34,7 @@ __all__ = [
     "HeadLines",
     "ResponseHead",
     "check_method",
+    "check_reads",
     "field_key",
     "frame_body",
     "is_field_value",
@@ -52,6 +53,11 @@ _VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 _METHOD: Final = re.compile(r"[A-Za-z][A-Za-z0-9\-]{0,31}")  # every method of the IANA registry fits
 _REFUSED_METHODS: Final = frozenset({"CONNECT", "TRACE", "TRACK"})  # a tunnel; an echo of the credential
 
+_READING_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "PROPFIND", "QUERY", "REPORT", "SEARCH"})
+"""The safe methods, as their definitions spell them: RFC 9110 section 9.2.1, RFC 4918 9.1, RFC 3253 3.6, RFC 5323 2, QUERY."""
+_METHOD_IN_DISGUISE: Final = frozenset({"x-http-method", "x-http-method-override", "x-method-override"})
+"""`field_key`s by which frameworks let a request name another method than its own."""
+
 _HOP_BY_HOP: Final = frozenset(
     {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
 )
@@ -69,6 +75,18 @@ def check_method(method: str) -> str:
     if not _METHOD.fullmatch(method) or method.upper() in _REFUSED_METHODS:
         raise RefusedError(Reason.METHOD, "the method is not a plain HTTP method name, or is CONNECT or TRACE")
     return method
+
+
+def check_reads(method: str, fields: Sequence[Field]) -> None:
+    """Return if a request only reads, as far as its head can say. RefusedError(read_only) otherwise."""
+    if method not in _READING_METHODS:
+        reading = ", ".join(sorted(_READING_METHODS))
+        raise RefusedError(Reason.READ_ONLY, f"a preview only reads: its requests are {reading}")
+    for name, _value in fields:
+        if field_key(name.strip()) in _METHOD_IN_DISGUISE:
+            raise RefusedError(
+                Reason.READ_ONLY, f"a preview only reads: header field {field_key(name)} names another method"
+            )
 
 
 def field_key(name: str) -> str:

@@ -38,6 +38,7 @@ class Reason(enum.StrEnum):
     CREDENTIAL_NOT_GRANTED = "credential_not_granted"
     STREAM_CREDENTIAL = "stream_credential"
     METHOD = "method"
+    READ_ONLY = "read_only"
     HEADER_NAME = "header_name"
     HEADER_VALUE = "header_value"
     HEADER_LIMIT = "header_limit"

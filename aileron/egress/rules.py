@@ -7,7 +7,7 @@ or raises `RefusedError`. The order matters: a refused request causes no look-up
     2 https; plain http only where the user allowed it
     3 host:port is in the grant
     4 the credential, if one is named, is the granted one
-    5 method, header fields, framing                             headers.py
+    5 method (for previews, one that reads), header fields, framing    headers.py
     then, in engine.py: resolve · check every address (addresses.py) · lend · write down · connect · inject · send
 
 What engine.py still owes: the addresses, TLS, the budget, and the scrubbing of the answer.
@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import AsyncIterator
 
-from aileron.egress.headers import Field, check_method, frame_body, keep_request_fields
+from aileron.egress.headers import Field, check_method, check_reads, frame_body, keep_request_fields
 from aileron.egress.inject import check_query, reserved_fields
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.url import Url
@@ -59,6 +59,8 @@ def admit(url: Url, request: EgressRequest, grant: Grant) -> Admitted:
     check_destination(url, grant)
     use = check_credential(request.credential, grant)
     method = check_method(request.method)
+    if grant.read_only:
+        check_reads(method, request.headers)
     if use is not None:
         check_query(use.need, url)
     kept = keep_request_fields(request.headers, frozenset() if use is None else reserved_fields(use.need))

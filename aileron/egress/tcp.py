@@ -10,6 +10,7 @@ Rules
 - Nothing is looked up before 2 has passed, and before 4 has returned no packet goes to the service.
 - No credential: bytes that are not understood can neither carry one in nor be searched for one. So a step that was granted a
   credential gets no stream at all, and what a request of the step left at a service cannot come back by one.
+- A step that only reads (a preview) gets none either.
 - Every wait ends at the deadline of the step. Where 4 was reached 8 follows, cancellation included; where a rule said no,
   that is written down before the error rises.
 - Nothing is kept for another stream: what a connection means after its first byte is between its two ends.
@@ -180,6 +181,10 @@ class _Opening(contextlib.AbstractAsyncContextManager[Stream]):
             fix = f'ask for TLS, or, for a service on this machine, add "{destination}" to egress.private_plain'
             raise RefusedError(Reason.PLAIN_HTTP, f"a stream to {destination} would not be encrypted; {fix}")
         check_granted(destination, self._grant)
+        if self._grant.read_only:
+            raise RefusedError(
+                Reason.READ_ONLY, "a preview only reads, and what goes up a stream cannot be told: it gets none"
+            )
         if self._grant.credential is not None:
             raise RefusedError(
                 Reason.STREAM_CREDENTIAL,

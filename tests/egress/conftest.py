@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 
 import anyio
 import pytest
@@ -140,11 +139,11 @@ def use(kind: str = "api_key", **form: object) -> CredentialUse:
 class World:
     """An engine with everything around it, and the shortest way to ask it something."""
 
-    def __init__(self, ca_file: Path | None) -> None:
+    def __init__(self, ca_pem: str | None) -> None:
         self.vault = Vault()
         self.resolver = CountingResolver()
         self.journal = Journal()
-        self.egress = Egress(Settings(egress_ca_file=ca_file), self.vault, resolve=self.resolver)
+        self.egress = Egress(Settings(egress_ca_pem=ca_pem), self.vault, resolve=self.resolver)
         self.timeout_s = 20.0
 
     def grant(
@@ -216,7 +215,7 @@ class World:
 @pytest.fixture
 async def world(authority: Authority) -> AsyncIterator[World]:
     """An engine that trusts the test's authority."""
-    world = World(authority.ca_file)
+    world = World(authority.ca_pem)
     yield world
     await world.egress.aclose()
     assert world.vault.out == 0, "a loan was not given back"

@@ -418,7 +418,7 @@ async def test_the_environment_routes_and_trusts_nothing(
         for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
         monkeypatch.setenv("SSLKEYLOGFILE", str(keys))
-        trusting = World(authority.ca_file)
+        trusting = World(authority.ca_pem)
         assert (await trusting.ask(upstream)).body == b"ok"
         await trusting.egress.aclose()
 
@@ -446,25 +446,24 @@ async def test_authorities_are_found_where_distributions_keep_them(
         assert "certificate was not accepted" in str(await World(None).refusal(upstream))
 
 
-@pytest.mark.parametrize("content", [None, "", "not a certificate"])
-def test_an_authority_file_that_cannot_be_used_stops_the_daemon(
-    tmp_path_factory: pytest.TempPathFactory, content: str | None
-) -> None:
-    """At its start, with the name of the setting and of the file."""
-    path = tmp_path_factory.mktemp("ca") / "ca.pem"
-    if content is not None:
-        path.write_text(content)
+@pytest.mark.parametrize(
+    "content", ["", "not a certificate", "é", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+)
+def test_an_authority_file_without_a_certificate_stops_the_daemon(authority: Authority, content: str) -> None:
+    """At its start, with the name of the setting; with a certificate after it, and words of any language, it is taken."""
+    with pytest.raises(AileronError, match=r"egress\.ca_file holds no certificate"):
+        client_context(content)
 
-    with pytest.raises(AileronError, match=r"egress\.ca_file .*ca\.pem"):
-        client_context(path)
+    trusted = client_context(f"# Behörde für zu Hause\r\n{authority.ca_pem}").get_ca_certs(binary_form=True)
+    assert ssl.PEM_cert_to_DER_cert(authority.ca_pem) in trusted
 
 
 async def test_the_systems_resolver_serves_by_default(authority: Authority) -> None:
     """`localhost` comes from /etc/hosts; an unknown name is an OSError, and so a network error."""
     assert "127.0.0.1" in await SystemResolver()("localhost", 443)
     with Upstream(lambda _seen: answer(b"ok"), authority.server_context("localhost")) as upstream:
-        world = World(authority.ca_file)
-        egress = Egress(Settings(egress_ca_file=authority.ca_file), world.vault)
+        world = World(authority.ca_pem)
+        egress = Egress(Settings(egress_ca_pem=authority.ca_pem), world.vault)
         request = EgressRequest("GET", f"https://localhost:{upstream.port}/")
         grant = world.grant(HostPort("localhost", upstream.port))
         deadline = anyio.current_time() + 10

@@ -58,7 +58,7 @@ async def test_a_connection_whose_peer_did_anything_is_not_quiet(how: str) -> No
 async def test_a_session_ticket_is_not_an_answer(authority: Authority) -> None:
     """TLS 1.3 servers send tickets after the handshake: the socket is readable, the connection still good."""
     with Upstream(lambda _seen: answer(), authority.server_context(HOST)) as upstream:
-        wire, address = await dial(["127.0.0.1"], upstream.port, client_context(authority.ca_file), HOST)
+        wire, address = await dial(["127.0.0.1"], upstream.port, client_context(authority.ca_pem), HOST)
         with anyio.fail_after(10):
             await anyio.wait_readable(wire._sock)
 
@@ -87,7 +87,7 @@ async def test_a_tls_stream_that_is_cut_is_an_error_and_not_an_end(authority: Au
             port = listener.getsockname()[1]
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(anyio.to_thread.run_sync, _say_and_leave, listener, authority, is_cut)
-                wire, _address = await dial(["127.0.0.1"], port, client_context(authority.ca_file), HOST)
+                wire, _address = await dial(["127.0.0.1"], port, client_context(authority.ca_pem), HOST)
             assert await wire.read(4) == b"some"
             if is_cut:
                 with pytest.raises(httpcore2.ReadError):

@@ -59,7 +59,7 @@ async def _ask(told: dict[str, Any], server: NameServer, upstream: Upstream, ca_
     hosts = tuple(HostPort.parse(host) for host in told["hosts"])
     grant = Grant(hosts=hosts, private=frozenset(hosts) if told["private"] else frozenset())
     egress, journal, outcome = (
-        Egress(Settings(egress_ca_file=ca_file), Vault(), own_port=told["own_port"]),
+        Egress(Settings(egress_ca_pem=ca_file.read_text(encoding="ascii")), Vault(), own_port=told["own_port"]),
         Journal(),
         dict[str, Any](),
     )

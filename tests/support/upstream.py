@@ -81,12 +81,13 @@ def chunked_answer(chunks: Iterable[bytes], *fields: str, status: str = "200 OK"
 
 
 class Authority:
-    """A certificate authority of the test's own. `ca_file` is its PEM certificate."""
+    """A certificate authority of the test's own. `ca_file` and `ca_pem` are its certificate."""
 
     def __init__(self, directory: Path) -> None:
         self._ca = trustme.CA()
         self.ca_file = directory / "ca.pem"
         self._ca.cert_pem.write_to_path(str(self.ca_file))
+        self.ca_pem = self.ca_file.read_text(encoding="ascii")
 
     def server_context(self, *names: str, **options: object) -> ssl.SSLContext:
         """What a server needs to be these names; `options` go to `trustme.CA.issue_cert`."""

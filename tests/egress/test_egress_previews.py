@@ -1,0 +1,99 @@
+"""A step that only reads: which requests of a preview go out, each refusal beside the same request of an ordinary step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+import msgspec
+import pytest
+
+from aileron.egress import Meter
+from aileron.egress.tcp import StreamRequest
+from aileron.model.failure import AileronError
+from aileron.model.plan import Grant
+from tests.egress.conftest import HOST, World, reason_of, use
+from tests.support.upstream import Script, Upstream, answer
+
+pytestmark = pytest.mark.anyio
+MakeUpstream = Callable[[Script], Upstream]
+READING = ("GET", "HEAD", "OPTIONS", "PROPFIND", "QUERY", "REPORT", "SEARCH")
+
+
+def reading(grant: Grant) -> Grant:
+    """The same for a preview."""
+    return msgspec.structs.replace(grant, read_only=True)
+
+
+@pytest.mark.parametrize("method", READING)
+async def test_a_preview_may_read(world: World, tls_upstream: MakeUpstream, method: str) -> None:
+    """Every method that is defined to be safe, with a body where it has one, and with the credential."""
+    with tls_upstream(lambda _seen: answer(b"" if method == "HEAD" else b"ok")) as upstream:
+        grant = reading(world.grant_for(upstream, credential=use()))
+        body = b"<query/>" if method in {"PROPFIND", "QUERY", "REPORT", "SEARCH"} else None
+        got = await world.ask(upstream, method=method, grant=grant, credential="api_key", body=body)
+
+    assert got.status == 200
+    assert upstream.requests[0].method == method
+    assert world.vault.lent == 1
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["POST", "PUT", "PATCH", "DELETE", "MKCOL", "MOVE", "PROPPATCH", "LOCK", "ACL", "get", "Get", "X-GET", "GETS"],
+)
+async def test_a_preview_may_do_nothing_else(world: World, tls_upstream: MakeUpstream, method: str) -> None:
+    """Refused by its reason before a look-up, a loan or a row; the very same request of an ordinary step goes out."""
+    with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
+        grant = world.grant_for(upstream, credential=use())
+        error = await world.refusal(upstream, method=method, grant=reading(grant), credential="api_key")
+        assert reason_of(error) == "read_only"
+        assert "PROPFIND" in error.failure.message
+        assert (world.resolver.asked, world.vault.lent, world.journal.rows, upstream.connections) == ([], 0, [], 0)
+
+        assert (await world.ask(upstream, method=method, grant=grant, credential="api_key")).body == b"ok"
+    assert [seen.method for seen in upstream.requests] == [method]
+
+
+@pytest.mark.parametrize(
+    "name", ["X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X_HTTP_METHOD_OVERRIDE"]
+)
+async def test_a_preview_names_no_second_method(world: World, tls_upstream: MakeUpstream, name: str) -> None:
+    """Frameworks that heed such a field would do what the method forbids."""
+    with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
+        grant, headers = world.grant_for(upstream), ((name, "DELETE"),)
+        error = await world.refusal(upstream, headers=headers, grant=reading(grant))
+        assert reason_of(error) == "read_only"
+        assert upstream.connections == 0
+
+        assert (await world.ask(upstream, headers=headers, grant=grant)).body == b"ok"
+
+
+async def test_a_method_that_is_none_is_told_as_that(world: World, tls_upstream: MakeUpstream) -> None:
+    """The grammar comes first: what is wrong with it is not that it writes."""
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        for method in ("CONNECT", "TRACE", "GET /x"):
+            error = await world.refusal(upstream, method=method, grant=reading(world.grant_for(upstream)))
+            assert reason_of(error) == "method"
+
+
+async def test_a_preview_gets_no_stream(world: World, tls_upstream: MakeUpstream) -> None:
+    """Nobody can tell what goes up one; an ordinary step gets the same stream."""
+
+    async def opened(grant: Grant) -> bytes:
+        deadline = anyio.current_time() + world.timeout_s
+        request = StreamRequest(HOST, upstream.port, True)
+        streams = world.egress.streams
+        async with streams.open(request, grant, Meter(grant.budget), world.journal, deadline) as stream:
+            await stream.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            return await stream.receive()
+
+    with tls_upstream(lambda _seen: answer(b"hello")) as upstream:
+        grant = world.grant_for(upstream)
+        with pytest.raises(AileronError) as caught:
+            await opened(reading(grant))
+        assert reason_of(caught.value) == "read_only"
+        assert [(denial.method, denial.reason) for denial in world.journal.denials] == [("TCP", "read_only")]
+        assert (world.resolver.asked, world.journal.rows, upstream.connections) == ([], [], 0)
+
+        assert (await opened(grant)).endswith(b"hello")
