@@ -34,16 +34,25 @@ __all__ = [
     "ActionDisabled",
     "ActionEnabled",
     "ActionRemoved",
+    "ApprovalAnswered",
+    "ApprovalAsked",
     "ApprovalCancelled",
     "ApprovalDecided",
+    "ApprovalEdited",
     "ApprovalExpired",
+    "ApprovalPreviewed",
     "ApprovalRedeemed",
+    "ApprovalRefused",
     "ApprovalRequested",
+    "ApproverSet",
     "BindingCreated",
     "BindingRevoked",
+    "CallerRefused",
     "ConnectorAudit",
     "ConnectorInstalled",
     "ConnectorRemoved",
+    "ConsentAgreed",
+    "ConsentEnded",
     "DaemonStarted",
     "DaemonStopped",
     "EgressDenied",
@@ -51,8 +60,12 @@ __all__ = [
     "EgressSending",
     "Event",
     "Genesis",
+    "GrantRevoked",
+    "GrantUsed",
     "Notice",
     "PlannedStep",
+    "RefusedReason",
+    "RefusedTry",
     "RunFinished",
     "RunRefused",
     "RunRequested",
@@ -272,7 +285,57 @@ class ApprovalRequested(_Event, frozen=True, kw_only=True, tag="approval.request
     """What is asked about: `action` for a run."""
     digest: str
     expires_at_us: int
+    name: str | None = None
+    """Of the action, or of what the consent is about."""
     run: str | None = None
+
+
+class ApprovalEdited(_Event, frozen=True, kw_only=True, tag="approval.edited"):
+    """A person changed the arguments: another plan that they may approve in place of the one that was asked for."""
+
+    approval: str
+    digest: str
+    """Of the new plan."""
+    args: dict[str, Any]
+    """The arguments, in full."""
+    run: str | None = None
+
+
+class ApprovalPreviewed(_Event, frozen=True, kw_only=True, tag="approval.previewed"):
+    """What would change was read for the person who decides. What it said is not kept, only its digest."""
+
+    approval: str
+    plan_digest: str
+    """Of the plan it was read for."""
+    run: str
+    """The reading's own audit id."""
+    digest: str | None = None
+    """Of the plan and the preview together, which may now be decided; absent: it failed."""
+    preview: str | None = None
+    """Of what was shown."""
+    failure_class: FailureClass | None = msgspec.field(default=None, name="class")
+
+
+class ApprovalAsked(_Event, frozen=True, kw_only=True, tag="approval.asked"):
+    """A person asked whoever asked them."""
+
+    approval: str
+    number: int
+    """Counts the questions from 1."""
+    text: str
+    run: str | None = None
+    session: str | None = None
+
+
+class ApprovalAnswered(_Event, frozen=True, kw_only=True, tag="approval.answered"):
+    """Whoever asked answered the person's question of that number. Hostile text."""
+
+    approval: str
+    number: int
+    text: str
+    run: str | None = None
+    session: str | None = None
+    """Who answered."""
 
 
 class ApprovalDecided(_Event, frozen=True, kw_only=True, tag="approval.decided"):
@@ -287,6 +350,41 @@ class ApprovalDecided(_Event, frozen=True, kw_only=True, tag="approval.decided")
     """The scope it came in with: `operator`."""
     reason: str | None = None
     run: str | None = None
+    key_id: str | None = None
+    """Whose signature; absent where no approver was set."""
+    signed_at: str | None = None
+    """The time that was signed with it, RFC 3339."""
+    signature: str | None = None
+    """Over the decision: base64, docs/reference/signed-decisions.md."""
+    head: str | None = None
+    """The newest row when the person decided (`SEQ:HASH`), signed too."""
+    head_signature: str | None = None
+    preview: str | None = None
+    """The digest of the preview that was shown with it."""
+    until_us: int | None = None
+    """Until when it may be used, if that is later than before: it is held first."""
+
+
+RefusedTry = Literal["approve", "deny", "preview", "appoint"]
+RefusedReason = Literal["unsigned", "key", "signature", "time", "digest", "locked", "scope"]
+
+
+class ApprovalRefused(_Event, frozen=True, kw_only=True, tag="approval.refused"):
+    """Somebody tried to decide and was refused. Nothing changed."""
+
+    decision: RefusedTry
+    """What was tried: `approve`, `deny`; to read a `preview`; to `appoint` another approver."""
+    reason: RefusedReason
+    """What was wrong with it."""
+    surface: str
+    """The scope it came in with."""
+    approval: str | None = None
+    """Absent where this row counts several."""
+    key_id: str | None = None
+    """Whose signature it was said to be."""
+    count: int = 1
+    since_us: int | None = None
+    """When the first of them came."""
 
 
 class ApprovalRedeemed(_Event, frozen=True, kw_only=True, tag="approval.redeemed"):
@@ -312,6 +410,76 @@ class ApprovalCancelled(_Event, frozen=True, kw_only=True, tag="approval.cancell
     surface: str
     """The scope it came in with: `agent`, `operator`."""
     run: str | None = None
+
+
+# Who decides, and what was agreed to
+
+
+class ApproverSet(_Event, frozen=True, kw_only=True, tag="approver.set"):
+    """From here on decisions are signed with this key."""
+
+    key_id: str
+    public_key: str
+    """32 bytes, hex: Ed25519."""
+    inventory: str
+    """The digest of what existed then and was agreed to with it."""
+    signed_at: str
+    signature: str
+    """Over all this, by the new key: base64."""
+    replaces: str | None = None
+    """The key that decided before."""
+    old_signature: str | None = None
+    """The same, by that key."""
+
+
+class ConsentAgreed(_Event, frozen=True, kw_only=True, tag="consent.agreed"):
+    """What a person agreed to is now what counts under that name."""
+
+    kind: str
+    name: str
+    digest: str
+    approval: str
+    """Where they did."""
+
+
+class ConsentEnded(_Event, frozen=True, kw_only=True, tag="consent.ended"):
+    """What was agreed to under that name no longer counts."""
+
+    kind: str
+    name: str
+    reason: str
+
+
+class GrantUsed(_Event, frozen=True, kw_only=True, tag="grant.used"):
+    """A run that a person would have been asked about was let through by a standing grant."""
+
+    grant: str
+    """The approval it was agreed to with."""
+    run: str
+    use: int
+    """Counts the uses from 1."""
+    of: int
+    """How many there may be."""
+
+
+class GrantRevoked(_Event, frozen=True, kw_only=True, tag="grant.revoked"):
+    """A grant lets nothing through any more."""
+
+    grant: str
+
+
+class CallerRefused(_Event, frozen=True, kw_only=True, tag="caller.refused"):
+    """Somebody asked for a route that the socket they came in on does not serve."""
+
+    scope: str
+    route: str
+    """The caller's text, at most 200 characters."""
+    session: str
+    """Of the last of them."""
+    count: int
+    """How often, since this was told last."""
+    since_us: int
+    """When the first of them came."""
 
 
 # What is installed
@@ -466,10 +634,21 @@ Event = (
     | EgressDenied
     | ConnectorAudit
     | ApprovalRequested
+    | ApprovalEdited
+    | ApprovalPreviewed
+    | ApprovalAsked
+    | ApprovalAnswered
     | ApprovalDecided
+    | ApprovalRefused
     | ApprovalRedeemed
     | ApprovalExpired
     | ApprovalCancelled
+    | ApproverSet
+    | ConsentAgreed
+    | ConsentEnded
+    | GrantUsed
+    | GrantRevoked
+    | CallerRefused
     | Notice
 )
 EVENT_TYPES: Final[dict[str, type[_Event]]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Event)}

@@ -18,85 +18,94 @@ Rules
 ...     await audit.finished(run_id, outcome, ms)
 
 Source: docs/reference/audit-events.md; docs/adr (audit chain). Not here: SQL (ledger/), which transitions exist
-(runs/states.py), reading (query.py), checking a file (verify.py).
+(runs/states.py), questions to a person (questions.py), how runs end (moves.py), reading (query.py), checking (verify.py).
 """
 
 from __future__ import annotations
 
-import datetime
-import secrets
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from aileron.audit.events import (
-    ApprovalCancelled,
-    ApprovalDecided,
-    ApprovalExpired,
-    ApprovalRedeemed,
-    ApprovalRequested,
+    ApprovalRefused,
+    ApproverSet,
+    CallerRefused,
     ConnectorAudit,
+    ConsentAgreed,
+    ConsentEnded,
     DaemonStarted,
     DaemonStopped,
     EgressDenied,
     EgressFinished,
     EgressSending,
     Event,
+    GrantRevoked,
+    GrantUsed,
     Notice,
     PlannedStep,
-    RunFinished,
+    RefusedReason,
+    RefusedTry,
     RunRefused,
     RunRequested,
     RunRetried,
     RunStarted,
-    RunUnknown,
     facts_of,
 )
-from aileron.audit.frozen import Frozen, freeze, thaw
-from aileron.audit.watch import Watch
-from aileron.ledger import ApprovalRow, ApprovalState, Ledger, RunRow, Transaction
+from aileron.audit.frozen import freeze
+from aileron.audit.moves import (
+    MAX_DESTINATION_CHARACTERS,
+    MAX_MESSAGE_CHARACTERS,
+    MAX_NAME_CHARACTERS,
+    MOVES,
+    bounded,
+    cut_short,
+    end,
+    end_unstarted,
+    lose,
+    move,
+    new_id,
+    storable,
+    unfit,
+)
+from aileron.audit.questions import Questions, cancelled, check_room, expire_due, insert_question
+from aileron.audit.refusals import Tally, Throttle
+from aileron.ledger import ACTION_KIND, ApprovalRow, ApprovalState, Ledger, RunRow, Transaction
 from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.consent import ConsentKind
+from aileron.model.decision import ApproverStatement
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation
 from aileron.model.names import HostPort
 from aileron.model.outcome import Failed, Outcome, Pending, RunStatus, Succeeded
 from aileron.model.plan import Plan, Step
 
-__all__ = ["MOVES", "Audit", "KeyTaken"]
+__all__ = ["MOVES", "Audit", "GrantSpent", "GrantUse", "KeyTaken"]
 
-ACTION_KIND: Final = "action"
-"""The kind of an approval that a run waits for."""
-MAX_OPEN_APPROVALS: Final = 1000
-"""Questions that wait for a person; nobody answers a longer list, and an agent must not be able to make one."""
 MAX_KEY_CHARACTERS: Final = 255
 """An idempotency key; UUIDs and hashes have at most 128."""
-MAX_NAME_CHARACTERS: Final = 200
-"""A name somebody made up: an action that is not there, a connector's event. Action names have at most 64."""
-MAX_DESTINATION_CHARACTERS: Final = 300
-"""Where a refused request wanted to go: a host name has at most 253, and a port six."""
-MAX_MESSAGE_CHARACTERS: Final = 4000
-"""A failure message or a person's reason: a screenful."""
-MAX_DETAILS_BYTES: Final = 16 << 10
-"""A failure's details or the fields of a connector's event, 16 KiB as JSON: facts, not documents."""
-MAX_OUTCOME_BYTES: Final = 16 << 20
-"""A stored outcome, 16 MiB as JSON: beyond what an agent can read, and one commit still takes a fraction of a second."""
+REFUSALS_A_MINUTE: Final = 60
+"""Refused decisions that are told one by one: a person with a wrong passphrase, not a program that guesses."""
 
-_PENDING = RunStatus.PENDING_APPROVAL
-_APPROVED = RunStatus.APPROVED
-_RUNNING = RunStatus.RUNNING
-MOVES: Final[dict[str, tuple[frozenset[RunStatus], frozenset[RunStatus]]]] = {
-    "start": (frozenset({_APPROVED, _RUNNING}), frozenset({_RUNNING})),
-    "redeem": (frozenset({_APPROVED}), frozenset({_RUNNING})),
-    "complete": (frozenset({_RUNNING}), frozenset({RunStatus.COMPLETED})),
-    "fail": (frozenset({_APPROVED, _RUNNING}), frozenset({RunStatus.FAILED})),
-    "lose": (frozenset({_RUNNING}), frozenset({RunStatus.UNKNOWN})),
-    "approve": (frozenset({_PENDING}), frozenset({_APPROVED})),
-    "deny": (frozenset({_PENDING}), frozenset({RunStatus.DENIED})),
-    "expire": (frozenset({_PENDING, _APPROVED}), frozenset({RunStatus.EXPIRED})),
-    "cancel": (frozenset({_PENDING, _APPROVED}), frozenset({RunStatus.CANCELLED})),
-}
-"""From which states each move of a run leads where. `start` is also every later step of a running run."""
+
+class GrantUse(msgspec.Struct, frozen=True):
+    """A standing grant lets a run through: which one, and how many uses it has in all."""
+
+    id: str
+    uses: int
+
+
+class GrantSpent(AileronError):
+    """The grant had no use left, or was revoked, a moment ago; nothing was written. A person is asked instead."""
+
+    def __init__(self, grant_id: str) -> None:
+        super().__init__(
+            FailureClass.CONSENT_REQUIRED,
+            f"grant {bounded(grant_id, MAX_NAME_CHARACTERS)} has no use left: a person decides",
+            boundary=Boundary.USER,
+        )
+        self.grant = grant_id
 
 
 class KeyTaken(AileronError):
@@ -111,32 +120,44 @@ class KeyTaken(AileronError):
         )
 
 
-class Audit:
-    """One for each daemon, around its ledger."""
+class Audit(Questions):
+    """One for each daemon, around its ledger: every verb, those of questions.py with them."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self.watch = Watch()
+        super().__init__(ledger)
+        self._refused: Throttle[_RefusedKey] = Throttle(REFUSALS_A_MINUTE)
+        self._callers: Throttle[tuple[str, str]] = Throttle(1)
         self._begun: dict[str, tuple[str, int]] = {}
         """Runs whose first start `requested` recorded, until `started` hears of it: at most as many as run at once."""
 
     # A run
 
-    async def requested(self, plan: Plan, invocation: Invocation, *, layers: Sequence[str] | None = None) -> str:
-        """Record a run that no person must approve; returns its id.
+    async def requested(
+        self,
+        plan: Plan,
+        invocation: Invocation,
+        *,
+        layers: Sequence[str] | None = None,
+        grant: GrantUse | None = None,
+    ) -> str:
+        """Record a run that no person must approve, or that a `grant` of theirs lets through; returns its id.
 
         With `layers` its first step is recorded as started in the same commit (the `started` that follows for it writes
         nothing); without, the run is `approved` until `started`. KeyTaken when a run with the same idempotency key was
-        recorded meanwhile: look with `earlier` first.
+        recorded meanwhile: look with `earlier` first. A use of the grant is counted in the same commit; GrantSpent when none is
+        left.
         """
         digest = plan.digest
         first = plan.steps[0] if layers is not None and plan.steps else None
 
         def write(tx: Transaction) -> str:
-            run_id = _new_id("run", tx.now_us)
+            run_id = new_id("run", tx.now_us)
+            status = RunStatus.APPROVED if first is None else RunStatus.RUNNING
             _claim(tx, invocation, run_id)
-            tx.insert_run(_new_run(run_id, plan, invocation, digest, _APPROVED if first is None else _RUNNING, first))
+            tx.insert_run(_new_run(run_id, plan, invocation, digest, status, first))
             tx.append(facts_of(_request(run_id, plan, invocation, digest)))
+            if grant is not None:
+                _use_grant(tx, grant, run_id)
             if first is not None:
                 tx.append(facts_of(_start(run_id, first, 1, layers or ())))
             return run_id
@@ -151,35 +172,26 @@ class Audit:
 
         AileronError(busy) when too many questions wait, and as `requested` does.
         """
-        digest = plan.digest
-        subject = freeze(plan)
+        subject, digest = freeze(plan)
         expires_us = int(expires_at * 1_000_000)
 
         def write(tx: Transaction) -> Pending:
-            _check_room(tx)
-            run_id, approval_id = _new_id("run", tx.now_us), _new_id("act", tx.now_us)
+            check_room(tx, consents=False)
+            run_id, approval_id = new_id("run", tx.now_us), new_id("act", tx.now_us)
             _claim(tx, invocation, run_id)
-            tx.insert_run(_new_run(run_id, plan, invocation, digest, _PENDING, None, approval_id))
-            tx.insert_approval(
-                ApprovalRow(
-                    id=approval_id,
-                    kind=ACTION_KIND,
-                    run=run_id,
-                    digest=digest,
-                    state=ApprovalState.PENDING,
-                    created_us=tx.now_us,
-                    expires_us=expires_us,
-                ),
-                subject,
-            )
+            tx.insert_run(_new_run(run_id, plan, invocation, digest, RunStatus.PENDING_APPROVAL, None, approval_id))
             tx.append(facts_of(_request(run_id, plan, invocation, digest)))
-            tx.append(
-                facts_of(
-                    ApprovalRequested(
-                        approval=approval_id, kind=ACTION_KIND, digest=digest, expires_at_us=expires_us, run=run_id
-                    )
-                )
+            question = ApprovalRow(
+                id=approval_id,
+                kind=ACTION_KIND,
+                name=plan.action,
+                run=run_id,
+                digest=digest,
+                state=ApprovalState.PENDING,
+                created_us=tx.now_us,
+                expires_us=expires_us,
             )
+            insert_question(tx, question, subject)
             return Pending(run_id=run_id, approval_id=approval_id, expires_at=expires_at)
 
         pending = await self._ledger.commit(write)
@@ -215,14 +227,14 @@ class Audit:
         """Record a request that did not resolve, and nothing else of it; returns its audit id."""
 
         def write(tx: Transaction) -> str:
-            run_id = _new_id("run", tx.now_us)
+            run_id = new_id("run", tx.now_us)
             refusal = RunRefused(
                 run=run_id,
                 session=invocation.session,
                 scope=invocation.scope,
-                action=_bounded(invocation.action, MAX_NAME_CHARACTERS),
+                action=bounded(invocation.action, MAX_NAME_CHARACTERS),
                 failure_class=failure.failure_class,
-                message=_bounded(failure.message, MAX_MESSAGE_CHARACTERS),
+                message=bounded(failure.message, MAX_MESSAGE_CHARACTERS),
             )
             tx.append(facts_of(refusal))
             return run_id
@@ -235,7 +247,7 @@ class Audit:
             return
 
         def write(tx: Transaction) -> None:
-            _move(tx, "start", run_id, _RUNNING, connector=step.connector.name)
+            move(tx, "start", run_id, RunStatus.RUNNING, connector=step.connector.name)
             tx.append(facts_of(_start(run_id, step, attempt, layers)))
 
         await self._ledger.commit(write)
@@ -250,7 +262,7 @@ class Audit:
                 connector=step.connector.name,
                 attempt=attempt,
                 failure_class=failure.failure_class,
-                message=_bounded(failure.message, MAX_MESSAGE_CHARACTERS),
+                message=bounded(failure.message, MAX_MESSAGE_CHARACTERS),
                 wait_ms=int(wait_s * 1000),
             )
         )
@@ -261,16 +273,16 @@ class Audit:
         The class `outcome_unknown` makes the run `unknown`. AileronError(already_decided) if it had ended before.
         """
         self._begun.pop(run_id, None)
-        recorded, stored = _storable(outcome)
+        recorded, stored = storable(outcome)
 
         def write(tx: Transaction) -> None:
             match recorded:
                 case Succeeded():
-                    _end(tx, "complete", run_id, RunStatus.COMPLETED, None, stored, ms)
+                    end(tx, "complete", run_id, RunStatus.COMPLETED, None, stored, ms)
                 case Failed(failure=failure) if failure.failure_class is FailureClass.OUTCOME_UNKNOWN:
-                    _lose(tx, run_id, failure, stored, ms)
+                    lose(tx, run_id, failure, stored, ms)
                 case Failed(failure=failure):
-                    _end(tx, "fail", run_id, RunStatus.FAILED, failure, stored, ms)
+                    end(tx, "fail", run_id, RunStatus.FAILED, failure, stored, ms)
 
         await self._ledger.commit(write)
         self.watch.changed(run_id)
@@ -279,7 +291,7 @@ class Audit:
     async def interrupted(self, run_id: str) -> None:
         """Record that a run was cut short by the daemon and that its outcome is unknown."""
         self._begun.pop(run_id, None)
-        await self._ledger.commit(lambda tx: _cut_short(tx, run_id, "the daemon stopped while it ran"))
+        await self._ledger.commit(lambda tx: cut_short(tx, run_id, "the daemon stopped while it ran"))
         self.watch.changed(run_id)
 
     # What a step does
@@ -351,8 +363,8 @@ class Audit:
                 step=step.id,
                 connector=step.connector.name,
                 request=request,
-                method=_bounded(method, MAX_NAME_CHARACTERS),
-                destination=_bounded(destination, MAX_DESTINATION_CHARACTERS),
+                method=bounded(method, MAX_NAME_CHARACTERS),
+                destination=bounded(destination, MAX_DESTINATION_CHARACTERS),
                 reason=reason,
             )
         )
@@ -362,149 +374,121 @@ class Audit:
 
         AileronError(connector_runtime_error) if it has no canonical JSON form or is larger than MAX_DETAILS_BYTES.
         """
-        if (problem := _unfit(fields)) is not None:
+        if (problem := unfit(fields)) is not None:
             raise AileronError(
                 FailureClass.CONNECTOR_RUNTIME_ERROR,
                 f"{step.connector} wrote an audit event that cannot be recorded: {problem}",
                 boundary=Boundary.SANDBOX,
             )
-        name = _bounded(event, MAX_NAME_CHARACTERS)
+        name = bounded(event, MAX_NAME_CHARACTERS)
         await self._append(
             ConnectorAudit(run=run_id, step=step.id, connector=step.connector.name, event=name, fields=fields)
         )
 
-    # Questions to a person
+    # Who decides, and what they agreed to
 
-    async def frozen(self, approval_id: str) -> Frozen:
-        """What a run waits for: its plan, exactly as it was shown.
+    async def approver_set(
+        self, statement: ApproverStatement, signature: str, old_signature: str | None = None
+    ) -> None:
+        """Record that from now on this key decides. The caller has checked both signatures (base64).
 
-        AileronError(not_found), or (hash_mismatch) if what is stored is not what the approval is bound to.
+        AileronError(unauthorized) unless it replaces exactly the key that the ledger names, if it names one.
         """
-        row, subject = await self._ledger.read(
-            lambda snapshot: (snapshot.approval(approval_id), snapshot.subject(approval_id))
+        event = ApproverSet(
+            key_id=statement.key_id,
+            public_key=statement.public_key,
+            inventory=statement.inventory,
+            signed_at=statement.at,
+            signature=signature,
+            replaces=statement.replaces,
+            old_signature=old_signature,
         )
-        if row is None or subject is None or row.run is None or row.kind != ACTION_KIND:
-            raise _no_approval(approval_id)
-        return Frozen(row.run, thaw(subject, row.digest, approval_id), row.created_us / 1_000_000)
 
-    async def decide(
+        def write(tx: Transaction) -> None:
+            known = tx.newest("approver.set")
+            if known is not None and known.get("key_id") != statement.replaces:
+                raise AileronError(
+                    FailureClass.UNAUTHORIZED,
+                    f"decisions are signed by {known.get('key_id')}: only that key can name another",
+                    boundary=Boundary.USER,
+                )
+            tx.append(facts_of(event))
+
+        await self._ledger.commit(write)
+
+    async def has_approver(self) -> bool:
+        """Whether this ledger names a key that decisions are signed with."""
+        return await self._ledger.read(lambda snapshot: snapshot.newest("approver.set") is not None)
+
+    async def agreed(self, kind: ConsentKind, name: str, digest: str, approval_id: str) -> None:
+        """Record that what was consented to is what counts now under this name."""
+        await self._append(ConsentAgreed(kind=kind.value, name=name, digest=digest, approval=approval_id))
+
+    async def ended(self, kind: ConsentKind, name: str, reason: str) -> None:
+        """Record that what was consented to under this name counts no more, and why."""
+        await self._append(ConsentEnded(kind=kind.value, name=name, reason=reason))
+
+    async def grant_revoked(self, grant_id: str) -> None:
+        """Record that a grant lets nothing through any more; from here on no use of it is counted."""
+
+        def write(tx: Transaction) -> None:
+            tx.revoke_grant(grant_id)
+            tx.append(facts_of(GrantRevoked(grant=grant_id)))
+
+        await self._ledger.commit(write)
+
+    async def grant_used(self, ids: Collection[str]) -> dict[str, int]:
+        """How often each of these grants was used."""
+        return await self._ledger.read(lambda snapshot: {name: snapshot.grant_used(name) for name in ids})
+
+    # Who was refused
+
+    async def refuse(
         self,
         approval_id: str,
-        decision: Literal["approve", "deny"],
-        *,
-        digest: str,
+        decision: RefusedTry,
+        reason: RefusedReason,
         surface: str,
-        reason: str | None = None,
-    ) -> ApprovalRow:
-        """Record a person's decision about the bytes of `digest`, once; returns the approval as it now is.
-
-        AileronError: not_found; approval_expired; already_decided with `details.status`; invalid_request if `digest` is not
-        what is asked about.
-        """
-        reason = None if reason is None else _bounded(reason, MAX_MESSAGE_CHARACTERS)
-        state = ApprovalState.APPROVED if decision == "approve" else ApprovalState.DENIED
-
-        def write(tx: Transaction) -> _Settled:
-            row = _approval(tx, approval_id)
-            if row.state is ApprovalState.PENDING and row.expires_us <= tx.now_us:
-                return _Settled(row, _expire(tx, row))
-            if row.state is ApprovalState.EXPIRED:
-                raise _expired(row.id)
-            if row.digest != digest:
-                raise AileronError(
-                    FailureClass.INVALID_REQUEST,
-                    f"the decision is about {digest}, but {approval_id} is about {row.digest}: look at it again",
-                )
-            row = tx.move_approval(approval_id, (ApprovalState.PENDING,), state, reason=reason, surface=surface)
-            decided = ApprovalDecided(
-                approval=row.id,
-                kind=row.kind,
-                digest=digest,
+        key_id: str | None = None,
+    ) -> None:
+        """Record that somebody's decision was refused, and why. After REFUSALS_A_MINUTE of them the rest are counted."""
+        now_us = self._ledger.now_us()
+        told: list[Event] = [_counted_refusal(tally) for tally in self._refused.over(now_us)]
+        if self._refused.admits("decisions", (decision, reason, surface), now_us):
+            refused = ApprovalRefused(
+                approval=bounded(approval_id, MAX_NAME_CHARACTERS),
                 decision=decision,
-                surface=surface,
                 reason=reason,
-                run=row.run,
+                surface=surface,
+                key_id=None if key_id is None else bounded(key_id, MAX_NAME_CHARACTERS),
             )
-            tx.append(facts_of(decided))
-            if row.run is not None and decision == "approve":
-                _move(tx, "approve", row.run, _APPROVED)
-            elif row.run is not None:
-                _end_unstarted(tx, "deny", row.run, RunStatus.DENIED, _denied(row))
-            return _Settled(row)
+            told.append(refused)
+        await self._append_all(told)
 
-        return await self._settle(write)
+    async def caller_refused(self, scope: str, route: str, session: str) -> None:
+        """Record that somebody asked for a route their socket does not serve: once a minute for each, with a count."""
+        now_us = self._ledger.now_us()
+        key = (scope, bounded(route, MAX_NAME_CHARACTERS))
+        told: list[Event] = [_counted_caller(tally) for tally in self._callers.over(now_us)]
+        session = bounded(session, MAX_NAME_CHARACTERS)
+        if self._callers.admits(key, key, now_us, session):
+            told.append(CallerRefused(scope=scope, route=key[1], session=session, count=1, since_us=now_us))
+        await self._append_all(told)
 
-    async def redeem(self, approval_id: str, digest: str, now: float | None = None) -> None:
-        """Use an approval for `digest`, once; its run is `running` when this returns. `now` in s since the epoch.
+    async def tell_refused(self, *, rest: bool = False) -> None:
+        """Record the counts of minutes that are over; with `rest` all that is counted. Call it each minute, and at the end."""
+        now_us = self._ledger.now_us()
+        decisions = self._refused.rest() if rest else self._refused.over(now_us)
+        callers = self._callers.rest() if rest else self._callers.over(now_us)
+        await self._append_all([*map(_counted_refusal, decisions), *map(_counted_caller, callers)])
 
-        AileronError: not_found, approval_denied, approval_expired, cancelled, hash_mismatch, already_decided (not decided
-        yet, or used before).
-        """
+    async def _append_all(self, events: Sequence[Event]) -> None:
+        def write(tx: Transaction) -> None:
+            for event in events:
+                tx.append(facts_of(event))
 
-        def write(tx: Transaction) -> _Settled:
-            row, late = _usable(tx, approval_id, tx.now_us if now is None else int(now * 1_000_000))
-            if late is not None:
-                return _Settled(row, late)
-            if row.digest != digest:
-                raise AileronError(FailureClass.HASH_MISMATCH, f"{approval_id} approves other bytes than these")
-            _use(tx, row)
-            if row.run is not None:
-                _move(tx, "redeem", row.run, _RUNNING)
-            return _Settled(row)
-
-        await self._settle(write)
-
-    async def give_up(self, approval_id: str, failure: Failure) -> Failed:
-        """Record that an approved run will not begin, and why; the decision is used up. Returns the outcome.
-
-        AileronError as `redeem` says: there is nothing to give up unless a person approved it and it has not begun.
-        """
-
-        def write(tx: Transaction) -> _Settled:
-            row, late = _usable(tx, approval_id, tx.now_us)
-            if late is not None:
-                return _Settled(row, late)
-            _use(tx, row)
-            if row.run is not None:
-                _end_unstarted(tx, "fail", row.run, RunStatus.FAILED, failure)
-            return _Settled(row)
-
-        row = await self._settle(write)
-        return Failed(run_id=row.run or row.id, failure=failure)
-
-    async def cancel(self, approval_id: str, *, surface: str) -> ApprovalRow:
-        """Record that whoever asked took the question back; nothing will run. Returns the approval as it now is.
-
-        AileronError: not_found, approval_expired, already_decided with `details.status`.
-        """
-
-        def write(tx: Transaction) -> _Settled:
-            row = _approval(tx, approval_id)
-            if row.state is ApprovalState.EXPIRED:
-                raise _expired(row.id)
-            if row.state in _OPEN_STATES and row.expires_us <= tx.now_us:
-                return _Settled(row, _expire(tx, row))
-            row = tx.move_approval(approval_id, _OPEN_STATES, ApprovalState.CANCELLED, surface=surface)
-            tx.append(facts_of(ApprovalCancelled(approval=row.id, surface=surface, run=row.run)))
-            if row.run is not None:
-                _end_unstarted(tx, "cancel", row.run, RunStatus.CANCELLED, _cancelled(row.id))
-            return _Settled(row)
-
-        return await self._settle(write)
-
-    async def expire_due(self) -> list[str]:
-        """Close every question whose time is over; returns the ids of the approvals."""
-        expired = await self._ledger.commit(_expire_due)
-        for row in expired:
-            self.watch.changed(row.run)
-        return [row.id for row in expired]
-
-    async def _settle(self, write: Callable[[Transaction], _Settled]) -> ApprovalRow:
-        settled = await self._ledger.commit(write)
-        self.watch.changed(settled.row.run)
-        if settled.refusal is not None:
-            raise settled.refusal
-        return settled.row
+        if events:
+            await self._ledger.commit(write)
 
     # The daemon and what is installed
 
@@ -516,13 +500,13 @@ class Audit:
         """
 
         def write(tx: Transaction) -> list[str]:
-            _expire_due(tx)
-            lost = [row.id for row in tx.runs_in(_RUNNING)]
+            expire_due(tx)
+            lost = [row.id for row in tx.runs_in(RunStatus.RUNNING)]
             for run_id in lost:
-                _cut_short(tx, run_id, "the daemon ended while it ran")
-            for row in tx.runs_in(_APPROVED):
+                cut_short(tx, run_id, "the daemon ended while it ran")
+            for row in tx.runs_in(RunStatus.APPROVED):
                 if row.approval is None:
-                    _end_unstarted(tx, "cancel", row.id, RunStatus.CANCELLED, _cancelled(row.id))
+                    end_unstarted(tx, "cancel", row.id, RunStatus.CANCELLED, cancelled(row.id))
             return lost
 
         return await self._ledger.commit(write)
@@ -536,144 +520,22 @@ class Audit:
         await self.note(DaemonStarted(version=version, home=str(self._ledger.path.parent), layers=list(layers)))
 
     async def daemon_stopped(self, version: str) -> None:
-        """Record that it stopped as it should."""
+        """Record that it stopped as it should, with what was counted and not yet told."""
+        await self.tell_refused(rest=True)
         await self.note(DaemonStopped(version=version))
 
-    async def _append(self, event: Event) -> int:
-        return await self._ledger.commit(lambda tx: tx.append(facts_of(event)))
 
-
-_OPEN_STATES: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
-
-
-class _Settled(NamedTuple):
-    """What became of an approval; `refusal` is what the caller is told, on record and therefore not raised inside."""
-
-    row: ApprovalRow
-    refusal: AileronError | None = None
+_RefusedKey = tuple[RefusedTry, RefusedReason, str]
 
 
 # Parts of transactions. Each runs in the writer's thread.
 
 
-def _move(tx: Transaction, move: str, run_id: str, new: RunStatus, **changes: Any) -> RunRow:
-    expected, reached = MOVES[move]
-    assert new in reached
-    return tx.move_run(run_id, expected, new, **changes)
-
-
-def _end(
-    tx: Transaction,
-    move: str,
-    run_id: str,
-    status: RunStatus,
-    failure: Failure | None,
-    stored: bytes,
-    ms: int | None,
-) -> None:
-    row = _move(tx, move, run_id, status, outcome=stored)
-    ended = RunFinished(
-        run=run_id,
-        session=row.session,
-        action=row.action,
-        status=status,
-        connector=row.connector,
-        failure_class=None if failure is None else failure.failure_class,
-        message=None if failure is None else failure.message,
-        boundary=None if failure is None else failure.boundary,
-        details=None if failure is None or not failure.details else _recordable(failure.details),
-        ms=ms,
-        outcome_digest=sha256_digest(stored),
-    )
-    tx.append(facts_of(ended))
-
-
-def _end_unstarted(tx: Transaction, move: str, run_id: str, status: RunStatus, failure: Failure) -> None:
-    _end(tx, move, run_id, status, failure, _storable(Failed(run_id=run_id, failure=failure))[1], None)
-
-
-def _lose(tx: Transaction, run_id: str, failure: Failure, stored: bytes, ms: int | None) -> None:
-    row = _move(tx, "lose", run_id, RunStatus.UNKNOWN, outcome=stored)
-    lost = RunUnknown(
-        run=run_id,
-        session=row.session,
-        action=row.action,
-        connector=row.connector,
-        message=failure.message,
-        ms=ms,
-        outcome_digest=sha256_digest(stored),
-    )
-    tx.append(facts_of(lost))
-
-
-def _cut_short(tx: Transaction, run_id: str, why: str) -> None:
-    failure = Failure(
-        failure_class=FailureClass.OUTCOME_UNKNOWN,
-        message=f"{why}: it may or may not have taken effect; look before you ask for it again",
-        boundary=Boundary.RUNTIME,
-    )
-    _lose(tx, run_id, failure, _storable(Failed(run_id=run_id, failure=failure))[1], None)
-
-
-def _usable(tx: Transaction, approval_id: str, now_us: int) -> tuple[ApprovalRow, AileronError | None]:
-    """An approval that a person approved and nobody used, or the error that its time was over, on record now.
-
-    AileronError for every other state, but for `pending` and `redeemed`, of which `_use` tells.
-    """
-    row = _approval(tx, approval_id)
-    match row.state:
-        case ApprovalState.PENDING | ApprovalState.APPROVED if row.expires_us <= now_us:
-            return row, _expire(tx, row)
-        case ApprovalState.DENIED:
-            raise AileronError.of(_denied(row))
-        case ApprovalState.EXPIRED:
-            raise _expired(row.id)
-        case ApprovalState.CANCELLED:
-            raise AileronError.of(_cancelled(row.id))
-    return row, None
-
-
-def _use(tx: Transaction, row: ApprovalRow) -> None:
-    tx.move_approval(row.id, (ApprovalState.APPROVED,), ApprovalState.REDEEMED)
-    tx.append(facts_of(ApprovalRedeemed(approval=row.id, digest=row.digest, run=row.run)))
-
-
-def _expire_due(tx: Transaction) -> list[ApprovalRow]:
-    due = tx.open_approvals(due_us=tx.now_us)
-    for row in due:
-        _expire(tx, row)
-    return due
-
-
-def _expire(tx: Transaction, row: ApprovalRow) -> AileronError:
-    """Close an open approval whose time is over; returns what its user is told.
-
-    Returned, not raised: an error raised in a transaction undoes it, and the expiry is to stay.
-    """
-    tx.move_approval(row.id, _OPEN_STATES, ApprovalState.EXPIRED)
-    was: Literal["pending_approval", "approved"] = (
-        "pending_approval" if row.state is ApprovalState.PENDING else "approved"
-    )
-    tx.append(facts_of(ApprovalExpired(approval=row.id, was=was, run=row.run)))
-    error = _expired(row.id)
-    if row.run is not None:
-        _end_unstarted(tx, "expire", row.run, RunStatus.EXPIRED, error.failure)
-    return error
-
-
-def _approval(tx: Transaction, approval_id: str) -> ApprovalRow:
-    row = tx.approval(approval_id)
-    if row is None:
-        raise _no_approval(approval_id)
-    return row
-
-
-def _check_room(tx: Transaction) -> None:
-    if tx.count_open_approvals() >= MAX_OPEN_APPROVALS:
-        raise AileronError(
-            FailureClass.BUSY,
-            f"{MAX_OPEN_APPROVALS} questions wait for a person: have some decided, or expire, first (`aileron approval list`)",
-        )
+def _use_grant(tx: Transaction, grant: GrantUse, run_id: str) -> None:
+    use = tx.use_grant(grant.id, grant.uses)
+    if use is None or use > grant.uses:  # the first use of a grant is not compared with anything
+        raise GrantSpent(grant.id)
+    tx.append(facts_of(GrantUsed(grant=grant.id, run=run_id, use=use, of=grant.uses)))
 
 
 def _claim(tx: Transaction, invocation: Invocation, run_id: str) -> None:
@@ -686,6 +548,18 @@ def _claim(tx: Transaction, invocation: Invocation, run_id: str) -> None:
 
 
 # Values
+
+
+def _counted_refusal(tally: Tally[_RefusedKey]) -> ApprovalRefused:
+    decision, reason, surface = tally.key
+    return ApprovalRefused(
+        decision=decision, reason=reason, surface=surface, count=tally.count, since_us=tally.since_us
+    )
+
+
+def _counted_caller(tally: Tally[tuple[str, str]]) -> CallerRefused:
+    scope, route = tally.key
+    return CallerRefused(scope=scope, route=route, session=tally.note, count=tally.count, since_us=tally.since_us)
 
 
 def _request(run_id: str, plan: Plan, invocation: Invocation, digest: str) -> RunRequested:
@@ -743,12 +617,6 @@ def _new_run(
     )
 
 
-def _new_id(prefix: str, now_us: int) -> str:
-    """`run-20261121T035800-…`: sorts by time, and 80 random bits, so that knowing one does not give another."""
-    moment = datetime.datetime.fromtimestamp(now_us // 1_000_000, datetime.UTC)
-    return f"{prefix}-{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(10)}"
-
-
 def _key_of(invocation: Invocation) -> str | None:
     key = invocation.idempotency_key
     if key is not None and not (0 < len(key) <= MAX_KEY_CHARACTERS and key.isprintable()):
@@ -766,88 +634,3 @@ def _digest_of(invocation: Invocation) -> str:
         return sha256_digest(canonical_json(asked))
     except ValueError as error:
         raise AileronError(FailureClass.BAD_INPUT, f"the arguments have {error}") from error
-
-
-def _storable(outcome: Outcome) -> tuple[Outcome, bytes]:
-    """An outcome that can be stored, and its bytes: the one given, or one that says why that one cannot be."""
-    outcome = _with_bounded_message(outcome)
-    try:
-        stored = msgspec.json.encode(outcome)
-    except (TypeError, ValueError, RecursionError) as error:
-        return _storable(_replaced(outcome, FailureClass.CONNECTOR_RUNTIME_ERROR, f"is not JSON: {error}", {}))
-    if len(stored) > MAX_OUTCOME_BYTES:
-        problem = f"has {len(stored)} bytes, at most {MAX_OUTCOME_BYTES} can be kept"
-        return _storable(_replaced(outcome, FailureClass.RESOURCE_LIMIT_EXCEEDED, problem, {"limit": "output"}))
-    return outcome, stored
-
-
-def _with_bounded_message(outcome: Outcome) -> Outcome:
-    if isinstance(outcome, Succeeded):
-        return outcome
-    message = _bounded(outcome.failure.message, MAX_MESSAGE_CHARACTERS)
-    if message == outcome.failure.message:
-        return outcome
-    return Failed(run_id=outcome.run_id, failure=msgspec.structs.replace(outcome.failure, message=message))
-
-
-def _replaced(outcome: Outcome, failure_class: FailureClass, problem: str, details: dict[str, Any]) -> Failed:
-    """A failure keeps its class and loses its details; a result becomes a failure of its own."""
-    if isinstance(outcome, Failed):
-        failure = msgspec.structs.replace(outcome.failure, details={"omitted": _bounded(problem, MAX_NAME_CHARACTERS)})
-    else:
-        failure = Failure(
-            failure_class=failure_class,
-            message=f"the action ended well, but its result {problem}",
-            boundary=Boundary.SANDBOX,
-            details=details,
-        )
-    return Failed(run_id=outcome.run_id, failure=failure)
-
-
-def _recordable(details: dict[str, Any]) -> dict[str, Any]:
-    problem = _unfit(details)
-    return details if problem is None else {"omitted": problem}
-
-
-def _unfit(fields: dict[str, Any]) -> str | None:
-    """Why these cannot be part of a record."""
-    try:
-        size = len(canonical_json(fields))
-    except ValueError as error:
-        return _bounded(str(error), MAX_NAME_CHARACTERS)
-    return None if size <= MAX_DETAILS_BYTES else f"{size} bytes, at most {MAX_DETAILS_BYTES} fit"
-
-
-def _bounded(text: str, characters: int) -> str:
-    """At most so many characters, and none that UTF-8 cannot say (lone surrogates)."""
-    return text[:characters].encode("utf-8", "replace").decode("utf-8")
-
-
-def _denied(row: ApprovalRow) -> Failure:
-    said = f": {row.reason}" if row.reason else ""
-    return Failure(
-        failure_class=FailureClass.APPROVAL_DENIED,
-        message=f"a person denied it{said}",
-        boundary=Boundary.USER,
-        details={"reason": row.reason} if row.reason else {},
-    )
-
-
-def _cancelled(name: str) -> Failure:
-    return Failure(
-        failure_class=FailureClass.CANCELLED,
-        message=f"{name} was cancelled before anything ran",
-        boundary=Boundary.USER,
-    )
-
-
-def _expired(approval_id: str) -> AileronError:
-    return AileronError(
-        FailureClass.APPROVAL_EXPIRED,
-        f"the time to approve {approval_id} is over and nothing ran: ask for the action again",
-        boundary=Boundary.USER,
-    )
-
-
-def _no_approval(approval_id: str) -> AileronError:
-    return AileronError(FailureClass.NOT_FOUND, f"no approval {_bounded(approval_id, MAX_NAME_CHARACTERS)}")

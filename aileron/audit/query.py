@@ -4,7 +4,9 @@ Runs in the daemon. Reads only, from a view of one moment. What it returns holds
 hidden characters visible itself.
 
 Rules
-- Times are RFC 3339 in UTC, to the microsecond; `at_us` and `expires_at_us` of a record appear as `at` and `expires_at`.
+- Times are RFC 3339 in UTC, to the microsecond; `at_us`, `expires_at_us`, `until_us` and `since_us` of a record appear as `at`,
+  `expires_at`, `until` and `since`.
+- What a preview showed is not here: only its digest was ever stored.
 - A filter that is not understood is an error with the known ones named, never an answer without it.
 - A page ends early where records are large (MAX_PAGE_BYTES): who wants all asks on until a page is empty.
 
@@ -21,22 +23,36 @@ import datetime
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Any, Final, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 import msgspec
 
 from aileron.audit.events import EVENT_TYPES
-from aileron.audit.frozen import thaw
-from aileron.ledger import MAX_ROWS, ApprovalRow, EventFilter, EventRow, Ledger, RecordRow, RunRow, Snapshot
+from aileron.audit.frozen import decision_of, subject_of
+from aileron.audit.questions import candidates_of, plan_digest_of
+from aileron.ledger import (
+    ACTION_KIND,
+    MAX_ROWS,
+    ApprovalRow,
+    ApprovalState,
+    EventFilter,
+    EventRow,
+    Ledger,
+    RecordRow,
+    RunRow,
+    Snapshot,
+)
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import Failed, Outcome, Succeeded
 from aileron.model.wire import ErrorBody
 
 __all__ = [
+    "LastApproved",
     "approval",
     "approval_result",
     "event_filter",
     "events",
+    "last_approved",
     "open_approvals",
     "outcome_of",
     "run_state",
@@ -49,10 +65,19 @@ MAX_SHOWN: Final = 16_000
 MAX_SHOWN_BYTES: Final = 48 << 20
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"(?a:(\d{1,6})([smhdw]))")
+_TIMES: Final = ("expires_at_us", "until_us", "since_us")
 _NAMES: Final = (
     *("run", "session", "type", "action", "connector", "class"),
     *("since", "until", "after", "before", "limit", "order", "form"),
 )
+
+
+class LastApproved(NamedTuple):
+    """A call that a person approved: when (seconds since the epoch), and its plan as JSON values, as it was decided."""
+
+    approval_id: str
+    decided_at: float
+    plan: dict[str, Any]
 
 
 async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -88,25 +113,41 @@ async def run_with_events(ledger: Ledger, audit_id: str) -> dict[str, Any]:
 async def run_state(ledger: Ledger, run_id: str, session: str | None) -> dict[str, Any]:
     """Where a run is: `{"status", "audit_id", "action", "approval_id"?, "result"?, "error"?, "reason"?}`.
 
+    With a question: `question` while a person waits for an answer to theirs, `executed_arguments` where they changed the
+    arguments and approved, `held_until` while what they approved is held.
+
     With a `session`, AileronError(not_found) for what is not its own; None sees all.
     """
-    run, approval = await ledger.read(lambda snapshot: _run_and_approval(snapshot, run_id))
-    if run is None or session not in (None, run.session):
-        raise _not_found("run", run_id)
-    return _state(run, approval)
+
+    def look(snapshot: Snapshot) -> dict[str, Any]:
+        run = snapshot.run(run_id)
+        if run is None or session not in (None, run.session):
+            raise _not_found("run", run_id)
+        return _state(snapshot, run, None if run.approval is None else snapshot.approval(run.approval))
+
+    return await ledger.read(look)
 
 
 async def approval_result(ledger: Ledger, approval_id: str, session: str | None) -> dict[str, Any]:
     """What became of a question: as `run_state` of the run that waits for it, or its own status where none does."""
 
-    def look(snapshot: Snapshot) -> tuple[ApprovalRow | None, RunRow | None]:
+    def look(snapshot: Snapshot) -> dict[str, Any]:
         row = snapshot.approval(approval_id)
-        return row, None if row is None or row.run is None else snapshot.run(row.run)
+        run = None if row is None or row.run is None else snapshot.run(row.run)
+        if row is None or session not in (None, None if run is None else run.session):
+            raise _not_found("approval", approval_id)
+        if run is not None:
+            return _state(snapshot, run, row)
+        shown = {
+            "status": row.state.value,
+            "approval_id": row.id,
+            "kind": row.kind,
+            "name": row.name,
+            "reason": row.reason,
+        }
+        return {name: value for name, value in shown.items() if value is not None}
 
-    approval, run = await ledger.read(look)
-    if approval is None or session not in (None, None if run is None else run.session):
-        raise _not_found("approval", approval_id)
-    return {"status": approval.state.value, "approval_id": approval_id} if run is None else _state(run, approval)
+    return await ledger.read(look)
 
 
 async def open_approvals(ledger: Ledger) -> list[dict[str, Any]]:
@@ -119,13 +160,41 @@ async def open_approvals(ledger: Ledger) -> list[dict[str, Any]]:
 
 
 async def approval(ledger: Ledger, approval_id: str) -> dict[str, Any]:
-    """One question with the plan it is about, exactly the one of its digest. AileronError: not_found, hash_mismatch."""
+    """One question with what it is about, exactly that of its digest, and `head`, the newest row there is.
+
+    For a run: `plan` (the decided one, or that it was asked with; `asked_digest` names the latter where they differ),
+    `has_preview`, `edits` (`[{"digest", "plan", "made_at"}]`) and `conversation` (`[{"question", "answer"?}]`). For a consent:
+    `subject`. AileronError: not_found, hash_mismatch.
+    """
 
     def look(snapshot: Snapshot) -> dict[str, Any]:
-        row, subject = snapshot.approval(approval_id), snapshot.subject(approval_id)
-        if row is None or subject is None:
+        row = snapshot.approval(approval_id)
+        if row is None:
             raise _not_found("approval", approval_id)
-        return {**_question(snapshot, row), "plan": thaw(subject, row.digest, row.id).to_json()}
+        about = (
+            _about_run(snapshot, row) if row.kind == ACTION_KIND else {"subject": _subject(snapshot, row, row.digest)}
+        )
+        return {**_question(snapshot, row), **about, "head": str(snapshot.head())}
+
+    return await ledger.read(look)
+
+
+async def last_approved(ledger: Ledger, approval_id: str) -> LastApproved | None:
+    """The call of the same action that a person approved last before this one; None: there is none.
+
+    AileronError: not_found (nor is there one for a consent), hash_mismatch.
+    """
+
+    def look(snapshot: Snapshot) -> LastApproved | None:
+        row = snapshot.approval(approval_id)
+        run = None if row is None or row.run is None else snapshot.run(row.run)
+        if run is None:
+            raise _not_found("approval", approval_id)
+        last = snapshot.last_approved(run.action, run.id)
+        if last is None:
+            return None
+        plan = _subject(snapshot, last, plan_digest_of(snapshot, last))
+        return LastApproved(last.id, (last.decided_us or last.created_us) / 1_000_000, plan)
 
     return await ledger.read(look)
 
@@ -180,17 +249,13 @@ def utc(moment_us: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
 
 
-def _run_and_approval(snapshot: Snapshot, run_id: str) -> tuple[RunRow | None, ApprovalRow | None]:
-    run = snapshot.run(run_id)
-    return run, None if run is None or run.approval is None else snapshot.approval(run.approval)
-
-
-def _state(run: RunRow, approval: ApprovalRow | None) -> dict[str, Any]:
+def _state(snapshot: Snapshot, run: RunRow, approval: ApprovalRow | None) -> dict[str, Any]:
     state: dict[str, Any] = {"status": run.status.value, "audit_id": run.id, "action": run.action}
     if approval is not None:
         state["approval_id"] = approval.id
         if approval.reason is not None:
             state["reason"] = approval.reason
+        state.update(_said_of(snapshot, approval))
     match outcome_of(run):
         case Succeeded(result=result):
             state["result"] = result
@@ -203,11 +268,59 @@ def _state(run: RunRow, approval: ApprovalRow | None) -> dict[str, Any]:
     return state
 
 
+def _said_of(snapshot: Snapshot, approval: ApprovalRow) -> dict[str, Any]:
+    """What whoever asked must know of the person's side: their question, what they changed, until when it is held."""
+    if approval.state is ApprovalState.PENDING:
+        rounds = snapshot.conversation(approval.id)
+        return {"question": rounds[-1].question} if rounds and rounds[-1].answer is None else {}
+    decided = decision_of(approval)
+    if decided is None or decided.decision != "approve" or approval.kind != ACTION_KIND:
+        return {}
+    said: dict[str, Any] = {}
+    digest = plan_digest_of(snapshot, approval)
+    is_edited, is_held = digest != approval.asked_digest, approval.state is ApprovalState.APPROVED
+    if is_edited or is_held:
+        plan = _subject(snapshot, approval, digest)
+        if is_edited:
+            said["executed_arguments"] = plan.get("args")
+        window_s = (plan.get("approval") or {}).get("undo_window_s", 0)
+        if is_held and window_s:
+            said["held_until"] = utc((approval.decided_us or 0) + window_s * 1_000_000)
+    return said
+
+
+def _about_run(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:
+    digest = plan_digest_of(snapshot, row)
+    plan = _subject(snapshot, row, digest)
+    edits = [one for one in candidates_of(snapshot, row)[1:] if one.preview is None]
+    about: dict[str, Any] = {
+        "plan": plan,
+        "has_preview": plan.get("preview") is not None,
+        "edits": [
+            {"digest": one.digest, "plan": _subject(snapshot, row, one.digest), "made_at": utc(one.made_us)}
+            for one in edits
+        ],
+        "conversation": [
+            {"question": one.question} | ({} if one.answer is None else {"answer": one.answer})
+            for one in snapshot.conversation(row.id)
+        ],
+    }
+    if digest != row.asked_digest:
+        about["asked_digest"] = row.asked_digest
+    return about
+
+
+def _subject(snapshot: Snapshot, row: ApprovalRow, digest: str) -> dict[str, Any]:
+    """What has this digest, as JSON values: it was this that was shown, whatever plans look like now."""
+    return subject_of(snapshot.plan_of(row, digest) or b"", digest, row.id)
+
+
 def _question(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:
     run = None if row.run is None else snapshot.run(row.run)
     shown = {
         "approval_id": row.id,
         "kind": row.kind,
+        "name": row.name,
         "status": (row.state if run is None else run.status).value,
         "digest": row.digest,
         "created_at": utc(row.created_us),
@@ -215,6 +328,10 @@ def _question(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:
         "decided_at": None if row.decided_us is None else utc(row.decided_us),
         "reason": row.reason,
         "surface": row.surface,
+        "key_id": row.key_id,
+        "signed_at": row.signed_at,
+        "signature": row.signature,
+        "preview": row.preview,
         "audit_id": row.run,
         "action": None if run is None else run.action,
         "session": None if run is None else run.session,
@@ -241,8 +358,9 @@ def _readable(row: EventRow) -> dict[str, Any]:
     facts = dict(row.facts)
     shown = {"seq": row.seq, "at": utc(facts.pop("at_us")), "type": facts.pop("type")}
     facts.pop("seq")
-    if "expires_at_us" in facts:
-        facts["expires_at"] = utc(facts.pop("expires_at_us"))
+    for name in _TIMES:
+        if name in facts:
+            facts[name.removesuffix("_us")] = utc(facts.pop(name))
     return {**shown, **facts, "hash": row.hash.hex()}
 
 

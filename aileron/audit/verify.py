@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import msgspec
 
-from aileron.audit.frozen import freeze, thaw
+from aileron.audit.frozen import is_frozen
 from aileron.audit.replay import OutOfOrderError, Replay, ToldApproval, ToldRun
 from aileron.ledger import NO_HASH, Head, StoredLedger, StoredRow, claim_digest, columns_of, link, open_stored
 from aileron.model.canonical import sha256_digest
@@ -188,10 +188,8 @@ class _Check:
                 raise _FoundError(Reason.STATE, None, f"{run.id} has an outcome, and no event says that it is over")
         for approval in replay.approvals.values():
             _check_state(stored, None, approval)
-        for kind, there, told_of in zip(
-            ("runs", "approvals"), stored.counts(), (replay.count_runs, replay.count_approvals), strict=True
-        ):
-            if there != told_of:
+        for kind, told_of in {"runs": replay.count_runs, "approvals": replay.count_approvals}.items():
+            if (there := stored.counts()[kind]) != told_of:
                 raise _FoundError(Reason.STATE, None, f"{there} {kind} are stored, the events tell of {told_of}")
         _check_claims(stored, dict(replay.claims))
 
@@ -308,13 +306,5 @@ def _check_beside(stored: StoredLedger, seq: int, facts: dict[str, Any]) -> None
     if facts["type"] == "approval.requested" and facts.get("kind") == "action":
         name = str(facts.get("approval"))
         subject = stored.subject(name)
-        if subject is None or not _is_plan(subject, str(facts.get("digest")), name):
+        if subject is None or not is_frozen(subject, str(facts.get("digest"))):
             raise _FoundError(Reason.PLAN, seq, f"the stored plan of {name} is not the one recorded in row {seq}")
-
-
-def _is_plan(subject: bytes, digest: str, approval_id: str) -> bool:
-    """The plan of this digest, byte for byte as it was frozen: JSON has many spellings of one plan."""
-    try:
-        return freeze(thaw(subject, digest, approval_id)) == subject
-    except AileronError:
-        return False

@@ -1,7 +1,8 @@
 """The ledger: what happened and what is so now, on disk before anyone acts on it. The only package that speaks SQL.
 
-sqlite.py the database: Ledger, Transaction, Snapshot · writer.py the one writing thread and its groups · chain.py what a row
-is and how rows are tied together (pure) · rows.py runs, approvals, filters as values (pure)
+sqlite.py the database: Ledger, Transaction, Snapshot · schema.py its tables · states.py what is so now · writer.py the one
+writing thread and its groups · chain.py what a row is and how rows are tied together (pure) · rows.py runs, approvals, filters
+as values (pure)
 
 >>> import tempfile
 >>> from pathlib import Path
@@ -13,9 +14,18 @@ is and how rows are tied together (pure) · rows.py runs, approvals, filters as 
 from __future__ import annotations
 
 from aileron.ledger.chain import FILTERED, NO_HASH, Head, StoredClaim, StoredRow, claim_digest, columns_of, link
-from aileron.ledger.rows import ApprovalRow, ApprovalState, EventFilter, EventRow, RecordRow, RunRow
+from aileron.ledger.rows import (
+    ACTION_KIND,
+    ApprovalRow,
+    ApprovalState,
+    CandidateRow,
+    EventFilter,
+    EventRow,
+    RecordRow,
+    RoundRow,
+    RunRow,
+)
 from aileron.ledger.sqlite import (
-    IDEMPOTENCY_KEPT_US,
     MAX_PAGE_BYTES,
     MAX_ROWS,
     Ledger,
@@ -24,8 +34,10 @@ from aileron.ledger.sqlite import (
     Transaction,
     open_stored,
 )
+from aileron.ledger.states import IDEMPOTENCY_KEPT_US
 
 __all__ = [
+    "ACTION_KIND",
     "FILTERED",
     "IDEMPOTENCY_KEPT_US",
     "MAX_PAGE_BYTES",
@@ -33,11 +45,13 @@ __all__ = [
     "NO_HASH",
     "ApprovalRow",
     "ApprovalState",
+    "CandidateRow",
     "EventFilter",
     "EventRow",
     "Head",
     "Ledger",
     "RecordRow",
+    "RoundRow",
     "RunRow",
     "Snapshot",
     "StoredClaim",

@@ -1,4 +1,4 @@
-"""What the ledger keeps, as frozen values: runs, approvals, and what to look for among the events.
+"""What the ledger keeps, as frozen values: runs, approvals with what belongs to them, and what to look for among the events.
 
 Shared by every backend and its callers. Pure.
 
@@ -12,14 +12,29 @@ Not here: SQL (sqlite.py), the events themselves (audit/events.py).
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from aileron.model.consent import ConsentKind
+from aileron.model.decision import Signature
 from aileron.model.invocation import Scope
 from aileron.model.outcome import RunStatus
 
-__all__ = ["ApprovalRow", "ApprovalState", "EventFilter", "EventRow", "RecordRow", "RunRow"]
+__all__ = [
+    "ACTION_KIND",
+    "ApprovalRow",
+    "ApprovalState",
+    "CandidateRow",
+    "EventFilter",
+    "EventRow",
+    "RecordRow",
+    "RoundRow",
+    "RunRow",
+]
+
+ACTION_KIND: Final = ConsentKind.ACTION.value
+"""The kind of an approval that a run waits for; every other is a consent."""
 
 
 class ApprovalState(enum.StrEnum):
@@ -52,7 +67,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     """One question to a person, bound to `digest`; `run` is the run that waits for it, if any.
 
-    What is asked about (for an action, the frozen plan) is read separately: it can be large.
+    What is asked about (for an action, the frozen plan) is read separately: it can be large. `name` is that of the action, or
+    of whatever a consent is about. Once it is decided, `digest` is the candidate that was.
     """
 
     id: str
@@ -65,6 +81,51 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     decided_us: int | None = None
     reason: str | None = None
     surface: str | None = None
+    name: str | None = None
+    asked: str | None = None
+    """The digest of the question, where another candidate was decided; None: it is `digest`."""
+    preview: str | None = None
+    """The digest of the preview that was shown with what was decided."""
+    key_id: str | None = None
+    signed_at: str | None = None
+    signature: str | None = None
+    head: str | None = None
+    head_signature: str | None = None
+
+    @property
+    def asked_digest(self) -> str:
+        """What the question was about when it was put."""
+        return self.asked or self.digest
+
+    @property
+    def signed(self) -> Signature | None:
+        """What it was decided with, if it was signed."""
+        if self.key_id is None or self.signed_at is None or self.signature is None:
+            return None
+        return Signature(
+            key_id=self.key_id,
+            at=self.signed_at,
+            signature=self.signature,
+            head=self.head,
+            head_signature=self.head_signature,
+        )
+
+
+class CandidateRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One more digest that may be decided: an edit's own, or that of a plan with the `preview` that was shown with it."""
+
+    digest: str
+    plan_digest: str
+    preview: str | None
+    made_us: int
+
+
+class RoundRow(msgspec.Struct, frozen=True):
+    """One question that the person asked back, from 1; `answer` is None while it waits for one."""
+
+    number: int
+    question: str
+    answer: str | None
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The ledger in SQLite: events, runs, approvals, idempotency keys. The only module that speaks SQL.
+"""The ledger in SQLite: events, runs, approvals, idempotency keys. The file, its one writer, its readers.
 
 Runs in the daemon; `open_stored` also in a verifier of its own, without a daemon. Trusts the disk to keep what it said it
 flushed, and nothing about a file it finds: owner, mode, application, schema version, triggers and the newest row are checked
@@ -15,13 +15,13 @@ Rules
 - No sqlite3 exception leaves: callers see AileronError, or GroupFailed inside the writer.
 
 Source: https://www.sqlite.org/wal.html, /lang_savepoint.html, /rescode.html. Not here: what the events mean (audit/), which
-transitions are legal (runs/states.py), how groups are formed (writer.py).
+transitions are legal (runs/states.py), how groups are formed (writer.py), the tables (schema.py), reads of what is so now
+(states.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import secrets
 import sqlite3
@@ -37,25 +37,48 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from aileron.ledger.chain import NO_HASH, Head, StoredClaim, StoredRow, claim_digest, columns_of, link, make_record
-from aileron.ledger.rows import ApprovalRow, ApprovalState, EventFilter, EventRow, RecordRow, RunRow
+from aileron.ledger.chain import (
+    FILTERED,
+    NO_HASH,
+    Head,
+    StoredClaim,
+    StoredRow,
+    claim_digest,
+    columns_of,
+    link,
+    make_record,
+)
+from aileron.ledger.rows import ApprovalRow, ApprovalState, CandidateRow, EventFilter, EventRow, RecordRow, RunRow
+from aileron.ledger.schema import (
+    APPLICATION_ID,
+    MIGRATIONS,
+    SCHEMA_VERSION,
+    readable,
+    script_of,
+    unexpected_objects,
+)
+from aileron.ledger.states import (
+    APPROVAL_COLUMNS,
+    IDEMPOTENCY_KEPT_US,
+    RUN_COLUMNS,
+    States,
+    already,
+    approval_row,
+    run_row,
+)
 from aileron.ledger.writer import GroupFailed, GroupWriter
+from aileron.model.decision import Signature
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
-from aileron.model.invocation import Scope
 from aileron.model.outcome import RunStatus
 
 __all__ = ["Ledger", "Snapshot", "StoredLedger", "Transaction", "events_query", "open_stored"]
 
-SCHEMA_VERSION: Final = 2
-APPLICATION_ID: Final = 0x41494C52  # "AILR": what `file` and SQLite's header say the file is
 MAX_RECORD_BYTES: Final = 4 << 20
 """One record, 4 MiB: the arguments of a run come in a request of at most 1 MiB, and JSON escapes can multiply it."""
 MAX_ROWS: Final = 1000
 """Events in one answer; who needs more pages by row number."""
 MAX_PAGE_BYTES: Final = 8 << 20
 """Records in one answer, 8 MiB: a thousand usual ones are 1 MiB, and a thousand of the largest must not be held at once."""
-IDEMPOTENCY_KEPT_US: Final = 24 * 3600 * 1_000_000
-"""24 hours: longer than any agent retries, shorter than anyone reuses a key by accident."""
 READERS: Final = 4
 """Connections for reading, hence threads at once: a slow search must not hold up a status poll, and two cores serve four."""
 READ_DEADLINE_S: Final = 10.0
@@ -67,59 +90,12 @@ BUSY_TIMEOUT_S: Final = 5.0
 WAL_PAGES: Final = 1000
 """Pages (4 KiB) in the write-ahead log before they are copied into the file: SQLite's default, 4 MiB."""
 
-_SCHEMA: Final = """
-CREATE TABLE events (
-  seq INTEGER PRIMARY KEY, at_us INTEGER NOT NULL,
-  type TEXT NOT NULL, run TEXT, session TEXT, action TEXT, connector TEXT, class TEXT,
-  record TEXT NOT NULL, previous BLOB NOT NULL, hash BLOB NOT NULL
-) STRICT;
-CREATE INDEX events_at ON events (at_us);
-CREATE INDEX events_type ON events (type);
-CREATE INDEX events_run ON events (run) WHERE run IS NOT NULL;
-CREATE INDEX events_session ON events (session) WHERE session IS NOT NULL;
-CREATE INDEX events_action ON events (action) WHERE action IS NOT NULL;
-CREATE INDEX events_connector ON events (connector) WHERE connector IS NOT NULL;
-CREATE INDEX events_class ON events (class) WHERE class IS NOT NULL;
-
-CREATE TABLE runs (
-  id TEXT PRIMARY KEY, action TEXT NOT NULL, session TEXT NOT NULL, scope TEXT NOT NULL, status TEXT NOT NULL,
-  plan_digest TEXT NOT NULL, approval TEXT, connector TEXT,
-  created_us INTEGER NOT NULL, changed_us INTEGER NOT NULL, outcome BLOB
-) STRICT;
-CREATE INDEX runs_open ON runs (status) WHERE status IN ('pending_approval', 'approved', 'running');
-
-CREATE TABLE approvals (
-  id TEXT PRIMARY KEY, kind TEXT NOT NULL, run TEXT, digest TEXT NOT NULL, state TEXT NOT NULL,
-  created_us INTEGER NOT NULL, expires_us INTEGER NOT NULL, decided_us INTEGER, reason TEXT, surface TEXT,
-  subject BLOB NOT NULL
-) STRICT;
-CREATE INDEX approvals_open ON approvals (expires_us) WHERE state IN ('pending_approval', 'approved');
-
-CREATE TABLE idempotency (
-  session TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, run TEXT NOT NULL, claimed_us INTEGER NOT NULL,
-  PRIMARY KEY (session, key)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX idempotency_claimed ON idempotency (claimed_us);
-"""
+_RECORD: Final = 2 + len(FILTERED)
+"""Where among the columns of an event its record is."""
 _HEAD: Final = "SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1"
 _LATEST: Final = "SELECT max(at_us) FROM events"
-_RUN: Final = "id, action, session, scope, status, plan_digest, approval, connector, created_us, changed_us, outcome"
-_APPROVAL: Final = "id, kind, run, digest, state, created_us, expires_us, decided_us, reason, surface"
-_MIGRATIONS: Final = {
-    # Conditions that go together and may find nothing, in one step instead of all rows of the commoner one; and the rows made
-    # while the clock was behind: without them time goes up with the number, and a bound in time is one look into its index.
-    2: """
-CREATE INDEX events_class_action ON events (class, action) WHERE class IS NOT NULL;
-CREATE INDEX events_class_connector ON events (class, connector) WHERE class IS NOT NULL;
-CREATE INDEX events_action_connector ON events (action, connector) WHERE action IS NOT NULL AND connector IS NOT NULL;
-CREATE TABLE set_back (seq INTEGER PRIMARY KEY, at_us INTEGER NOT NULL) STRICT;
-INSERT INTO set_back SELECT seq, at_us FROM (
-  SELECT seq, at_us, max(at_us) OVER (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS latest FROM events
-) WHERE at_us < latest;
-""",
-}
-"""What makes a schema from the one before, in place and without writing the events anew."""
-_OBJECTS: Final = "SELECT type, name, sql FROM sqlite_master"
+_NEVER_US: Final = 2**62
+"""Later than every time there is."""
 _PAIRS: Final = (("class", "action"), ("class", "connector"), ("action", "connector"))
 """Conditions with an index for both together, the rarer first."""
 _IN_TIME: Final = "NOT EXISTS (SELECT 1 FROM set_back WHERE set_back.seq = events.seq)"
@@ -130,7 +106,6 @@ _LAST_UNTIL: Final = (
     f"SELECT seq FROM events INDEXED BY events_at WHERE at_us < ? AND {_IN_TIME} ORDER BY at_us DESC, seq DESC LIMIT 1"  # noqa: S608
 )
 _LAST_BEHIND_UNTIL: Final = "SELECT max(seq) FROM set_back WHERE at_us < ?"
-_OPEN: Final = "('pending_approval', 'approved')"  # spelled as in the partial index, or SQLite would not use it
 
 _FATAL: Final = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
 _FATAL_PRIMARY: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -153,84 +128,26 @@ _ALONE: Final = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataE
 T = TypeVar("T")
 
 
-class _States:
-    """Reads of what is so now: runs, approvals, idempotency keys."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._db = connection
-
-    def run(self, run_id: str) -> RunRow | None:
-        """One run, its outcome with it."""
-        row = self._db.execute(f"SELECT {_RUN} FROM runs WHERE id = ?", (run_id,)).fetchone()  # noqa: S608 - constants
-        return _run_row(row) if row else None
-
-    def runs_in(self, status: RunStatus) -> list[RunRow]:
-        """The runs of a status that is not final."""
-        if status.is_final:
-            raise ValueError(f"runs are not listed by the final status {status}")
-        rows = self._db.execute(
-            f"SELECT {_RUN} FROM runs WHERE status = ?"  # noqa: S608 - constants
-            " AND status IN ('pending_approval', 'approved', 'running') ORDER BY id",
-            (status.value,),
-        )
-        return [_run_row(row) for row in rows]
-
-    def approval(self, approval_id: str) -> ApprovalRow | None:
-        """One approval, without what it is about."""
-        row = self._db.execute(
-            f"SELECT {_APPROVAL} FROM approvals WHERE id = ?",  # noqa: S608 - constants
-            (approval_id,),
-        ).fetchone()
-        return _approval_row(row) if row else None
-
-    def subject(self, approval_id: str) -> bytes | None:
-        """What an approval is about, as it was stored."""
-        row = self._db.execute("SELECT subject FROM approvals WHERE id = ?", (approval_id,)).fetchone()
-        return row[0] if row else None
-
-    def open_approvals(self, *, due_us: int | None = None) -> list[ApprovalRow]:
-        """Pending and approved ones, the first to expire first; with `due_us`, only those whose time is over by then."""
-        rows = self._db.execute(
-            f"SELECT {_APPROVAL} FROM approvals WHERE state IN {_OPEN} AND expires_us <= ? ORDER BY expires_us, id",  # noqa: S608 - constants
-            (2**62 if due_us is None else due_us,),
-        )
-        return [_approval_row(row) for row in rows]
-
-    def first_expiry(self) -> int | None:
-        """When the first open approval expires; None where none is open."""
-        found = self._db.execute(f"SELECT min(expires_us) FROM approvals WHERE state IN {_OPEN}")  # noqa: S608
-        moment: int | None = found.fetchone()[0]
-        return moment
-
-    def count_open_approvals(self) -> int:
-        """How many questions wait or are answered and not yet used."""
-        count: int = self._db.execute(f"SELECT count(*) FROM approvals WHERE state IN {_OPEN}").fetchone()[0]  # noqa: S608
-        return count
-
-    def claimed(self, session: str, key: str, digest: str, now_us: int) -> str | None:
-        """The run that holds this key. AileronError(idempotency_conflict) if it was asked with something else."""
-        row = self._db.execute(
-            "SELECT digest, run FROM idempotency WHERE session = ? AND key = ? AND claimed_us > ?",
-            (session, key, now_us - IDEMPOTENCY_KEPT_US),
-        ).fetchone()
-        if row is None:
-            return None
-        if row[0] != digest:
-            raise AileronError(
-                FailureClass.IDEMPOTENCY_CONFLICT,
-                "this idempotency key was used for another action or other arguments: use a new key",
-                details={"run_id": row[1]},
-            )
-        run_id: str = row[1]
-        return run_id
-
-
-class Snapshot(_States):
+class Snapshot(States):
     """Reads. Everything one function reads is of one moment. Made by the ledger only."""
 
     def head(self) -> Head:
         """The newest event. Every ledger has one, the genesis row."""
         return Head(*self._db.execute(_HEAD).fetchone())
+
+    def last_approved(self, action: str, before_run: str) -> ApprovalRow | None:
+        """The question about another run of this action that a person approved last and that was used.
+
+        Where `before_run` was decided itself, the last one before that.
+        """
+        row = self._db.execute(
+            f"SELECT {APPROVAL_COLUMNS} FROM approvals INDEXED BY approvals_used"  # noqa: S608 - constants
+            " WHERE state = 'redeemed' AND kind = 'action' AND name = ? AND run <> ? AND decided_us <="
+            " coalesce((SELECT a.decided_us FROM runs r JOIN approvals a ON a.id = r.approval WHERE r.id = ?), ?)"
+            " ORDER BY decided_us DESC LIMIT 1",
+            (action, before_run, before_run, _NEVER_US),
+        ).fetchone()
+        return approval_row(row) if row else None
 
     def events(self, wanted: EventFilter) -> list[EventRow]:
         """The events that match, a page of them (`records`)."""
@@ -267,7 +184,7 @@ class Snapshot(_States):
         return count
 
 
-class Transaction(_States):
+class Transaction(States):
     """Writes, and reads of states, of one function inside a group. Made by the ledger only.
 
     Events are chained at once and written when the group ends, all in one statement; the savepoint that undoes a function
@@ -343,23 +260,96 @@ class Transaction(_States):
         """
         row = self._write(
             f"UPDATE runs SET status = ?, changed_us = ?, connector = coalesce(?, connector),"  # noqa: S608 - constants
-            f" outcome = coalesce(?, outcome) WHERE id = ? AND status IN ({_marks(expected)}) RETURNING {_RUN}",
+            f" outcome = coalesce(?, outcome) WHERE id = ? AND status IN ({_marks(expected)}) RETURNING {RUN_COLUMNS}",
             (new.value, self.now_us, connector, outcome, run_id, *expected),
         ).fetchone()
         if row is not None:
-            return _run_row(row)
+            return run_row(row)
         found = self._db.execute("SELECT status FROM runs WHERE id = ?", (run_id,)).fetchone()
-        raise _lost("run", run_id, found[0] if found else None)
+        raise _not_found("run", run_id) if found is None else already("run", run_id, found[0])
 
     def insert_approval(self, row: ApprovalRow, subject: bytes) -> None:
         """Add a question to a person; created now. `subject` is exactly what is asked about."""
-        self._write(
-            "INSERT INTO approvals VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+        values = {
+            **msgspec.structs.asdict(row),
+            "state": row.state.value,
+            "created_us": self.now_us,
+            "subject": subject,
+        }
+        self._write(f"INSERT INTO approvals ({', '.join(values)}) VALUES ({_marks(values)})", tuple(values.values()))  # noqa: S608
+
+    def decide_approval(
+        self,
+        approval_id: str,
+        new: ApprovalState,
+        *,
+        digest: str,
+        preview: str | None,
+        reason: str | None,
+        surface: str,
+        signed: Signature | None,
+        expires_us: int,
+    ) -> ApprovalRow:
+        """Compare and set a pending approval: decided now, about this candidate, with this signature. Returns it as it now is.
+
+        AileronError as `move_approval`.
+        """
+        key_id, at, signature, head, head_signature = (None,) * 5 if signed is None else msgspec.structs.astuple(signed)
+        row = self._write(
+            "UPDATE approvals SET state = ?, decided_us = ?, asked = CASE WHEN digest = ? THEN NULL ELSE digest END,"  # noqa: S608
+            " digest = ?, preview = ?, reason = ?, surface = ?, key_id = ?, signed_at = ?, signature = ?, head = ?,"
+            f" head_signature = ?, expires_us = ? WHERE id = ? AND state = 'pending_approval' RETURNING {APPROVAL_COLUMNS}",
             (
-                *(row.id, row.kind, row.run, row.digest, row.state.value, self.now_us, row.expires_us),
-                *(row.decided_us, row.reason, row.surface, subject),
+                *(new.value, self.now_us, digest, digest, preview, reason, surface),
+                *(key_id, at, signature, head, head_signature, expires_us, approval_id),
             ),
+        ).fetchone()
+        if row is not None:
+            return approval_row(row)
+        raise self._lost_approval(approval_id)
+
+    def insert_candidate(self, approval_id: str, candidate: CandidateRow, subject: bytes | None) -> None:
+        """Add a digest that may be decided, made now; `subject` is the frozen plan where it is another one."""
+        self._write(
+            "INSERT INTO candidates VALUES (?,?,?,?,?,?)",
+            (approval_id, candidate.digest, candidate.plan_digest, candidate.preview, self.now_us, subject),
         )
+
+    def insert_round(self, approval_id: str, number: int, question: str) -> None:
+        """Add a question that a person asks back."""
+        self._write("INSERT INTO conversation VALUES (?,?,?,NULL)", (approval_id, number, question))
+
+    def answer_round(self, approval_id: str, number: int, answer: str) -> None:
+        """Answer the question of that number, which waits."""
+        self._write(
+            "UPDATE conversation SET answer = ? WHERE approval = ? AND number = ? AND answer IS NULL",
+            (answer, approval_id, number),
+        )
+
+    def use_grant(self, grant_id: str, uses: int) -> int | None:
+        """Count one use of a grant that has so many; returns which it is, from 1. None: none is left, or it was revoked."""
+        row = self._write(
+            'INSERT INTO grant_uses VALUES (?, 1, NULL) ON CONFLICT ("grant") DO UPDATE SET used = used + 1'
+            " WHERE used < ? AND revoked_us IS NULL RETURNING used",
+            (grant_id, uses),
+        ).fetchone()
+        return row[0] if row is not None else None
+
+    def revoke_grant(self, grant_id: str) -> None:
+        """From now on a grant is not used, whatever uses it has left."""
+        self._write(
+            'INSERT INTO grant_uses VALUES (?, 0, ?) ON CONFLICT ("grant")'
+            " DO UPDATE SET revoked_us = coalesce(revoked_us, excluded.revoked_us)",
+            (grant_id, self.now_us),
+        )
+
+    def newest(self, kind: str) -> dict[str, Any] | None:
+        """The facts of the newest event of a type, those of this group included."""
+        for row in reversed(self._rows):
+            if row[2] == kind:
+                facts: dict[str, Any] = msgspec.json.decode(row[_RECORD])
+                return facts
+        return super().newest(kind)
 
     def move_approval(
         self,
@@ -376,13 +366,16 @@ class Transaction(_States):
         """
         row = self._write(
             f"UPDATE approvals SET state = ?, decided_us = coalesce(decided_us, ?), reason = coalesce(?, reason),"  # noqa: S608
-            f" surface = coalesce(?, surface) WHERE id = ? AND state IN ({_marks(expected)}) RETURNING {_APPROVAL}",
+            f" surface = coalesce(?, surface) WHERE id = ? AND state IN ({_marks(expected)}) RETURNING {APPROVAL_COLUMNS}",
             (new.value, self.now_us, reason, surface, approval_id, *expected),
         ).fetchone()
         if row is not None:
-            return _approval_row(row)
+            return approval_row(row)
+        raise self._lost_approval(approval_id)
+
+    def _lost_approval(self, approval_id: str) -> AileronError:
         found = self.approval(approval_id)
-        raise _lost("approval", approval_id, self._status_of(found) if found else None)
+        return _not_found("approval", approval_id) if found is None else self.already(found)
 
     def claim(self, session: str, key: str, digest: str, run_id: str) -> str | None:
         """Take an idempotency key for `run_id`, or return the run that has it. Forgets keys older than they are kept.
@@ -401,11 +394,6 @@ class Transaction(_States):
             self._db.execute("SAVEPOINT work")
             self._has_savepoint = True
         return self._db.execute(sql, values)
-
-    def _status_of(self, approval: ApprovalRow) -> str:
-        """The status word a caller knows: the run's, where there is one, since `redeemed` is ours alone."""
-        run = self.run(approval.run) if approval.run is not None else None
-        return (run.status if run is not None else approval.state).value
 
     # For _Store, which runs one function after another in the same transaction.
 
@@ -649,7 +637,7 @@ class StoredLedger:
                 " FROM events ORDER BY seq"
             ):
                 yield StoredRow(
-                    seq, at_us, tuple(map(_readable, columns)), _bytes(record), _bytes(previous), _bytes(digest)
+                    seq, at_us, tuple(map(readable, columns)), _bytes(record), _bytes(previous), _bytes(digest)
                 )
 
     def outcome(self, run_id: str) -> bytes | None:
@@ -662,19 +650,40 @@ class StoredLedger:
 
     def run(self, run_id: str) -> dict[str, Any] | None:
         """The row of a run by its columns, without the outcome."""
-        return self._row(_RUN.removesuffix(", outcome"), "runs", run_id)
+        return self._row(RUN_COLUMNS.removesuffix(", outcome"), "runs", run_id)
 
     def approval(self, approval_id: str) -> dict[str, Any] | None:
-        """The row of an approval by its columns, without the subject."""
-        return self._row(_APPROVAL, "approvals", approval_id)
+        """The row of an approval by its columns, those that its schema has, without the subject."""
+        columns = APPROVAL_COLUMNS if self._version >= 3 else APPROVAL_COLUMNS.partition(", name")[0]
+        return self._row(columns, "approvals", approval_id)
 
-    def counts(self) -> tuple[int, int]:
-        """How many runs and how many approvals there are."""
+    def candidates(self, approval_id: str) -> list[dict[str, Any]]:
+        """What may be decided beside the question itself, in the order it was made, with the subject of each."""
+        return self._belonging("digest, plan_digest, preview, made_us, subject", "candidates", "rowid", approval_id)
+
+    def conversation(self, approval_id: str) -> list[dict[str, Any]]:
+        """What was asked back about it and answered, in order."""
+        return self._belonging("number, question, answer", "conversation", "number", approval_id)
+
+    def grant_uses(self) -> Iterator[tuple[Any, Any, Any]]:
+        """Every grant that was used or revoked: its name, how often, and when it was revoked."""
+        if self._version < 3:
+            return
         with _translated(self._path):
-            row: tuple[int, int] = self._db.execute(
-                "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM approvals)"
-            ).fetchone()
-        return row
+            for row in self._db.execute('SELECT "grant", used, revoked_us FROM grant_uses'):
+                yield readable(row[0]), row[1], row[2]
+
+    def hash_of(self, seq: int) -> bytes | None:
+        """The hash that a row says it has."""
+        with _translated(self._path):
+            row = self._db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
+        return None if row is None else _bytes(row[0])
+
+    def counts(self) -> dict[str, int]:
+        """How many rows the tables of states have."""
+        tables = ("runs", "approvals") if self._version < 3 else ("runs", "approvals", "candidates", "conversation")
+        with _translated(self._path):
+            return {name: self._db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}  # noqa: S608
 
     def claims(self) -> Iterator[StoredClaim]:
         """Every idempotency key."""
@@ -683,7 +692,7 @@ class StoredLedger:
                 "SELECT i.session, i.key, i.digest, i.run, i.claimed_us, r.session, r.created_us"
                 " FROM idempotency i LEFT JOIN runs r ON r.id = i.run"
             ):
-                yield StoredClaim(*map(_readable, row))
+                yield StoredClaim(*map(readable, row))
 
     def set_back(self) -> Iterator[tuple[Any, Any]] | None:
         """Number and time of the rows made while the clock was behind, in order; None where the schema is older than that."""
@@ -695,13 +704,25 @@ class StoredLedger:
     def damage(self) -> str | None:
         """What is wrong with the file as a database: pages, and indexes against their tables."""
         with _translated(self._path):
-            first = _readable(self._db.execute("PRAGMA integrity_check(1)").fetchone()[0])
+            first = readable(self._db.execute("PRAGMA integrity_check(1)").fetchone()[0])
             return None if first == "ok" else str(first)
 
     def _row(self, columns: str, table: str, name: str) -> dict[str, Any] | None:
         with _translated(self._path):
             row = self._db.execute(f"SELECT {columns} FROM {table} WHERE id = ?", (name,)).fetchone()  # noqa: S608
-        return None if row is None else dict(zip(columns.split(", "), map(_readable, row), strict=True))
+        return None if row is None else dict(zip(columns.split(", "), map(readable, row), strict=True))
+
+    def _belonging(self, columns: str, table: str, order: str, approval_id: str) -> list[dict[str, Any]]:
+        if self._version < 3:
+            return []
+        sql = f"SELECT {columns} FROM {table} WHERE approval = ? ORDER BY {order}"  # noqa: S608
+        names = columns.split(", ")
+        with _translated(self._path):
+            rows = self._db.execute(sql, (approval_id,)).fetchall()
+        return [
+            {name: value if name == "subject" else readable(value) for name, value in zip(names, row, strict=True)}
+            for row in rows
+        ]
 
     def _one(self, sql: str, value: str) -> bytes | None:
         with _translated(self._path):
@@ -853,9 +874,8 @@ def _is_empty(db: sqlite3.Connection) -> bool:
 def _make(db: sqlite3.Connection, home: Path, version: str, clock: Callable[[], int]) -> None:
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    for script in (_SCHEMA, *_MIGRATIONS.values()):
-        for statement in script.split(";"):
-            db.execute(statement)
+    for statement in script_of(SCHEMA_VERSION).split(";"):
+        db.execute(statement)
     genesis = {"type": "genesis", "home": os.fsencode(home).decode("utf-8", "replace"), "version": version}
     # The random name tells this ledger from one that was started in its place.
     transaction = Transaction(db, Head(0, NO_HASH), 0, clock)
@@ -866,7 +886,7 @@ def _make(db: sqlite3.Connection, home: Path, version: str, clock: Callable[[], 
 def _migrate(db: sqlite3.Connection, version: int) -> None:
     """Bring an older schema up to the one in use, in the transaction that is open: whole or not at all."""
     for newer in range(version + 1, SCHEMA_VERSION + 1):
-        for statement in _MIGRATIONS[newer].split(";"):
+        for statement in MIGRATIONS[newer].split(";"):
             db.execute(statement)
         db.execute(f"PRAGMA user_version = {newer}")
 
@@ -882,28 +902,9 @@ def _check_format(db: sqlite3.Connection, path: Path) -> int:
             path,
             f"has schema {version}, this aileron knows {SCHEMA_VERSION}: use the version that wrote it, or a newer one",
         )
-    if (found := _unexpected_objects(db, version)) is not None:
+    if (found := unexpected_objects(db, version)) is not None:
         raise _damaged(path, found)
     return int(version)
-
-
-def _unexpected_objects(db: sqlite3.Connection, version: int) -> str | None:
-    """A trigger could drop rows as they are written, a view show others, a table compare names in another way."""
-    found = {tuple(map(_readable, row)) for row in db.execute(_OBJECTS)}
-    expected = _expected_objects(version)
-    for kind, name, _ in sorted(found - expected, key=str):
-        return f"it holds a {kind} {name!r} that aileron never made"
-    for kind, name, _ in sorted(expected - found, key=str):
-        return f"the {kind} {name!r} is missing"
-    return None
-
-
-@functools.cache
-def _expected_objects(version: int) -> frozenset[tuple[Any, ...]]:
-    """What a ledger of this schema has, as SQLite writes it down."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as db:
-        db.executescript(_SCHEMA + "".join(_MIGRATIONS[newer] for newer in range(2, version + 1)))
-        return frozenset(db.execute(_OBJECTS))
 
 
 def _check_head(db: sqlite3.Connection, path: Path) -> None:
@@ -975,43 +976,8 @@ def _refused(path: Path, why: str) -> AileronError:
     return AileronError(FailureClass.INTERNAL_ERROR, f"{path} {why}", details={"cause": "refused"})
 
 
-def _lost(what: str, name: str, status: str | None) -> AileronError:
-    if status is None:
-        return AileronError(FailureClass.NOT_FOUND, f"no {what} {name}")
-    return AileronError(FailureClass.ALREADY_DECIDED, f"{what} {name} is already {status}", details={"status": status})
-
-
-def _run_row(row: tuple[Any, ...]) -> RunRow:
-    (run_id, action, session, scope, status, plan_digest, approval, connector, created_us, changed_us, outcome) = row
-    return RunRow(
-        id=run_id,
-        action=action,
-        session=session,
-        scope=Scope(scope),
-        status=RunStatus(status),
-        plan_digest=plan_digest,
-        approval=approval,
-        connector=connector,
-        created_us=created_us,
-        changed_us=changed_us,
-        outcome=outcome,
-    )
-
-
-def _approval_row(row: tuple[Any, ...]) -> ApprovalRow:
-    (approval_id, kind, run, digest, state, created_us, expires_us, decided_us, reason, surface) = row
-    return ApprovalRow(
-        id=approval_id,
-        kind=kind,
-        run=run,
-        digest=digest,
-        state=ApprovalState(state),
-        created_us=created_us,
-        expires_us=expires_us,
-        decided_us=decided_us,
-        reason=reason,
-        surface=surface,
-    )
+def _not_found(what: str, name: str) -> AileronError:
+    return AileronError(FailureClass.NOT_FOUND, f"no {what} {name}")
 
 
 def _marks(values: Collection[Any]) -> str:
@@ -1028,10 +994,6 @@ def _has_log(path: Path) -> bool:
 def _bytes(value: object) -> bytes:
     """A field of a file nobody vouches for: anything but bytes is no bytes."""
     return value if isinstance(value, bytes) else b""
-
-
-def _readable(value: object) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _wall_clock_us() -> int:

@@ -15,7 +15,8 @@ import msgspec
 import pytest
 
 from aileron.audit import query
-from aileron.audit.log import MAX_OPEN_APPROVALS, Audit
+from aileron.audit.log import Audit
+from aileron.audit.questions import MAX_OPEN_RUNS
 from aileron.audit.verify import verify
 from aileron.ledger import Ledger
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
@@ -50,6 +51,7 @@ async def test_a_gated_run_is_recorded_with_its_question_and_waits(
         "kind": "action",
         "digest": plan.digest,
         "expires_at_us": int((START_S + 900) * 1_000_000),
+        "name": "send-email",
     }
     assert pending.approval_id.startswith("act-20270115T080000-")
     frozen = await audit.frozen(pending.approval_id)
@@ -222,7 +224,7 @@ async def test_there_is_a_bound_to_what_waits(
 ) -> None:
     """An agent cannot bury a person in questions; room comes back as they are answered."""
     async with anyio.create_task_group() as tasks:
-        for _ in range(MAX_OPEN_APPROVALS - 1):
+        for _ in range(MAX_OPEN_RUNS - 1):
             tasks.start_soon(audit.pending, plan, asked, START_S + 900)
     failure_class, _ = await refusal(audit.pending(plan, asked, START_S + 900))
     assert failure_class is FailureClass.BUSY

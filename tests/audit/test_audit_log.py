@@ -11,7 +11,8 @@ import pytest
 
 from aileron.audit import query
 from aileron.audit.events import EVENT_TYPES, Event, Genesis, SecretSet, VaultCreated
-from aileron.audit.log import MAX_DETAILS_BYTES, MAX_MESSAGE_CHARACTERS, MAX_OUTCOME_BYTES, Audit
+from aileron.audit.log import Audit
+from aileron.audit.moves import MAX_DETAILS_BYTES, MAX_MESSAGE_CHARACTERS, MAX_OUTCOME_BYTES
 from aileron.audit.verify import verify
 from aileron.ledger import Ledger
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass

@@ -171,6 +171,7 @@ async def test_questions_are_listed_with_what_they_are_about(ledger: Ledger, pen
     assert listed == {
         "approval_id": pending.approval_id,
         "kind": "action",
+        "name": "send-email",
         "status": "pending_approval",
         "digest": plan.digest,
         "expires_at": "2027-01-15T08:15:00.000000Z",
@@ -178,7 +179,7 @@ async def test_questions_are_listed_with_what_they_are_about(ledger: Ledger, pen
         "action": "send-email",
         "session": "local",
     }
-    assert (await query.approval(ledger, pending.approval_id))["plan"] == plan.to_json()
+    assert Plan.from_json((await query.approval(ledger, pending.approval_id))["plan"]) == plan
 
 
 async def test_a_session_sees_nothing_of_another(audit: Audit, plan: Plan, ledger: Ledger, pending: Pending) -> None:

@@ -1,0 +1,197 @@
+"""How a run moves and ends, as parts of transactions: its state, its outcome and its event, together.
+
+Runs in the writer's thread of the daemon, inside the verbs of log.py and questions.py. What others wrote is bounded here, and
+stored as it came.
+
+Rules
+- A run moves by the table and by compare-and-set: the loser of a race is told what is so.
+- An outcome can always be recorded: what has no JSON form, or is too large, is recorded as that failure instead.
+
+Not here: the verbs (log.py, questions.py), which transitions are legal (runs/states.py).
+"""
+
+from __future__ import annotations
+
+import datetime
+import secrets
+from typing import Any, Final
+
+import msgspec
+
+from aileron.audit.events import RunFinished, RunUnknown, facts_of
+from aileron.ledger import RunRow, Transaction
+from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.failure import Boundary, Failure, FailureClass
+from aileron.model.outcome import Failed, Outcome, RunStatus, Succeeded
+
+__all__ = [
+    "MAX_DESTINATION_CHARACTERS",
+    "MAX_DETAILS_BYTES",
+    "MAX_MESSAGE_CHARACTERS",
+    "MAX_NAME_CHARACTERS",
+    "MAX_OUTCOME_BYTES",
+    "MOVES",
+    "bounded",
+    "cut_short",
+    "end",
+    "end_unstarted",
+    "lose",
+    "move",
+    "new_id",
+    "recordable",
+    "storable",
+    "unfit",
+]
+
+MAX_NAME_CHARACTERS: Final = 200
+"""A name somebody made up: an action that is not there, a connector's event. Action names have at most 64."""
+MAX_DESTINATION_CHARACTERS: Final = 300
+"""Where a refused request wanted to go: a host name has at most 253, and a port six."""
+MAX_MESSAGE_CHARACTERS: Final = 4000
+"""A failure message or a person's reason: a screenful."""
+MAX_DETAILS_BYTES: Final = 16 << 10
+"""A failure's details or the fields of a connector's event, 16 KiB as JSON: facts, not documents."""
+MAX_OUTCOME_BYTES: Final = 16 << 20
+"""A stored outcome, 16 MiB as JSON: beyond what an agent can read, and one commit still takes a fraction of a second."""
+
+_PENDING = RunStatus.PENDING_APPROVAL
+_APPROVED = RunStatus.APPROVED
+_RUNNING = RunStatus.RUNNING
+MOVES: Final[dict[str, tuple[frozenset[RunStatus], frozenset[RunStatus]]]] = {
+    "start": (frozenset({_APPROVED, _RUNNING}), frozenset({_RUNNING})),
+    "redeem": (frozenset({_APPROVED}), frozenset({_RUNNING})),
+    "complete": (frozenset({_RUNNING}), frozenset({RunStatus.COMPLETED})),
+    "fail": (frozenset({_APPROVED, _RUNNING}), frozenset({RunStatus.FAILED})),
+    "lose": (frozenset({_RUNNING}), frozenset({RunStatus.UNKNOWN})),
+    "approve": (frozenset({_PENDING}), frozenset({_APPROVED})),
+    "deny": (frozenset({_PENDING}), frozenset({RunStatus.DENIED})),
+    "expire": (frozenset({_PENDING, _APPROVED}), frozenset({RunStatus.EXPIRED})),
+    "cancel": (frozenset({_PENDING, _APPROVED}), frozenset({RunStatus.CANCELLED})),
+}
+"""From which states each move of a run leads where. `start` is also every later step of a running run."""
+
+
+def move(tx: Transaction, how: str, run_id: str, new: RunStatus, **changes: Any) -> RunRow:
+    """Compare and set a run's status by the table. AileronError as `Transaction.move_run`."""
+    expected, reached = MOVES[how]
+    assert new in reached
+    return tx.move_run(run_id, expected, new, **changes)
+
+
+def end(
+    tx: Transaction,
+    how: str,
+    run_id: str,
+    status: RunStatus,
+    failure: Failure | None,
+    stored: bytes,
+    ms: int | None,
+) -> None:
+    """A run is over with this outcome, `ms` after it began."""
+    row = move(tx, how, run_id, status, outcome=stored)
+    ended = RunFinished(
+        run=run_id,
+        session=row.session,
+        action=row.action,
+        status=status,
+        connector=row.connector,
+        failure_class=None if failure is None else failure.failure_class,
+        message=None if failure is None else failure.message,
+        boundary=None if failure is None else failure.boundary,
+        details=None if failure is None or not failure.details else recordable(failure.details),
+        ms=ms,
+        outcome_digest=sha256_digest(stored),
+    )
+    tx.append(facts_of(ended))
+
+
+def end_unstarted(tx: Transaction, how: str, run_id: str, status: RunStatus, failure: Failure) -> None:
+    """A run is over that never began."""
+    end(tx, how, run_id, status, failure, storable(Failed(run_id=run_id, failure=failure))[1], None)
+
+
+def lose(tx: Transaction, run_id: str, failure: Failure, stored: bytes, ms: int | None) -> None:
+    """A run was cut short: nobody knows what came of it."""
+    row = move(tx, "lose", run_id, RunStatus.UNKNOWN, outcome=stored)
+    lost = RunUnknown(
+        run=run_id,
+        session=row.session,
+        action=row.action,
+        connector=row.connector,
+        message=failure.message,
+        ms=ms,
+        outcome_digest=sha256_digest(stored),
+    )
+    tx.append(facts_of(lost))
+
+
+def cut_short(tx: Transaction, run_id: str, why: str) -> None:
+    """The same, in the words of why."""
+    failure = Failure(
+        failure_class=FailureClass.OUTCOME_UNKNOWN,
+        message=f"{why}: it may or may not have taken effect; look before you ask for it again",
+        boundary=Boundary.RUNTIME,
+    )
+    lose(tx, run_id, failure, storable(Failed(run_id=run_id, failure=failure))[1], None)
+
+
+def new_id(prefix: str, now_us: int) -> str:
+    """`run-20261121T035800-…`: sorts by time, and 80 random bits, so that knowing one does not give another."""
+    moment = datetime.datetime.fromtimestamp(now_us // 1_000_000, datetime.UTC)
+    return f"{prefix}-{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(10)}"
+
+
+def storable(outcome: Outcome) -> tuple[Outcome, bytes]:
+    """An outcome that can be stored, and its bytes: the one given, or one that says why that one cannot be."""
+    outcome = _with_bounded_message(outcome)
+    try:
+        stored = msgspec.json.encode(outcome)
+    except (TypeError, ValueError, RecursionError) as error:
+        return storable(_replaced(outcome, FailureClass.CONNECTOR_RUNTIME_ERROR, f"is not JSON: {error}", {}))
+    if len(stored) > MAX_OUTCOME_BYTES:
+        problem = f"has {len(stored)} bytes, at most {MAX_OUTCOME_BYTES} can be kept"
+        return storable(_replaced(outcome, FailureClass.RESOURCE_LIMIT_EXCEEDED, problem, {"limit": "output"}))
+    return outcome, stored
+
+
+def _with_bounded_message(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, Succeeded):
+        return outcome
+    message = bounded(outcome.failure.message, MAX_MESSAGE_CHARACTERS)
+    if message == outcome.failure.message:
+        return outcome
+    return Failed(run_id=outcome.run_id, failure=msgspec.structs.replace(outcome.failure, message=message))
+
+
+def _replaced(outcome: Outcome, failure_class: FailureClass, problem: str, details: dict[str, Any]) -> Failed:
+    """A failure keeps its class and loses its details; a result becomes a failure of its own."""
+    if isinstance(outcome, Failed):
+        failure = msgspec.structs.replace(outcome.failure, details={"omitted": bounded(problem, MAX_NAME_CHARACTERS)})
+    else:
+        failure = Failure(
+            failure_class=failure_class,
+            message=f"the action ended well, but its result {problem}",
+            boundary=Boundary.SANDBOX,
+            details=details,
+        )
+    return Failed(run_id=outcome.run_id, failure=failure)
+
+
+def recordable(details: dict[str, Any]) -> dict[str, Any]:
+    """These details, or why they cannot be part of a record."""
+    problem = unfit(details)
+    return details if problem is None else {"omitted": problem}
+
+
+def unfit(fields: dict[str, Any]) -> str | None:
+    """Why these cannot be part of a record."""
+    try:
+        size = len(canonical_json(fields))
+    except ValueError as error:
+        return bounded(str(error), MAX_NAME_CHARACTERS)
+    return None if size <= MAX_DETAILS_BYTES else f"{size} bytes, at most {MAX_DETAILS_BYTES} fit"
+
+
+def bounded(text: str, characters: int) -> str:
+    """At most so many characters, and none that UTF-8 cannot say (lone surrogates)."""
+    return text[:characters].encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,683 @@
+"""Questions to a person: gated runs and consents, what may be decided about them, and what was said before they were decided.
+
+Runs in the daemon; the half of the record's verbs that log.py takes over. Trusts its callers to have checked a signature before
+they hand in a decision, and the ledger to let one of two racers win.
+
+Rules
+- A decision is about one of the candidates of its question: the digest it was asked with; for a run also that of each edit, and
+  of each of these with the preview that was shown. They are made while it waits, at most MAX_CANDIDATES, and never taken back.
+- What is decided is used once, until its time is over. `digest` of the row is then the candidate that was decided.
+- Once the ledger names an approver, nothing is decided without a signature of the key it names. What a signature is over is not
+  checked here: only the race between setting an approver and deciding is closed.
+- Runs and consents have room of their own among the open questions: neither keeps the other from being asked.
+- A preview is never here, only its digest.
+
+>>> async def decided(audit, approval_id, digest, signed):                                    # doctest: +SKIP
+...     question = await audit.check_decidable(approval_id)        # what the signature must be about
+...     ...                                                        # checked
+...     return await audit.decide(approval_id, "approve", digest=digest, surface="operator", signed=signed)
+
+Source: docs/reference/audit-events.md, docs/reference/signed-decisions.md. Not here: SQL (ledger/), who signs (approver/), the
+shape at rest (frozen.py), reading for surfaces (query.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple
+
+from aileron.audit.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    ApprovalCancelled,
+    ApprovalDecided,
+    ApprovalEdited,
+    ApprovalExpired,
+    ApprovalPreviewed,
+    ApprovalRedeemed,
+    ApprovalRequested,
+    Event,
+    facts_of,
+)
+from aileron.audit.frozen import Frozen, Question, decision_of, freeze, subject_of, thaw
+from aileron.audit.moves import MAX_MESSAGE_CHARACTERS, MAX_NAME_CHARACTERS, bounded, end_unstarted, move, new_id
+from aileron.audit.watch import Watch
+from aileron.ledger import (
+    ACTION_KIND,
+    ApprovalRow,
+    ApprovalState,
+    CandidateRow,
+    Head,
+    Ledger,
+    Snapshot,
+    Transaction,
+)
+from aileron.model.consent import ConsentKind
+from aileron.model.decision import Signature, digest_with_preview
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.outcome import Failed, RunStatus
+from aileron.model.plan import Plan
+
+__all__ = [
+    "MAX_CANDIDATES",
+    "MAX_OPEN_CONSENTS",
+    "MAX_OPEN_RUNS",
+    "MAX_ROUNDS",
+    "MAX_SUBJECT_BYTES",
+    "Questions",
+    "Settled",
+    "cancelled",
+    "candidates_of",
+    "check_room",
+    "expire_due",
+    "insert_question",
+    "plan_digest_of",
+]
+
+MAX_OPEN_RUNS: Final = 800
+"""Runs that wait for a person; nobody answers a longer list, and an agent must not be able to make one."""
+MAX_OPEN_CONSENTS: Final = 200
+"""Consents that wait, beside the runs: what an agent asks for by running does not keep a person's own changes out."""
+MAX_CANDIDATES: Final = 16
+"""Digests of one question that may be decided: some edits, each with a preview or two."""
+MAX_ROUNDS: Final = 8
+"""Questions that a person asks back about one: after so many they deny it, and say why."""
+MAX_SUBJECT_BYTES: Final = 2 << 20
+"""What a consent is about, 2 MiB as JSON: an action file has at most 256 KiB, and escapes can multiply it."""
+_USE_US: Final = 60 * 1_000_000
+"""From the end of a hold until the decision expires: a minute to begin what was held."""
+_OPEN_STATES: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
+
+
+class Settled(NamedTuple):
+    """What became of an approval; `refusal` is what the caller is told, on record and therefore not raised inside."""
+
+    row: ApprovalRow
+    refusal: AileronError | None = None
+
+
+class Questions:
+    """The verbs of questions, around a ledger. Audit (log.py) has them with all others."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.watch = Watch()
+
+    # Asking
+
+    async def ask(
+        self, kind: ConsentKind, name: str, subject: dict[str, Any], *, expires_at: float
+    ) -> tuple[ApprovalRow, bool]:
+        """Record that a person must consent to `subject` until `expires_at` (s since the epoch); the question, and if it is new.
+
+        One that is open about exactly this is returned in place of a second. AileronError(busy) when too many consents wait,
+        (invalid_request) for a subject without a canonical form, or of more than MAX_SUBJECT_BYTES.
+        """
+        if kind is ConsentKind.ACTION:
+            raise ValueError("runs are asked about with `pending`")
+        stored, digest = _frozen_subject(subject)
+        expires_us = int(expires_at * 1_000_000)
+
+        def write(tx: Transaction) -> tuple[ApprovalRow, bool]:
+            found = tx.open_consent(kind.value, name, digest)
+            if found is not None and found.expires_us > tx.now_us:
+                return found, False
+            if found is not None:
+                _expire(tx, found)
+            check_room(tx, consents=True)
+            row = ApprovalRow(
+                id=new_id("act", tx.now_us),
+                kind=kind.value,
+                name=name,
+                run=None,
+                digest=digest,
+                state=ApprovalState.PENDING,
+                created_us=tx.now_us,
+                expires_us=expires_us,
+            )
+            insert_question(tx, row, stored)
+            return row, True
+
+        row, is_new = await self._ledger.commit(write)
+        if is_new:
+            self.watch.asked()
+        return row, is_new
+
+    async def consent(self, approval_id: str) -> tuple[ApprovalRow, dict[str, Any]]:
+        """A consent, and what it is about, exactly as it was shown. AileronError: not_found, hash_mismatch."""
+        row, subject = await self._ledger.read(lambda look: (look.approval(approval_id), look.subject(approval_id)))
+        if row is None or subject is None or row.kind == ACTION_KIND:
+            raise _no_approval(approval_id)
+        return row, subject_of(subject, row.digest, row.id)
+
+    async def approved_consents(self) -> list[str]:
+        """The consents that a person gave and that were not carried out yet, the first to expire first."""
+        rows = await self._ledger.read(lambda look: look.open_approvals())
+        return [row.id for row in rows if row.state is ApprovalState.APPROVED and row.kind != ACTION_KIND]
+
+    async def frozen(self, approval_id: str, plan_digest: str | None = None) -> Frozen:
+        """What a run waits for: the plan that was decided, or that it was asked with, or that of an edit (`plan_digest`), exactly as
+        it was shown.
+
+        AileronError(not_found), or (hash_mismatch) if what is stored is not what the approval is bound to, or was made by a
+        version of aileron whose plans were others.
+        """
+
+        def look(snapshot: Snapshot) -> tuple[ApprovalRow, bytes | None, str]:
+            row = snapshot.approval(approval_id)
+            if row is None or row.run is None or row.kind != ACTION_KIND:
+                raise _no_approval(approval_id)
+            digest = plan_digest_of(snapshot, row) if plan_digest is None else plan_digest
+            stored = snapshot.plan_of(row, digest)
+            if stored is None and plan_digest is not None:
+                raise _invalid(f"{_shown(plan_digest)} is none of the plans of {row.id}: look at it again")
+            return row, stored, digest
+
+        row, subject, digest = await self._ledger.read(look)
+        return Frozen(
+            run_id=row.run or "",
+            plan=thaw(subject or b"", digest, row.id),
+            asked_at=row.created_us / 1_000_000,
+            expires_at=row.expires_us / 1_000_000,
+            digest=row.digest,
+            asked_digest=row.asked_digest,
+            decision=decision_of(row),
+        )
+
+    # What may be decided
+
+    async def add_edit(self, approval_id: str, plan: Plan) -> None:
+        """Record that a person may approve this plan, with other arguments, in place of the one that was asked for.
+
+        Nothing is written where that may be decided already. AileronError as `check_decidable`; busy beyond MAX_CANDIDATES;
+        invalid_request where it is not about a run.
+        """
+        stored, digest = freeze(plan)
+
+        def write(tx: Transaction) -> Settled:
+            row, late = _waiting(tx, approval_id)
+            if late is not None:
+                return Settled(row, late)
+            if row.run is None:
+                raise _invalid(f"{row.id} is not about a run: there are no arguments to edit")
+            if _add_candidate(tx, row, digest, digest, None, stored):
+                tx.append(facts_of(ApprovalEdited(approval=row.id, digest=digest, args=plan.args, run=row.run)))
+            return Settled(row)
+
+        await self._settle(write)
+
+    async def add_preview(
+        self,
+        approval_id: str,
+        plan_digest: str,
+        preview_digest: str | None,
+        *,
+        run_id: str,
+        failure_class: FailureClass | None = None,
+    ) -> str | None:
+        """Record that a preview of one of its plans was read under the audit id `run_id`; returns what may now be decided.
+
+        Without a `preview_digest` it failed, with that class: that is recorded, and None returned. AileronError as
+        `check_decidable`; busy beyond MAX_CANDIDATES; invalid_request for a plan that is none of its candidates.
+        """
+        both = None if preview_digest is None else digest_with_preview(plan_digest, preview_digest)
+
+        def write(tx: Transaction) -> Settled:
+            row, late = _waiting(tx, approval_id)
+            if late is not None:
+                return Settled(row, late)
+            if not any(one.digest == one.plan_digest == plan_digest for one in candidates_of(tx, row)):
+                raise _invalid(f"{_shown(plan_digest)} is none of the plans of {row.id}: look at it again")
+            if both is not None:
+                _add_candidate(tx, row, both, plan_digest, preview_digest, None)
+            previewed = ApprovalPreviewed(
+                approval=row.id,
+                plan_digest=plan_digest,
+                run=run_id,
+                digest=both,
+                preview=preview_digest,
+                failure_class=failure_class,
+            )
+            tx.append(facts_of(previewed))
+            return Settled(row)
+
+        await self._settle(write)
+        return both
+
+    async def check_decidable(self, approval_id: str) -> Question:
+        """A question that waits, with the digests a decision may be about: to check a decision before it is handed in.
+
+        Writes nothing. AileronError: not_found; approval_expired; already_decided with `details.status`.
+        """
+        now_us = self._ledger.now_us()
+
+        def look(snapshot: Snapshot) -> Question:
+            row = _approval(snapshot, approval_id)
+            if row.state is ApprovalState.EXPIRED or (row.state in _OPEN_STATES and row.expires_us <= now_us):
+                raise _expired(row.id)
+            if row.state is not ApprovalState.PENDING:
+                raise snapshot.already(row)
+            return Question(row, candidates_of(snapshot, row))
+
+        return await self._ledger.read(look)
+
+    # What is said before
+
+    async def put_question(self, approval_id: str, text: str) -> None:
+        """Record what the person wants to know from whoever asked; their next poll tells them.
+
+        AileronError as `check_decidable`; busy after MAX_ROUNDS; invalid_request where one waits already, nobody could answer,
+        or it is empty or longer than MAX_MESSAGE_CHARACTERS.
+        """
+        text = _said("a question", text)
+
+        def write(tx: Transaction) -> Settled:
+            row, late = _waiting(tx, approval_id)
+            if late is not None:
+                return Settled(row, late)
+            if row.run is None:
+                raise _invalid(f"{row.id} is not about a run: nobody is there to answer")
+            rounds = tx.conversation(row.id)
+            if rounds and rounds[-1].answer is None:
+                raise _invalid(f"{row.id} waits for an answer already")
+            if len(rounds) >= MAX_ROUNDS:
+                raise AileronError(FailureClass.BUSY, f"{MAX_ROUNDS} questions were asked about {row.id}: decide it")
+            number = len(rounds) + 1
+            tx.insert_round(row.id, number, text)
+            tx.append(facts_of(ApprovalAsked(approval=row.id, number=number, text=text, run=row.run)))
+            return Settled(row)
+
+        await self._settle(write)
+
+    async def put_answer(self, approval_id: str, text: str, session: str | None) -> None:
+        """Record what whoever asked answers; hostile text. With a `session`, it must be the one that asked: else not_found.
+
+        AileronError as `put_question`; invalid_request where no question waits.
+        """
+        text = _said("an answer", text)
+
+        def write(tx: Transaction) -> Settled:
+            row, late = _waiting(tx, approval_id)
+            if late is not None:
+                return Settled(row, late)
+            run = None if row.run is None else tx.run(row.run)
+            if session is not None and (run is None or run.session != session):
+                raise _no_approval(approval_id)
+            rounds = tx.conversation(row.id)
+            if not rounds or rounds[-1].answer is not None:
+                raise _invalid(f"nobody waits for an answer about {row.id}")
+            number = rounds[-1].number
+            tx.answer_round(row.id, number, text)
+            tx.append(
+                facts_of(ApprovalAnswered(approval=row.id, number=number, text=text, run=row.run, session=session))
+            )
+            return Settled(row)
+
+        await self._settle(write)
+
+    # Deciding, and what becomes of it
+
+    async def decide(
+        self,
+        approval_id: str,
+        decision: Literal["approve", "deny"],
+        *,
+        digest: str,
+        surface: str,
+        reason: str | None = None,
+        signed: Signature | None = None,
+        hold_s: float = 0.0,
+    ) -> ApprovalRow:
+        """Record a person's decision about the bytes of `digest`, once; returns the approval as it now is.
+
+        `signed` is stored as it is: the caller has checked it against the candidates of `check_decidable`. With `hold_s` an
+        approval can be used for a minute after that. AileronError: not_found; approval_expired; already_decided with
+        `details.status`; invalid_request if `digest` is not what is asked about, or a signed `reason` cannot be kept in full;
+        unauthorized without a signature of the approver that the ledger names; hash_mismatch for a signed head that is no row
+        of this ledger.
+        """
+        kept = None if reason is None else bounded(reason, MAX_MESSAGE_CHARACTERS)
+        if signed is not None and kept != reason:
+            raise _invalid(f"a reason has at most {MAX_MESSAGE_CHARACTERS} characters")
+        state = ApprovalState.APPROVED if decision == "approve" else ApprovalState.DENIED
+
+        def write(tx: Transaction) -> Settled:
+            row = _approval(tx, approval_id)
+            if row.state is ApprovalState.PENDING and row.expires_us <= tx.now_us:
+                return Settled(row, _expire(tx, row))
+            if row.state is ApprovalState.EXPIRED:
+                raise _expired(row.id)
+            candidate = next((one for one in candidates_of(tx, row) if one.digest == digest), None)
+            if candidate is None:
+                raise _invalid(
+                    f"the decision is about {_shown(digest)}, but {row.id} is about {row.digest}: look at it again"
+                )
+            _check_signer(tx, signed)
+            expires_us = _held_until(tx, row, hold_s) if decision == "approve" else row.expires_us
+            moved_us = None if expires_us == row.expires_us else expires_us
+            row = tx.decide_approval(
+                row.id,
+                state,
+                digest=digest,
+                preview=candidate.preview,
+                reason=kept,
+                surface=surface,
+                signed=signed,
+                expires_us=expires_us,
+            )
+            tx.append(facts_of(_decided(row, decision, moved_us)))
+            if row.run is not None and decision == "approve":
+                move(tx, "approve", row.run, RunStatus.APPROVED)
+            elif row.run is not None:
+                end_unstarted(tx, "deny", row.run, RunStatus.DENIED, _denied(row))
+            return Settled(row)
+
+        return await self._settle(write)
+
+    async def redeem(self, approval_id: str, digest: str, now: float | None = None) -> None:
+        """Use an approval for `digest`, once; its run is `running` when this returns. `now` in s since the epoch.
+
+        `digest` is that of what was decided; for a run also that of its plan, where a preview was decided with it.
+        AileronError: not_found, approval_denied, approval_expired, cancelled, hash_mismatch, already_decided (not decided
+        yet, or used before).
+        """
+
+        def write(tx: Transaction) -> Settled:
+            row, late = _usable(tx, approval_id, tx.now_us if now is None else int(now * 1_000_000))
+            if late is not None:
+                return Settled(row, late)
+            if digest not in (row.digest, plan_digest_of(tx, row)):
+                raise AileronError(FailureClass.HASH_MISMATCH, f"{row.id} approves other bytes than these")
+            _use(tx, row)
+            if row.run is not None:
+                move(tx, "redeem", row.run, RunStatus.RUNNING)
+            return Settled(row)
+
+        await self._settle(write)
+
+    async def give_up(self, approval_id: str, failure: Failure) -> Failed:
+        """Record that what was approved will not begin, and why; the decision is used up. Returns the outcome.
+
+        AileronError as `redeem` says: there is nothing to give up unless a person approved it and it has not begun.
+        """
+
+        def write(tx: Transaction) -> Settled:
+            row, late = _usable(tx, approval_id, tx.now_us)
+            if late is not None:
+                return Settled(row, late)
+            _use(tx, row)
+            if row.run is not None:
+                end_unstarted(tx, "fail", row.run, RunStatus.FAILED, failure)
+            return Settled(row)
+
+        row = await self._settle(write)
+        return Failed(run_id=row.run or row.id, failure=failure)
+
+    async def cancel(self, approval_id: str, *, surface: str) -> ApprovalRow:
+        """Record that whoever asked took the question back; nothing will run. Returns the approval as it now is.
+
+        AileronError: not_found, approval_expired, already_decided with `details.status`.
+        """
+
+        def write(tx: Transaction) -> Settled:
+            row = _approval(tx, approval_id)
+            if row.state is ApprovalState.EXPIRED:
+                raise _expired(row.id)
+            if row.state in _OPEN_STATES and row.expires_us <= tx.now_us:
+                return Settled(row, _expire(tx, row))
+            row = tx.move_approval(approval_id, _OPEN_STATES, ApprovalState.CANCELLED, surface=surface)
+            tx.append(facts_of(ApprovalCancelled(approval=row.id, surface=surface, run=row.run)))
+            if row.run is not None:
+                end_unstarted(tx, "cancel", row.run, RunStatus.CANCELLED, cancelled(row.id))
+            return Settled(row)
+
+        return await self._settle(write)
+
+    async def expire_due(self) -> list[str]:
+        """Close every question whose time is over; returns the ids of the approvals."""
+        expired = await self._ledger.commit(expire_due)
+        for row in expired:
+            self.watch.changed(row.run)
+        return [row.id for row in expired]
+
+    async def _settle(self, write: Callable[[Transaction], Settled]) -> ApprovalRow:
+        settled = await self._ledger.commit(write)
+        self.watch.changed(settled.row.run)
+        if settled.refusal is not None:
+            raise settled.refusal
+        return settled.row
+
+    async def _append(self, event: Event) -> int:
+        return await self._ledger.commit(lambda tx: tx.append(facts_of(event)))
+
+
+# Reads, inside a transaction or in a view of one moment
+
+
+def candidates_of(states: Transaction | Snapshot, row: ApprovalRow) -> tuple[CandidateRow, ...]:
+    """Every digest that a decision about this may name, that of the question itself first."""
+    asked = row.asked_digest
+    first = CandidateRow(digest=asked, plan_digest=asked, preview=None, made_us=row.created_us)
+    return (first, *states.candidates(row.id))
+
+
+def plan_digest_of(states: Transaction | Snapshot, row: ApprovalRow) -> str:
+    """The digest of the plan behind the row's digest, which may be that of a plan and its preview together.
+
+    AileronError(hash_mismatch) where the row's digest is none of its candidates.
+    """
+    for candidate in candidates_of(states, row):
+        if candidate.digest == row.digest:
+            return candidate.plan_digest
+    raise AileronError(
+        FailureClass.HASH_MISMATCH,
+        f"{row.id} was decided about something that nobody was shown: run `aileron audit verify`",
+    )
+
+
+def _approval(states: Transaction | Snapshot, approval_id: str) -> ApprovalRow:
+    row = states.approval(approval_id)
+    if row is None:
+        raise _no_approval(approval_id)
+    return row
+
+
+# Parts of transactions. Each runs in the writer's thread.
+
+
+def insert_question(tx: Transaction, row: ApprovalRow, subject: bytes) -> None:
+    """Put a question that waits."""
+    tx.insert_approval(row, subject)
+    requested = ApprovalRequested(
+        approval=row.id, kind=row.kind, digest=row.digest, expires_at_us=row.expires_us, name=row.name, run=row.run
+    )
+    tx.append(facts_of(requested))
+
+
+def check_room(tx: Transaction, *, consents: bool) -> None:
+    """Whether one more consent, or one more run, may wait for a person. AileronError(busy)."""
+    most = MAX_OPEN_CONSENTS if consents else MAX_OPEN_RUNS
+    if tx.count_open_approvals(consents=consents) >= most:
+        raise AileronError(
+            FailureClass.BUSY,
+            f"{most} questions wait for a person: have some decided, or expire, first (`aileron approval list`)",
+        )
+
+
+def expire_due(tx: Transaction) -> list[ApprovalRow]:
+    """Close every question whose time is over."""
+    due = tx.open_approvals(due_us=tx.now_us)
+    for row in due:
+        _expire(tx, row)
+    return due
+
+
+def _expire(tx: Transaction, row: ApprovalRow) -> AileronError:
+    """Close an open approval whose time is over; returns what its user is told.
+
+    Returned, not raised: an error raised in a transaction undoes it, and the expiry is to stay.
+    """
+    tx.move_approval(row.id, _OPEN_STATES, ApprovalState.EXPIRED)
+    was: Literal["pending_approval", "approved"] = (
+        "pending_approval" if row.state is ApprovalState.PENDING else "approved"
+    )
+    tx.append(facts_of(ApprovalExpired(approval=row.id, was=was, run=row.run)))
+    error = _expired(row.id)
+    if row.run is not None:
+        end_unstarted(tx, "expire", row.run, RunStatus.EXPIRED, error.failure)
+    return error
+
+
+def _waiting(tx: Transaction, approval_id: str) -> tuple[ApprovalRow, AileronError | None]:
+    """A question that nobody decided, or the error that its time was over, on record now. AileronError otherwise."""
+    row = _approval(tx, approval_id)
+    if row.state in _OPEN_STATES and row.expires_us <= tx.now_us:
+        return row, _expire(tx, row)
+    if row.state is ApprovalState.EXPIRED:
+        raise _expired(row.id)
+    if row.state is not ApprovalState.PENDING:
+        raise tx.already(row)
+    return row, None
+
+
+def _usable(tx: Transaction, approval_id: str, now_us: int) -> tuple[ApprovalRow, AileronError | None]:
+    """An approval that a person approved and nobody used, or the error that its time was over, on record now.
+
+    AileronError for every other state, but for `pending` and `redeemed`, of which `_use` tells.
+    """
+    row = _approval(tx, approval_id)
+    match row.state:
+        case ApprovalState.PENDING | ApprovalState.APPROVED if row.expires_us <= now_us:
+            return row, _expire(tx, row)
+        case ApprovalState.DENIED:
+            raise AileronError.of(_denied(row))
+        case ApprovalState.EXPIRED:
+            raise _expired(row.id)
+        case ApprovalState.CANCELLED:
+            raise AileronError.of(cancelled(row.id))
+    return row, None
+
+
+def _use(tx: Transaction, row: ApprovalRow) -> None:
+    tx.move_approval(row.id, (ApprovalState.APPROVED,), ApprovalState.REDEEMED)
+    tx.append(facts_of(ApprovalRedeemed(approval=row.id, digest=row.digest, run=row.run)))
+
+
+def _add_candidate(
+    tx: Transaction, row: ApprovalRow, digest: str, plan_digest: str, preview: str | None, subject: bytes | None
+) -> bool:
+    """One more digest that may be decided; False where it may be already."""
+    known = candidates_of(tx, row)
+    if any(candidate.digest == digest for candidate in known):
+        return False
+    if len(known) >= MAX_CANDIDATES:
+        raise AileronError(
+            FailureClass.BUSY, f"{MAX_CANDIDATES} ways to decide {row.id} were made: decide one of them, or ask again"
+        )
+    candidate = CandidateRow(digest=digest, plan_digest=plan_digest, preview=preview, made_us=tx.now_us)
+    tx.insert_candidate(row.id, candidate, subject)
+    return True
+
+
+def _held_until(tx: Transaction, row: ApprovalRow, hold_s: float) -> int:
+    """When an approval expires that is held first: not before there was time to use it."""
+    return max(row.expires_us, tx.now_us + int(hold_s * 1_000_000) + _USE_US) if hold_s > 0 else row.expires_us
+
+
+def _check_signer(tx: Transaction, signed: Signature | None) -> None:
+    """The approver may have been set, or changed, between the caller's look and now; and a head is a row of this ledger."""
+    known = tx.newest("approver.set")
+    if known is not None and (signed is None or signed.key_id != known.get("key_id")):
+        raise AileronError(
+            FailureClass.UNAUTHORIZED,
+            f"decisions are signed by {known.get('key_id')}, and this one is not: nothing is decided",
+            boundary=Boundary.USER,
+        )
+    if signed is None or signed.head is None:
+        return
+    try:
+        head = Head.parse(signed.head)
+    except ValueError as error:
+        raise _invalid(f"head {error}") from error
+    if head.seq > tx.head().seq or tx.hash_of(head.seq) != head.hash:
+        raise AileronError(
+            FailureClass.HASH_MISMATCH,
+            f"this ledger has no row {_shown(signed.head)}: what was shown came from somewhere else, nothing is decided",
+        )
+
+
+def _decided(row: ApprovalRow, decision: Literal["approve", "deny"], moved_us: int | None) -> ApprovalDecided:
+    return ApprovalDecided(
+        approval=row.id,
+        kind=row.kind,
+        digest=row.digest,
+        decision=decision,
+        surface=row.surface or "",
+        reason=row.reason,
+        run=row.run,
+        key_id=row.key_id,
+        signed_at=row.signed_at,
+        signature=row.signature,
+        head=row.head,
+        head_signature=row.head_signature,
+        preview=row.preview,
+        until_us=moved_us,
+    )
+
+
+# Values
+
+
+def _frozen_subject(subject: dict[str, Any]) -> tuple[bytes, str]:
+    try:
+        stored, digest = freeze(subject)
+    except (TypeError, ValueError) as error:
+        raise _invalid(f"what is asked about has {error}") from error
+    if len(stored) > MAX_SUBJECT_BYTES:
+        raise _invalid(f"what is asked about has {len(stored)} bytes, at most {MAX_SUBJECT_BYTES} can be kept")
+    return stored, digest
+
+
+def _said(what: str, text: str) -> str:
+    if not text.strip() or bounded(text, MAX_MESSAGE_CHARACTERS) != text:
+        raise _invalid(f"{what} is 1 to {MAX_MESSAGE_CHARACTERS} characters of text, this one has {len(text)}")
+    return text
+
+
+def _denied(row: ApprovalRow) -> Failure:
+    said = f": {row.reason}" if row.reason else ""
+    return Failure(
+        failure_class=FailureClass.APPROVAL_DENIED,
+        message=f"a person denied it{said}",
+        boundary=Boundary.USER,
+        details={"reason": row.reason} if row.reason else {},
+    )
+
+
+def cancelled(name: str) -> Failure:
+    """What is told of something that was taken back."""
+    return Failure(
+        failure_class=FailureClass.CANCELLED,
+        message=f"{name} was cancelled before anything ran",
+        boundary=Boundary.USER,
+    )
+
+
+def _expired(approval_id: str) -> AileronError:
+    return AileronError(
+        FailureClass.APPROVAL_EXPIRED,
+        f"the time to approve {approval_id} is over and nothing ran: ask for the action again",
+        boundary=Boundary.USER,
+    )
+
+
+def _no_approval(approval_id: str) -> AileronError:
+    return AileronError(FailureClass.NOT_FOUND, f"no approval {_shown(approval_id)}")
+
+
+def _invalid(message: str) -> AileronError:
+    return AileronError(FailureClass.INVALID_REQUEST, message)
+
+
+def _shown(text: str) -> str:
+    return bounded(text, MAX_NAME_CHARACTERS)

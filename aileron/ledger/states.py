@@ -1,0 +1,196 @@
+"""What is so now, read in SQL: runs, approvals, idempotency keys, uses of grants. Part of the SQL that is in this package alone.
+
+Used by the writer inside a transaction and by readers in a view of one moment (sqlite.py). Trusts a file that was checked when
+it was opened.
+
+Not here: the events (sqlite.py), the tables (schema.py).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, Final
+
+import msgspec
+
+from aileron.ledger.rows import ACTION_KIND, ApprovalRow, ApprovalState, CandidateRow, RoundRow, RunRow
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.invocation import Scope
+from aileron.model.outcome import RunStatus
+
+__all__ = [
+    "APPROVAL_COLUMNS",
+    "IDEMPOTENCY_KEPT_US",
+    "OPEN",
+    "RUN_COLUMNS",
+    "States",
+    "already",
+    "approval_row",
+    "run_row",
+]
+
+IDEMPOTENCY_KEPT_US: Final = 24 * 3600 * 1_000_000
+"""24 hours: longer than any agent retries, shorter than anyone reuses a key by accident."""
+RUN_COLUMNS: Final = (
+    "id, action, session, scope, status, plan_digest, approval, connector, created_us, changed_us, outcome"
+)
+_APPROVAL_NAMES: Final = ApprovalRow.__struct_fields__
+APPROVAL_COLUMNS: Final = ", ".join(_APPROVAL_NAMES)
+OPEN: Final = "('pending_approval', 'approved')"  # spelled as in the partial index, or SQLite would not use it
+
+
+class States:
+    """Reads of what is so now: runs, approvals with what belongs to them, idempotency keys, uses of grants."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+
+    def run(self, run_id: str) -> RunRow | None:
+        """One run, its outcome with it."""
+        row = self._db.execute(f"SELECT {RUN_COLUMNS} FROM runs WHERE id = ?", (run_id,)).fetchone()  # noqa: S608 - constants
+        return run_row(row) if row else None
+
+    def runs_in(self, status: RunStatus) -> list[RunRow]:
+        """The runs of a status that is not final."""
+        if status.is_final:
+            raise ValueError(f"runs are not listed by the final status {status}")
+        rows = self._db.execute(
+            f"SELECT {RUN_COLUMNS} FROM runs WHERE status = ?"  # noqa: S608 - constants
+            " AND status IN ('pending_approval', 'approved', 'running') ORDER BY id",
+            (status.value,),
+        )
+        return [run_row(row) for row in rows]
+
+    def approval(self, approval_id: str) -> ApprovalRow | None:
+        """One approval, without what it is about."""
+        row = self._db.execute(
+            f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE id = ?",  # noqa: S608 - constants
+            (approval_id,),
+        ).fetchone()
+        return approval_row(row) if row else None
+
+    def subject(self, approval_id: str) -> bytes | None:
+        """What an approval is about, as it was stored."""
+        row = self._db.execute("SELECT subject FROM approvals WHERE id = ?", (approval_id,)).fetchone()
+        return row[0] if row else None
+
+    def open_approvals(self, *, due_us: int | None = None) -> list[ApprovalRow]:
+        """Pending and approved ones, the first to expire first; with `due_us`, only those whose time is over by then."""
+        rows = self._db.execute(
+            f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE state IN {OPEN} AND expires_us <= ? ORDER BY expires_us, id",  # noqa: S608 - constants
+            (2**62 if due_us is None else due_us,),
+        )
+        return [approval_row(row) for row in rows]
+
+    def first_expiry(self) -> int | None:
+        """When the first open approval expires; None where none is open."""
+        found = self._db.execute(f"SELECT min(expires_us) FROM approvals WHERE state IN {OPEN}")  # noqa: S608
+        moment: int | None = found.fetchone()[0]
+        return moment
+
+    def count_open_approvals(self, *, consents: bool | None = None) -> int:
+        """How many questions wait or are answered and not yet used; only consents, or only those of runs, where it is said."""
+        kinds = {None: "", True: f" AND kind <> '{ACTION_KIND}'", False: f" AND kind = '{ACTION_KIND}'"}[consents]
+        count: int = self._db.execute(f"SELECT count(*) FROM approvals WHERE state IN {OPEN}{kinds}").fetchone()[0]  # noqa: S608
+        return count
+
+    def open_consent(self, kind: str, name: str, digest: str) -> ApprovalRow | None:
+        """The question about exactly this that is open, if there is one."""
+        row = self._db.execute(
+            f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE state IN {OPEN} AND kind = ? AND name = ? AND digest = ? LIMIT 1",  # noqa: S608
+            (kind, name, digest),
+        ).fetchone()
+        return approval_row(row) if row else None
+
+    def candidates(self, approval_id: str) -> list[CandidateRow]:
+        """What may be decided beside the question itself, in the order it was made."""
+        rows = self._db.execute(
+            "SELECT digest, plan_digest, preview, made_us FROM candidates WHERE approval = ? ORDER BY rowid",
+            (approval_id,),
+        )
+        return [CandidateRow(digest=row[0], plan_digest=row[1], preview=row[2], made_us=row[3]) for row in rows]
+
+    def plan_of(self, row: ApprovalRow, digest: str) -> bytes | None:
+        """The frozen plan of one of its candidates, as it was stored, by the digest of the plan itself."""
+        if digest == row.asked_digest:
+            return self.subject(row.id)
+        found = self._db.execute(
+            "SELECT subject FROM candidates WHERE approval = ? AND digest = ?", (row.id, digest)
+        ).fetchone()
+        return found[0] if found else None
+
+    def conversation(self, approval_id: str) -> list[RoundRow]:
+        """What a person asked back about a question, and the answers, in order."""
+        rows = self._db.execute(
+            "SELECT number, question, answer FROM conversation WHERE approval = ? ORDER BY number", (approval_id,)
+        )
+        return [RoundRow(*row) for row in rows]
+
+    def grant_used(self, grant_id: str) -> int:
+        """How often a grant was used."""
+        row = self._db.execute('SELECT used FROM grant_uses WHERE "grant" = ?', (grant_id,)).fetchone()
+        return row[0] if row else 0
+
+    def already(self, row: ApprovalRow) -> AileronError:
+        """That this was decided, in the status word a caller knows: the run's, where there is one, since `redeemed` is ours."""
+        run = self.run(row.run) if row.run is not None else None
+        return already("approval", row.id, (run.status if run is not None else row.state).value)
+
+    def newest(self, kind: str) -> dict[str, Any] | None:
+        """The facts of the newest event of a type."""
+        row = self._db.execute(
+            "SELECT record FROM events INDEXED BY events_type WHERE type = ? ORDER BY seq DESC LIMIT 1", (kind,)
+        ).fetchone()
+        facts: dict[str, Any] | None = msgspec.json.decode(row[0]) if row else None
+        return facts
+
+    def hash_of(self, seq: int) -> bytes | None:
+        """The hash of an event that is on disk, by its number."""
+        row = self._db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
+        return row[0] if row else None
+
+    def claimed(self, session: str, key: str, digest: str, now_us: int) -> str | None:
+        """The run that holds this key. AileronError(idempotency_conflict) if it was asked with something else."""
+        row = self._db.execute(
+            "SELECT digest, run FROM idempotency WHERE session = ? AND key = ? AND claimed_us > ?",
+            (session, key, now_us - IDEMPOTENCY_KEPT_US),
+        ).fetchone()
+        if row is None:
+            return None
+        if row[0] != digest:
+            raise AileronError(
+                FailureClass.IDEMPOTENCY_CONFLICT,
+                "this idempotency key was used for another action or other arguments: use a new key",
+                details={"run_id": row[1]},
+            )
+        run_id: str = row[1]
+        return run_id
+
+
+def already(what: str, name: str, status: str) -> AileronError:
+    """What the loser of a race is told."""
+    return AileronError(FailureClass.ALREADY_DECIDED, f"{what} {name} is already {status}", details={"status": status})
+
+
+def run_row(row: tuple[Any, ...]) -> RunRow:
+    """A run from `RUN_COLUMNS`."""
+    (run_id, action, session, scope, status, plan_digest, approval, connector, created_us, changed_us, outcome) = row
+    return RunRow(
+        id=run_id,
+        action=action,
+        session=session,
+        scope=Scope(scope),
+        status=RunStatus(status),
+        plan_digest=plan_digest,
+        approval=approval,
+        connector=connector,
+        created_us=created_us,
+        changed_us=changed_us,
+        outcome=outcome,
+    )
+
+
+def approval_row(row: tuple[Any, ...]) -> ApprovalRow:
+    """An approval from `APPROVAL_COLUMNS`."""
+    values = dict(zip(_APPROVAL_NAMES, row, strict=True))
+    return ApprovalRow(**{**values, "state": ApprovalState(values["state"])})
