@@ -23,7 +23,7 @@ import datetime
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
@@ -47,12 +47,10 @@ from aileron.model.outcome import Failed, Outcome, Succeeded
 from aileron.model.wire import ErrorBody
 
 __all__ = [
-    "LastApproved",
     "approval",
     "approval_result",
     "event_filter",
     "events",
-    "last_approved",
     "open_approvals",
     "outcome_of",
     "run_state",
@@ -70,14 +68,6 @@ _NAMES: Final = (
     *("run", "session", "type", "action", "connector", "class"),
     *("since", "until", "after", "before", "limit", "order", "form"),
 )
-
-
-class LastApproved(NamedTuple):
-    """A call that a person approved: when (seconds since the epoch), and its plan as JSON values, as it was decided."""
-
-    approval_id: str
-    decided_at: float
-    plan: dict[str, Any]
 
 
 async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -175,26 +165,6 @@ async def approval(ledger: Ledger, approval_id: str) -> dict[str, Any]:
             _about_run(snapshot, row) if row.kind == ACTION_KIND else {"subject": _subject(snapshot, row, row.digest)}
         )
         return {**_question(snapshot, row), **about, "head": str(snapshot.head())}
-
-    return await ledger.read(look)
-
-
-async def last_approved(ledger: Ledger, approval_id: str) -> LastApproved | None:
-    """The call of the same action that a person approved last before this one; None: there is none.
-
-    AileronError: not_found (nor is there one for a consent), hash_mismatch.
-    """
-
-    def look(snapshot: Snapshot) -> LastApproved | None:
-        row = snapshot.approval(approval_id)
-        run = None if row is None or row.run is None else snapshot.run(row.run)
-        if run is None:
-            raise _not_found("approval", approval_id)
-        last = snapshot.last_approved(run.action, run.id)
-        if last is None:
-            return None
-        plan = _subject(snapshot, last, plan_digest_of(snapshot, last))
-        return LastApproved(last.id, (last.decided_us or last.created_us) / 1_000_000, plan)
 
     return await ledger.read(look)
 

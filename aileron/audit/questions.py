@@ -156,8 +156,7 @@ class Questions:
         return [row.id for row in rows if row.state is ApprovalState.APPROVED and row.kind != ACTION_KIND]
 
     async def frozen(self, approval_id: str, plan_digest: str | None = None) -> Frozen:
-        """What a run waits for: the plan that was decided, or that it was asked with, or that of an edit (`plan_digest`), exactly as
-        it was shown.
+        """What a run waits for: the plan that was decided, or that it was asked with, or an edit (`plan_digest`).
 
         AileronError(not_found), or (hash_mismatch) if what is stored is not what the approval is bound to, or was made by a
         version of aileron whose plans were others.
@@ -290,7 +289,7 @@ class Questions:
         await self._settle(write)
 
     async def put_answer(self, approval_id: str, text: str, session: str | None) -> None:
-        """Record what whoever asked answers; hostile text. With a `session`, it must be the one that asked: else not_found.
+        """Record what whoever asked answers; hostile text. The caller sees to it that `session` is the one that asked.
 
         AileronError as `put_question`; invalid_request where no question waits.
         """
@@ -300,9 +299,6 @@ class Questions:
             row, late = _waiting(tx, approval_id)
             if late is not None:
                 return Settled(row, late)
-            run = None if row.run is None else tx.run(row.run)
-            if session is not None and (run is None or run.session != session):
-                raise _no_approval(approval_id)
             rounds = tx.conversation(row.id)
             if not rounds or rounds[-1].answer is not None:
                 raise _invalid(f"nobody waits for an answer about {row.id}")

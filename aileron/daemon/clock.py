@@ -6,6 +6,7 @@ one of them is told that it lost.
 Rules
 - It wakes for the first expiry there is, for a new question, and every LOOK_S in any case: the wall clock may be set, and a
   machine that slept has expiries behind it.
+- What was refused and only counted is told by the minute (audit/refusals.py).
 - A ledger that cannot write leaves the questions open; they are past their time for every decision all the same. A run whose
   outcome it could not take is closed as `unknown` once it can.
 
@@ -39,6 +40,7 @@ async def close_on_time(ledger: Ledger, audit: Audit, spine: Spine) -> None:
         asked = audit.watch.next_question
         try:
             await spine.close_unrecorded()
+            await audit.tell_refused()
             wait_s = await _close_due(ledger, audit)
         except AileronError as error:
             _log.warning("what is over could not be closed: %s", error)
