@@ -125,6 +125,18 @@ class ActionStore:
             files.replace(directory, path, text.encode())
         return action
 
+    def check_addable(self, text: str, *, replace: bool = False) -> ActionFile:
+        """The action, if `add` would take it now; nothing is written. AileronError(invalid_request) as it says."""
+        action = parse_action(text, file="the new action")
+        try:
+            with self._opened() as directory:
+                self._check_tool_name(action.name, self._names(directory))
+                if not replace:
+                    self._check_free(directory, self._path(action.name), text)
+        except FileNotFoundError:
+            pass  # no action yet: the directory is made with the first
+        return action
+
     def remove(self, name: str) -> None:
         """Delete the file, whatever is in it. AileronError(not_found) when there is none."""
         path = self._path(name)

@@ -1,29 +1,37 @@
 """The gate: the only place where a plan becomes an ApprovedPlan.
 
-Runs in the daemon. `admit` decides at once: approved by the rules, or a person is needed and nothing is made. `redeem` turns
-a person's decision into exactly one ApprovedPlan:
+Runs in the daemon. `admit` decides at once: approved by the rules, approved by a standing grant, or a person is needed and
+nothing is made. `redeem` turns a person's decision into exactly one ApprovedPlan:
 
 1. the decision exists and says approve
-2. it was made for these bytes (the digest)
-3. it has not expired
-4. it has not been redeemed before
+2. where an approver exists, it is signed with their key, over these very bytes (signed.py)
+3. it was made for these bytes (the digest)
+4. it has not expired, by the queue and by what was signed
+5. it has not been redeemed before
 
-1, 3 and 4 are one compare-and-set in the durable queue, so two redeemers cannot both win; 2 is checked there and again when
-the ApprovedPlan is made. What the caller still owes: that the action is still enabled.
+1, 4 and 5 are one compare-and-set in the durable queue, so two redeemers cannot both win; 3 is checked there and again when
+the ApprovedPlan is made. 2 trusts the open vault and not the queue's file. What the caller still owes: that the action is still
+enabled, and that a grant's use is counted in the same commit that records the run.
 
-Source: docs/adr/0007-approval-bound-to-a-plan-digest.md.
+Source: docs/adr/0007-approval-bound-to-a-plan-digest.md, docs/adr/0017-signed-decisions.md.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Collection
 from typing import Protocol
 
+from aileron.approvals.grants import matches
 from aileron.approvals.rules import needs_person
+from aileron.approvals.signed import check_signed, check_still_fresh
+from aileron.model.consent import Consents, StandingGrant
+from aileron.model.decision import Signature, digest_with_preview
+from aileron.model.failure import AileronError, FailureClass
 from aileron.model.plan import ApprovedPlan, Plan
 
-__all__ = ["Gate", "NeedsPerson", "Queue"]
+__all__ = ["Admitted", "Approver", "Decided", "Gate", "NeedsPerson", "Queue"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +40,25 @@ class NeedsPerson:
 
     digest: str
     expires_at: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Admitted:
+    """It may be carried out now; by `grant`, whose use is to be counted with the record of the run, or by the rules alone."""
+
+    approved: ApprovedPlan
+    grant: StandingGrant | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Decided:
+    """An approval as the queue has it: `digest` is of the plan, with `preview` of both (model/decision.py)."""
+
+    approval_id: str
+    digest: str
+    preview: str | None
+    reason: str | None
+    signed: Signature | None
 
 
 class Queue(Protocol):
@@ -45,24 +72,62 @@ class Queue(Protocol):
         ...
 
 
+class Approver(Protocol):
+    """Who decides for this home."""
+
+    def consents(self) -> Consents | None:
+        """Their key and all they agreed to, verified; None: nobody signs. AileronError vault_locked, hash_mismatch."""
+        ...
+
+
 class Gate:
     """One for each daemon."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, approver: Approver) -> None:
         self._queue = queue
+        self._approver = approver
 
-    def admit(self, plan: Plan) -> ApprovedPlan | NeedsPerson:
-        """Approved by the rules, or who must be asked. Writes nothing: the spine records either before acting on it."""
-        digest = plan.digest
-        if needs_person(plan):
-            return NeedsPerson(digest, time.time() + plan.approval.expires_in_s)
-        return _approve(plan, digest, None)
+    def admit(self, plan: Plan, *, spent: Collection[str] = ()) -> Admitted | NeedsPerson:
+        """Approved by the rules or a grant (but those `spent`, by id), or who must be asked.
 
-    async def redeem(self, approval_id: str, plan: Plan) -> ApprovedPlan:
-        """Use a person's decision, once. AileronError as `Queue.redeem` says."""
+        Writes nothing: the spine records either before acting on it. AileronError vault_locked, hash_mismatch.
+        """
+        consents = self._approver.consents()
         digest = plan.digest
-        await self._queue.redeem(approval_id, digest, time.time())
-        return _approve(plan, digest, approval_id)
+        if not needs_person(plan):
+            return Admitted(_approve(plan, digest, None))
+        now = time.time()
+        for grant in () if consents is None else consents.grants:
+            if grant.id not in spent and matches(grant, plan, now):
+                return Admitted(_approve(plan, digest, grant.id), grant)
+        return NeedsPerson(digest, now + plan.approval.expires_in_s)
+
+    def check_decided(self, plan: Plan, decided: Decided) -> None:
+        """Return if the decision on record may be used for `plan`. AileronError vault_locked, unauthorized, hash_mismatch,
+        approval_expired.
+        """
+        about = plan.digest if decided.preview is None else digest_with_preview(plan.digest, decided.preview)
+        if about != decided.digest:
+            raise AileronError(FailureClass.HASH_MISMATCH, f"{decided.approval_id} approves other bytes than these")
+        consents = self._approver.consents()
+        if consents is None:
+            return
+        check_signed(
+            consents,
+            decided.signed,
+            approval_id=decided.approval_id,
+            digest=decided.digest,
+            decision="approve",
+            reason=decided.reason,
+        )
+        if decided.signed is not None:
+            check_still_fresh(decided.signed, plan)
+
+    async def redeem(self, plan: Plan, decided: Decided) -> ApprovedPlan:
+        """Use a person's decision, once. AileronError as `check_decided` and `Queue.redeem` say."""
+        self.check_decided(plan, decided)
+        await self._queue.redeem(decided.approval_id, decided.digest, time.time())
+        return _approve(plan, plan.digest, decided.approval_id)
 
 
 def _approve(plan: Plan, digest: str, approval_id: str | None) -> ApprovedPlan:

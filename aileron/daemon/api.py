@@ -31,11 +31,12 @@ from aileron.audit.watch import Watch
 from aileron.daemon.answers import as_json, failure_answer, run_answer
 from aileron.daemon.manage import Manager
 from aileron.daemon.runner import Runner
+from aileron.model.consent import Constraint
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.outcome import RunStatus
 from aileron.model.secret import Secret
-from aileron.model.wire import Decision, ErrorBody, RunRequest
+from aileron.model.wire import Appointment, ConsentAnswer, Decision, ErrorBody, PreviewRequest, RunRequest
 from aileron.registry.install import OnConflict
 from aileron.runs.perform import Spine
 
@@ -78,6 +79,16 @@ ROUTES: Final = (
     RouteSpec("GET", "/v1/action-approvals/{id}/result", "approval_result", _ALL),
     RouteSpec("POST", "/v1/action-approvals/{id}/decide", "decide", _OPERATOR),
     RouteSpec("POST", "/v1/action-approvals/{id}/cancel", "cancel", _ALL),
+    RouteSpec("POST", "/v1/action-approvals/{id}/edit", "edit", _OPERATOR),
+    RouteSpec("POST", "/v1/action-approvals/{id}/preview", "preview", _OPERATOR),
+    RouteSpec("POST", "/v1/action-approvals/{id}/ask", "ask_back", _OPERATOR),
+    RouteSpec("POST", "/v1/action-approvals/{id}/answer", "answer", _ALL),
+    RouteSpec("GET", "/v1/approver", "show_approver", _OPERATOR),
+    RouteSpec("POST", "/v1/approver", "appoint", _OPERATOR),
+    RouteSpec("GET", "/v1/approver/inventory", "inventory", _OPERATOR),
+    RouteSpec("GET", "/v1/grants", "list_grants", _OPERATOR),
+    RouteSpec("POST", "/v1/grants", "add_grant", _OPERATOR),
+    RouteSpec("DELETE", "/v1/grants/{id}", "revoke_grant", _OPERATOR),
     RouteSpec("GET", "/v1/connectors", "list_connectors", _OPERATOR),
     RouteSpec("POST", "/v1/connectors", "install_connector", _OPERATOR),
     RouteSpec("DELETE", "/v1/connectors/{hash}", "remove_connector", _OPERATOR),
@@ -119,6 +130,26 @@ class _AddBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     name: str
     secret: str
     username: str | None = None
+
+
+class _Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    args: dict[str, Any]
+
+
+class _Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    question: str
+
+
+class _Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    answer: str
+
+
+class _AddGrant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    action: str
+    constraints: tuple[Constraint, ...] = ()
+    uses: int
+    for_s: int
+    binding: str | None = None
 
 
 class _Passphrase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -166,6 +197,7 @@ class Api:
 
         async def guarded(request: Request) -> Response:
             if self._scope not in spec.scopes:
+                await self._manager.caller_refused(self._scope, f"{spec.method} {spec.path}", LOCAL_SESSION)
                 return failure_answer(_not_for_agents(spec).failure)
             try:
                 return await handler(request)
@@ -238,7 +270,7 @@ class Api:
     async def add_action(self, request: Request) -> Response:
         """Install an action file."""
         asked = await _body(request, _AddAction)
-        return as_json(await self._manager.add_action(asked.text, asked.file, replace=asked.replace))
+        return _consent(await self._manager.add_action(asked.text, asked.file, replace=asked.replace))
 
     async def change_action(self, request: Request) -> Response:
         """Enable or disable."""
@@ -262,12 +294,58 @@ class Api:
         return as_json(await self._manager.approval(request.path_params["id"]))
 
     async def decide(self, request: Request) -> Response:
-        """A person's decision; what they approve begins at once."""
+        """A person's decision; what they approve begins at once, or is done, or held."""
         asked = await _body(request, Decision)
-        settled = await self._manager.decide(request.path_params["id"], asked, self._scope)
-        if settled.status == RunStatus.APPROVED:
-            self._runner.begin(settled.approval_id)
-        return as_json(settled)
+        return as_json(await self._manager.decide(request.path_params["id"], asked, self._scope))
+
+    async def edit(self, request: Request) -> Response:
+        """Other arguments, as something that may be approved in place of what was asked."""
+        asked = await _body(request, _Edit)
+        return as_json(await self._manager.edit(request.path_params["id"], asked.args))
+
+    async def preview(self, request: Request) -> Response:
+        """What would be changed, read now, sealed for the approver who asks."""
+        asked = await _body(request, PreviewRequest)
+        return as_json(await self._manager.preview(request.path_params["id"], asked, self._scope))
+
+    async def ask_back(self, request: Request) -> Response:
+        """A person's question to whoever asked."""
+        asked = await _body(request, _Question)
+        return as_json(await self._manager.ask_back(request.path_params["id"], asked.question))
+
+    async def answer(self, request: Request) -> Response:
+        """The answer to it."""
+        asked = await _body(request, _Answer)
+        return as_json(await self._manager.answer(request.path_params["id"], asked.answer, self._session()))
+
+    async def show_approver(self, _request: Request) -> Response:
+        """Whether decisions are signed, and with which key."""
+        return as_json(self._manager.approver())
+
+    async def appoint(self, request: Request) -> Response:
+        """Name who decides."""
+        asked = await _body(request, Appointment)
+        return as_json(await self._manager.appoint(asked, self._scope))
+
+    async def inventory(self, _request: Request) -> Response:
+        """What would be agreed to with an approver's key."""
+        return as_json(await self._manager.inventory())
+
+    async def list_grants(self, _request: Request) -> Response:
+        """The standing grants in force."""
+        return as_json({"grants": await self._manager.grants()})
+
+    async def add_grant(self, request: Request) -> Response:
+        """Ask for a standing grant."""
+        asked = await _body(request, _AddGrant)
+        return _consent(
+            await self._manager.add_grant(asked.action, asked.constraints, asked.uses, asked.for_s, asked.binding)
+        )
+
+    async def revoke_grant(self, request: Request) -> Response:
+        """End a standing grant."""
+        await self._manager.revoke_grant(request.path_params["id"])
+        return as_json({"removed": request.path_params["id"]})
 
     async def cancel(self, request: Request) -> Response:
         """Take a question back, or an approval that was not used."""
@@ -282,7 +360,7 @@ class Api:
     async def install_connector(self, request: Request) -> Response:
         """Install from a directory or a tarball on this machine."""
         asked = await _body(request, _Install)
-        return as_json(await self._manager.install_connector(asked.path, asked.on_conflict))
+        return _consent(await self._manager.install_connector(asked.path, asked.on_conflict))
 
     async def remove_connector(self, request: Request) -> Response:
         """Remove one by its hash."""
@@ -296,7 +374,7 @@ class Api:
     async def add_binding(self, request: Request) -> Response:
         """Bind a stored secret to a connector."""
         asked = await _body(request, _AddBinding)
-        return as_json(await self._manager.bind(asked.connector, asked.name, asked.username, asked.secret))
+        return _consent(await self._manager.bind(asked.connector, asked.name, asked.username, asked.secret))
 
     async def remove_binding(self, request: Request) -> Response:
         """Revoke a binding."""
@@ -315,6 +393,7 @@ class Api:
     async def vault_unlock(self, request: Request) -> Response:
         """Unlock until the daemon ends or someone locks it."""
         await self._manager.unlock_vault(Secret((await _body(request, _Passphrase)).passphrase.encode()))
+        await self._manager.carry_out_agreed()
         await self._runner.begin_approved()
         return as_json(self._manager.vault_status())
 
@@ -334,8 +413,7 @@ class Api:
             value = base64.b64decode(asked.value_base64, validate=True)
         except (binascii.Error, ValueError):
             raise AileronError(FailureClass.INVALID_REQUEST, "value_base64 is not base64") from None
-        await self._manager.set_secret(request.path_params["name"], Secret(value))
-        return as_json({"name": request.path_params["name"]})
+        return _consent(await self._manager.set_secret(request.path_params["name"], Secret(value)))
 
     async def remove_secret(self, request: Request) -> Response:
         """Forget a secret."""
@@ -372,6 +450,11 @@ class Api:
     def _session(self) -> str | None:
         """The only session whose runs this caller sees; None for all."""
         return LOCAL_SESSION if self._scope is Scope.AGENT else None
+
+
+def _consent(answer: dict[str, Any] | ConsentAnswer) -> Response:
+    """What was done, or 202 that a person must agree to it first."""
+    return as_json(answer, 202 if isinstance(answer, ConsentAnswer) else 200)
 
 
 async def _body(request: Request, shape: type[_T]) -> _T:

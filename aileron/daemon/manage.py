@@ -20,25 +20,33 @@ import msgspec
 
 from aileron import __version__
 from aileron.actions.manifest import bind_placeholders, input_schema
-from aileron.actions.store import ActionStore, Listed
+from aileron.actions.resolve import used_credentials
+from aileron.actions.store import ActionStore
+from aileron.approvals.grants import check_grant
 from aileron.audit import events, query
 from aileron.audit.log import Audit
 from aileron.audit.verify import verify
 from aileron.config import Home
+from aileron.daemon.agreements import Agreements
 from aileron.daemon.answers import utc
+from aileron.daemon.appointing import Appointing, binding_consent
+from aileron.daemon.consents import Consenting, binding_of
+from aileron.daemon.deciding import Deciding
+from aileron.daemon.shown import action_facts, binding_facts, connector_facts, listed_facts
+from aileron.daemon.standing import Standing
 from aileron.ledger.sqlite import Ledger
+from aileron.model.consent import ConnectorConsent, Constraint, GrantConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
-from aileron.model.manifest import ActionFile, ConnectorManifest
+from aileron.model.manifest import ActionFile
 from aileron.model.names import BindingName, Fqn
 from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
-from aileron.model.wire import Decision, Settled
+from aileron.model.wire import Appointment, ConsentAnswer, Decision, PreviewRequest, Settled
 from aileron.registry.content import ContentStore
-from aileron.registry.install import Artifact, InstallResult, OnConflict, install, read_artifact
+from aileron.registry.install import Artifact, OnConflict, check_installable, read_artifact
 from aileron.registry.program import program_kind
 from aileron.runs.perform import Spine
-from aileron.vault.bindings import Binding
 from aileron.vault.vault import Vault
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import JailUnavailable
@@ -61,6 +69,11 @@ class Manager:
         vault: Vault,
         ledger: Ledger,
         audit: Audit,
+        standing: Standing,
+        agreements: Agreements,
+        consents: Consenting,
+        deciding: Deciding,
+        appointing: Appointing,
         layers: tuple[str, ...],
         web: str,
     ) -> None:
@@ -70,6 +83,11 @@ class Manager:
         self._vault = vault
         self._ledger = ledger
         self._audit = audit
+        self._standing = standing
+        self._agreements = agreements
+        self._consents = consents
+        self._deciding = deciding
+        self._appointing = appointing
         self._layers = layers
         self._web = web
         self._started_at = time.time()
@@ -79,14 +97,14 @@ class Manager:
 
     async def actions(self) -> list[dict[str, Any]]:
         """Every action file, sorted by name."""
-        return [_listed(entry) for entry in await _thread(self._actions.list_actions)]
+        return [listed_facts(entry) for entry in await _thread(self._actions.list_actions)]
 
     async def action(self, name: str) -> dict[str, Any]:
         """One action, whole."""
         action = await _thread(lambda: self._actions.load(name))
         enabled = await _thread(lambda: self._actions.is_enabled(name))
         return {
-            **_facts(action, enabled),
+            **action_facts(action, enabled),
             "text": action.text,
             "body": action.body,
             "digest": action.digest,
@@ -95,28 +113,25 @@ class Manager:
             "hosts": await _thread(lambda: self._hosts(action)),
         }
 
-    async def add_action(self, text: str, file: str, *, replace: bool) -> dict[str, Any]:
-        """Install an action file's text; placeholders are bound to the one installed connector they can mean."""
+    async def add_action(self, text: str, file: str, *, replace: bool) -> dict[str, Any] | ConsentAnswer:
+        """Install an action file's text, placeholders bound to the one installed connector they can mean; or ask whether to."""
         async with self._changing:
             bound: dict[str, str] = {}
 
-            def add() -> ActionFile:
+            def bind() -> ActionFile:
                 def pins(name: Fqn, version: str) -> list[str]:
                     found = [pin.hash for pin in self._connectors.find(name, version)]
                     if len(found) == 1:
                         bound[f"{name}@{version}"] = found[0]
                     return found
 
-                return self._actions.add(bind_placeholders(text, file=file[:_MAX_PATH], pins=pins), replace=replace)
+                text_bound = bind_placeholders(text, file=file[:_MAX_PATH], pins=pins)
+                return self._actions.check_addable(text_bound, replace=replace)
 
-            before = {entry.name for entry in await _thread(self._actions.list_actions)}
-            action = await _thread(add)
-            await self._audit.note(
-                events.ActionAdded(
-                    action=action.name, version=action.version, digest=action.digest, source=action.source
-                )
-            )
-        return {"name": action.name, "bound": bound, "replaced": action.name in before}
+            action = await _thread(bind)
+            subject = await _thread(lambda: self._agreements.consent_to(action, install=True, replace=replace))
+            answer = await self._consents.settle(subject)
+        return answer if isinstance(answer, ConsentAnswer) else {**answer, "bound": bound}
 
     async def enable_action(self, name: str, enabled: bool) -> None:
         """Switch an action on or off."""
@@ -153,41 +168,37 @@ class Manager:
     async def connectors(self) -> list[dict[str, Any]]:
         """What is installed, broken entries with their problem."""
         return [
-            _connector(entry.pin, entry.manifest)
+            connector_facts(entry.pin, entry.manifest)
             if entry.pin is not None and entry.manifest is not None
             else {"hash": entry.hash, "problem": entry.problem}
             for entry in await _thread(self._connectors.list_connectors)
         ]
 
-    async def install_connector(self, path: str, on_conflict: OnConflict) -> dict[str, Any]:
-        """Install from a directory, which is built, or from an archive."""
+    async def install_connector(self, path: str, on_conflict: OnConflict) -> dict[str, Any] | ConsentAnswer:
+        """Install from a directory, which is built, or from an archive; or ask whether to."""
         source = Path(path)
         if not source.is_absolute() or len(os.fsencode(path)) > _MAX_PATH:
             raise AileronError(FailureClass.INVALID_REQUEST, "path is not an absolute path on this machine")
         async with self._changing:
-            result = await _thread(lambda: self._install(source, on_conflict))
-            if result.new:
-                await self._audit.note(
-                    events.ConnectorInstalled(
-                        connector=result.pin.name,
-                        version=result.pin.version,
-                        hash=result.pin.hash,
-                        source=str(source),
-                        signature="unsigned",
-                    )
-                )
-            for pin in result.replaced:
-                await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
-        return {
-            **_connector(result.pin, result.manifest),
-            "new": result.new,
-            "replaced": [pin.hash for pin in result.replaced],
-        }
+            return await self._consents.settle(await _thread(lambda: self._connector_consent(source, on_conflict)))
 
-    def _install(self, source: Path, on_conflict: OnConflict) -> InstallResult:
+    def _connector_consent(self, source: Path, on_conflict: OnConflict) -> ConnectorConsent:
         artifact = read_artifact(source)
         _check_runs_here(artifact)
-        return install(artifact, self._connectors, on_conflict=on_conflict)
+        check_installable(artifact, self._connectors, on_conflict=on_conflict)
+        manifest, credential = artifact.manifest, artifact.manifest.credential
+        return ConnectorConsent(
+            name=artifact.pin.name,
+            version=artifact.pin.version,
+            hash=artifact.pin.hash,
+            source=str(source),
+            on_conflict=on_conflict,
+            signature="unsigned",
+            reaches=tuple(map(str, manifest.hosts)),
+            credential=None if credential is None else f"{credential.kind} ({credential.scope})",
+            imports=tuple(sorted(manifest.imports)),
+            limits=msgspec.to_builtins(manifest.limits),
+        )
 
     async def remove_connector(self, pin_hash: str) -> None:
         """Remove one by its hash."""
@@ -240,11 +251,15 @@ class Manager:
             for info in self._vault.secrets()
         ]
 
-    async def set_secret(self, name: str, value: Secret) -> None:
-        """Store a secret in place of what was there."""
+    async def set_secret(self, name: str, value: Secret) -> dict[str, Any] | ConsentAnswer:
+        """Store a secret in place of what was there; or ask whether to, where a binding uses it: that is another credential."""
         async with self._changing:
+            used_by = tuple(sorted(str(one.name) for one in self._vault.bindings() if one.secret == name))
+            if used_by and self._standing.consents() is not None:
+                return await self._consents.ask(self._consents.hold(name, used_by, value))
             await _thread(lambda: self._vault.set_secret(name, value))
             await self._audit.note(events.SecretSet(name=name))
+        return {"name": name}
 
     async def remove_secret(self, name: str) -> None:
         """Forget a secret."""
@@ -254,10 +269,12 @@ class Manager:
 
     def bindings(self) -> list[dict[str, Any]]:
         """Which credential serves which connector."""
-        return [_binding(binding) for binding in self._vault.bindings()]
+        return [binding_facts(binding) for binding in self._vault.bindings()]
 
-    async def bind(self, connector: str, name: str, username: str | None, secret: str) -> dict[str, Any]:
-        """Bind a stored secret to an installed connector."""
+    async def bind(
+        self, connector: str, name: str, username: str | None, secret: str
+    ) -> dict[str, Any] | ConsentAnswer:
+        """Bind a stored secret to an installed connector; or ask whether to."""
         fqn, binding_name = _parsed(Fqn.parse, connector), _parsed(BindingName.parse, name)
         async with self._changing:
             kinds: set[str] = {
@@ -266,17 +283,11 @@ class Manager:
                 if entry.manifest is not None and entry.manifest.credential is not None and entry.manifest.name == fqn
             }
             _check_kind(fqn, binding_name, kinds)
-            binding = Binding(
-                name=binding_name,
-                connector=str(fqn),
-                kind=binding_name.kind,
-                username=username,
-                secret=secret,
-                created_at=time.time(),
+            subject = await _thread(
+                lambda: binding_consent(self._connectors, str(binding_name), str(fqn), secret, username)
             )
-            await _thread(lambda: self._vault.bind(binding))
-            await self._audit.note(events.BindingCreated(binding=str(binding_name), connector=str(fqn), secret=secret))
-        return _binding(binding)
+            await _thread(lambda: self._vault.check_bindable(binding_of(subject)))
+            return await self._consents.settle(subject)
 
     async def unbind(self, name: str) -> None:
         """Revoke a binding."""
@@ -284,6 +295,99 @@ class Manager:
         async with self._changing:
             await _thread(lambda: self._vault.revoke(binding_name))
             await self._audit.note(events.BindingRevoked(binding=str(binding_name)))
+
+    # who decides, and what stands
+
+    def approver(self) -> dict[str, Any]:
+        """Whether decisions are signed, and with which key."""
+        return self._standing.facts()
+
+    async def inventory(self) -> dict[str, Any]:
+        """What would be agreed to with an approver's key."""
+        return await self._appointing.inventory()
+
+    async def appoint(self, asked: Appointment, scope: Scope) -> dict[str, Any]:
+        """Name the approver, or another in their place."""
+        async with self._changing:
+            return await self._appointing.appoint(asked, scope)
+
+    async def decide(self, approval_id: str, decision: Decision, scope: Scope) -> Settled:
+        """Record a person's decision; a change that they agree to is made."""
+        async with self._changing:
+            return await self._deciding.decide(approval_id, decision, scope)
+
+    async def carry_out_agreed(self) -> None:
+        """Make the changes that were agreed to and could not be made then."""
+        async with self._changing:
+            await self._deciding.carry_out_agreed()
+
+    async def edit(self, approval_id: str, args: dict[str, Any]) -> dict[str, Any]:
+        """A question's plan with other arguments, which may be approved in its place."""
+        return await self._deciding.edit(approval_id, args)
+
+    async def preview(self, approval_id: str, asked: PreviewRequest, scope: Scope) -> dict[str, Any]:
+        """What the action would change, read now, sealed for the approver who asks."""
+        return await self._deciding.preview(approval_id, asked, scope)
+
+    async def ask_back(self, approval_id: str, question: str) -> dict[str, Any]:
+        """A person asks whoever asked."""
+        await self._audit.put_question(approval_id, question)
+        return {"approval_id": approval_id, "question": question}
+
+    async def answer(self, approval_id: str, answer: str, session: str | None) -> dict[str, Any]:
+        """Whoever asked answers. A question of another session does not exist for this one."""
+        await query.approval_result(self._ledger, approval_id, session)
+        await self._audit.put_answer(approval_id, answer, session or "operator")
+        return {"approval_id": approval_id, "answer": answer}
+
+    async def grants(self) -> list[dict[str, Any]]:
+        """The grants in force, with how often each was used. AileronError(vault_locked)."""
+        consents = self._standing.consents()
+        grants = () if consents is None else consents.grants
+        used = await self._audit.grant_used([grant.id for grant in grants])
+        return [
+            {
+                **msgspec.to_builtins(grant),
+                "used": used.get(grant.id, 0),
+                "until": utc(grant.until),
+                "over": grant.until <= time.time() or used.get(grant.id, 0) >= grant.uses,
+            }
+            for grant in grants
+        ]
+
+    async def add_grant(
+        self, action_name: str, constraints: tuple[Constraint, ...], uses: int, for_s: int, binding: str | None
+    ) -> dict[str, Any] | ConsentAnswer:
+        """Ask for a standing grant. AileronError as approvals/grants.py says, consent_required without an approver."""
+        async with self._changing:
+            action = await _thread(lambda: self._actions.load(action_name))
+            check_grant(action, constraints, uses, for_s)
+            if (missing := await _thread(lambda: self._agreements.missing(action))) is not None:
+                raise AileronError(
+                    FailureClass.CONSENT_REQUIRED,
+                    f"the file of action {missing.name!r} is not as you agreed to it: run it once, and decide that first",
+                    boundary=Boundary.USER,
+                )
+            subject = GrantConsent(
+                action=action.name,
+                action_digest=action.digest,
+                credentials=await _thread(
+                    lambda: used_credentials(action, connectors=self._connectors, bindings=self._vault, binding=binding)
+                ),
+                constraints=constraints,
+                uses=uses,
+                until=utc(int(time.time()) + for_s),
+            )
+            return await self._consents.settle(subject)
+
+    async def revoke_grant(self, grant_id: str) -> None:
+        """End a grant. AileronError(not_found), (vault_locked)."""
+        async with self._changing:
+            consents = self._standing.consents()
+            if consents is None or all(grant.id != grant_id for grant in consents.grants):
+                raise AileronError(FailureClass.NOT_FOUND, f"no grant {grant_id[:80]!r}; see `aileron grant list`")
+            await _thread(lambda: self._vault.change_consents(lambda now: now.without_grant(grant_id)))
+            await self._audit.grant_revoked(grant_id)
 
     # runs, approvals, audit
 
@@ -296,25 +400,22 @@ class Manager:
         return await query.open_approvals(self._ledger)
 
     async def approval(self, approval_id: str) -> dict[str, Any]:
-        """One ask with its frozen plan."""
-        return await query.approval(self._ledger, approval_id)
+        """One question, whole: what is asked about, and what the person needs to judge it."""
+        return await self._deciding.shown(approval_id)
 
     async def approval_result(self, approval_id: str, session: str | None) -> dict[str, Any]:
         """What became of an ask."""
         return await query.approval_result(self._ledger, approval_id, session)
-
-    async def decide(self, approval_id: str, decision: Decision, scope: Scope) -> Settled:
-        """Record a person's decision."""
-        row = await self._audit.decide(
-            approval_id, decision.decision, digest=decision.digest, surface=scope.value, reason=decision.reason
-        )
-        return Settled(status=row.state.value, approval_id=row.id, audit_id=row.run)
 
     async def cancel(self, approval_id: str, scope: Scope, session: str | None) -> Settled:
         """Take a question back. One that another session asked does not exist for this one."""
         await query.approval_result(self._ledger, approval_id, session)
         row = await self._audit.cancel(approval_id, surface=scope.value)
         return Settled(status=row.state.value, approval_id=row.id, audit_id=row.run)
+
+    async def caller_refused(self, scope: Scope, route: str, session: str) -> None:
+        """Put on record that somebody asked for what their socket does not serve."""
+        await self._audit.caller_refused(scope, route, session)
 
     async def events(self, wanted: dict[str, str]) -> list[dict[str, Any]]:
         """Events by filter."""
@@ -349,6 +450,8 @@ class Manager:
             "actions": len(await self.actions()),
             "connectors": len(await self.connectors()),
             "pending": len(await self.approvals()),
+            "approver": self._standing.facts(),
+            "settings_waiting": self._agreements.settings_waiting,
         }
 
 
@@ -371,52 +474,6 @@ def _check_runs_here(artifact: Artifact) -> None:
             raise AileronError(
                 FailureClass.SANDBOX_UNAVAILABLE, f"{artifact.pin}: {error}", boundary=Boundary.SANDBOX
             ) from error
-
-
-def _listed(entry: Listed) -> dict[str, Any]:
-    if entry.action is None:
-        return {"name": entry.name, "enabled": entry.enabled, "problem": entry.problem}
-    return _facts(entry.action, entry.enabled)
-
-
-def _facts(action: ActionFile, enabled: bool) -> dict[str, Any]:
-    return {
-        "name": action.name,
-        "version": action.version,
-        "intent": action.intent,
-        "enabled": enabled,
-        "gated": action.approval.required,
-        "inputs": [
-            {"name": spec.name, "type": spec.type, "required": spec.required, "description": spec.description}
-            for spec in action.inputs
-        ],
-        "connectors": [f"{connector.name}@{connector.version}" for connector in action.connectors],
-        "problem": None,
-    }
-
-
-def _connector(pin: ConnectorPin, manifest: ConnectorManifest) -> dict[str, Any]:
-    credential = manifest.credential
-    return {
-        "name": pin.name,
-        "version": pin.version,
-        "hash": pin.hash,
-        "hosts": [str(host) for host in manifest.hosts],
-        "credential": {"kind": credential.kind, "scope": credential.scope} if credential is not None else None,
-        "imports": sorted(manifest.imports),
-        "limits": msgspec.to_builtins(manifest.limits),
-    }
-
-
-def _binding(binding: Binding) -> dict[str, Any]:
-    return {
-        "name": str(binding.name),
-        "connector": binding.connector,
-        "kind": binding.kind,
-        "username": binding.username,
-        "secret": binding.secret,
-        "created_at": utc(binding.created_at),
-    }
 
 
 def _parsed(parse: Callable[[str], _T], text: str) -> _T:

@@ -7,6 +7,7 @@ Rules
 - At most MAX_RUNS are under way. One more invocation is told `busy`; an approved run keeps its place and begins when one ends.
 - An approved run is begun by its approval. One that could not begin then (the vault was locked, the daemon ended in between)
   is begun when the vault is unlocked or when somebody asks for it, never by the daemon's start alone.
+- One that is held, so that it can still be cancelled, begins by itself when its time has come.
 - Beginning one twice is harmless: the second finds it under way, or the decision used.
 
 Not here: what is legal when (audit/log.py), what a run does (runs/perform.py).
@@ -26,7 +27,7 @@ from aileron.audit.watch import Watch
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Invocation
 from aileron.model.outcome import Outcome, Pending, Running
-from aileron.runs.perform import Spine
+from aileron.runs.perform import Held, Spine
 
 __all__ = ["MAX_RUNS", "Runner"]
 
@@ -34,6 +35,8 @@ MAX_RUNS: Final = 64
 """Under way at once: as many jails as a template may have."""
 _BEGIN_S: Final = 10.0
 """To hear whether an approved run has begun: a look at its files and one commit on a slow disk."""
+_LOOK_S: Final = 30.0
+"""Between two looks at the wall clock, at most."""
 _log = logging.getLogger(__name__)
 
 
@@ -61,6 +64,8 @@ class Runner:
         self._watch = watch
         self._count = 0
         self._resuming: dict[str, _Entry] = {}
+        self._held: set[str] = set()
+        """Approved, and may still be cancelled: each has a task that sleeps. At most as many as there may be questions."""
         self._without_room: list[str] = []
         """Approved, and waiting for one of MAX_RUNS to end: at most as many as there may be questions."""
 
@@ -117,6 +122,17 @@ class Runner:
             run_id, known, lambda: self._spine.so_far(run_id), lambda answer: not isinstance(answer, Running), wait_s
         )
 
+    def _hold(self, approval_id: str | None, until: float) -> None:
+        if approval_id is not None and approval_id not in self._held:
+            self._held.add(approval_id)
+            self._tasks.start_soon(self._begin_later, approval_id, until)
+
+    async def _begin_later(self, approval_id: str, until: float) -> None:
+        while (left_s := until - time.time()) > 0:  # noqa: ASYNC110 - the wall clock, as on record, may be set meanwhile
+            await anyio.sleep(min(left_s, _LOOK_S))
+        self._held.discard(approval_id)
+        self.begin(approval_id)
+
     def _start(
         self, work: Callable[[_Entry], Awaitable[Outcome | Pending | Running]], approval_id: str | None = None
     ) -> _Entry:
@@ -130,6 +146,9 @@ class Runner:
     ) -> None:
         try:
             entry.answer = await work(entry)
+        except Held as error:
+            entry.error = error
+            self._hold(approval_id, error.until)
         except AileronError as error:  # the ledger said no: nothing was done
             entry.error = error
         except Exception:  # noqa: BLE001 - the end of a task: whoever waits must hear of it

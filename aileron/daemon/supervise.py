@@ -31,15 +31,21 @@ from starlette.types import ASGIApp
 
 import aileron_sandbox
 from aileron import __version__
+from aileron.actions.agreed import AgreedTexts
 from aileron.actions.store import ActionStore
 from aileron.approvals.gate import Gate
 from aileron.audit.log import Audit
 from aileron.config import Home, Settings, keep_port, load_settings
+from aileron.daemon.agreements import AgreedSettings, Agreements
 from aileron.daemon.api import Api
+from aileron.daemon.appointing import Appointing
 from aileron.daemon.clock import close_on_time
+from aileron.daemon.consents import SETTINGS_WAIT_S, Consenting
+from aileron.daemon.deciding import Deciding
 from aileron.daemon.manage import Manager
 from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
+from aileron.daemon.standing import Standing
 from aileron.daemon.web import listen_on_loopback, review_base, web_app
 from aileron.egress.engine import Egress
 from aileron.egress.inject import LentCredential
@@ -125,14 +131,16 @@ def supervise(home: Home, tell: Callable[[str], None]) -> int:
 class _Daemon:
     """Everything, built. One use."""
 
-    def __init__(self, home: Home, settings: Settings) -> None:
+    def __init__(self, home: Home, wanted: Settings) -> None:
         self._home = home
-        self._settings = settings
-        self._port, self._loopback = listen_on_loopback(settings.daemon_port)
-        if settings.daemon_port is None:
+        self._wanted = wanted
+        self._vault = Vault(home.vault)
+        self._settings = _in_force(home, wanted, self._vault)
+        self._port, self._loopback = listen_on_loopback(wanted.daemon_port)
+        if wanted.daemon_port is None:
             keep_port(home.config, self._port)
         # Before the event loop and in the main thread: the template must not outlive or predecease it (jails.py).
-        self._jails = Jails(_runtime(), settings.sandbox_mode)
+        self._jails = Jails(_runtime(), self._settings.sandbox_mode)
         self._stopping: anyio.Event | None = None
 
     async def run(self, tell: Callable[[str], None]) -> None:
@@ -147,29 +155,36 @@ class _Daemon:
         audit = Audit(ledger)
         await audit.recover()
         await audit.daemon_started(__version__, self._jails.layers)
-        vault = Vault(self._home.vault)
+        vault = self._vault
+        standing = Standing(vault, on_record=await audit.has_approver())
         connectors = ContentStore(self._home.connectors)
         actions = ActionStore(self._home.actions, self._home.action_state)
+        texts = AgreedTexts(self._home.agreed)
+        agreements = Agreements(standing, texts, connectors.manifest, in_force=self._settings, wanted=self._wanted)
         egress = Egress(self._settings, _Lender(vault), own_port=self._port)
-        spine = Spine(
-            actions=actions,
-            connectors=connectors,
-            bindings=vault,
-            settings=self._settings,
-            gate=Gate(audit),
-            ledger=ledger,
-            audit=audit,
-            executor=Executor(self._jails, egress, connectors),
-        )
-        manager = Manager(
+        consents = Consenting(
             self._home,
+            standing,
             actions=actions,
             connectors=connectors,
             vault=vault,
+            audit=audit,
+            texts=texts,
+            review=review_base(self._port),
+            asked=_unheard,
+        )
+        spine = Spine(
+            actions=actions,
+            agreements=agreements,
+            ask=consents.ask_for_file,
+            asked=_unheard,
+            connectors=connectors,
+            bindings=vault,
+            settings=self._settings,
+            gate=Gate(audit, standing),
             ledger=ledger,
             audit=audit,
-            layers=self._jails.layers,
-            web=review_base(self._port),
+            executor=Executor(self._jails, egress, connectors),
         )
         async with anyio.create_task_group() as background:
             background.start_soon(self._jails.serve)
@@ -177,6 +192,34 @@ class _Daemon:
             background.start_soon(self._stop_on_signal)
             async with anyio.create_task_group() as runs:
                 runner = Runner(spine, runs, audit.watch)
+                manager = Manager(
+                    self._home,
+                    actions=actions,
+                    connectors=connectors,
+                    vault=vault,
+                    ledger=ledger,
+                    audit=audit,
+                    standing=standing,
+                    agreements=agreements,
+                    consents=consents,
+                    deciding=Deciding(
+                        standing, audit=audit, ledger=ledger, spine=spine, consents=consents, begin=runner.begin
+                    ),
+                    appointing=Appointing(
+                        self._home,
+                        standing,
+                        actions=actions,
+                        connectors=connectors,
+                        vault=vault,
+                        audit=audit,
+                        texts=texts,
+                        agreements=agreements,
+                    ),
+                    layers=self._jails.layers,
+                    web=review_base(self._port),
+                )
+                if standing.is_hinted and (subject := agreements.settings_consent()) is not None:
+                    await consents.ask(subject, SETTINGS_WAIT_S)
                 async with anyio.create_task_group() as servers:
                     for scope, path in (
                         (Scope.AGENT, self._home.agent_socket),
@@ -218,6 +261,24 @@ class _Daemon:
             async for number in signals:
                 _log.info("told to stop by %s", signal.Signals(number).name)
                 self._stop()
+
+
+def _unheard(_approval_id: str, _name: str, _kind: str) -> None:
+    """Nobody is told."""
+
+
+def _in_force(home: Home, wanted: Settings, vault: Vault) -> Settings:
+    """The settings to run with: those of config.toml, but where a person decides about some, these as they agreed to them last.
+
+    Before the vault is open nobody can tell whether the copy of what was agreed to is theirs: that is looked at whenever
+    something is about to run (agreements.py).
+    """
+    try:
+        is_decided = vault.says_consents or home.agreed.exists()
+    except AileronError:  # a damaged vault: it says so to whoever opens it, and nothing runs until then
+        is_decided = True
+    agreed = AgreedSettings(home.agreed).maybe_read() if is_decided else None
+    return wanted if agreed is None else wanted.with_consented(agreed.consented())
 
 
 class _Lender:

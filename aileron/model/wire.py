@@ -9,15 +9,19 @@ from typing import Any, Literal, Self
 
 import msgspec
 
+from aileron.model.consent import ConsentKind
 from aileron.model.decision import Signature
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.outcome import RunStatus
 
 __all__ = [
+    "Appointment",
+    "ConsentAnswer",
     "Decision",
     "ErrorAnswer",
     "ErrorBody",
     "PendingAnswer",
+    "PreviewRequest",
     "RunAnswer",
     "RunRequest",
     "RunningAnswer",
@@ -66,12 +70,64 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
 
+class Appointment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of `POST /v1/approver`: the fields of model/decision.py `ApproverStatement`, signed with the new key and the old one.
+
+    `passphrase` is the vault's.
+    """
+
+    passphrase: str
+    public_key: str
+    inventory: str
+    at: str
+    signature: str
+    replaces: str | None = None
+    old_signature: str | None = None
+
+    def __repr__(self) -> str:
+        return "Appointment(<secret>)"
+
+
+class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of `POST /v1/action-approvals/{id}/preview`: the fields of model/decision.py `PreviewStatement`, and its signature.
+
+    `digest` is of the plan whose preview is asked for, where a person edited the arguments; the original's unless said.
+    """
+
+    recipient: str
+    nonce: str
+    at: str
+    key_id: str
+    signature: str
+    digest: str | None = None
+
+
+class ConsentAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """202: nothing is changed, a person must agree first."""
+
+    status: RunStatus = RunStatus.PENDING_APPROVAL
+    approval_id: str
+    kind: ConsentKind
+    digest: str
+    review_url: str
+    message: str
+    expires_at: str
+    poll_after_ms: int = 2000
+
+
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """200: a question was decided or taken back. `audit_id` is the run that waited for it."""
+    """200: a question was decided or taken back. `audit_id` is the run that waited for it.
+
+    `held_until`: an approved run begins then, and can be cancelled until then. For a consent that was agreed to: `completed` with
+    the `result` that the route which asked would have answered, or `failed` with its `error`.
+    """
 
     status: str
     approval_id: str
     audit_id: str | None
+    held_until: str | msgspec.UnsetType = msgspec.UNSET
+    result: Any = msgspec.UNSET
+    error: ErrorBody | msgspec.UnsetType = msgspec.UNSET
 
 
 class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):

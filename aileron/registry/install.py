@@ -32,7 +32,7 @@ from aileron.registry.content import ContentStore, content_hash
 from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.tarball import CONNECTOR, MANIFEST, MAX_ARCHIVE_BYTES, SIGNATURE, unpack
 
-__all__ = ["Artifact", "InstallResult", "OnConflict", "install", "read_artifact"]
+__all__ = ["Artifact", "InstallResult", "OnConflict", "check_installable", "install", "read_artifact"]
 
 OnConflict = Literal["refuse", "replace", "keep_both"]
 """What to do when the version is installed with other bytes."""
@@ -85,13 +85,21 @@ def install(artifact: Artifact, store: ContentStore, *, on_conflict: OnConflict 
     pin, manifest = artifact.pin, artifact.manifest
     installed = store.find(manifest.name, manifest.version)
     others = tuple(found for found in installed if found != pin)
-    if others and on_conflict == "refuse" and pin not in installed:
-        raise _taken(pin, others)
+    check_installable(artifact, store, on_conflict=on_conflict)
     store.put(artifact.connector, artifact.manifest_bytes)
     replaced = others if on_conflict == "replace" else ()
     for other in replaced:
         store.remove(other)
     return InstallResult(pin=pin, manifest=manifest, new=pin not in installed, replaced=replaced)
+
+
+def check_installable(artifact: Artifact, store: ContentStore, *, on_conflict: OnConflict = "refuse") -> None:
+    """Return if `install` would take it now; nothing is written. AileronError(hash_mismatch) as it says."""
+    pin = artifact.pin
+    installed = store.find(artifact.manifest.name, artifact.manifest.version)
+    others = tuple(found for found in installed if found != pin)
+    if others and on_conflict == "refuse" and pin not in installed:
+        raise _taken(pin, others)
 
 
 def _archive_bytes(source: Path) -> bytes:

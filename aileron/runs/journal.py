@@ -12,7 +12,7 @@ from aileron.egress.journal import RequestDenial, RequestIntent, RequestReport
 from aileron.model.failure import Failure
 from aileron.model.plan import Step
 
-__all__ = ["LedgerJournal"]
+__all__ = ["LedgerJournal", "PreviewJournal"]
 
 
 class LedgerJournal:
@@ -33,6 +33,19 @@ class LedgerJournal:
     def of_step(self, step: Step) -> _StepJournal:
         """What the step itself writes."""
         return _StepJournal(self._audit, self._run_id, step)
+
+
+class PreviewJournal(LedgerJournal):
+    """The journal of a preview: what leaves is on record, what a connector says is not, since it may repeat what it read."""
+
+    async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
+        """The class of the failure, without its words; durable."""
+        said = Failure(failure_class=failure.failure_class, message="not recorded", boundary=failure.boundary)
+        await super().retried(step, attempt, said, delay_s)
+
+    def of_step(self, step: Step) -> _StepJournal:
+        """What the step itself writes."""
+        return _SilentJournal(self._audit, self._run_id, step)
 
 
 class _StepJournal:
@@ -78,3 +91,9 @@ class _StepJournal:
 
     async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
         await self._audit.connector_event(self._run_id, self._step, event, fields)
+
+
+class _SilentJournal(_StepJournal):
+    async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
+        """Only that there was one."""
+        await super().connector_event("(a preview's)", {})

@@ -6,12 +6,16 @@
       3 admit     the gate: ApprovedPlan or Pending     3 carry out
       4 carry out
 
+    preview(approval id) -> Previewed                 what the person is shown first: an ungated plan that only reads
+
 Runs in the daemon. Nothing here waits for a person.
 
 Rules
 - What is not written down does not happen: an invocation that does not resolve is one `refused` record and nothing else; one
   that is admitted at once is recorded as requested and started in one commit, before its jail exists.
 - `_carry_out` turns errors into values in one place and writes the outcome, shielded from cancellation, before it answers.
+- A file that is wider than what the person agreed to last does not run: it is refused, and they are asked.
+- What a preview reads is for the person alone: the record has its digest, and a failure's class.
 - A run that is cut short (the daemon stops) is `unknown`: nobody can say whether its effect happened, and nothing is guessed.
 
 Source: docs/explanation/architecture.md. Not here: who may call (daemon/api.py), runs that outlive callers (daemon/runner.py).
@@ -21,33 +25,41 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
 import anyio.to_thread
+import msgspec
 
-from aileron.actions.resolve import resolve
-from aileron.approvals.gate import Gate, NeedsPerson
+from aileron.actions.resolve import check_as_resolved, preview_plan, resolve
+from aileron.approvals.gate import Decided, Gate, NeedsPerson
+from aileron.approvals.preview import rendered
 from aileron.audit import query
 from aileron.audit.frozen import Frozen
-from aileron.audit.log import Audit, KeyTaken
+from aileron.audit.log import Audit, GrantSpent, GrantUse, KeyTaken
 from aileron.config import Settings
 from aileron.executor.execute import Executor
 from aileron.ledger.rows import RunRow
 from aileron.ledger.sqlite import Ledger
+from aileron.model.consent import ActionFileConsent, ConsentKind
+from aileron.model.decision import parse_moment, preview_digest
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
-from aileron.model.invocation import Invocation
+from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.names import BindingName
 from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
-from aileron.model.plan import ApprovedPlan, ConnectorPin, CredentialUse, Grant, Plan
-from aileron.runs.journal import LedgerJournal
+from aileron.model.plan import ApprovedPlan, ConnectorPin, CredentialUse, Grant, Plan, PlannedPreview
+from aileron.runs.journal import LedgerJournal, PreviewJournal
 
-__all__ = ["Actions", "Bindings", "Connectors", "Spine"]
+__all__ = ["Actions", "Agreements", "Bindings", "Connectors", "Held", "Previewed", "Spine"]
 
 _MAY_PASS: Final = frozenset({FailureClass.VAULT_LOCKED, FailureClass.BUSY, FailureClass.INTERNAL_ERROR})
 """Why an approved run has not begun, and may yet: the vault is locked, the ledger or the disk is full."""
+_PREVIEW_S: Final = 8.0
+"""For a preview: five seconds for its step, which bounds itself, and the start of a jail on a busy machine."""
+_PREVIEWER: Final = "approver"
+"""The session that previews are on record under: no agent's."""
 _RECORD_S: Final = 30.0
 """To write down an outcome while being cancelled: a full queue of a slow disk, and no more."""
 _log = logging.getLogger(__name__)
@@ -89,13 +101,60 @@ class Bindings(Protocol):
         ...
 
 
+class Agreements(Protocol):
+    """What the person agreed to."""
+
+    def missing(self, action: ActionFile) -> ActionFileConsent | None:
+        """What has to be agreed to before this file runs; None where nothing has. AileronError vault_locked, hash_mismatch."""
+        ...
+
+    def check_settings(self) -> None:
+        """The settings in force are those agreed to. AileronError consent_required, vault_locked, hash_mismatch."""
+        ...
+
+
+class Held(AileronError):
+    """An approved run whose time to be cancelled is not over: it begins `until` (s since the epoch)."""
+
+    def __init__(self, approval_id: str, until: float) -> None:
+        super().__init__(
+            FailureClass.BUSY,
+            f"{approval_id} is held, so that it can be cancelled: it begins by itself",
+            retriable=True,
+        )
+        self.until = until
+
+
+class NotAgreed(AileronError):
+    """The action's file is not what the person agreed to; `subject` is what they are asked."""
+
+    def __init__(self, subject: ActionFileConsent) -> None:
+        super().__init__(
+            FailureClass.CONSENT_REQUIRED,
+            f"the file of action {subject.name!r} is new, or wider than what a person agreed to",
+            boundary=Boundary.USER,
+        )
+        self.subject = subject
+
+
+class Previewed(NamedTuple):
+    """What a preview showed, as `fields`, or why it could not be had; about the plan of `plan_digest`."""
+
+    plan_digest: str
+    fields: list[dict[str, Any]] | None
+    problem: str | None
+
+
 class Spine:
-    """One for each daemon."""
+    """One for each daemon. `ask` puts a question about a file into the queue; the approval's id."""
 
     def __init__(
         self,
         *,
         actions: Actions,
+        agreements: Agreements,
+        ask: Callable[[ActionFileConsent], Awaitable[str]],
+        asked: Callable[[str, str, str], None],
         connectors: Connectors,
         bindings: Bindings,
         settings: Settings,
@@ -105,6 +164,9 @@ class Spine:
         executor: Executor,
     ) -> None:
         self._actions = actions
+        self._agreements = agreements
+        self._ask = ask
+        self._asked = asked
         self._connectors = connectors
         self._bindings = bindings
         self._settings = settings
@@ -117,7 +179,11 @@ class Spine:
 
     def resolve(self, invocation: Invocation) -> Plan:
         """What would be done, from the files as they are now. Reads; writes nothing. AileronError says why not."""
+        self._agreements.check_settings()
         action = self._actions.load_enabled(invocation.action)
+        missing = self._agreements.missing(action)
+        if missing is not None:
+            raise NotAgreed(missing)
         plan = resolve(
             invocation, action, connectors=self._connectors, bindings=self._bindings, settings=self._settings
         )
@@ -147,33 +213,112 @@ class Spine:
         try:
             plan = await anyio.to_thread.run_sync(self.resolve, invocation)
         except AileronError as error:
-            return Failed(run_id=await self._audit.refused(invocation, error.failure), failure=error.failure)
-        admitted = self._gate.admit(plan)
-        if isinstance(admitted, NeedsPerson):
-            pending = await self._audit.pending(plan, invocation, admitted.expires_at)
-            announce(pending.run_id)
-            return pending
-        run_id = await self._audit.requested(plan, invocation, layers=self._executor.layers_ahead(plan))
-        announce(run_id)
-        return await self._carry_out(run_id, admitted)
+            failure = await self._with_question(error)
+            return Failed(run_id=await self._audit.refused(invocation, failure), failure=failure)
+        spent: set[str] = set()
+        while True:  # at most once for each grant
+            admitted = self._gate.admit(plan, spent=spent)
+            if isinstance(admitted, NeedsPerson):
+                pending = await self._audit.pending(plan, invocation, admitted.expires_at)
+                self._asked(pending.approval_id, plan.action, ConsentKind.ACTION.value)
+                announce(pending.run_id)
+                return pending
+            use = None if admitted.grant is None else GrantUse(admitted.grant.id, admitted.grant.uses)
+            try:
+                run_id = await self._audit.requested(
+                    plan, invocation, layers=self._executor.layers_ahead(plan), grant=use
+                )
+            except GrantSpent as error:
+                spent.add(error.grant)
+                continue
+            announce(run_id)
+            return await self._carry_out(run_id, admitted.approved)
+
+    async def _with_question(self, error: AileronError) -> Failure:
+        """The failure, and for what a person may agree to the question that was put to them."""
+        if not isinstance(error, NotAgreed):
+            return error.failure
+        approval_id = await self._ask(error.subject)
+        return msgspec.structs.replace(
+            error.failure,
+            message=f"{error.failure.message}: it runs once they run `aileron approve {approval_id}`",
+            details={"approval_id": approval_id, "action": error.subject.name},
+        )
 
     async def resume(self, approval_id: str, announce: Callable[[str], None]) -> Outcome:
         """Carry out what a person approved: the frozen bytes, once; `announce` is told the run id once it has begun.
 
         A plan that may not run any more (its action is switched off or gone, its binding another, its bytes not those that
-        were shown) fails, and its decision is used up. AileronError where the decision is as it was: none to use, or the
-        vault is locked.
+        were shown, its decision not the approver's) fails, and its decision is used up. AileronError where the decision is as
+        it was: none to use, or the vault is locked; Held where it may still be cancelled.
         """
         try:
             frozen = await self._audit.frozen(approval_id)
+            decided = _decided(approval_id, frozen)
+            self._gate.check_decided(frozen.plan, decided)
+            _check_held(approval_id, frozen)
             await anyio.to_thread.run_sync(self._check_still_allowed, frozen)
         except AileronError as error:
             if error.failure.failure_class in _MAY_PASS:
                 raise
             return await self._audit.give_up(approval_id, error.failure)
-        approved = await self._gate.redeem(approval_id, frozen.plan)
+        approved = await self._gate.redeem(frozen.plan, decided)
         announce(frozen.run_id)
         return await self._carry_out(frozen.run_id, approved)
+
+    async def preview(self, approval_id: str, plan_digest: str | None) -> Previewed:
+        """Read what the question's preview names, in a jail, with safe methods only; on record as a run of its own.
+
+        AileronError not_found; invalid_request where its action has no preview; busy past what one question may have.
+        """
+        frozen = await self._audit.frozen(approval_id, plan_digest)
+        planned = frozen.plan.preview
+        if planned is None:
+            raise AileronError(FailureClass.INVALID_REQUEST, f"the action of {approval_id} has no preview")
+        await anyio.to_thread.run_sync(self._check_readable, frozen.plan)
+        reading = preview_plan(frozen.plan)
+        admitted = self._gate.admit(reading)
+        if isinstance(admitted, NeedsPerson):
+            raise TypeError("a preview waits for nobody")
+        invocation = Invocation(action=reading.action, args=reading.args, scope=Scope.OPERATOR, session=_PREVIEWER)
+        run_id = await self._audit.requested(reading, invocation, layers=self._executor.layers_ahead(reading))
+        fields, failure = await self._read(run_id, admitted.approved, planned)
+        await self._audit.add_preview(
+            approval_id,
+            frozen.plan.digest,
+            None if fields is None else preview_digest({"fields": fields}),
+            run_id=run_id,
+            failure_class=None if failure is None else failure.failure_class,
+        )
+        return Previewed(frozen.plan.digest, fields, None if failure is None else failure.message)
+
+    def _check_readable(self, plan: Plan) -> None:
+        """Nobody has signed this plan yet, and its row could have been written while no daemon ran: what of it is run now must be
+        what the file that was agreed to gives.
+        """
+        self._agreements.check_settings()
+        self._actions.check_enabled(plan.action)
+        action = check_as_resolved(plan, connectors=self._connectors, bindings=self._bindings, settings=self._settings)
+        missing = self._agreements.missing(action)
+        if missing is not None:
+            raise NotAgreed(missing)
+
+    async def _read(
+        self, run_id: str, approved: ApprovedPlan, planned: PlannedPreview
+    ) -> tuple[list[dict[str, Any]] | None, Failure | None]:
+        """What the person sees, or why not; the record of the run has neither."""
+        seen: list[dict[str, Any]] = []
+
+        async def read() -> dict[str, Any]:
+            with anyio.fail_after(_PREVIEW_S):
+                output = await self._executor.execute(approved, run_id, PreviewJournal(self._audit, run_id))
+            seen.extend(rendered(output, planned))
+            return {"preview": preview_digest({"fields": seen})}
+
+        outcome = await self._conclude(run_id, read, _without_words)
+        if isinstance(outcome, Succeeded):
+            return seen, None
+        return None, outcome.failure
 
     async def so_far(self, run_id: str) -> Outcome | Pending | Running:
         """Where a run is. AileronError(not_found)."""
@@ -188,6 +333,7 @@ class Spine:
         return [row.approval for row in rows if row.approval is not None]
 
     def _check_still_allowed(self, frozen: Frozen) -> None:
+        self._agreements.check_settings()
         self._actions.check_enabled(frozen.plan.action)
         for step in frozen.plan.steps:
             _check_exceptions(step.grant, self._settings)
@@ -211,12 +357,20 @@ class Spine:
         return Running(run_id=row.id)
 
     async def _carry_out(self, run_id: str, approved: ApprovedPlan) -> Outcome:
-        started = time.monotonic()
         journal = LedgerJournal(self._audit, run_id)
+        return await self._conclude(run_id, lambda: self._executor.execute(approved, run_id, journal), _as_it_is)
+
+    async def _conclude(
+        self, run_id: str, work: Callable[[], Awaitable[Any]], recorded: Callable[[Outcome], Outcome]
+    ) -> Outcome:
+        """What came of the work, on record first, as `recorded` says it; the same is answered, but for what that leaves out."""
+        started = time.monotonic()
         try:
-            outcome: Outcome = Succeeded(run_id=run_id, result=await self._executor.execute(approved, run_id, journal))
+            outcome: Outcome = Succeeded(run_id=run_id, result=await work())
         except AileronError as error:
             outcome = Failed(run_id=run_id, failure=error.failure)
+        except TimeoutError:
+            outcome = Failed(run_id=run_id, failure=_too_slow())
         except Exception:  # noqa: BLE001 - the end of a run: a bug of ours must still be an outcome on record
             _log.exception("%s failed in a way nobody foresaw", run_id)
             outcome = Failed(run_id=run_id, failure=_bug())
@@ -224,7 +378,9 @@ class Spine:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_RECORD_S):
                 await self._audit.interrupted(run_id)
             raise
-        return await self._record(run_id, outcome, int((time.monotonic() - started) * 1000))
+        said = recorded(outcome)
+        written = await self._record(run_id, said, int((time.monotonic() - started) * 1000))
+        return outcome if written == said else written
 
     async def _record(self, run_id: str, outcome: Outcome, ms: int) -> Outcome:
         """The outcome as it is on record; where it cannot be recorded, nobody is told that it is so."""
@@ -255,6 +411,53 @@ def _check_exceptions(grant: Grant, settings: Settings) -> None:
             f"{min(map(str, gone))} is no longer an exception in config.toml (egress.private, egress.private_plain): ask again",
             boundary=Boundary.USER,
         )
+
+
+def _decided(approval_id: str, frozen: Frozen) -> Decided:
+    decision = frozen.decision
+    return Decided(
+        approval_id=approval_id,
+        digest=frozen.digest,
+        preview=None if decision is None else decision.preview,
+        reason=None if decision is None else decision.reason,
+        signed=None if decision is None else decision.signed,
+    )
+
+
+def _check_held(approval_id: str, frozen: Frozen) -> None:
+    """Held while an approved run may still be cancelled, counted from what was signed, or from the record where nobody signs."""
+    decision = frozen.decision
+    if decision is None:
+        return
+    decided_at = decision.decided_at if decision.signed is None else parse_moment(decision.signed.at)
+    until = decided_at + frozen.plan.approval.undo_window_s
+    if time.time() < until:
+        raise Held(approval_id, until)
+
+
+def _as_it_is(outcome: Outcome) -> Outcome:
+    return outcome
+
+
+def _without_words(outcome: Outcome) -> Outcome:
+    """A preview's failure by its class alone: what a connector says of it may quote what the person alone may see."""
+    if isinstance(outcome, Succeeded):
+        return outcome
+    failure = Failure(
+        failure_class=outcome.failure.failure_class,
+        message="the preview could not be had; whoever asked for it was told why",
+        boundary=outcome.failure.boundary,
+    )
+    return Failed(run_id=outcome.run_id, failure=failure)
+
+
+def _too_slow() -> Failure:
+    return Failure(
+        failure_class=FailureClass.RESOURCE_LIMIT_EXCEEDED,
+        message=f"it took longer than {_PREVIEW_S:.0f} s",
+        boundary=Boundary.SANDBOX,
+        details={"limit": "wall"},
+    )
 
 
 def _not_recorded(error: AileronError) -> Failure:

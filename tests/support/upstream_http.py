@@ -10,12 +10,14 @@ __all__ = ["CountingServer"]
 
 
 class CountingServer:
-    """`/status/N` answers N, `/slow` never answers, `/big` is 32 MiB, `/effect` counts, anything else says hello."""
+    """`/status/N` answers N, `/slow` never answers, `/big` is 32 MiB, `/read` is `page`, a POST counts, all else says hello."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, str]] = []
         """(method, path, Authorization)"""
         self.effects = 0
+        self.page = "a page"
+        """What `/read` answers."""
         self.failures_left = 0
         """`/flaky` answers 503 this many times, then 200."""
         outer = self
@@ -42,7 +44,7 @@ class CountingServer:
                 elif self.path == "/flaky" and outer.failures_left > 0:
                     outer.failures_left -= 1
                     status = 503
-                self._answer(status, b"hello")
+                self._answer(status, outer.page.encode() if self.path == "/read" else b"hello")
 
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length", "0")))

@@ -1,0 +1,114 @@
+"""Whether a signed decision counts: whose it is, over which bytes, and when. Pure but for the arithmetic of Ed25519.
+
+Runs in the daemon, twice for every decision: when it comes in, and again when it is used, from what the ledger has by then.
+Trusts the `Consents` it is given, which come out of an open vault; not the caller, and not the ledger's file, which anybody with
+a shell of the same user can write while no daemon runs.
+
+1. it is signed at all, by the key that decides for this home
+2. the signature is over exactly this question, this digest, this decision and reason, at this time
+3. it was made about now (when it comes in), and not longer ago than the plan itself allows (when it is used)
+
+Source: docs/reference/signed-decisions.md. Not here: that it is used once (ledger), what the digest covers (model/plan.py).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, Literal
+
+from aileron.model.consent import Consents
+from aileron.model.decision import (
+    DecisionStatement,
+    HeadStatement,
+    Signature,
+    Statement,
+    check_signature,
+    parse_moment,
+)
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.plan import Plan
+
+__all__ = ["CLOCK_S", "NotCounted", "Why", "check_fresh", "check_head", "check_signed", "check_still_fresh", "counted"]
+
+Why = Literal["unsigned", "key", "signature", "time", "digest", "locked", "scope"]
+"""What is wrong with a decision, as the record has it (`approval.refused`)."""
+
+CLOCK_S: Final = 60.0
+"""Between the moment a program signs and the moment the daemon hears of it: one machine, one clock, and a slow disk."""
+
+
+class NotCounted(AileronError):
+    """A decision that does not count, and why, in the record's word."""
+
+    def __init__(self, why: Why, message: str, failure_class: FailureClass = FailureClass.UNAUTHORIZED) -> None:
+        super().__init__(failure_class, message, boundary=Boundary.USER)
+        self.why = why
+
+
+def check_signed(
+    consents: Consents,
+    signed: Signature | None,
+    *,
+    approval_id: str,
+    digest: str,
+    decision: Literal["approve", "deny"],
+    reason: str | None,
+) -> None:
+    """Return if the approver of `consents` signed exactly this. NotCounted otherwise."""
+    if signed is None:
+        raise NotCounted(
+            "unsigned",
+            "decisions about this home are signed, and this one is not: decide with `aileron approve` or `aileron deny`",
+        )
+    if signed.key_id != consents.key_id:
+        raise NotCounted(
+            "key", "the decision is signed with another key than the approver's: see `aileron approver status`"
+        )
+    statement = DecisionStatement(
+        approval_id=approval_id, digest=digest, decision=decision, reason=reason, at=signed.at, key_id=signed.key_id
+    )
+    counted(consents, statement, signed.signature)
+
+
+def counted(consents: Consents, statement: Statement, signature: str) -> None:
+    """Return if the approver of `consents` signed this statement. NotCounted otherwise."""
+    try:
+        check_signature(bytes.fromhex(consents.public_key), statement, signature)
+    except AileronError as error:
+        raise NotCounted("signature", error.failure.message) from None
+
+
+def check_head(consents: Consents, signed: Signature) -> None:
+    """Return if the newest row, where one came with the decision, is signed too. NotCounted otherwise."""
+    if signed.head is None or signed.head_signature is None:
+        return
+    statement = HeadStatement(head=signed.head, at=signed.at, key_id=signed.key_id)
+    counted(consents, statement, signed.head_signature)
+
+
+def check_fresh(at: str, now: float | None = None) -> None:
+    """Return if it was signed about now. NotCounted otherwise."""
+    now = time.time() if now is None else now
+    if abs(_moment(at) - now) > CLOCK_S:
+        raise NotCounted("time", f"it was signed at {at}, not about now: decide again")
+
+
+def check_still_fresh(signed: Signature, plan: Plan, now: float | None = None) -> None:
+    """Return if a decision about `plan` may still be used. AileronError(approval_expired).
+
+    The ledger says so too, in a column that its owner can write; what was signed, and what its digest covers, they cannot.
+    """
+    now = time.time() if now is None else now
+    if now > _moment(signed.at) + plan.approval.expires_in_s + plan.approval.undo_window_s + CLOCK_S:
+        raise AileronError(
+            FailureClass.APPROVAL_EXPIRED,
+            f"it was approved at {signed.at}, too long ago to be used now: ask for the action again",
+            boundary=Boundary.USER,
+        )
+
+
+def _moment(at: str) -> float:
+    try:
+        return parse_moment(at)
+    except ValueError as error:
+        raise NotCounted("time", f"at: {error}", FailureClass.INVALID_REQUEST) from None

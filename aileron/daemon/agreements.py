@@ -1,0 +1,143 @@
+"""What a person agreed to, against what lies in the home now: action files and settings that anybody of the same user can write.
+
+Runs in the daemon. The vault names the digest that was agreed to; the texts lie in `agreed/`. A file that is not as agreed, or
+narrower, does not run: `missing` says what would have to be agreed to, and the spine asks.
+
+Rules
+- Without an approver nothing is compared, and everything is as its files say.
+- Settings are decided before the vault is open, from a copy of what was agreed to last that anybody could have written too. So
+  the digest of those in force is compared with the vault's word whenever something is about to run.
+
+Source: docs/reference/consents.md. Not here: which difference widens (actions/widening.py), asking (consents.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from aileron import files
+from aileron.actions.agreed import MAX_TEXT_BYTES, AgreedTexts
+from aileron.actions.manifest import parse_action
+from aileron.actions.widening import changes, consent_of
+from aileron.approvals.gate import Approver
+from aileron.config import Settings
+from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.consent import ActionFileConsent, ConsentKind, SettingsConsent
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile, ConnectorManifest
+from aileron.model.plan import ConnectorPin
+
+__all__ = ["SETTINGS", "AgreedSettings", "Agreements", "settings_digest"]
+
+SETTINGS: Final = "settings"
+"""The one name under which settings are agreed to: all of them at once."""
+_log = logging.getLogger(__name__)
+
+
+def settings_digest(values: dict[str, Any]) -> str:
+    """What the vault holds of settings that were agreed to."""
+    return sha256_digest(canonical_json(values))
+
+
+class AgreedSettings:
+    """The copy of the settings agreed to last, in a file; unverified until the vault is open."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path: Final = directory / "settings.json"
+
+    def maybe_read(self) -> Settings | None:
+        """The settings that were agreed to, by this file; None where it is not there or not whole."""
+        try:
+            with files.open_directory(self._path.parent, files.OTHERS_MAY_WRITE) as directory:
+                data = files.read(directory, self._path, 2 * MAX_TEXT_BYTES)
+            stored = msgspec.json.decode(data, type=dict[str, Any])
+            return Settings().with_consented(stored)
+        except FileNotFoundError:
+            return None
+        except (msgspec.MsgspecError, AileronError, ValueError) as error:
+            _log.error("%s is not as it was written (%s): what it says is not used", self._path, error)
+            return None
+
+    def write(self, values: dict[str, Any]) -> None:
+        """Keep them, durably."""
+        files.make_directory(self._path.parent)
+        with files.open_directory(self._path.parent, files.OTHERS_MAY_WRITE) as directory:
+            files.replace(directory, self._path, msgspec.json.encode(values, order="sorted"))
+
+
+class Agreements:
+    """One for each daemon. `in_force` are the settings it runs with, `wanted` those of config.toml."""
+
+    def __init__(
+        self,
+        approver: Approver,
+        texts: AgreedTexts,
+        manifest: Callable[[ConnectorPin], ConnectorManifest],
+        *,
+        in_force: Settings,
+        wanted: Settings,
+    ) -> None:
+        self._approver = approver
+        self._texts = texts
+        self._manifest = manifest
+        self._in_force = in_force.consented()
+        self._wanted = wanted.consented()
+
+    def missing(self, action: ActionFile) -> ActionFileConsent | None:
+        """What has to be agreed to before this file runs; None where nothing has. Reads files. AileronError vault_locked,
+        hash_mismatch.
+        """
+        consents = self._approver.consents()
+        if consents is None:
+            return None
+        digest = consents.agreed_digest(ConsentKind.ACTION_FILE, action.name)
+        if digest == action.digest:
+            return None
+        before = None if digest is None else self.agreed_file(digest)
+        if before is not None and not any(change.widens for change in changes(before, action)):
+            return None
+        return self.consent_to(action, install=False, replace=False)
+
+    def consent_to(self, action: ActionFile, *, install: bool, replace: bool) -> ActionFileConsent:
+        """What a person is asked before this file may run."""
+        consents = self._approver.consents()
+        digest = None if consents is None else consents.agreed_digest(ConsentKind.ACTION_FILE, action.name)
+        before = None if digest is None else self.agreed_file(digest)
+        return consent_of(before, action, manifests=self._manifest, install=install, replace=replace)
+
+    def check_settings(self) -> None:
+        """Return if the settings in force are those agreed to. AileronError consent_required, vault_locked, hash_mismatch."""
+        consents = self._approver.consents()
+        if consents is None:
+            return
+        if consents.agreed_digest(ConsentKind.SETTINGS, SETTINGS) != settings_digest(self._in_force):
+            raise AileronError(
+                FailureClass.CONSENT_REQUIRED,
+                "the daemon runs with settings that you did not agree to: restart it with `aileron daemon stop`; if this stays, "
+                "see `aileron approval list`",
+                boundary=Boundary.USER,
+            )
+
+    @property
+    def settings_waiting(self) -> list[str]:
+        """The settings whose value in config.toml is not in force, because nobody agreed to it."""
+        return [key for key, value in self._wanted.items() if self._in_force.get(key) != value]
+
+    def settings_consent(self) -> SettingsConsent | None:
+        """What a person is asked for config.toml to take effect; None where it is in force."""
+        return SettingsConsent(before=self._in_force, after=self._wanted) if self.settings_waiting else None
+
+    @property
+    def in_force(self) -> dict[str, Any]:
+        """The settings that a person agrees to, as they are now."""
+        return self._in_force
+
+    def agreed_file(self, digest: str) -> ActionFile | None:
+        """The action file of this digest; None where its text is gone."""
+        text = self._texts.maybe_get(digest)
+        return None if text is None else parse_action(text, file="the file agreed to")

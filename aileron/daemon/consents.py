@@ -1,0 +1,312 @@
+"""Changes that need the person: done at once where nobody signs, else asked about, and carried out when they agree.
+
+Runs in the daemon. One subject (model/consent.py) holds all of one change, so that what is shown, what is signed and what is done
+are the same value: nothing is looked up again when it is agreed to but the bytes it names by hash.
+
+Rules
+- Asked about, nothing is changed. Agreed to, the decision is used up first, durably, and the change follows: a daemon that ends
+  in between has changed nothing, and the person is asked again.
+- What is agreed to is in the vault before its effect is in a file: a file without its agreement does not run.
+- A secret's new value is kept in memory alone while its question waits, and is gone with the daemon.
+
+Source: docs/reference/consents.md. Not here: who signs (deciding.py), what has changed (agreements.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar, assert_never
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron.actions.agreed import AgreedTexts
+from aileron.actions.store import ActionStore
+from aileron.approvals.signed import NotCounted, check_signed
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.config import Home
+from aileron.daemon.agreements import SETTINGS, AgreedSettings, settings_digest
+from aileron.daemon.answers import utc
+from aileron.daemon.shown import binding_facts, connector_facts
+from aileron.daemon.standing import Standing
+from aileron.ledger.rows import ApprovalRow
+from aileron.model.canonical import sha256_digest
+from aileron.model.consent import (
+    ActionFileConsent,
+    Agreement,
+    BindingConsent,
+    ConnectorConsent,
+    ConsentKind,
+    Consents,
+    GrantConsent,
+    SecretConsent,
+    SettingsConsent,
+    StandingGrant,
+    Subject,
+    subject_digest,
+)
+from aileron.model.decision import parse_moment
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.names import BindingName
+from aileron.model.secret import Secret
+from aileron.model.wire import ConsentAnswer
+from aileron.registry.content import ContentStore
+from aileron.registry.install import InstallResult, OnConflict, install, read_artifact
+from aileron.vault.bindings import Binding
+from aileron.vault.vault import Vault
+
+__all__ = ["SETTINGS_WAIT_S", "Consenting", "binding_of"]
+
+_T = TypeVar("_T")
+WAIT_S: Final = 15 * 60.0
+"""As long as a question about a run waits, unless its action says otherwise."""
+SETTINGS_WAIT_S: Final = 24 * 3600.0
+"""Asked when the daemon starts, and nobody may be there then."""
+MAX_HELD: Final = 16
+"""Values of secrets that wait for a decision: 64 KiB each at most, and a person sets one at a time."""
+_KINDS: Final[dict[type[Any], ConsentKind]] = {
+    ActionFileConsent: ConsentKind.ACTION_FILE,
+    ConnectorConsent: ConsentKind.CONNECTOR,
+    BindingConsent: ConsentKind.BINDING,
+    SecretConsent: ConsentKind.SECRET,
+    GrantConsent: ConsentKind.GRANT,
+    SettingsConsent: ConsentKind.SETTINGS,
+}
+
+
+class Consenting:
+    """One for each daemon. Its holder sees that one change is made at a time (`changing`)."""
+
+    def __init__(
+        self,
+        home: Home,
+        standing: Standing,
+        *,
+        actions: ActionStore,
+        connectors: ContentStore,
+        vault: Vault,
+        audit: Audit,
+        texts: AgreedTexts,
+        review: str,
+        asked: Callable[[str, str, str], None],
+    ) -> None:
+        self._standing = standing
+        self._actions = actions
+        self._connectors = connectors
+        self._vault = vault
+        self._audit = audit
+        self._texts = texts
+        self._settings = AgreedSettings(home.agreed)
+        self._review = review
+        self._asked = asked
+        self._held: dict[str, tuple[bytes, Secret]] = {}
+        """By commitment: the nonce and the value."""
+
+    async def settle(self, subject: Subject) -> dict[str, Any] | ConsentAnswer:
+        """Do it now where nobody signs, and say what was done; else ask. AileronError vault_locked and what each change says."""
+        if self._standing.consents() is None:
+            return await self._do(subject, None)
+        return await self.ask(subject)
+
+    async def ask(self, subject: Subject, wait_s: float = WAIT_S) -> ConsentAnswer:
+        """Put it into the queue, or find it there. AileronError(busy) where too much waits."""
+        kind, name = _KINDS[type(subject)], _name_of(subject)
+        row, is_new = await self._audit.ask(kind, name, msgspec.to_builtins(subject), expires_at=time.time() + wait_s)
+        if is_new:
+            self._asked(row.id, name, kind.value)
+        return ConsentAnswer(
+            approval_id=row.id,
+            kind=kind,
+            digest=row.digest,
+            review_url=f"{self._review}/approvals/{row.id}",
+            message=(
+                f"Nothing is changed yet: a person must agree to it first. Ask them to run: aileron approve {row.id} "
+                "(it shows what would be changed)."
+            ),
+            expires_at=utc(row.expires_us / 1_000_000),
+        )
+
+    async def ask_for_file(self, subject: ActionFileConsent) -> str:
+        """The same for a file that a run found wider than agreed: the approval's id."""
+        return (await self.ask(subject)).approval_id
+
+    async def carry_out(self, approval_id: str) -> dict[str, Any]:
+        """Do what was agreed to, once: the decision is used up before anything changes. AileronError says why it was not done."""
+        row, stored = await self._audit.consent(approval_id)
+        subject = msgspec.convert(stored, Subject)
+        self._check_decided(row)
+        await self._audit.redeem(row.id, row.digest)
+        return await self._do(subject, row.id)
+
+    def _check_decided(self, row: ApprovalRow) -> None:
+        """Return if the approver signed what the ledger's row says: its file could have been written while no daemon ran."""
+        consents = self._standing.consents()
+        if consents is None or row.signed is None:
+            raise NotCounted("unsigned", f"{row.id} was not agreed to with a signature: nothing is changed")
+        check_signed(consents, row.signed, approval_id=row.id, digest=row.digest, decision="approve", reason=row.reason)
+        if time.time() > parse_moment(row.signed.at) + SETTINGS_WAIT_S:
+            raise AileronError(
+                FailureClass.APPROVAL_EXPIRED, f"{row.id} was agreed to too long ago", boundary=Boundary.USER
+            )
+
+    def hold(self, name: str, bindings: tuple[str, ...], value: Secret) -> SecretConsent:
+        """Keep a secret's value until its question is decided. AileronError(busy) where too many are kept."""
+        if len(self._held) >= MAX_HELD:
+            self._held.pop(next(iter(self._held)))  # the oldest: its question fails, and says to set the secret again
+        nonce = secrets.token_bytes(32)
+        commitment = hashlib.sha256(nonce + value.reveal()).hexdigest()
+        self._held[commitment] = (nonce, value)
+        return SecretConsent(name=name, bindings=bindings, commitment=commitment)
+
+    async def _do(self, subject: Subject, approval_id: str | None) -> dict[str, Any]:
+        match subject:
+            case ActionFileConsent():
+                return await self._action_file(subject, approval_id)
+            case ConnectorConsent():
+                return await self._connector(subject, approval_id)
+            case BindingConsent():
+                return await self._binding(subject, approval_id)
+            case SecretConsent():
+                return await self._secret(subject)
+            case GrantConsent():
+                return await self._grant(subject, approval_id)
+            case SettingsConsent():
+                return await self._config(subject, approval_id)
+            case impossible:
+                assert_never(impossible)
+
+    async def _action_file(self, subject: ActionFileConsent, approval_id: str | None) -> dict[str, Any]:
+        digest = sha256_digest(subject.text.encode())
+        if approval_id is not None:
+            await _thread(lambda: self._texts.put(subject.text))
+            await self._agree(ConsentKind.ACTION_FILE, subject.name, digest, approval_id)
+        if not subject.install:
+            return {"name": subject.name, "digest": digest}
+        before = {entry.name for entry in await _thread(self._actions.list_actions)}
+        action = await _thread(lambda: self._actions.add(subject.text, replace=subject.replace))
+        await self._audit.note(
+            events.ActionAdded(action=action.name, version=action.version, digest=action.digest, source=action.source)
+        )
+        return {"name": action.name, "replaced": action.name in before}
+
+    async def _connector(self, subject: ConnectorConsent, approval_id: str | None) -> dict[str, Any]:
+        result = await _thread(lambda: self._install(subject))
+        if approval_id is not None:
+            await self._agree(ConsentKind.CONNECTOR, f"{subject.name}@{subject.version}", subject.hash, approval_id)
+        if result.new:
+            await self._audit.note(
+                events.ConnectorInstalled(
+                    connector=result.pin.name,
+                    version=result.pin.version,
+                    hash=result.pin.hash,
+                    source=subject.source,
+                    signature=subject.signature,
+                )
+            )
+        for pin in result.replaced:
+            await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
+        replaced = [pin.hash for pin in result.replaced]
+        return {**connector_facts(result.pin, result.manifest), "new": result.new, "replaced": replaced}
+
+    def _install(self, subject: ConnectorConsent) -> InstallResult:
+        artifact = read_artifact(Path(subject.source))
+        if artifact.pin.hash != subject.hash:
+            raise AileronError(
+                FailureClass.HASH_MISMATCH,
+                f"{subject.source} holds {artifact.pin.hash} by now, and {subject.hash} was agreed to: install it again",
+                boundary=Boundary.USER,
+            )
+        return install(artifact, self._connectors, on_conflict=msgspec.convert(subject.on_conflict, OnConflict))
+
+    async def _binding(self, subject: BindingConsent, approval_id: str | None) -> dict[str, Any]:
+        binding = binding_of(subject)
+        await _thread(lambda: self._vault.bind(binding))
+        if approval_id is not None:
+            await self._agree(ConsentKind.BINDING, subject.name, subject_digest(subject), approval_id)
+        await self._audit.note(
+            events.BindingCreated(binding=subject.name, connector=subject.connector, secret=subject.secret)
+        )
+        return binding_facts(binding)
+
+    async def _secret(self, subject: SecretConsent) -> dict[str, Any]:
+        nonce, value = self._held.pop(subject.commitment, (b"", None))
+        if value is None or hashlib.sha256(nonce + value.reveal()).hexdigest() != subject.commitment:
+            raise AileronError(
+                FailureClass.INVALID_REQUEST,
+                f"the new value of {subject.name} is not kept any more: aileron secret set {subject.name}",
+                boundary=Boundary.USER,
+            )
+        await _thread(lambda: self._vault.set_secret(subject.name, value))
+        await self._audit.note(events.SecretSet(name=subject.name))
+        return {"name": subject.name}
+
+    async def _grant(self, subject: GrantConsent, approval_id: str | None) -> dict[str, Any]:
+        if approval_id is None:
+            raise AileronError(
+                FailureClass.CONSENT_REQUIRED,
+                "a standing grant is signed, and nobody signs for this home: aileron approver init",
+                boundary=Boundary.USER,
+            )
+        grant = StandingGrant(
+            id=approval_id,
+            action=subject.action,
+            action_digest=subject.action_digest,
+            credentials=subject.credentials,
+            constraints=subject.constraints,
+            uses=subject.uses,
+            until=int(parse_moment(subject.until)),
+        )
+        await _thread(lambda: self._vault.change_consents(lambda consents: consents.with_grant(grant)))
+        await self._audit.agreed(ConsentKind.GRANT, subject.action, subject_digest(subject), approval_id)
+        return {"id": approval_id, "action": subject.action, "uses": subject.uses, "until": subject.until}
+
+    async def _config(self, subject: SettingsConsent, approval_id: str | None) -> dict[str, Any]:
+        if approval_id is None:
+            raise TypeError("without an approver, settings are those of the file")
+        await self._agree(ConsentKind.SETTINGS, SETTINGS, settings_digest(subject.after), approval_id)
+        await _thread(lambda: self._settings.write(subject.after))
+        return {"settings": subject.after, "restart": True}
+
+    async def _agree(self, kind: ConsentKind, name: str, digest: str, approval_id: str) -> None:
+        agreement = Agreement(kind=kind, name=name, digest=digest, approval=approval_id)
+
+        def add(consents: Consents) -> Consents:
+            return consents.with_agreement(agreement)
+
+        await _thread(lambda: self._vault.change_consents(add))
+        await self._audit.agreed(kind, name, digest, approval_id)
+
+
+def binding_of(subject: BindingConsent) -> Binding:
+    """The binding that is asked about, made now."""
+    name = BindingName.parse(subject.name)
+    return Binding(
+        name=name,
+        connector=subject.connector,
+        kind=name.kind,
+        username=subject.username,
+        secret=subject.secret,
+        created_at=time.time(),
+    )
+
+
+def _name_of(subject: Subject) -> str:
+    match subject:
+        case ConnectorConsent():
+            return f"{subject.name}@{subject.version}"
+        case GrantConsent():
+            return subject.action
+        case SettingsConsent():
+            return SETTINGS
+        case _:
+            return subject.name
+
+
+async def _thread(work: Callable[[], _T]) -> _T:
+    return await anyio.to_thread.run_sync(work)

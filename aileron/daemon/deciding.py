@@ -1,0 +1,240 @@
+"""A person's side of a question: their decision, checked before it counts; the preview only they may read; what they ask back.
+
+Runs in the daemon, for the operator's socket, which any process of the same user can reach: whoever sends something here is
+nobody until a signature says who they are. Where nobody signs for this home, decisions are taken as they come, and marked so.
+
+Rules
+- A decision that does not count changes nothing and is on record with the reason, however often it is tried.
+- A preview is read with the person's own credential, and its content leaves this process only sealed for the key that an
+  approver named in a signed request; the ledger gets its digest.
+- A request for a preview is answered once (`nonce`), and only about now.
+
+Source: docs/reference/signed-decisions.md. Not here: changes that need consent (consents.py), the run itself (runs/perform.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from aileron.actions.resolve import with_args
+from aileron.approvals.difference import against_last
+from aileron.approvals.signed import CLOCK_S, NotCounted, Why, check_fresh, check_head, check_signed, counted
+from aileron.approver.box import seal
+from aileron.audit import query
+from aileron.audit.events import RefusedTry
+from aileron.audit.log import Audit
+from aileron.daemon.answers import utc
+from aileron.daemon.consents import Consenting
+from aileron.daemon.standing import Standing
+from aileron.ledger.rows import ApprovalRow
+from aileron.ledger.sqlite import Ledger
+from aileron.model.consent import ConsentKind, Consents
+from aileron.model.decision import PreviewStatement, Signature, digest_with_preview, preview_digest
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.invocation import Scope
+from aileron.model.wire import Decision, ErrorBody, PreviewRequest, Settled
+from aileron.runs.perform import Spine
+
+__all__ = ["Deciding"]
+
+MAX_REASON: Final = 4000
+"""Characters: as many as the record keeps; a longer one would not be the one that was signed."""
+MAX_NONCES: Final = 1000
+"""Requests for previews within two minutes: a person makes a handful."""
+
+
+class Deciding:
+    """One for each daemon."""
+
+    def __init__(
+        self,
+        standing: Standing,
+        *,
+        audit: Audit,
+        ledger: Ledger,
+        spine: Spine,
+        consents: Consenting,
+        begin: Callable[[str], object],
+    ) -> None:
+        self._standing = standing
+        self._audit = audit
+        self._ledger = ledger
+        self._spine = spine
+        self._consents = consents
+        self._begin = begin
+        self._nonces: dict[str, float] = {}
+
+    async def decide(self, approval_id: str, decision: Decision, scope: Scope) -> Settled:
+        """Record a decision that counts, and let what it approves begin.
+
+        AileronError not_found, already_decided, approval_expired; unauthorized, invalid_request, vault_locked for one that does
+        not count.
+        """
+        question = await self._audit.check_decidable(approval_id)
+        try:
+            signed = self._counted(decision, approval_id)
+            if decision.digest not in question.digests:
+                raise NotCounted(
+                    "digest",
+                    f"the decision is about {decision.digest[:80]}, and {approval_id} is about another: look at it again",
+                    FailureClass.INVALID_REQUEST,
+                )
+        except AileronError as error:
+            await self._refused(approval_id, decision.decision, error, scope, decision.key_id)
+            raise
+        is_run = question.row.kind == ConsentKind.ACTION
+        hold_s = 0.0
+        if is_run and decision.decision == "approve":
+            hold_s = float((await self._audit.frozen(approval_id)).plan.approval.undo_window_s)
+        row = await self._audit.decide(
+            approval_id,
+            decision.decision,
+            digest=decision.digest,
+            surface=scope.value,
+            reason=decision.reason,
+            signed=signed,
+            hold_s=hold_s,
+        )
+        settled = Settled(status=row.state.value, approval_id=row.id, audit_id=row.run)
+        if decision.decision == "deny":
+            return settled
+        if not is_run:
+            return await self._carried_out(settled)
+        self._begin(approval_id)
+        return settled if not hold_s else msgspec.structs.replace(settled, held_until=utc(time.time() + hold_s))
+
+    async def shown(self, approval_id: str) -> dict[str, Any]:
+        """A question, whole: what is asked about, and for a run what differs from the last one that was approved."""
+        question = await query.approval(self._ledger, approval_id)
+        if question["kind"] != ConsentKind.ACTION:
+            return question
+        return {**question, "difference": await self._difference(approval_id, question)}
+
+    async def _difference(self, approval_id: str, question: dict[str, Any]) -> dict[str, Any] | None:
+        run_id, action = str(question.get("audit_id")), str(question.get("action"))
+        last = await self._ledger.read(lambda snapshot: snapshot.last_approved(action, run_id))
+        if last is None:
+            return None
+        try:
+            before, now = await self._audit.frozen(last.id), await self._audit.frozen(approval_id)
+            self._check_was_approved(last)
+        except AileronError:  # not as it was signed: nothing to compare with
+            return None
+        changes = msgspec.to_builtins(against_last(before.plan, now.plan))
+        decided_at = None if last.decided_us is None else utc(last.decided_us / 1_000_000)
+        return {"approval_id": last.id, "decided_at": decided_at, "changes": changes}
+
+    def _check_was_approved(self, row: ApprovalRow) -> None:
+        consents = self._standing.consents()
+        if consents is not None:
+            check_signed(
+                consents, row.signed, approval_id=row.id, digest=row.digest, decision="approve", reason=row.reason
+            )
+
+    async def edit(self, approval_id: str, args: dict[str, Any]) -> dict[str, Any]:
+        """The plan with other arguments, as something that may be approved too; nothing is decided. AileronError bad_input,
+        busy, not_found, already_decided.
+        """
+        frozen = await self._audit.frozen(approval_id)
+        plan = with_args(frozen.plan, args)
+        changes = against_last(frozen.plan, plan)
+        await self._audit.add_edit(approval_id, plan)
+        return {"digest": plan.digest, "plan": plan.to_json(), "changes": msgspec.to_builtins(changes)}
+
+    async def preview(self, approval_id: str, asked: PreviewRequest, scope: Scope) -> dict[str, Any]:
+        """Read what the action's preview names, for the approver who asks; only they can open the answer.
+
+        AileronError unauthorized, consent_required without an approver, vault_locked, not_found, invalid_request (no preview).
+        """
+        statement = PreviewStatement(
+            approval_id=approval_id, recipient=asked.recipient, nonce=asked.nonce, at=asked.at, key_id=asked.key_id
+        )
+        try:
+            self._check_preview(statement, asked)
+        except AileronError as error:
+            await self._refused(approval_id, "preview", error, scope, asked.key_id)
+            raise
+        seen = await self._spine.preview(approval_id, asked.digest)
+        shown: dict[str, Any] = {"fields": seen.fields, "problem": seen.problem, "taken_at": utc(time.time())}
+        if seen.fields is not None:
+            shown["digest"] = digest_with_preview(seen.plan_digest, preview_digest({"fields": seen.fields}))
+        sealed = seal(asked.recipient, msgspec.json.encode(shown), statement.signed_bytes())
+        return {"sealed": base64.b64encode(sealed).decode()}
+
+    async def carry_out_agreed(self) -> None:
+        """Do what was agreed to before the daemon ended in between, and may still be done."""
+        for approval_id in await self._audit.approved_consents():
+            await self._carried_out(Settled(status="approved", approval_id=approval_id, audit_id=None))
+
+    async def _carried_out(self, settled: Settled) -> Settled:
+        try:
+            result = await self._consents.carry_out(settled.approval_id)
+        except AileronError as error:
+            failed = ErrorBody.of(error.failure, None)
+            return msgspec.structs.replace(settled, status="failed", error=failed)
+        return msgspec.structs.replace(settled, status="completed", result=result)
+
+    def _counted(self, decision: Decision, approval_id: str) -> Signature | None:
+        """The signature to keep; None where nobody signs. AileronError for a decision that does not count."""
+        consents = self._standing.consents()
+        signed = decision.signed()
+        if consents is None:
+            if signed is not None:
+                raise NotCounted(
+                    "key", "nobody signs for this home: aileron approver init", FailureClass.INVALID_REQUEST
+                )
+            return None
+        if decision.reason is not None and len(decision.reason) > MAX_REASON:
+            raise AileronError(FailureClass.INVALID_REQUEST, f"the reason is longer than {MAX_REASON} characters")
+        check_signed(
+            consents,
+            signed,
+            approval_id=approval_id,
+            digest=decision.digest,
+            decision=decision.decision,
+            reason=decision.reason,
+        )
+        if signed is not None:
+            check_fresh(signed.at)
+            check_head(consents, signed)
+        return signed
+
+    def _check_preview(self, statement: PreviewStatement, asked: PreviewRequest) -> None:
+        consents = self._standing.consents()
+        if consents is None:
+            raise AileronError(
+                FailureClass.CONSENT_REQUIRED,
+                "a preview is for whoever decides, and nobody signs for this home: aileron approver init",
+                boundary=Boundary.USER,
+            )
+        _check_key(consents, asked.key_id)
+        counted(consents, statement, asked.signature)
+        check_fresh(asked.at)
+        self._use(asked.nonce)
+
+    def _use(self, nonce: str) -> None:
+        now = time.monotonic()
+        self._nonces = {used: at for used, at in self._nonces.items() if now - at <= 2 * CLOCK_S}
+        if nonce in self._nonces:
+            raise NotCounted("signature", "this request was answered before: ask anew")
+        if len(self._nonces) >= MAX_NONCES:
+            raise AileronError(FailureClass.BUSY, "too many previews were asked for: wait a minute", retriable=True)
+        self._nonces[nonce] = now
+
+    async def _refused(
+        self, approval_id: str, what: RefusedTry, error: AileronError, scope: Scope, key_id: str | None
+    ) -> None:
+        why: Why = error.why if isinstance(error, NotCounted) else "locked"
+        if error.failure.failure_class is FailureClass.INVALID_REQUEST and not isinstance(error, NotCounted):
+            why = "signature"
+        await self._audit.refuse(approval_id, what, why, scope.value, key_id)
+
+
+def _check_key(consents: Consents, key_id: str) -> None:
+    if key_id != consents.key_id:
+        raise NotCounted("key", "it is signed with another key than the approver's: see `aileron approver status`")

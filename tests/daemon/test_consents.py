@@ -1,0 +1,262 @@
+"""What would let an agent do more is asked about where somebody signs: files, connectors, bindings, secrets, grants, settings."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aileron.client import Answer
+from tests.support.approver import Approver
+from tests.support.home import PROBE, DaemonHome, daemon_home, other_probe, probe_action
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+GATE = "required = true"
+
+
+@pytest.fixture(scope="module")
+def approver() -> Approver:
+    """Whoever decides."""
+    return Approver()
+
+
+@pytest.fixture
+def home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
+    """A home with an approver, a gated action and a free one."""
+    with daemon_home() as made:
+        made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        made.install_probe(f"localhost:{upstream.port}")
+        made.unlock()
+        made.bind_probe()
+        made.add_probe_action("effect", "path:string?", name="gated", gated=True)
+        made.add_probe_action("effect", "path:string?", name="free")
+        approver.appoint(made)
+        yield made
+
+
+def word(answer: Answer) -> str:
+    """The class of a failure, or the status."""
+    return str(answer.body["error"]["class"] if answer.is_error else answer.body.get("status", "completed"))
+
+
+def edit(home: DaemonHome, name: str, before: str, after: str) -> None:
+    """Write in an installed action's file, as an editor does."""
+    file = home.path / "actions" / f"{name}.md"
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after))
+
+
+def test_a_file_that_lost_its_gate_does_not_run_until_it_is_agreed_to(
+    home: DaemonHome, approver: Approver, upstream: CountingServer
+) -> None:
+    """Refused with the question's id, once for however many tries; agreed to, it runs as it lies there."""
+    before = upstream.effects
+    edit(home, "gated", GATE, "required = false")
+
+    refused, again = home.run("gated"), home.run("gated")
+    approval_id = refused.body["error"]["details"]["approval_id"]
+    question = approver.shown(home, approval_id)
+    agreed = approver.decide(home, approval_id)
+    ran = home.run("gated")
+
+    assert (word(refused), word(again)) == ("consent_required", "consent_required")
+    assert again.body["error"]["details"]["approval_id"] == approval_id
+    assert [change["where"] for change in question["subject"]["changes"] if change["widens"]]
+    assert (word(agreed), ran.status, upstream.effects) == ("completed", 200, before + 1)
+
+
+def test_what_a_person_does_not_agree_to_stays_refused(home: DaemonHome, approver: Approver) -> None:
+    """And the file, put back, runs as before: it is what was agreed to."""
+    edit(home, "free", 'op = "effect"', 'op = "fetch"')
+    edit(home, "free", 'capabilities = ["effect"]', 'capabilities = ["effect", "fetch"]')
+    refused = home.run("free")
+    denied = approver.decide(home, refused.body["error"]["details"]["approval_id"], "deny", reason="no")
+    still = home.run("free")
+    edit(home, "free", 'op = "fetch"', 'op = "effect"')
+    edit(home, "free", 'capabilities = ["effect", "fetch"]', 'capabilities = ["effect"]')
+
+    assert (word(refused), word(denied), word(still)) == ("consent_required", "denied", "consent_required")
+    assert home.run("free").status == 200
+
+
+def test_prose_and_narrowing_need_nobody(home: DaemonHome) -> None:
+    """A typing correction, and a gate that was put in."""
+    edit(home, "free", "# A test", "# A better title")
+    first = home.run("free")
+    edit(home, "free", "+++\n\n# A better", "[approval]\nrequired = true\n+++\n\n# A better")
+
+    assert (first.status, home.run("free").status) == (200, 202)
+
+
+def test_a_new_file_in_the_directory_does_not_run(home: DaemonHome, approver: Approver) -> None:
+    """Dropped there by hand; agreed to, it does."""
+    text = (home.path / "actions" / "free.md").read_text().replace('name = "free"', 'name = "dropped"', 1)
+    (home.path / "actions" / "dropped.md").write_text(text)
+
+    refused = home.run("dropped")
+    dry = home.ask("POST", "/v1/actions/dropped/run", {"args": {}, "dry_run": True})
+    approver.decide(home, refused.body["error"]["details"]["approval_id"])
+
+    assert (word(refused), word(dry)) == ("consent_required", "consent_required")
+    assert home.run("dropped").status == 200
+
+
+def test_installing_binding_and_adding_wait_with_nothing_changed(
+    home: DaemonHome, approver: Approver, tmp_path: Path
+) -> None:
+    """An action, a connector, a binding, another value of a bound secret: 202, and done when they are agreed to."""
+    archive = tmp_path / "other.tar.gz"
+    archive.write_bytes(other_probe("localhost:1"))
+    value = base64.b64encode(b"another-password").decode()
+    binding = {"connector": PROBE, "name": "basic/probe/other", "username": "mira", "secret": "pw"}
+    lists = ("actions", "connectors", "bindings")
+    before = {name: home.must("GET", f"/v1/{name}") for name in lists}
+    vault = (home.path / "vault.json").read_bytes()
+
+    answers = {
+        "action": home.ask("POST", "/v1/actions", {"text": probe_action("fetch", name="more"), "file": "x"}),
+        "connector": home.ask("POST", "/v1/connectors", {"path": str(archive), "on_conflict": "keep_both"}),
+        "binding": home.ask("POST", "/v1/bindings", binding),
+        "secret": home.ask("PUT", "/v1/secrets/pw", {"value_base64": value}),
+    }
+    unchanged = {name: home.must("GET", f"/v1/{name}") for name in lists}
+    untouched = (home.path / "vault.json").read_bytes()
+    settled = {name: approver.agree(home, answer) for name, answer in answers.items()}
+
+    assert {name: answer.status for name, answer in answers.items()} == dict.fromkeys(answers, 202)
+    assert (unchanged, untouched) == (before, vault)
+    assert {name: one["status"] for name, one in settled.items()} == dict.fromkeys(answers, "completed"), settled
+    assert len(home.must("GET", "/v1/connectors")["connectors"]) == 2
+    assert len(home.must("GET", "/v1/bindings")["bindings"]) == 2
+    assert "more" in {action["name"] for action in home.must("GET", "/v1/actions")["actions"]}
+    assert word(home.run("more")) == "binding_required"  # which of the two, nobody guesses
+    assert home.must("GET", "/v1/audit/verify")["ok"]
+
+
+def test_a_free_secret_and_what_takes_away_need_nobody(home: DaemonHome) -> None:
+    """A secret no binding uses; revoking, disabling, removing."""
+    value = base64.b64encode(b"some-other-value").decode()
+
+    assert home.ask("PUT", "/v1/secrets/unused", {"value_base64": value}).status == 200
+    assert home.ask("PATCH", "/v1/actions/free", {"enabled": False}).status == 200
+    assert home.ask("DELETE", "/v1/actions/free").status == 200
+    assert home.ask("DELETE", "/v1/bindings/basic/probe/me").status == 200
+
+
+def test_bytes_that_changed_after_they_were_shown_are_not_installed(
+    home: DaemonHome, approver: Approver, tmp_path: Path
+) -> None:
+    """The archive is exchanged between the question and the answer."""
+    archive = tmp_path / "connector.tar.gz"
+    archive.write_bytes(other_probe("localhost:1"))
+    answer = home.ask("POST", "/v1/connectors", {"path": str(archive), "on_conflict": "keep_both"})
+    archive.write_bytes(other_probe("localhost:2"))
+
+    settled = approver.agree(home, answer)
+
+    assert (settled["status"], settled["error"]["class"]) == ("failed", "hash_mismatch")
+    assert len(home.must("GET", "/v1/connectors")["connectors"]) == 1
+
+
+def granted(home: DaemonHome, **others: object) -> Answer:
+    """Ask for a grant of the action `undoable`."""
+    body = {
+        "action": "undoable",
+        "constraints": [{"argument": "path", "operator": "prefix", "value": "/team/"}],
+        "uses": 2,
+        "for_s": 3600,
+    }
+    return home.ask("POST", "/v1/grants", {**body, **others})
+
+
+def test_a_grant_lets_through_what_it_covers_and_no_more(
+    home: DaemonHome, approver: Approver, upstream: CountingServer
+) -> None:
+    """Its constraint, its number of uses; revoked, it is over; each use is on record."""
+    text = probe_action("effect", "path:string?", name="undoable", gated=True)
+    text = text.replace("[approval]\n", "[approval]\nirreversible = false\n")
+    approver.agree(home, home.ask("POST", "/v1/actions", {"text": text, "file": "x"}))
+    waiting = granted(home)
+    not_yet = home.run("undoable", {"path": "/team/a"})
+    grant = approver.agree(home, waiting)["result"]["id"]
+
+    ran = [home.run("undoable", {"path": path}) for path in ("/team/a", "/elsewhere", "/team/b", "/team/c")]
+    (listed,) = home.must("GET", "/v1/grants")["grants"]
+    used = home.must("GET", "/v1/audit?type=grant.used&order=oldest")["events"]
+    second = approver.agree(home, granted(home))["result"]["id"]
+    home.must("DELETE", f"/v1/grants/{second}")
+
+    assert (word(waiting), not_yet.status) == ("pending_approval", 202)
+    assert [answer.status for answer in ran] == [200, 202, 200, 202]
+    assert (listed["id"], listed["used"], listed["over"]) == (grant, 2, True)
+    assert [event["run"] for event in used] == [ran[0].body["audit_id"], ran[2].body["audit_id"]]
+    assert home.run("undoable", {"path": "/team/d"}).status == 202
+    assert home.must("GET", "/v1/audit/verify")["ok"]
+
+
+def test_an_action_that_cannot_be_undone_is_never_granted(home: DaemonHome) -> None:
+    """And what is not gated needs no grant."""
+    answers = [granted(home, action="gated"), granted(home, action="free"), granted(home, action="nowhere")]
+
+    assert [answer.is_error for answer in answers] == [True, True, True]
+    assert home.must("GET", "/v1/action-approvals")["approvals"] == []
+
+
+def test_without_an_approver_a_grant_is_refused_with_the_way_to_one(bare_home: DaemonHome) -> None:
+    """There is nobody who could sign it."""
+    bare_home.install_probe()
+    text = probe_action("effect", "path:string?", name="undoable", gated=True)
+    text = text.replace("[approval]\n", "[approval]\nirreversible = false\n")
+    bare_home.must("POST", "/v1/actions", {"text": text, "file": "x"})
+    bare_home.unlock()
+    bare_home.bind_probe()
+
+    answer = granted(bare_home)
+
+    assert word(answer) == "consent_required"
+    assert "aileron approver init" in answer.body["error"]["message"]
+
+
+def test_settings_take_effect_when_they_are_agreed_to(
+    home: DaemonHome, approver: Approver, upstream: CountingServer
+) -> None:
+    """An exception written into config.toml: the daemon starts with the old value, says so, and asks."""
+    home.stop()
+    more = f'[egress]\nprivate_plain = ["localhost:{upstream.port}", "localhost:9"]\n'
+    home.configure(more)
+    home.unlock()
+
+    status = home.must("GET", "/v1/status")
+    (question,) = home.must("GET", "/v1/action-approvals")["approvals"]
+    ran = home.run("free")
+    agreed = approver.decide(home, question["approval_id"])
+    home.stop()
+    home.unlock()
+
+    assert status["settings_waiting"] == ["egress.private_plain"]
+    assert (question["kind"], ran.status, word(agreed)) == ("settings", 200, "completed")
+    assert home.must("GET", "/v1/status")["settings_waiting"] == []
+    assert home.run("free").status == 200
+
+
+def test_a_copy_of_the_agreed_settings_that_somebody_wrote_stops_everything(home: DaemonHome) -> None:
+    """`agreed/settings.json` is believed before the vault is open, and compared once it is."""
+    home.stop()
+    file = home.path / "agreed" / "settings.json"
+    genuine = file.read_text()
+    assert "namespaces" in genuine
+    file.write_text(genuine.replace('"egress.private":[]', '"egress.private":["evil.example:443"]'))
+    assert file.read_text() != genuine
+    home.unlock()
+    refused = home.run("free")
+    home.stop()
+    file.write_text(genuine)
+    home.unlock()
+
+    assert word(refused) == "consent_required"
+    assert home.run("free").status == 200

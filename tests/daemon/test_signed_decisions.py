@@ -1,0 +1,402 @@
+"""Where an approver exists, what they did not sign does not count; and what they signed counts once, for what they saw."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.approver.box import Recipient
+from aileron.client import Answer
+from aileron.model.plan import Plan
+from tests.support.approver import Approver
+from tests.support.home import DaemonHome, daemon_home, probe_action
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+PREVIEW = """
+[approval.preview]
+op = "{op}"
+inputs = {{ path = "/read" }}
+render = {{ Status = "status", Body = "body", Missing = "nothing.here" }}
+multiline = ["Body"]
+"""
+
+
+@pytest.fixture(scope="module")
+def approver() -> Approver:
+    """Whoever decides for the homes of this module."""
+    return Approver()
+
+
+def furnish(made: DaemonHome, upstream: CountingServer, approver: Approver) -> None:
+    """Actions, a credential, and then an approver."""
+    made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+    made.install_probe(f"localhost:{upstream.port}")
+    made.unlock()
+    made.bind_probe()
+    made.add_probe_action("effect", "path:string?", name="gated", gated=True)
+    made.add_probe_action("effect", "path:string?", name="free")
+    approver.appoint(made)
+
+
+@pytest.fixture(scope="module")
+def home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
+    """A home with an approver, the vault open."""
+    with daemon_home() as made:
+        furnish(made, upstream, approver)
+        yield made
+
+
+@pytest.fixture
+def own_home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
+    """The same for tests that stop its daemon and write in its files."""
+    with daemon_home() as made:
+        furnish(made, upstream, approver)
+        yield made
+
+
+def word(answer: Answer) -> str:
+    """The class of a failure, or the status."""
+    return str(answer.body["error"]["class"] if answer.is_error else answer.body["status"])
+
+
+def refusals(home: DaemonHome, approval_id: str) -> list[str]:
+    """Why decisions about one question did not count, as it is on record."""
+    found = home.must("GET", "/v1/audit?type=approval.refused&order=oldest&limit=1000")["events"]
+    return [event["reason"] for event in found if event["approval"] == approval_id]
+
+
+def test_a_signed_decision_counts(home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:
+    """It is carried out, and the record verifies with the signature in it."""
+    before = upstream.effects
+    question = home.asked("gated")
+
+    decided = approver.decide(home, question["approval_id"], reason="looks right")
+
+    assert (decided.status, word(decided)) == (200, "approved")
+    assert home.result(question)["status"] == "completed"
+    assert upstream.effects == before + 1
+    (event,) = [event for event in home.events(question["audit_id"]) if event["type"] == "approval.decided"]
+    assert event["key_id"] == approver.key_id
+    verified = home.must("GET", "/v1/audit/verify")
+    assert verified["ok"], verified
+
+
+def test_nothing_else_counts(home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:
+    """Unsigned, another's key, another question's signature, other words, another time: refused and on record, each."""
+    before = upstream.effects
+    question, other = home.asked("gated"), home.asked("gated", {"path": "/other"})
+    approval_id = question["approval_id"]
+    good = approver.decision(home, approval_id)
+    stranger = Approver()
+    unsigned = {"decision": "approve", "digest": good["digest"]}
+    tries: list[tuple[dict[str, Any], str, str]] = [
+        (unsigned, "unauthorized", "unsigned"),
+        (stranger.decision(home, approval_id), "unauthorized", "key"),
+        ({**stranger.decision(home, approval_id), "key_id": approver.key_id}, "unauthorized", "signature"),
+        (approver.decision(home, other["approval_id"]), "unauthorized", "signature"),
+        ({**good, "reason": "put in its mouth"}, "unauthorized", "signature"),
+        ({**good, "decision": "deny"}, "unauthorized", "signature"),
+        ({**good, "head": "1:" + "0" * 64}, "unauthorized", "signature"),
+        (approver.decision(home, approval_id, at=time.time() - 300), "unauthorized", "time"),
+        (approver.decision(home, approval_id, at=time.time() + 300), "unauthorized", "time"),
+        (approver.decision(home, approval_id, digest="sha256:" + "0" * 64), "invalid_request", "digest"),
+    ]
+
+    answers = [home.ask("POST", f"/v1/action-approvals/{approval_id}/decide", body) for body, _, _ in tries]
+
+    assert [word(answer) for answer in answers] == [told for _, told, _ in tries]
+    assert refusals(home, approval_id) == [why for _, _, why in tries]
+    assert home.result(question, wait=0)["status"] == "pending_approval"
+    assert upstream.effects == before
+    assert word(home.ask("POST", f"/v1/action-approvals/{approval_id}/decide", good)) == "approved"  # the control
+    assert home.result(question)["status"] == "completed"
+    assert word(home.ask("POST", f"/v1/action-approvals/{approval_id}/decide", good)) == "already_decided"
+    assert upstream.effects == before + 1
+
+
+def test_a_denial_is_signed_too(home: DaemonHome, approver: Approver) -> None:
+    """Nobody says no in the person's place; their reason reaches whoever asked."""
+    question = home.asked("gated")
+    unsigned = home.decide({**question}, "deny", "no")
+    signed = approver.decide(home, question["approval_id"], "deny", reason="not today")
+
+    assert (word(unsigned), word(signed)) == ("unauthorized", "denied")
+    assert home.result(question)["reason"] == "not today"
+
+
+def test_while_the_vault_is_locked_nothing_is_decided_and_nothing_runs(
+    own_home: DaemonHome, approver: Approver
+) -> None:
+    """The key that decides is in it."""
+    question = own_home.asked("gated")
+    good = approver.decision(own_home, question["approval_id"])
+    own_home.must("POST", "/v1/vault/lock")
+
+    locked = own_home.ask("POST", f"/v1/action-approvals/{question['approval_id']}/decide", good)
+    ran = own_home.run("free")
+    own_home.unlock()
+    decided = own_home.ask("POST", f"/v1/action-approvals/{question['approval_id']}/decide", good)
+
+    assert (word(locked), word(ran), word(decided)) == ("vault_locked", "vault_locked", "approved")
+    assert own_home.run("free").status == 200
+
+
+def test_another_key_needs_the_one_there_is(own_home: DaemonHome, approver: Approver) -> None:
+    """Named again by a stranger with the vault's passphrase: no; with the old key's signature: yes, and it alone decides then."""
+    stranger, successor = Approver(), Approver()
+    bold = own_home.ask("POST", "/v1/approver", stranger.appointment(own_home))
+    forged = own_home.ask(
+        "POST", "/v1/approver", {**stranger.appointment(own_home, stranger), "replaces": approver.key_id}
+    )
+    wrong = own_home.ask(
+        "POST", "/v1/approver", successor.appointment(own_home, approver, passphrase="not the vault's")
+    )
+    successor.appoint(own_home, approver)
+    question = own_home.asked("gated")
+
+    assert [word(answer) for answer in (bold, forged, wrong)] == ["unauthorized"] * 3
+    assert own_home.must("GET", "/v1/approver")["key_id"] == successor.key_id
+    assert word(approver.decide(own_home, question["approval_id"])) == "unauthorized"
+    assert word(successor.decide(own_home, question["approval_id"])) == "approved"
+    assert own_home.must("GET", "/v1/audit/verify")["ok"]
+
+
+def test_what_changed_since_it_was_shown_is_not_agreed_to(bare_home: DaemonHome) -> None:
+    """An action added between the list and the signature."""
+    bare_home.install_probe()
+    bare_home.unlock()
+    approver = Approver()
+    body = approver.appointment(bare_home)
+    bare_home.add_probe_action("effect", name="slipped-in")
+
+    late = bare_home.ask("POST", "/v1/approver", body)
+    approver.appoint(bare_home)
+
+    assert word(late) == "invalid_request"
+    assert bare_home.must("GET", "/v1/approver")["status"] == "ready"
+
+
+def rewrite(home: DaemonHome, *statements: str) -> None:
+    """Write into the ledger's tables as anybody of the same user can while no daemon runs."""
+    with sqlite3.connect(home.path / "ledger.db") as ledger:
+        for statement in statements:
+            ledger.execute(statement)
+    ledger.close()
+
+
+def test_an_approval_written_into_the_ledger_runs_nothing(
+    own_home: DaemonHome, approver: Approver, upstream: CountingServer
+) -> None:
+    """`approved` put there while the daemon was stopped: it ends when it is looked at, whoever unlocks the vault."""
+    before = upstream.effects
+    question = own_home.asked("gated")
+    own_home.stop()
+    rewrite(
+        own_home,
+        f"UPDATE approvals SET state = 'approved', decided_us = created_us WHERE id = '{question['approval_id']}'",
+        f"UPDATE runs SET status = 'approved' WHERE id = '{question['audit_id']}'",
+    )
+
+    own_home.unlock()
+    result = own_home.result(question)
+
+    assert (result["status"], result["error"]["class"]) == ("failed", "unauthorized")
+    assert upstream.effects == before
+    assert not own_home.must("GET", "/v1/audit/verify")["ok"]
+    assert own_home.must("POST", "/v1/actions/free/run", {"args": {}})  # the control: the home works
+    assert upstream.effects == before + 1
+
+
+def test_an_older_vault_does_not_make_decisions_unsigned(upstream: CountingServer) -> None:
+    """The vault of before there was an approver, put back while the daemon is stopped: it opens, and nothing runs."""
+    approver = Approver()
+    with daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        home.install_probe(f"localhost:{upstream.port}")
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("effect", name="gated", gated=True)
+        older = (home.path / "vault.json").read_bytes()
+        approver.appoint(home)
+        newest = (home.path / "vault.json").read_bytes()
+        question = home.asked("gated")
+        home.stop()
+
+        (home.path / "vault.json").write_bytes(older)
+        home.unlock()
+        answers = [home.decide(question, "approve"), home.run("gated")]
+        home.stop()
+        (home.path / "vault.json").write_bytes(newest)
+        home.unlock()
+
+        assert [word(answer) for answer in answers] == ["hash_mismatch"] * 2
+        assert word(approver.decide(home, question["approval_id"])) == "approved"
+
+
+def test_a_person_edits_and_what_runs_is_what_they_signed(
+    home: DaemonHome, approver: Approver, upstream: CountingServer
+) -> None:
+    """Other arguments make another digest; the first one's signature is not for it; the agent is told what ran."""
+    question = home.asked("gated", {"path": "/asked"})
+    approval_id = question["approval_id"]
+    edited = home.must("POST", f"/v1/action-approvals/{approval_id}/edit", {"args": {"path": "/edited"}})
+    wrong = home.ask("POST", f"/v1/action-approvals/{approval_id}/edit", {"args": {"path": 1}})
+
+    decided = approver.decide(home, approval_id, digest=Plan.from_json(edited["plan"]).digest)
+    result = home.result(question)
+
+    assert word(wrong) == "bad_input"
+    assert [change["where"].split()[0] for change in edited["changes"]] == ["args.path"]
+    assert (word(decided), result["status"]) == ("approved", "completed")
+    assert result["executed_arguments"] == {"path": "/edited"}
+    assert upstream.requests[-1][1] == "/edited"
+
+
+def test_a_question_back_and_its_answer(home: DaemonHome, approver: Approver) -> None:
+    """The agent sees the question when it polls, answers on its own socket, once; the person sees the answer as its words."""
+    question = home.asked("gated")
+    route = f"/v1/action-approvals/{question['approval_id']}"
+    early = home.agent.request("POST", f"{route}/answer", {"answer": "nobody asked"})
+    home.must("POST", f"{route}/ask", {"question": "whose invoice is it?"})
+
+    polled = home.agent.request("GET", f"{route}/result")
+    answered = home.agent.request("POST", f"{route}/answer", {"answer": "Mira's"})
+    again = home.agent.request("POST", f"{route}/answer", {"answer": "and mine"})
+    shown = approver.shown(home, question["approval_id"])
+
+    assert (word(early), polled.body["question"], answered.status) == ("invalid_request", "whose invoice is it?", 200)
+    assert word(again) == "invalid_request"
+    assert shown["conversation"] == [{"question": "whose invoice is it?", "answer": "Mira's"}]
+    assert "question" not in home.result(question, wait=0)
+    assert word(approver.decide(home, question["approval_id"], "deny")) == "denied"
+
+
+def test_the_difference_to_the_last_approved_call(home: DaemonHome, approver: Approver) -> None:
+    """Another value of an argument is told; a call that was denied is not what is compared with."""
+    first = home.asked("gated", {"path": "/one"})
+    approver.decide(home, first["approval_id"])
+    assert home.result(first)["status"] == "completed"
+    denied = home.asked("gated", {"path": "/two"})
+    approver.decide(home, denied["approval_id"], "deny")
+
+    same = approver.shown(home, home.asked("gated", {"path": "/one"})["approval_id"])["difference"]
+    other = approver.shown(home, home.asked("gated", {"path": "/three"})["approval_id"])["difference"]
+
+    assert (same["approval_id"], same["changes"]) == (first["approval_id"], [])
+    assert [(change["before"], change["after"]) for change in other["changes"]] == [("/one", "/three")]
+
+
+def previewing(home: DaemonHome, approver: Approver, op: str, step: str = "effect") -> str:
+    """A gated action that does `step`, and shows what `op` answers before."""
+    text = probe_action(step, name=f"{step}-after-{op}", gated=True)
+    text = text.replace(f'capabilities = ["{step}"]', f'capabilities = ["{step}", "{op}"]')
+    head, fence, body = text.rpartition("+++")
+    answer = home.ask(
+        "POST", "/v1/actions", {"text": head + PREVIEW.format(op=op) + fence + body, "file": "a test", "replace": True}
+    )
+    settled = approver.agree(home, answer)
+    assert settled["status"] == "completed", settled
+    return str(settled["result"]["name"])
+
+
+def test_a_preview_is_read_for_the_approver_alone_and_signed_with_the_plan(
+    home: DaemonHome, approver: Approver, upstream: CountingServer
+) -> None:
+    """It cannot be opened by another, is nowhere in the home, and the decision about it is about what was shown."""
+    question = home.asked(previewing(home, approver, "fetch"))
+    effects = upstream.effects
+    upstream.page = "the draft that only the person reads"
+
+    preview = approver.preview(home, question["approval_id"])
+
+    fields = {line["label"]: line["value"] for line in preview["fields"]}
+    assert (fields["Status"], fields["Missing"]) == ("200", None)
+    assert upstream.effects == effects
+    assert fields["Body"] == upstream.page
+    for file in Path(home.path).rglob("*"):
+        assert not file.is_file() or upstream.page.encode() not in file.read_bytes(), file
+    assert word(approver.decide(home, question["approval_id"], digest=preview["digest"])) == "approved"
+    assert home.result(question)["status"] == "completed"
+    assert home.must("GET", "/v1/audit/verify")["problem"] is None
+
+
+def test_a_preview_only_reads(home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:
+    """One that would write is refused on the way out; the person is told that it failed, and may decide without it."""
+    question = home.asked(previewing(home, approver, "effect", step="fetch"))
+    effects = upstream.effects
+
+    preview = approver.preview(home, question["approval_id"])
+
+    assert preview["fields"] is None
+    assert "read" in preview["problem"]
+    assert upstream.effects == effects
+    assert word(approver.decide(home, question["approval_id"])) == "approved"
+
+
+def test_nobody_else_gets_a_preview(home: DaemonHome, approver: Approver) -> None:
+    """Unsigned, signed by another key, late, twice: refused and on record. The first time works."""
+    question = home.asked(previewing(home, approver, "fetch"))
+    route = f"/v1/action-approvals/{question['approval_id']}/preview"
+    statement = approver.preview_statement(question["approval_id"], "0" * 64)
+    body = approver.preview_body(statement)
+    stranger = Approver()
+    foreign = stranger.preview_body(stranger.preview_statement(question["approval_id"], "0" * 64))
+
+    answers = [
+        home.ask("POST", route, foreign),
+        home.ask("POST", route, {**body, "signature": base64.b64encode(bytes(64)).decode()}),
+        home.ask("POST", route, {**body, "at": "2020-01-01T00:00:00.000Z"}),
+        home.agent.request("POST", route, body),
+    ]
+
+    assert [word(answer) for answer in answers] == ["unauthorized"] * 4
+    assert refusals(home, question["approval_id"]) == ["key", "signature", "signature"]
+    assert approver.preview(home, question["approval_id"])["fields"]  # the control
+
+
+def test_an_answered_request_for_a_preview_is_not_answered_again(home: DaemonHome, approver: Approver) -> None:
+    """What went over the socket once can be sent again by anybody; it opens nothing."""
+    question = home.asked(previewing(home, approver, "fetch"))
+    route = f"/v1/action-approvals/{question['approval_id']}/preview"
+    body = approver.preview_body(approver.preview_statement(question["approval_id"], Recipient().public))
+    first, second = home.ask("POST", route, body), home.ask("POST", route, body)
+
+    assert (first.status, word(second)) == (200, "unauthorized")
+
+
+def test_a_run_that_is_held_can_be_cancelled_and_else_begins_by_itself(
+    home: DaemonHome, approver: Approver, upstream: CountingServer
+) -> None:
+    """`undo_window_s`: approved, nothing happens, `held_until` says until when."""
+    text = probe_action("effect", name="held", gated=True).replace("[approval]\n", "[approval]\nundo_window_s = 2\n")
+    approver.agree(home, home.ask("POST", "/v1/actions", {"text": text, "file": "a test"}))
+    before = upstream.effects
+    taken_back, kept = home.asked("held"), home.asked("held")
+
+    decided = [approver.decide(home, question["approval_id"]) for question in (taken_back, kept)]
+    cancelled = home.agent.request("POST", f"/v1/action-approvals/{taken_back['approval_id']}/cancel")
+
+    assert all(answer.body["held_until"] for answer in decided)
+    assert word(cancelled) == "cancelled"
+    assert home.result(kept, wait=30)["status"] == "completed"
+    assert upstream.effects == before + 1
+    assert home.result(taken_back)["status"] == "cancelled"
+
+
+def test_callers_on_the_wrong_socket_are_on_record(home: DaemonHome) -> None:
+    """An agent that tries the operator's routes is refused, and it is written down."""
+    answer = home.agent.request("POST", "/v1/action-approvals/act-1/decide", {"decision": "approve", "digest": "x"})
+
+    assert word(answer) == "unauthorized"
+    found = home.must("GET", "/v1/audit?type=caller.refused&limit=1000")["events"]
+    assert "POST /v1/action-approvals/{id}/decide" in {event["route"] for event in found}
+    assert json.dumps(found)
