@@ -5,8 +5,8 @@ arguments and never by a shell; of the daemon's environment it gets what leads t
 
 Rules
 - One at a time, each with a deadline; it is ended when that is over.
-- In a round of a minute a handful is shown one by one; the others are counted and told as "and N more", once soon and once when the
-  round is over. So a flood of questions is no flood of notifications, and what is kept meanwhile is a number.
+- In a round of a minute a handful is shown one by one; the others are counted and told as "and N more", once soon and once when
+  the round is over. So a flood of questions is no flood of notifications, and what is kept meanwhile is a number.
 - A notification that cannot be shown is said once in the log, until one can be shown again. Nothing waits for it.
 
 Source: Desktop Notifications Specification; notify-send(1); sd_bus_open_user(3) for where the bus is.
@@ -90,14 +90,14 @@ class Desktop:
         return bool(self._waiting)
 
     async def _show_count(self) -> None:
-        count = len(self._waiting) + self._more
-        if count == 1:
-            await self._show(self._waiting[0])
-        elif count:
-            await self._notify(f"And {count} more wait", "aileron approval list")
+        count, waiting = len(self._waiting) + self._more, list(self._waiting)
         self._waiting.clear()
         self._more = 0
         self._some = anyio.Event()
+        if count == 1:
+            await self._show(waiting[0])
+        elif count:
+            await self._notify(f"And {count} more wait", "aileron approval list")
 
     async def _show(self, notice: Notice) -> None:
         what = "An action waits for you" if notice.kind == "action" else "A change waits for your consent"

@@ -19,7 +19,7 @@ __all__ = ["MAX_NAME_CHARACTERS", "Notice", "Pace"]
 
 MAX_NAME_CHARACTERS: Final = 200
 """Of a name, spelled out: three times the longest an action may have. Beyond it there is a mark that something is missing."""
-# Visible ASCII without what notify-send(1) unescapes (\) and what the body of a desktop's notification takes for markup (<, >, &).
+# Visible ASCII without what notify-send(1) unescapes (\) and what a desktop takes for markup in a notification's body (<, >, &).
 _UNSAFE: Final = re.compile(r"[^\x20-\x7e]|[\\<>&]")
 
 

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import anyio
@@ -55,8 +55,57 @@ class Notifier:
         if settings.notify_desktop and (desktop := Desktop.maybe_of(environment, pace)) is not None:
             self._channels.append(desktop)
         if settings.notify_webhook is not None and settings.notify_webhook_secret is not None:
-            with contextlib.suppress(RefusedError):
-                pass
-            self._add_webhook(settings.notify_webhook, settings.notify_webhook_secret, settings, egress, vault, pace)
+            try:
+                webhook = Webhook(
+                    settings.notify_webhook,
+                    settings.notify_webhook_secret,
+                    settings.egress_private,
+                    egress=egress,
+                    lender=_Lender(vault),
+                    pace=pace,
+                    clock=clock,
+                )
+            except RefusedError as error:
+                # Not worth a daemon that does not start, when nothing but an edit of its settings could mend it.
+                _log.error("notify.webhook is not used: %s", error)
+            else:
+                self._channels.append(webhook)
 
-    def _add_webhook(self) -> None: ...
+    def asked(self, approval_id: str, action: str, kind: str) -> None:
+        """A question waits. `action`: its name, or that of what a person is asked to agree to; `kind`: a ConsentKind.
+
+        Returns at once and raises nothing. What was asked before `serve` is told when that begins.
+        """
+        if self._channels:
+            notice = Notice.of(approval_id, action, kind, self._clock())
+            for channel in self._channels:
+                channel.asked(notice)
+
+    async def serve(self) -> None:
+        """Tell what is asked. Ends only by cancellation."""
+        async with anyio.create_task_group() as tasks:
+            for channel in self._channels:
+                tasks.start_soon(_serve, channel)
+            await anyio.sleep_forever()
+
+
+async def _serve(channel: Desktop | Webhook) -> None:
+    try:
+        await channel.serve()
+    except Exception:  # noqa: BLE001 - the end of a task: no notification is worth the daemon
+        _log.exception("notifications end: %s", type(channel).__name__)
+
+
+class _Lender:
+    """The vault as a SecretLender."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault: Final = vault
+        self._lender: Final = VaultLender(vault)
+
+    @property
+    def is_locked(self) -> bool:
+        return self._vault.is_locked
+
+    def lend_secret(self, name: str) -> contextlib.AbstractContextManager[Secret]:
+        return self._lender.lend_secret(name)

@@ -5,10 +5,11 @@ the user's `egress.private` names, no redirect followed. The receiver is not tru
 nothing else is read.
 
 Rules
-- The key is a secret of the vault that a setting names, in the form of a webhook's (`whsec_` and 24 to 64 bytes in base64), so that
-  nothing else the vault holds can be put to this use. It is lent for each try, to make one signature.
-- One at a time, a few tries each, a bounded queue. What could not be sent within ten minutes is dropped, as while the vault is locked.
-- What goes wrong is said once in the log, until something goes right; never with the path of the URL, which may be a secret itself.
+- The key is a secret of the vault that a setting names, in the form of a webhook's (`whsec_` and 24 to 64 bytes in base64), so
+  that nothing else the vault holds can be put to this use. It is lent for each try, to make one signature.
+- One at a time, a few tries each, a bounded queue. What could not be sent within ten minutes is dropped, as while the vault is
+  locked.
+- What goes wrong is said once in the log, until something goes right; never with the path of the URL, which may be a secret.
 - No row of the ledger: these requests are of no run.
 
 Source: docs/reference/notifications.md; Standard Webhooks, section "Signature scheme". Not here: what may be told (notices.py).
@@ -77,7 +78,7 @@ class Webhook:
         pace: Pace,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`secret` is its name in the vault. `clock`: seconds since the epoch. RefusedError for a URL that egress does not take."""
+        """`secret` is its name in the vault. `clock`: s since the epoch. RefusedError for a URL that egress does not take."""
         self._url: Final = url
         self._to: Final = parse_url(url).destination
         self._secret: Final = secret

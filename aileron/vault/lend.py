@@ -57,3 +57,10 @@ class VaultLender:
             )
             raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
         yield Loan(binding.kind, secret, binding.username)
+
+    @contextlib.contextmanager
+    def lend_secret(self, name: str) -> Iterator[Secret]:
+        """A secret that a setting names, for something the daemon itself sends; no connector's. AileronError(vault_locked) or
+        (not_found).
+        """
+        yield self._vault.reveal_secret(name)

@@ -96,12 +96,17 @@ class Opened:
         binding = next((binding for binding in self.bindings if binding.name == name), None)
         if binding is None:
             raise _unbound(name)
-        entry = self._secrets[binding.secret]
+        return binding, self.reveal_secret(binding.secret)
+
+    def reveal_secret(self, name: str) -> Secret:
+        """A secret's value. AileronError(not_found) when there is none of that name."""
+        entry = self._secrets.get(name)
+        if entry is None:
+            raise _unknown_secret(name)
         try:
-            value = self._key.open(entry.sealed, context=entry.context(self.contents.vault))
+            return Secret(self._key.open(entry.sealed, context=entry.context(self.contents.vault)))
         except EnvelopeError:
             raise ContentsError(f"secret {entry.name} does not open") from None
-        return binding, Secret(value)
 
     def with_secret(self, name: str, value: Secret, now_ms: int) -> Opened:
         """Store a value, new or in place of the one there is. AileronError(bad_input) says why not."""

@@ -176,6 +176,12 @@ class Vault:
         """
         self._change(lambda current: current.with_binding(binding, replace=replace))
 
+    def check_bindable(self, binding: Binding) -> None:
+        """Return if `bind` would take it now; nothing is written. AileronError as `bind` says."""
+        self.check_unlocked()
+        with self._using, self._translated():
+            self._required().with_binding(binding, replace=False)
+
     def revoke(self, name: BindingName) -> None:
         """End a binding; its secret stays. AileronError(not_found)."""
         self._change(lambda current: current.without_binding(name))
@@ -235,6 +241,11 @@ class Vault:
         """
         with self._using, self._translated():
             return self._required().reveal(name)
+
+    def reveal_secret(self, name: str) -> Secret:
+        """A secret that the daemon itself uses, by its name. AileronError(not_found) or (vault_locked). For lend.py."""
+        with self._using, self._translated():
+            return self._required().reveal_secret(name)
 
     # how it is done
 
