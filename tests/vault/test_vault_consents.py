@@ -1,0 +1,392 @@
+"""Who decides, and what they agreed to, under the vault's seal: kept, bounded, not exchanged by whoever writes the file."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.model.canonical import canonical_json
+from aileron.model.consent import Agreement, ConsentKind, Consents, Constraint, StandingGrant
+from aileron.model.decision import key_id_of
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.secret import Secret
+from aileron.vault import Vault
+from aileron.vault.contents import ContentsError, decode, encode
+from tests.vault import page_reader
+from tests.vault.conftest import CANARY, PASSPHRASE, Clock, refused, verify, write
+
+Json = dict[str, Any]
+
+
+def approver(letter: str = "a") -> Consents:
+    """A key, and nothing agreed to yet."""
+    public = letter * 64
+    return Consents(key_id=key_id_of(bytes.fromhex(public)), public_key=public, created_ms=1_750_000_000_500)
+
+
+def agreement(name: str, kind: ConsentKind = ConsentKind.ACTION_FILE, digit: str = "1") -> Agreement:
+    """To some bytes."""
+    return Agreement(kind=kind, name=name, digest="sha256:" + digit * 64, approval="act-1")
+
+
+def grant(grant_id: str, *values: Any) -> StandingGrant:
+    """With a constraint for each value."""
+    constraints = tuple(
+        Constraint(argument=f"a{number}", operator="equals", value=value) for number, value in enumerate(values)
+    )
+    return StandingGrant(
+        id=grant_id,
+        action="send",
+        action_digest="sha256:" + "2" * 64,
+        credentials=("basic/mail/home",),
+        constraints=constraints,
+        uses=3,
+        until=1_800_000_000,
+    )
+
+
+AGREED = (
+    approver()
+    .with_agreement(agreement("send"))
+    .with_agreement(agreement("basic/mail/home", ConsentKind.BINDING))
+    .with_grant(grant("act-2", "me@example.test", ["a", "b"], 10, 1.5, True, {"ö": None, "z": []}))
+)
+
+
+@pytest.fixture
+def agreed(vault: Vault) -> Vault:
+    """The open vault, with an approver who agreed to two things and granted one."""
+    vault.set_approver(AGREED)
+    return vault
+
+
+# Kept
+
+
+def test_a_vault_without_an_approver_is_what_it_was(made: bytes, vault: Vault, path: Path) -> None:
+    """No byte of a file changes for a part that is not there; and null is not another way to say so."""
+    assert vault.consents() is None
+    assert not vault.says_consents
+    assert b"consents" not in made
+    assert encode(decode(made)) == made
+    page_reader.store(path, {**page_reader.load(path), "consents": None})
+    with refused(FailureClass.HASH_MISMATCH):
+        Vault(path).says_consents  # noqa: B018 - a property that reads the file
+
+
+def test_what_was_agreed_to_is_there_after_a_restart(agreed: Vault, path: Path) -> None:
+    """The same values, verified, and said to be there before anybody could verify them."""
+    assert agreed.consents() == AGREED
+    fresh = Vault(path)
+    assert fresh.says_consents
+    with refused(FailureClass.VAULT_LOCKED):
+        fresh.consents()
+    fresh.unlock(Secret(PASSPHRASE))
+    assert fresh.consents() == AGREED
+    assert fresh.consents().agreed_digest(ConsentKind.ACTION_FILE, "send") == "sha256:" + "1" * 64  # type: ignore[union-attr]
+    fresh.lock()
+    assert fresh.says_consents
+
+
+def test_the_file_is_the_canonical_json_of_it_whatever_a_grant_holds(agreed: Vault, path: Path) -> None:
+    """Floats and keys beyond ASCII too; the reader of the page finds the seal it expects."""
+    data = path.read_bytes()
+    assert canonical_json(msgspec.json.decode(data)) + b"\n" == data
+    vault = page_reader.load(path)
+    assert page_reader.seal(vault, page_reader.data_key(vault, PASSPHRASE)) == vault
+    assert vault["consents"]["grants"][0]["constraints"][3]["value"] == 1.5
+
+
+scalars = st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(max_size=8)
+values = st.recursive(
+    scalars | st.floats(-1e9, 1e9, allow_nan=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.lists(values, max_size=4))
+def test_what_is_kept_is_read_back(made: bytes, given_values: list[Any]) -> None:
+    """decode(encode(x)) is x for any JSON in a grant, and the bytes are canonical."""
+    consents = approver().with_grant(grant("act-3", *given_values))
+    contents = msgspec.structs.replace(decode(made), consents=consents)
+    data = encode(contents)
+    assert decode(data) == contents
+    assert encode(decode(data)) == data
+    assert canonical_json(msgspec.json.decode(data)) + b"\n" == data
+
+
+def test_other_changes_leave_it_as_it_is(agreed: Vault) -> None:
+    """Secrets and bindings come and go."""
+    agreed.set_secret("new", Secret(CANARY))
+    agreed.remove_secret("new")
+    assert agreed.consents() == AGREED
+    verify(agreed)
+
+
+def test_one_change_builds_on_the_last(agreed: Vault) -> None:
+    """`edit` is given what the file says; what it raises passes, and nothing is written."""
+    agreed.change_consents(lambda consents: consents.with_agreement(agreement("read", digit="3")))
+    agreed.change_consents(lambda consents: consents.without_grant("act-2"))
+    consents = agreed.consents()
+    assert consents is not None
+    assert [one.name for one in consents.agreed] == ["read", "send", "basic/mail/home"]
+    assert consents.grants == ()
+    generation = agreed.status()["generation"]
+
+    def raises(_: Consents) -> Consents:
+        raise AileronError(FailureClass.ALREADY_DECIDED, "no")
+
+    with refused(FailureClass.ALREADY_DECIDED):
+        agreed.change_consents(raises)
+    assert agreed.status()["generation"] == generation
+
+
+def test_changes_from_many_threads_all_happen(agreed: Vault) -> None:
+    """One after the other, each upon the last."""
+    names = [f"action{number:02}" for number in range(16)]
+    threads = [
+        threading.Thread(
+            target=agreed.change_consents, args=(lambda all_, name=name: all_.with_agreement(agreement(name)),)
+        )
+        for name in names
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    consents = agreed.consents()
+    assert consents is not None
+    assert {one.name for one in consents.agreed} == {*names, "send", "basic/mail/home"}
+
+
+# Refused
+
+
+def test_without_an_approver_nothing_is_agreed_to(vault: Vault) -> None:
+    """The message says how there comes to be one; locked, that comes first."""
+    with refused(FailureClass.NOT_FOUND) as refusal:
+        vault.change_consents(lambda consents: consents)
+    assert "aileron approver init" in refusal.message
+    vault.lock()
+    for attempt in (lambda: vault.change_consents(lambda consents: consents), lambda: vault.set_approver(AGREED)):
+        with refused(FailureClass.VAULT_LOCKED):
+            attempt()
+
+
+def test_who_decides_is_not_changed_in_passing(agreed: Vault) -> None:
+    """A change of what was agreed to cannot bring another key with it: a bug, and nothing is written."""
+    with pytest.raises(ValueError, match="with_approver"):
+        agreed.change_consents(lambda consents: msgspec.structs.replace(consents, **_key_of(approver("b"))))
+    assert agreed.consents() == AGREED
+    agreed.set_approver(approver("b"))
+    assert agreed.consents() == approver("b")
+
+
+def _key_of(consents: Consents) -> Json:
+    return {"public_key": consents.public_key, "key_id": consents.key_id}
+
+
+TOO_MUCH: dict[str, Consents] = {
+    "not 64 hex digits": msgspec.structs.replace(approver(), public_key="A" * 64),
+    "another id": msgspec.structs.replace(approver(), key_id="ed25519:" + "0" * 32),
+    "no date": msgspec.structs.replace(approver(), created_ms=-1),
+    "4097 agreements": msgspec.structs.replace(
+        approver(), agreed=tuple(agreement(f"a{number:04}") for number in range(4097))
+    ),
+    "257 grants": msgspec.structs.replace(approver(), grants=tuple(grant(f"act-{number:04}") for number in range(257))),
+    "agreements are not in order": msgspec.structs.replace(approver(), agreed=(agreement("b"), agreement("a"))),
+    "agreements are not in order of kind": msgspec.structs.replace(approver(), agreed=(agreement("a"), agreement("a"))),
+    "grants are not in order": msgspec.structs.replace(approver(), grants=(grant("b"), grant("a"))),
+    "the name of an agreement has 0": approver().with_agreement(agreement("")),
+    "the name of an agreement has 1025": approver().with_agreement(agreement("a" * 1025)),
+    "cannot be seen": approver().with_agreement(agreement("send\u202e")),
+    "the digest of an agreement": approver().with_agreement(agreement("a", digit="G")),
+    "0 uses": approver().with_grant(msgspec.structs.replace(grant("a"), uses=0)),
+    "end of a grant": approver().with_grant(msgspec.structs.replace(grant("a"), until=10**13)),
+    "more than 65536": approver().with_grant(grant("a", "x" * 65536)),
+    "digest of a grant": approver().with_grant(msgspec.structs.replace(grant("a"), action_digest="sha256:0")),
+}
+UNKEPT: dict[str, Any] = {"a number past 2**53": 2**53, "a float that large": 1e16, "not a number": float("nan")}
+
+
+@pytest.mark.parametrize("words", TOO_MUCH)
+def test_what_no_file_may_hold_is_neither_written_nor_read(vault: Vault, path: Path, words: str) -> None:
+    """Each rule on its own, by its reason, on the way in and on the way out."""
+    before = path.read_bytes()
+    with refused(FailureClass.BAD_INPUT) as refusal:
+        vault.set_approver(TOO_MUCH[words])
+    assert words in refusal.message
+    assert path.read_bytes() == before
+    said = msgspec.to_builtins(TOO_MUCH[words])
+    page_reader.store(path, {**page_reader.load(path), "consents": said})
+    with refused(FailureClass.HASH_MISMATCH) as refusal:
+        Vault(path).bindings()
+    assert words in refusal.message
+    assert refusal.message.isprintable()
+
+
+@pytest.mark.parametrize("what", UNKEPT)
+def test_a_value_that_could_not_be_read_back_is_not_written(vault: Vault, path: Path, what: str) -> None:
+    """It has no spelling, or one that reads back as another value: the vault would be lost with it."""
+    before = path.read_bytes()
+    with refused(FailureClass.BAD_INPUT):
+        vault.set_approver(approver().with_grant(grant("a", UNKEPT[what])))
+    assert path.read_bytes() == before
+
+
+def test_as_much_as_fits_is_kept(vault: Vault, path: Path) -> None:
+    """The bounds themselves are inside."""
+    most = msgspec.structs.replace(
+        approver(),
+        agreed=tuple(agreement(f"a{number:04}") for number in range(4096)),
+        grants=tuple(grant(f"act-{number:04}") for number in range(256)),
+    )
+    vault.set_approver(most)
+    fresh = Vault(path)
+    fresh.unlock(Secret(PASSPHRASE))
+    assert fresh.consents() == most
+    fresh.lock()
+
+
+def test_other_spellings_are_refused(agreed: Vault, path: Path) -> None:
+    """No byte of it means nothing either."""
+    text = path.read_text(encoding="utf-8")
+    decode(text.encode())
+    for before, after in (
+        ('"value":1.5', '"value":1.50'),
+        ('"value":10', '"value":10.0'),
+        ('"value":true', '"value":true,"note":1'),
+        ('"kind":"binding"', '"kind":"a_shell"'),
+        ('"operator":"equals"', '"operator":"is"'),
+        ('"uses":3', '"uses":3.0'),
+    ):
+        assert before in text
+        with pytest.raises(ContentsError):
+            decode(text.replace(before, after, 1).encode())
+
+
+# Attacked
+
+
+def _exchanged(consents: Json) -> None:
+    consents.update(_key_of(approver("b")))
+
+
+def _added(consents: Json) -> None:
+    consents["agreed"].append({**consents["agreed"][0], "kind": "connector", "name": "github://mallory/x@1.0.0"})
+
+
+def _widened(consents: Json) -> None:
+    consents["grants"][0]["constraints"] = []
+
+
+CHANGES: dict[str, Callable[[Json], None]] = {
+    "the key exchanged": _exchanged,
+    "an agreement added": _added,
+    "an agreement taken away": lambda consents: consents["agreed"].pop(),
+    "another digest agreed to": lambda consents: consents["agreed"][0].update(digest="sha256:" + "9" * 64),
+    "a grant taken away": lambda consents: consents["grants"].clear(),
+    "a grant without its constraints": _widened,
+    "more uses": lambda consents: consents["grants"][0].update(uses=1000),
+    "a later end": lambda consents: consents["grants"][0].update(until=1_900_000_000),
+}
+
+
+@pytest.mark.parametrize("what", [*CHANGES, "the part removed"])
+def test_what_is_written_without_the_passphrase_is_found(agreed: Vault, path: Path, what: str) -> None:
+    """Well formed, so a locked vault shows it; nothing opens it, and an open one writes nothing over it."""
+    good = path.read_bytes()
+    vault = page_reader.load(path)
+    if what == "the part removed":
+        del vault["consents"]
+    else:
+        CHANGES[what](vault["consents"])
+    page_reader.store(path, vault)
+    fresh = Vault(path)
+    assert fresh.says_consents is (what != "the part removed")
+    with refused(FailureClass.HASH_MISMATCH) as refusal:
+        fresh.unlock(Secret(PASSPHRASE))
+    assert "seal" in refusal.message
+    with refused(FailureClass.HASH_MISMATCH):
+        agreed.change_consents(lambda consents: consents)
+    assert agreed.consents() == AGREED  # verified memory
+    write(path, good)
+    verify(agreed)
+
+
+def test_an_older_file_does_not_take_an_approver_away(agreed: Vault, path: Path, made: bytes) -> None:
+    """The vault as it was before there was one, put back: refused by who has seen the newer, open or locked."""
+    newer = path.read_bytes()
+    write(path, made)
+    with refused(FailureClass.HASH_MISMATCH):
+        agreed.change_consents(lambda consents: consents)
+    assert agreed.says_consents
+    agreed.lock()
+    assert not agreed.says_consents  # the file's word, which counts for nothing until it is unlocked
+    with refused(FailureClass.HASH_MISMATCH) as refusal:
+        agreed.unlock(Secret(PASSPHRASE))
+    assert "older copy" in refusal.message
+    write(path, newer)
+
+
+def test_a_damaged_file_says_nothing_about_an_approver(agreed: Vault, path: Path) -> None:
+    """Neither yes nor no: who asks a locked vault hears that its file is not as it was written. Without a file it is no."""
+    agreed.lock()
+    data = path.read_bytes()
+    write(path, data[:-2])
+    with refused(FailureClass.HASH_MISMATCH):
+        agreed.says_consents  # noqa: B018 - a property that reads the file
+    path.unlink()
+    assert not agreed.says_consents
+
+
+# The passphrase, checked
+
+
+def test_the_passphrase_is_checked_and_nothing_else_happens(vault: Vault, path: Path) -> None:
+    """Right and wrong; it stays open, its key stays the one in use, and the file is not written."""
+    before = path.read_bytes()
+    vault.check_passphrase(Secret(PASSPHRASE))
+    with refused(FailureClass.UNAUTHORIZED):
+        vault.check_passphrase(Secret(b"incorrect horse"))
+    with refused(FailureClass.UNAUTHORIZED):
+        vault.check_passphrase(Secret(b"x" * 5000))
+    assert not vault.is_locked
+    assert path.read_bytes() == before
+    vault.set_secret("mail", Secret(CANARY))
+    verify(vault)
+
+
+def test_a_locked_vault_checks_no_passphrase(locked: Vault, absent: Vault) -> None:
+    """Between the check and what it is for, another file could take its place: only the key in memory ties them together."""
+    for vault in (locked, absent):
+        with refused(FailureClass.VAULT_LOCKED):
+            vault.check_passphrase(Secret(PASSPHRASE))
+        assert vault.is_locked
+
+
+def test_a_vault_of_somebody_else_vouches_for_nothing(vault: Vault, path: Path) -> None:
+    """Put in the file's place with a passphrase of its maker's, it opens with that one: and it is not this vault."""
+    good = path.read_bytes()
+    path.unlink()
+    planted = Vault(path, clock=Clock())
+    planted.create(Secret(b"mallory's own"))
+    planted.check_passphrase(Secret(b"mallory's own"))
+    planted.lock()
+    with refused(FailureClass.HASH_MISMATCH):
+        vault.check_passphrase(Secret(b"mallory's own"))
+    write(path, good)
+    vault.check_passphrase(Secret(PASSPHRASE))
+    path.unlink()
+    with refused(FailureClass.HASH_MISMATCH) as refusal:
+        vault.check_passphrase(Secret(PASSPHRASE))
+    assert "it is gone" in refusal.message
+    write(path, good)
