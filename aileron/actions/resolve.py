@@ -31,7 +31,7 @@ from aileron.config import Settings
 from aileron.model.canonical import canonical_json
 from aileron.model.document import MAX_NUMBER
 from aileron.model.failure import AileronError, Boundary, FailureClass
-from aileron.model.invocation import Invocation
+from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import (
     ActionFile,
     ApprovalRule,
@@ -46,7 +46,15 @@ from aileron.model.manifest import (
 from aileron.model.names import BindingName
 from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan, PlannedPreview, Step
 
-__all__ = ["Bindings", "Connectors", "preview_plan", "resolve", "used_credentials", "with_args"]
+__all__ = [
+    "Bindings",
+    "Connectors",
+    "check_as_resolved",
+    "preview_plan",
+    "resolve",
+    "used_credentials",
+    "with_args",
+]
 
 
 class Connectors(Protocol):
@@ -147,6 +155,38 @@ def preview_plan(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, steps=(plan.preview.step,), approval=rule, preview=None)
 
 
+def check_as_resolved(plan: Plan, *, connectors: Connectors, bindings: Bindings, settings: Settings) -> ActionFile:
+    """The action file inside `plan`, if the plan is what resolving that file with its arguments and bindings gives now.
+
+    For a plan of which something is run before a person has signed it: it comes out of a file that others can write, so nothing
+    it says by itself about hosts, credentials and what only reads counts. What the caller still owes: that this action file is
+    one that was agreed to. AileronError: hash_mismatch, or what `resolve` says.
+    """
+    action = parse_action(plan.action_text, file=f"{plan.action}.md")
+    _check_own_text(plan, action)
+    steps = plan.steps if plan.preview is None else (*plan.steps, plan.preview.step)
+    uses = {(use.connector, use.binding) for step in steps if (use := step.grant.credential) is not None}
+    invocation = Invocation(action=plan.action, args=plan.args, scope=Scope.OPERATOR)
+    now = resolve(
+        invocation, action, connectors=connectors, bindings=_Chosen(bindings, frozenset(uses)), settings=settings
+    )
+    if now.digest != plan.digest:
+        raise _not_its_own(plan)
+    return action
+
+
+class _Chosen:
+    """Of the bindings there are, those that a plan names."""
+
+    def __init__(self, bindings: Bindings, uses: frozenset[tuple[str, BindingName]]) -> None:
+        self._bindings = bindings
+        self._uses = uses
+
+    def candidates(self, connector: str, kind: str) -> Sequence[BindingName]:
+        """As `Bindings`."""
+        return [name for name in self._bindings.candidates(connector, kind) if (connector, name) in self._uses]
+
+
 def used_credentials(
     action: ActionFile, *, connectors: Connectors, bindings: Bindings, binding: str | None = None
 ) -> tuple[str, ...]:
@@ -170,8 +210,13 @@ def _check_own_text(plan: Plan, action: ActionFile) -> None:
         and (plan.preview is None) == (action.preview is None)
     ):
         return
-    raise AileronError(
-        FailureClass.HASH_MISMATCH, f"the frozen plan of {plan.action!r} is not of the action file in it: ask anew"
+    raise _not_its_own(plan)
+
+
+def _not_its_own(plan: Plan) -> AileronError:
+    return AileronError(
+        FailureClass.HASH_MISMATCH,
+        f"the frozen plan of {plan.action!r} is not what its action file, bindings and settings give by now: ask anew",
     )
 
 

@@ -16,6 +16,20 @@ from aileron.model.manifest import ActionFile
 Text = Callable[..., str]
 PIN = "sha256:" + "ab" * 32
 OTHER_PIN = "sha256:" + "cd" * 32
+POST = "github://acme/post"
+RENDER = """[approval.preview.render]
+To = "message.headers.To"
+"Subject line" = "...headers.Subject"
+First = "parts.0.body"
+"""
+PREVIEW = (
+    ('["send_email"]', '["send_email", "get_draft"]'),
+    (
+        'expires_in = "10m"\n',
+        'expires_in = "10m"\nundo_window_s = 30\n\n[approval.preview]\nop = "get_draft"\nmultiline = ["First"]\n\n'
+        '[approval.preview.inputs]\nid = "${args.to}"\ndeep = {a = ["${args.count}", 1]}\n\n' + RENDER,
+    ),
+)
 UNBOUND = ("hash = " + f'"{PIN}"', 'hash = "sha256:bound-at-release"')
 
 
@@ -148,6 +162,123 @@ WRONG = [
 def test_a_mistake_is_told_with_its_line(action_text: Text, old: str, new: str, message: str):
     """Each mistake in an otherwise good file is refused by name, with the line it stands on."""
     assert message in refusal(action_text((old, new)))
+
+
+def test_a_preview_is_read(action_text: Text) -> None:
+    """Its one connector, its inputs and lines in the order of the file; the hold too."""
+    action = parse(action_text(*PREVIEW))
+
+    assert action.approval.undo_window_s == 30
+    assert action.preview is not None
+    assert (str(action.preview.connector), action.preview.op) == ("github://acme/mail", "get_draft")
+    assert action.preview.inputs == {"id": "${args.to}", "deep": {"a": ["${args.count}", 1]}}
+    assert list(action.preview.render.items()) == [
+        ("To", "message.headers.To"),
+        ("Subject line", "...headers.Subject"),
+        ("First", "parts.0.body"),
+    ]
+    assert action.preview.multiline == {"First"}
+
+
+def test_an_action_without_a_preview_has_none(action_text: Text) -> None:
+    """And is not held."""
+    assert parse(action_text()).preview is None
+    assert parse(action_text()).approval.undo_window_s == 0
+
+
+WRONG_PREVIEW = [
+    ("undo_window_s = 30", "undo_window_s = 3601", ":40: undo_window_s is 3601, not from 0 to 3600 seconds"),
+    ("undo_window_s = 30", "undo_window_s = -1", ":40: undo_window_s is -1, not from 0"),
+    ("undo_window_s = 30", 'undo_window_s = "30s"', ":40: 'undo_window_s' is a string; expected an integer"),
+    ("undo_window_s = 30", "undo_window_s = true", ":40: 'undo_window_s' is a boolean; expected an integer"),
+    (
+        "required = true",
+        "required = false",
+        ":40: undo_window_s holds a run that was approved: it needs required = true",
+    ),
+    (
+        'required = true\nexpires_in = "10m"\nundo_window_s = 30',
+        "required = false",
+        ":40: [approval.preview] is for who is asked: it needs required = true",
+    ),
+    ('op = "get_draft"', "", ":42: missing key 'op' (string) in [approval.preview]"),
+    ('op = "get_draft"', 'op = "Get"', ":43: op 'Get' is not a lower-case letter"),
+    (
+        'op = "get_draft"',
+        'op = "list_drafts"',
+        ":43: preview: op 'list_drafts' is not in the capabilities of github://acme/mail; listed: send_email, get_draft",
+    ),
+    ('op = "get_draft"', 'op = "send_email"', ":43: preview: op 'send_email' is a step of this action"),
+    (
+        'op = "get_draft"',
+        'op = "get_draft"\nconnector = "github://acme/post"',
+        ":44: preview: github://acme/post is not in [[requires.connectors]]; listed: github://acme/mail",
+    ),
+    ('op = "get_draft"', 'op = "get_draft"\nconnector = "post"', ":44: connector: 'post' has no known scheme"),
+    (
+        '"${args.to}"\ndeep',
+        '"${args.too}"\ndeep',
+        ":47: preview, key 'id': ${args.too} names no input; declared: to, count",
+    ),
+    ('"${args.to}"\ndeep', '"x${args.count}"\ndeep', ":47: preview, key 'id': input 'count' is optional"),
+    ('"${args.to}"\ndeep', '"${send.id}"\ndeep', ":47: preview, key 'id': '${send.id}' has a '${' that is not"),
+    ('id = "${args.to}"\ndeep', '"a b" = 1\ndeep', ":47: preview: 'a b' is not an argument name"),
+    (
+        'multiline = ["First"]',
+        'multiline = ["Second"]',
+        ":44: multiline: 'Second' is no label of render; there are To,",
+    ),
+    ('multiline = ["First"]', 'multiline = "First"', ":44: 'multiline' is a string; expected an array of strings"),
+    ('"message.headers.To"', "1", ":51: label 'To': the path into the answer is not a string"),
+    ('"message.headers.To"', '""', ":51: label 'To': '' is not a path into the answer"),
+    ('"message.headers.To"', '"..headers"', ":51: label 'To': '..headers' is not a path"),
+    ('"message.headers.To"', '"...."', ":51: label 'To': '....' is not a path"),
+    ('"message.headers.To"', '"a..b"', ":51: label 'To': 'a..b' is not a path"),
+    ('"message.headers.To"', '"a."', ":51: label 'To': 'a.' is not a path"),
+    ('"message.headers.To"', '"a.\\nb"', ":51: label 'To': 'a.\\nb' is not a path"),
+    ('"message.headers.To"', '"a\\u202eb"', ":51: 'To' holds a hidden character: U+202E"),
+    ('"message.headers.To"', f'"{"a." * 16}b"', ":51: label 'To': 'a.a."),
+    ('"message.headers.To"', f'"{"a" * 513}"', "is not a path into the answer"),
+    ('To = "mess', '"" = "mess', ":51: label '' is not 1 to 64 characters without blanks around"),
+    ('To = "mess', '" To" = "mess', ":51: label ' To' is not 1 to 64"),
+    ('To = "mess', f'"{"T" * 65}" = "mess', "is not 1 to 64 characters"),
+    ('To = "mess', '"T\\u200bo" = "mess', ":51: 'T\\u200bo' holds a hidden character: U+200B"),
+    ('To = "mess', 'To.x = "mess', ":51: label 'To': the path into the answer is not a string"),
+    ("required = false\n\n[approval]", "requird = false\n\n[approval]", "unknown key 'requird'"),
+    ('op = "get_draft"', 'op = "get_draft"\nargs = {}', ":44: unknown key 'args' in [approval.preview]"),
+]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"), WRONG_PREVIEW, ids=[f"{n}-{row[2][:40]}" for n, row in enumerate(WRONG_PREVIEW)]
+)
+def test_a_mistake_in_a_preview_is_told_with_its_line(action_text: Text, old: str, new: str, message: str) -> None:
+    """Each mistake in an otherwise good preview is refused by name, with the line it stands on."""
+    assert message in refusal(action_text(*PREVIEW, (old, new)))
+
+
+def test_a_preview_has_1_to_32_lines(action_text: Text) -> None:
+    """None shows nothing, and more than a screen is not read."""
+    start = RENDER.index("To =")
+    for count, is_fine in ((0, False), (1, True), (32, True), (33, False)):
+        lines = "\n".join(f'"line {number}" = "a.{number}"' for number in range(count)) + "\n"
+        text = action_text(*PREVIEW, (RENDER[start:], lines), ('multiline = ["First"]\n', ""))
+        if is_fine:
+            assert parse(text).preview is not None
+        else:
+            assert f"render has {count} labels, not 1 to 32" in refusal(text)
+
+
+def test_which_of_several_connectors_previews_is_not_guessed(action_text: Text) -> None:
+    """With two required it must be named; the same operation of the other one is another operation."""
+    second = f'[[requires.connectors]]\nname = "{POST}"\nversion = "1.0.0"\nhash = "{PIN}"\ncapabilities = ["send_email"]\n\n'
+    both = (*PREVIEW, ("[match]", second + "[match]"))
+    named = f'op = "send_email"\nconnector = "{POST}"'
+
+    assert "preview: name its connector, one of github://acme/mail, github://acme/post" in refusal(action_text(*both))
+    found = parse(action_text(*both, ('op = "get_draft"', named))).preview
+    assert found is not None
+    assert (str(found.connector), found.op) == (POST, "send_email")
 
 
 @pytest.mark.parametrize(

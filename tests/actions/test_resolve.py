@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.actions.manifest import parse_action
-from aileron.actions.resolve import MAX_ARGS_BYTES, resolve
+from aileron.actions.resolve import (
+    MAX_ARGS_BYTES,
+    check_as_resolved,
+    preview_plan,
+    resolve,
+    used_credentials,
+    with_args,
+)
 from aileron.config import Settings
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation, Scope
-from aileron.model.manifest import ConnectorManifest, CredentialNeed, HostFunction, OAuth2Provider
+from aileron.model.manifest import ConnectorManifest, CredentialNeed, HostFunction, LimitsSpec, OAuth2Provider
 from aileron.model.names import BindingName, Fqn, HostPort
-from aileron.model.plan import ConnectorPin, Plan, Step
+from aileron.model.plan import ConnectorPin, Plan, PlannedPreview, Step
 
 PIN = "sha256:" + "ab" * 32
 MAIL, POST = "github://acme/mail", "github://acme/post"
@@ -324,3 +332,260 @@ def test_a_step_is_idempotent_only_if_file_and_manifest_say_so(action_text: Text
     assert not only_step(action_text(("idempotent = false", "")), {"to": "a"}).idempotent
     assert only_step(said, {"to": "a"}).idempotent
     assert not only_step(said, {"to": "a"}, manifest(idempotent_by_default=False)).idempotent
+
+
+# Previews
+
+PREVIEW = (
+    ('["send_email"]', '["send_email", "get_draft"]'),
+    (
+        'expires_in = "10m"\n',
+        'expires_in = "10m"\n\n[approval.preview]\nop = "get_draft"\nmultiline = ["Text"]\n\n[approval.preview.inputs]\n'
+        'id = "draft of ${args.to}"\ncount = "${args.count}"\n\n'
+        '[approval.preview.render]\n"To" = "a.b"\n"Text" = "c"\n"A last one" = "d"\n',
+    ),
+)
+
+
+def previewed(found: Plan) -> PlannedPreview:
+    """The preview, which must be there."""
+    assert found.preview is not None
+    return found.preview
+
+
+def test_a_preview_is_a_step_that_only_reads(action_text: Text):
+    """Same connector, hosts and credential; no streams, five seconds, and nothing but its own inputs."""
+    everything = frozenset(HostFunction)
+    needy = manifest(credential=BASIC, imports=everything, limits=LimitsSpec(timeout_s=30), idempotent_by_default=False)
+    found = plan(action_text(*PREVIEW), {"to": "ann", "count": 3}, needy, vault=Vault(mail=[HOME]))
+    step, preview = previewed(found).step, previewed(found)
+
+    assert (step.id, step.op, step.connector) == ("preview", "get_draft", found.steps[0].connector)
+    assert step.args == {"id": "draft of ann", "count": 3}
+    assert (step.idempotent, step.limits.timeout_s, step.limits.memory_mb) == (True, 5, 64)
+    assert step.grant == msgspec.structs.replace(
+        found.steps[0].grant, read_only=True, imports=everything - {HostFunction.TCP}
+    )
+    assert step.grant.credential is not None
+    assert preview.render == (("To", "a.b"), ("Text", "c"), ("A last one", "d"))
+    assert preview.multiline == {"Text"}
+    assert not found.steps[0].grant.read_only
+    assert HostFunction.TCP in found.steps[0].grant.imports
+    assert Plan.from_json(found.to_json()) == found
+
+
+def test_a_preview_is_not_given_more_time_than_its_connector_takes(action_text: Text):
+    """The shorter of both."""
+    short = manifest(limits=LimitsSpec(timeout_s=2))
+
+    assert previewed(plan(action_text(*PREVIEW), {"to": "a"}, short)).step.limits.timeout_s == 2
+
+
+def test_what_a_preview_reads_and_shows_is_part_of_the_digest(action_text: Text):
+    """Another label, path, order or input is another plan."""
+    text = action_text(*PREVIEW)
+    digests = {
+        plan(text, {"to": "ann"}).digest,
+        plan(text, {"to": "bob"}).digest,
+        plan(action_text(), {"to": "ann"}).digest,
+    }
+    for old, new in (('"a.b"', '"a.c"'), ('"To"', '"From"'), ('["Text"]', "[]"), ('"draft of', '"drafts of')):
+        digests.add(plan(text.replace(old, new), {"to": "ann"}).digest)
+
+    assert len(digests) == 7
+
+
+def test_a_preview_needs_its_connector_and_its_credential_as_a_step_does(action_text: Text):
+    """Also where no step uses that connector; all of it is there before anybody is asked."""
+    second = (
+        f'[[requires.connectors]]\nname = "{POST}"\nversion = "1.2.0"\nhash = "{PIN}"\ncapabilities = ["get_draft"]\n\n'
+    )
+    text = action_text(
+        PREVIEW[1], ("[match]", second + "[match]"), ('op = "get_draft"', f'op = "get_draft"\nconnector = "{POST}"')
+    )
+    mail, post = manifest(), manifest(POST, credential=BASIC)
+    chat = BindingName("basic", "chat", "me")
+
+    assert refusal(text, {"to": "a"}, mail).failure_class is FailureClass.NOT_FOUND
+    assert refusal(text, {"to": "a"}, mail, post).failure_class is FailureClass.BINDING_REQUIRED
+    found = plan(text, {"to": "a"}, mail, post, vault=Vault(post=[chat]))
+    assert previewed(found).step.grant.credential is not None
+    assert found.steps[0].grant.credential is None
+
+
+def test_a_preview_beyond_one_frame_is_refused(action_text: Text):
+    """Each is within the bound or the run is refused, before anybody is asked."""
+    twice = ("draft of ${args.to}", "${args.to}${args.to}${args.to}")
+
+    assert plan(action_text(*PREVIEW), {"to": "x" * 20_000})
+    assert "step 'preview'" in refusal(action_text(*PREVIEW, twice), {"to": "x" * 20_000}).message
+
+
+def test_what_is_run_for_a_preview_asks_nobody_and_does_nothing_else(action_text: Text):
+    """One step, the same action and arguments on record; an action without a preview has none."""
+    found = plan(action_text(*PREVIEW), {"to": "ann"})
+    reading = preview_plan(found)
+
+    assert reading.steps == (previewed(found).step,)
+    assert (reading.approval.required, reading.approval.undo_window_s, reading.preview) == (False, 0, None)
+    assert (reading.action, reading.action_digest, reading.args) == (found.action, found.action_digest, found.args)
+    with pytest.raises(AileronError, match="has no preview"):
+        preview_plan(plan(action_text(), {"to": "ann"}))
+
+
+# Other arguments
+
+
+ARGUMENTS = st.fixed_dictionaries(
+    {"to": st.text(st.characters(codec="utf-8"), max_size=20)}, optional={"count": st.integers(-5, 5)}
+)
+
+
+@given(before=ARGUMENTS, after=ARGUMENTS)
+def test_other_arguments_give_the_plan_that_asking_with_them_would(
+    action_text: Text, before: dict[str, Any], after: dict[str, Any]
+):
+    """Byte for byte, the preview too; and with its own arguments a plan stays what it is."""
+    text = action_text(*PREVIEW)
+    first = plan(text, before)
+
+    assert with_args(first, after).digest == plan(text, after).digest
+    assert with_args(first, before) == first
+
+
+def test_other_arguments_change_nothing_else(action_text: Text):
+    """Nothing is looked up: what the file or a binding would give by now does not come in."""
+    first = plan(action_text(*PREVIEW), {"to": "ann"}, manifest(credential=BASIC), vault=Vault(mail=[HOME]))
+    odd = msgspec.structs.replace(first.steps[0], limits=LimitsSpec(timeout_s=7), idempotent=True)
+    edited = with_args(msgspec.structs.replace(first, steps=(odd,)), {"to": "bob"})
+
+    assert edited.args == {"to": "bob"}
+    assert edited.steps[0].args == {"to": "bob", "subject": "From bob: hello"}
+    assert previewed(edited).step.args == {"id": "draft of bob"}
+    assert msgspec.structs.replace(edited.steps[0], args=odd.args) == odd
+    assert edited.digest != first.digest
+
+
+@pytest.mark.parametrize("args", [{}, {"to": 5}, {"to": "a", "zzz": 1}, {"to": "a", "count": "3"}])
+def test_other_arguments_are_checked_as_those_of_a_run(action_text: Text, args: dict[str, Any]):
+    """Against the inputs that the plan's own text declares."""
+    first = plan(action_text(), {"to": "ann"})
+    with pytest.raises(AileronError) as caught:
+        with_args(first, args)
+
+    assert caught.value.failure == refusal(action_text(), args)
+
+
+def test_other_arguments_beyond_one_frame_are_refused(action_text: Text):
+    """An edit is no way round the bound."""
+    with pytest.raises(AileronError, match=f"at most {MAX_ARGS_BYTES}"):
+        with_args(plan(action_text(), {"to": "ann"}), {"to": "x" * MAX_ARGS_BYTES})
+
+
+FORGED = [
+    lambda found: msgspec.structs.replace(found, action_text=found.action_text.replace("hello", "bye")),
+    lambda found: msgspec.structs.replace(found, steps=()),
+    lambda found: msgspec.structs.replace(found, steps=(msgspec.structs.replace(found.steps[0], op="get_draft"),)),
+    lambda found: msgspec.structs.replace(found, preview=None),
+]
+
+
+@pytest.mark.parametrize("forge", FORGED)
+def test_a_plan_that_is_not_of_its_own_text_takes_no_other_arguments(action_text: Text, forge: Callable[[Plan], Plan]):
+    """It would be put together from two; the plan itself can be edited."""
+    found = plan(action_text(*PREVIEW), {"to": "ann"})
+    with pytest.raises(AileronError) as caught:
+        with_args(forge(found), {"to": "bob"})
+
+    assert caught.value.failure.failure_class is FailureClass.HASH_MISMATCH
+    assert with_args(found, {"to": "bob"})
+
+
+# A plan against its file
+
+
+def _grant(found: Plan, **changes: Any) -> Plan:
+    """With another grant of the preview."""
+    step = previewed(found).step
+    step = msgspec.structs.replace(step, grant=msgspec.structs.replace(step.grant, **changes))
+    return msgspec.structs.replace(found, preview=msgspec.structs.replace(previewed(found), step=step))
+
+
+def _preview_step(found: Plan, **changes: Any) -> Plan:
+    step = msgspec.structs.replace(previewed(found).step, **changes)
+    return msgspec.structs.replace(found, preview=msgspec.structs.replace(previewed(found), step=step))
+
+
+WRITTEN_BY_OTHERS = {
+    "it may write": lambda found: _grant(found, read_only=False),
+    "another host": lambda found: _grant(found, hosts=(HostPort("evil.test", 443),)),
+    "plain": lambda found: _grant(found, plain=frozenset(HOSTS)),
+    "streams": lambda found: _grant(found, imports=frozenset(HostFunction)),
+    "another credential": lambda found: _grant(
+        found, credential=msgspec.structs.replace(previewed(found).step.grant.credential, binding=WORK)
+    ),
+    "another operation": lambda found: _preview_step(found, op="send_email"),
+    "other arguments": lambda found: _preview_step(found, args={"id": "everything"}),
+    "another connector": lambda found: _preview_step(found, connector=ConnectorPin(POST, "1.2.0", PIN)),
+    "more time": lambda found: _preview_step(found, limits=LimitsSpec(timeout_s=300)),
+    "another label": lambda found: msgspec.structs.replace(
+        found, preview=msgspec.structs.replace(previewed(found), render=(("To", "c"),))
+    ),
+    "no gate": lambda found: msgspec.structs.replace(
+        found, approval=msgspec.structs.replace(found.approval, required=False)
+    ),
+    "another name": lambda found: msgspec.structs.replace(found, action="send-another"),
+    "arguments of the run": lambda found: msgspec.structs.replace(found, args={"to": "bob"}),
+    "another text": lambda found: msgspec.structs.replace(found, action_text=found.action_text + "more"),
+}
+
+
+@pytest.mark.parametrize("how", WRITTEN_BY_OTHERS)
+def test_a_plan_that_somebody_wrote_is_not_what_its_file_gives(action_text: Text, how: str):
+    """Before anything of an unsigned plan is run, all that it says must follow from its file; the real one does."""
+    vault, needy = Vault(mail=[HOME, WORK]), manifest(credential=BASIC)
+    store = Store(needy, manifest(POST))
+    real = plan(action_text(*PREVIEW), {"to": "ann"}, needy, vault=vault, binding="home")
+
+    def check(found: Plan, settings: Settings | None = None) -> str:
+        return check_as_resolved(found, connectors=store, bindings=vault, settings=settings or Settings()).name
+
+    forged = WRITTEN_BY_OTHERS[how](real)
+    assert forged != real
+    with pytest.raises(AileronError) as caught:
+        check(forged)
+    assert caught.value.failure.failure_class in {FailureClass.HASH_MISMATCH, FailureClass.BINDING_REQUIRED}
+    assert check(real) == "send-email"
+
+
+def test_a_plan_from_before_a_setting_changed_is_not_what_its_file_gives(action_text: Text):
+    """An exception that was taken back is not used by a preview either."""
+    private = Settings(egress_private=frozenset(HOSTS))
+    found = plan(action_text(*PREVIEW), {"to": "ann"}, settings=private)
+    with pytest.raises(AileronError, match="ask anew"):
+        check_as_resolved(found, connectors=Store(manifest()), bindings=Vault(), settings=Settings())
+
+    assert check_as_resolved(found, connectors=Store(manifest()), bindings=Vault(), settings=private)
+
+
+# Credentials
+
+
+def test_the_credentials_of_an_action_are_those_its_runs_would_use(action_text: Text):
+    """Known without arguments; which of several is not guessed, and a preview's own are not among them."""
+    second = (
+        f'[[requires.connectors]]\nname = "{POST}"\nversion = "1.2.0"\nhash = "{PIN}"\ncapabilities = ["get_draft"]\n\n'
+    )
+    text = action_text(
+        PREVIEW[1], ("[match]", second + "[match]"), ('op = "get_draft"', f'op = "get_draft"\nconnector = "{POST}"')
+    )
+    store = Store(manifest(credential=BASIC), manifest(POST, credential=BASIC))
+    vault = Vault(mail=[HOME, WORK], post=[BindingName("basic", "chat", "me")])
+
+    def used(**more: Any) -> tuple[str, ...]:
+        return used_credentials(parse_action(text, file="a.md"), connectors=store, bindings=vault, **more)
+
+    assert used(binding="work") == ("basic/mail/work",)
+    with pytest.raises(AileronError, match="choose one"):
+        used()
+    assert used_credentials(parse_action(text, file="a.md"), connectors=Store(manifest()), bindings=Vault()) == ()
