@@ -1,47 +1,56 @@
 """A person decides: a question found, shown whole, asked about, decided, and followed to its end.
 
-Runs in the commands of a person (`approve`, `deny`, `approval cancel`, and `run` at a terminal), over the operator's socket. The
-daemon is trusted; what the question is about was written by an agent, and is shown as such.
+Runs in the commands of a person: `approve`, `deny`, `approval edit`, and, at a terminal, the commands that need a decision before
+they are done (`run`, `action add`, `binding setup`, …). All of them go through `Dialogue`, over the operator's socket.
+
+What the question is about was written by an agent, and is shown as such. Where an approver exists, not even the daemon is
+believed: any process of this user may answer in its place. So
+
+1. the whole dialogue, from fetching the question to sending the decision, runs where nobody can look in (`signing.alone`)
+2. the digest is computed here, from what is shown, and is refused if it is not the one that is named
+3. it is shown, and asked about
+4. the passphrase is typed on the terminal; before 3 where there is a preview, which only the approver can open
+5. what was shown is signed, the key is wiped, and the decision is sent
 
 Rules
-- The digest that is sent is the one of the very answer that was shown. Nothing is computed here.
+- The digest that is sent is the one of the very answer that was shown.
 - The plan and the question go to standard error: standard output has the result and nothing else.
 - A part of an id names a question to somebody who then sees it. Where nothing is shown before an approval, the whole id is
   needed: an agent that takes one question back and asks another must not have the second one approved.
 - Nothing is sent again: who loses a race is told what the others decided.
 
-Source: docs/reference/cli.md, docs/reference/http-api.md.
-Not here: the options (commands/approval.py), the words of a run (run.py).
+Source: docs/reference/cli.md, docs/reference/http-api.md, docs/reference/signed-decisions.md.
+Not here: the options (commands/approval.py), how a question looks (consent.py, plan.py), the key (signing.py).
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from aileron.cli import output
-from aileron.cli.plan import COLUMN, print_plan
-from aileron.cli.problem import NOT_FOUND, Problem
-from aileron.cli.prompts import ask_now
+from aileron.cli.consent import kind_of, show_question, title_of
+from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
+from aileron.cli.prompts import ask_now, can_ask
+from aileron.cli.run import report
+from aileron.cli.signing import UNSIGNED, Preview, Signer, Standing, alone, check_terminal, mismatch, standing_of
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.cli.visible import visible
 
 __all__ = [
     "UNDER_WAY",
     "Decided",
-    "Said",
-    "ask_here",
-    "ask_reason",
-    "ask_yes",
+    "Dialogue",
     "cancel",
+    "carry_through",
     "check_waits",
-    "decide",
+    "checked",
     "find",
     "follow",
+    "more_of",
     "note_under_way",
-    "open_vault",
-    "settle",
-    "show",
+    "note_unsigned",
 ]
 
 UNDER_WAY = ("approved", "running")
@@ -57,6 +66,9 @@ _LONGEST_WAIT_S = 60.0
 """Of one request, as the daemon allows."""
 _PAUSE_S = 0.2
 """At least, between two looks."""
+_DENIED = 5
+_CARRY_OUT_S = 60.0
+"""An approved change is carried out before its answer: an installation unpacks and hashes 100 MiB at most."""
 
 
 class Decided(Problem):
@@ -77,13 +89,235 @@ class Decided(Problem):
         return {"error": {**shown["error"], "details": {"status": self.status}}}
 
 
-class Said(NamedTuple):
-    """What the person at this terminal said to a question; no decision where somebody else has decided already."""
+class _Said(NamedTuple):
+    """What the person said; no decision: it is left waiting."""
 
-    question: dict[str, Any]
-    decision: Literal["approve", "deny"] | None = None
+    decision: Literal["approve", "deny"] | None
     reason: str | None = None
-    can_begin: bool = True
+
+
+class Dialogue:
+    """One question to the person at this terminal, or to the one who typed the command.
+
+    `tell` prints what a consent that was carried out has brought. `edit` is the digest of the edited plan that is meant.
+    `can_begin` says afterwards whether what was approved can begin now: only the vault's passphrase may be missing.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        approval_id: str,
+        *,
+        standing: Standing | None = None,
+        yes: bool = False,
+        reason: str | None = None,
+        as_json: bool = False,
+        edit: str | None = None,
+        tell: Callable[[str, Any], None] | None = None,
+    ) -> None:
+        self._supervisor = supervisor
+        self._id = approval_id
+        self._standing = standing or standing_of(supervisor)
+        self._yes = yes
+        self._reason = reason
+        self._as_json = as_json
+        self._edit = edit
+        self._tell = tell
+        self.can_begin = True
+
+    def approve(self) -> int:
+        """Show it, ask, and approve it: 0, 75 for a no, or how what was agreed to failed. Problem for what stood in the way."""
+        return self._hold(self._approve)
+
+    def deny(self) -> int:
+        """Deny it: 0. Problem for what stood in the way."""
+        return self._hold(self._deny)
+
+    def settle_here(self) -> int:
+        """Show it to whoever asked for it, and hear a yes, a no, or nothing.
+
+        0: it is decided, by them or by somebody else meanwhile; 5: they denied a consent; 75: it is left waiting, or cannot be
+        shown; or how what was agreed to failed. Problem for what stood in the way.
+        """
+        return self._hold(self._settle_here)
+
+    def preview(self) -> int:
+        """Only show what its preview says."""
+        return self._hold(self._look)
+
+    def _hold(self, work: Callable[[Signer | None], int]) -> int:
+        if not self._standing.is_signed:
+            return work(None)
+        check_terminal(f"aileron approve {self._id}")
+
+        def signed() -> int:
+            self._supervisor.open_vault()
+            with Signer(self._supervisor.home, self._standing.key_id) as signer:
+                return work(signer)
+
+        return alone(signed)
+
+    def _approve(self, signer: Signer | None) -> int:
+        question = self._question(signer)
+        is_shown = signer is not None or (not self._yes and can_ask())
+        preview = self._preview(question, signer)
+        if is_shown:
+            show_question(question, more=more_of(self._id), preview=preview)
+            output.note("")
+        note_unsigned(self._standing)
+        if is_shown and not self._yes and (ask_now("Approve? [y/N] ") or "").lower() not in _YES:
+            output.note(f"nothing is decided: it still waits\n  deny: aileron deny {visible(self._id)}")
+            return UNFINISHED
+        if signer is None:
+            self.can_begin = open_vault(self._supervisor, question)
+        return self._send(question, _Said("approve", self._reason), signer, preview)
+
+    def _deny(self, signer: Signer | None) -> int:
+        question = self._question(signer)
+        if signer is not None:
+            output.note(
+                f"to be denied: {visible(title_of(question))}, asked by {visible(str(question.get('session')))}"
+            )
+        note_unsigned(self._standing)
+        reason = self._reason
+        if reason is None and not self._as_json and can_ask():
+            reason = _ask_reason()
+        return self._send(question, _Said("deny", reason), signer, None)
+
+    def _settle_here(self, signer: Signer | None) -> int:
+        try:
+            question = self._question(signer)
+        except Decided as decided:
+            _note_other(decided)
+            return OK
+        except Problem as problem:
+            if signer is not None or problem.name == "approval_expired":
+                raise
+            return UNFINISHED
+        output.note(f"{visible(title_of(question))} waits for a person: this is what would be done\n")
+        preview = self._preview(question, signer)
+        show_question(question, more=more_of(self._id), preview=preview)
+        output.note("")
+        note_unsigned(self._standing)
+        while True:
+            said = _Said("approve") if self._yes else _ask_here()
+            if said.decision is None:
+                return UNFINISHED
+            try:
+                if signer is None and said.decision == "approve":
+                    self.can_begin = open_vault(self._supervisor, question)
+                code = self._send(question, said, signer, preview, is_here=True)
+                return _DENIED if said.decision == "deny" and kind_of(question) != "action" else code
+            except Decided as decided:
+                _note_other(decided)
+                return OK
+            except Problem as problem:  # a slip in the vault's passphrase is no reason to begin again
+                if signer is not None or problem.name == "approval_expired" or self._yes:
+                    raise
+                output.note("\n".join(problem.lines()))
+
+    def _look(self, signer: Signer | None) -> int:
+        question = self._question(signer)
+        preview = self._preview(question, signer)
+        if signer is not None:
+            signer.wipe()
+        show_question(question, "stdout", more=None, preview=preview)
+        return OK
+
+    def _question(self, signer: Signer | None) -> dict[str, Any]:
+        """The question as it is shown, and, where it is to be signed, as its digest was computed from it."""
+        question = find(self._supervisor, self._id)
+        check_waits(question)
+        question = checked(question, self._edit, is_signed=signer is not None)
+        self._id = str(question["approval_id"])
+        return question
+
+    def _preview(self, question: dict[str, Any], signer: Signer | None) -> Preview | None:
+        """Of a plan that has one: the plan says so, and no flag beside it."""
+        if signer is None or kind_of(question) != "action" or question["plan"].get("preview") is None:
+            return None
+        signer.unlock()
+        output.note("reading what would happen …")
+        return signer.preview(self._supervisor, self._id, str(question["digest"]))
+
+    def _send(
+        self,
+        question: dict[str, Any],
+        said: _Said,
+        signer: Signer | None,
+        preview: Preview | None,
+        *,
+        is_here: bool = False,
+    ) -> int:
+        """Sign it where there is somebody to sign, send it, and say so, but `is_here`, where a run's own end says it."""
+        decision, digest = said.decision, str(question.get("digest"))
+        if decision is None:
+            raise AssertionError("nothing was said")
+        if preview is not None and preview.digest is not None:
+            digest = preview.digest
+        if signer is None:
+            body: dict[str, Any] = {"decision": decision, "digest": digest}
+            if said.reason is not None:
+                body["reason"] = said.reason
+        else:
+            body = signer.decision(self._id, digest, decision, said.reason, question.get("head"))
+            signer.wipe()
+        settled = _settled(self._supervisor, question, "decide", body)
+        if is_here and kind_of(question) == "action":
+            _note_held(self._id, settled.get("held_until"))
+            return OK
+        return self._tell_settled(question, settled)
+
+    def _tell_settled(self, question: dict[str, Any], settled: dict[str, Any]) -> int:
+        status = str(settled.get("status"))
+        if kind_of(question) == "action":
+            if status == "approved":
+                output.note(f"approved {visible(self._id)}")
+                _note_held(self._id, settled.get("held_until"))
+            elif self._as_json:
+                output.print_json(settled)
+            else:
+                output.note(f"{visible(status)} {visible(self._id)}")
+            return OK
+        problem = Problem.of_answer(settled) if "error" in settled else None
+        if self._as_json:
+            output.print_json(settled if problem is None else {**settled, **problem.to_json()})
+        if problem is not None:
+            output.note(f"approved {visible(self._id)}, and it could not be done")
+            return report(problem, as_json=False)
+        if not self._as_json or status == "denied":
+            output.note(f"{'denied' if status == 'denied' else 'approved'} {visible(self._id)}")
+        if status != "denied" and not self._as_json and self._tell is not None:
+            self._tell(kind_of(question), settled.get("result"))
+        return OK
+
+
+def carry_through(
+    supervisor: Supervisor, answer: Any, tell: Callable[[str, Any], None], *, kind: str, yes: bool, as_json: bool
+) -> int:
+    """The end of a command whose change may need consent: tell what was done, or have it decided here; the exit code.
+
+    Where nobody can be asked, 75: the id of the approval is on standard output, the way to decide on standard error.
+    """
+    if not (isinstance(answer, dict) and answer.get("status") == "pending_approval"):
+        if as_json:
+            output.print_json(answer)
+        else:
+            tell(kind, answer)
+        return OK
+    if as_json or not can_ask():
+        return _left_waiting(answer, as_json=as_json)
+    try:
+        code = Dialogue(supervisor, str(answer.get("approval_id")), yes=yes, tell=tell).settle_here()
+    except KeyboardInterrupt:
+        output.note("\ninterrupted; nothing is decided")
+        code = INTERRUPTED
+    except Problem as problem:
+        problem.fix = problem.fix or f"aileron approve {answer.get('approval_id')}"
+        raise
+    if code in (UNFINISHED, INTERRUPTED):
+        _note_ways(answer)
+    return code
 
 
 def find(supervisor: Supervisor, typed: str) -> dict[str, Any]:
@@ -117,70 +351,29 @@ def check_waits(question: dict[str, Any]) -> None:
         raise Decided(name, status)
 
 
-def show(question: dict[str, Any]) -> None:
-    """Who asks for what, and exactly what would be done."""
-    plan = _plan_of(question)
-    output.print_facts(
-        [
-            ("action", f"{plan.get('action', question.get('action'))} {plan.get('action_version', '')}".strip()),
-            ("asked by", question.get("session")),
-            ("expires", output.time_left(question.get("expires_at"), "stderr")),
-        ],
-        "stderr",
-        column=COLUMN,
-    )
-    print_plan(plan, "stderr")
-    output.note("")
+def checked(question: dict[str, Any], edit: str | None, *, is_signed: bool) -> dict[str, Any]:
+    """The question with the plan, or subject, whose digest it names; with `edit`, the edited plan of that digest.
 
-
-def ask_yes() -> bool:
-    """Whether the person approves what was just shown; anything but a yes is a no."""
-    return (ask_now("Approve? [y/N] ") or "").lower() in _YES
-
-
-def ask_here(supervisor: Supervisor, approval_id: str) -> Said | None:
-    """Show a question to the person at this terminal and hear them. None: it is left waiting, or cannot be shown.
-
-    Nothing is decided yet: an interrupt leaves it waiting too.
+    To be signed, it holds nothing that is not covered by the digest, which was computed here. Problem hash_mismatch.
     """
-    try:
-        question = find(supervisor, approval_id)
-        check_waits(question)
-    except Decided as decided:
-        _note_other(decided)
-        return Said(question)
-    except Problem as problem:
-        if problem.name == "approval_expired":
-            raise
-        return None
-    output.note(f"{visible(str(question.get('action')))} waits for a person: this is what would be done\n")
-    show(question)
-    while True:
-        typed = ask_now("Approve? [y]es, [n]o, or Enter to leave it waiting: ")
-        if not typed:
-            return None
-        if typed.lower() in _NO:
-            return Said(question, "deny", ask_reason())
-        if typed.lower() in _YES:
-            try:
-                return Said(question, "approve", can_begin=open_vault(supervisor, question))
-            except Problem as problem:  # a slip in the passphrase is no reason to begin again
-                output.note("\n".join(problem.lines()))
+    question = question if edit is None else _edited(question, edit)
+    if not is_signed:
+        return question
+    what, computed = _computed(question)
+    if computed != question.get("digest"):
+        raise mismatch(f"this {what}", question.get("digest"), computed)
+    return question
 
 
-def settle(supervisor: Supervisor, said: Said) -> None:
-    """Send it. Somebody else's decision that came first is told, and stands. Problem where the time is over."""
-    if said.decision is None:
-        return
-    try:
-        decide(supervisor, said.question, said.decision, said.reason)
-    except Decided as decided:
-        _note_other(decided)
+def more_of(approval_id: str) -> str:
+    """The command that shows all of a question."""
+    return f"aileron approval show {approval_id} --full"
 
 
-def ask_reason() -> str | None:
-    """Why not, in the person's words."""
-    return ask_now("Reason (the agent reads it; Enter for none): ") or None
+def note_unsigned(standing: Standing) -> None:
+    """Say so, where decisions are not signed, and what would change that."""
+    if not standing.is_signed:
+        output.note(UNSIGNED)
 
 
 def open_vault(supervisor: Supervisor, question: dict[str, Any]) -> bool:
@@ -188,7 +381,7 @@ def open_vault(supervisor: Supervisor, question: dict[str, Any]) -> bool:
 
     Problem for a wrong passphrase: nothing is decided then.
     """
-    steps = _plan_of(question).get("steps") or []
+    steps = (question.get("plan") or {}).get("steps") or []
     if not any((step.get("grant") or {}).get("credential") for step in steps):
         return True
     try:
@@ -200,21 +393,8 @@ def open_vault(supervisor: Supervisor, question: dict[str, Any]) -> bool:
     return True
 
 
-def decide(
-    supervisor: Supervisor, question: dict[str, Any], decision: str, reason: str | None = None
-) -> dict[str, Any]:
-    """Send the decision about what `question` has shown; the answer.
-
-    Decided if somebody else was first, Problem if it is too late.
-    """
-    body: dict[str, Any] = {"decision": decision, "digest": question.get("digest")}
-    if reason is not None:
-        body["reason"] = reason
-    return _settled(supervisor, question, "decide", body)
-
-
 def cancel(supervisor: Supervisor, question: dict[str, Any]) -> dict[str, Any]:
-    """Take the question back; as `decide`."""
+    """Take the question back, or an approval that has not begun. Decided if it is too late for that."""
     return _settled(supervisor, question, "cancel", {})
 
 
@@ -237,14 +417,67 @@ def follow(supervisor: Supervisor, approval_id: str, wait_s: float) -> dict[str,
 
 def note_under_way(answer: dict[str, Any], wait_s: float) -> None:
     """It is approved, and not over: what it waits for, and where to look."""
-    status, error = answer.get("status"), answer.get("error")
+    status, error, held = answer.get("status"), answer.get("error"), answer.get("held_until")
     if _is_locked_out(answer):
         lines = ["it begins when the vault is unlocked", "  fix: aileron vault unlock"]
+    elif status == "approved" and held is not None:
+        lines = [f"it is still held, and begins at {output.local_time(held, 'stderr')}"]
     elif status == "approved" and isinstance(error, dict):
         lines = [f"it has not begun yet: {visible(str(error.get('message')))}"]
     else:
         lines = [f"still running after {wait_s:g} s; it goes on"]
     output.note("\n".join([*lines, f"  look: aileron audit show {visible(str(answer.get('audit_id')))}"]))
+
+
+def _ask_here() -> _Said:
+    while True:
+        typed = ask_now("Approve? [y]es, [n]o, or Enter to leave it waiting: ")
+        if not typed:
+            return _Said(None)
+        if typed.lower() in _NO:
+            return _Said("deny", _ask_reason())
+        if typed.lower() in _YES:
+            return _Said("approve")
+
+
+def _ask_reason() -> str | None:
+    """Why not, in the person's words."""
+    return ask_now("Reason (the agent reads it; Enter for none): ") or None
+
+
+def _edited(question: dict[str, Any], edit: str) -> dict[str, Any]:
+    for one in question.get("edits") or []:
+        if one.get("digest") == edit:
+            kept = [other for other in question["edits"] if other is not one]
+            return {**question, "digest": edit, "plan": one.get("plan"), "edits": kept, "changes": one.get("changes")}
+    raise mismatch("the edited plan", "others", edit)
+
+
+def _computed(question: dict[str, Any]) -> tuple[str, str]:
+    """`plan` or `subject`, and its digest; in `question` it becomes the value that the digest covers, without anything beside."""
+    import msgspec
+
+    from aileron.model.consent import Subject, subject_digest
+    from aileron.model.plan import Plan
+
+    try:
+        if kind_of(question) == "action":
+            plan = Plan.from_json(question["plan"])
+            question["plan"] = plan.to_json()
+            return "plan", plan.digest
+        subject: Any = msgspec.convert(question["subject"], Subject)
+        question["subject"] = msgspec.to_builtins(subject)
+        if subject.__struct_config__.tag != question["kind"]:
+            raise ValueError("the subject is of another kind")
+        return "subject", subject_digest(subject)
+    except (KeyError, TypeError, ValueError):  # msgspec.ValidationError is a ValueError
+        raise Problem(
+            f"this command cannot show {question.get('approval_id')} whole, so that nothing is signed",
+            exit_code=9,
+            name="hash_mismatch",
+            why="the daemon and this command may be of two versions",
+            fix="aileron daemon stop",
+        ) from None
 
 
 def _is_locked_out(answer: dict[str, Any]) -> bool:
@@ -256,9 +489,37 @@ def _note_other(decided: Decided) -> None:
     output.note(f"somebody else has decided it meanwhile: {visible(decided.status)}")
 
 
+def _note_held(approval_id: str, held_until: Any) -> None:
+    if held_until is not None:
+        when = output.local_time(held_until, "stderr")
+        output.note(f"held until {when}: aileron approval cancel {visible(approval_id)}")
+
+
+def _left_waiting(answer: dict[str, Any], *, as_json: bool) -> int:
+    if as_json:
+        output.print_json(answer)
+    else:
+        output.write(visible(str(answer.get("approval_id"))))
+    output.note("nothing is changed yet: it waits for a person")
+    _note_ways(answer)
+    return UNFINISHED
+
+
+def _note_ways(answer: dict[str, Any]) -> None:
+    approval = visible(str(answer.get("approval_id")))
+    ways = {
+        "expires": output.time_left(answer.get("expires_at"), "stderr"),
+        "look": f"aileron approval show {approval}",
+        "approve": f"aileron approve {approval}",
+        "deny": f"aileron deny {approval}",
+    }
+    output.note("\n".join(f"  {name}: {way}" for name, way in ways.items()))
+
+
 def _settled(supervisor: Supervisor, question: dict[str, Any], how: str, body: dict[str, Any]) -> dict[str, Any]:
     name = str(question.get("approval_id"))
-    answer = supervisor.send("POST", path_of(*_ROUTE, name, how), body)
+    wait_s = 0.0 if kind_of(question) == "action" else _CARRY_OUT_S
+    answer = supervisor.send("POST", path_of(*_ROUTE, name, how), body, wait_s=wait_s)
     if not answer.is_error:
         settled: dict[str, Any] = answer.body
         return settled
@@ -280,8 +541,3 @@ def _meant(supervisor: Supervisor, typed: str) -> list[str]:
     waiting = supervisor.ask("GET", path_of(*_ROUTE))["approvals"]
     names = [str(entry.get("approval_id")) for entry in waiting]
     return [name for name in names if name.startswith(typed) or name.endswith(typed)]
-
-
-def _plan_of(question: dict[str, Any]) -> dict[str, Any]:
-    plan = question.get("plan")
-    return plan if isinstance(plan, dict) else {}

@@ -209,6 +209,10 @@ def time_left(moment: Any, stream: str = "stdout") -> str:
         return text
     if left_s < 0:
         return "over"
+    if left_s >= 2 * 86400:
+        return f"in {left_s / 86400:.0f} d"
+    if left_s >= 2 * 3600:
+        return f"in {left_s / 3600:.0f} h"
     return f"in {left_s / 60:.0f} min" if left_s >= 90 else f"in {left_s:.0f} s"
 
 

@@ -1,61 +1,153 @@
 """What would be done, as a person reads it: for `run --dry-run`, `approval show`, and before a decision.
 
-Runs in commands. A plan is the daemon's, but its arguments are an agent's and its names a stranger's: every value is shown whole,
-on lines that cannot pass for ours.
+Runs in commands. A plan is the daemon's, but its arguments are an agent's and its names a stranger's: every value is shown on
+lines that cannot pass for ours.
 
-Source: model/plan.py, whose JSON this is. Not here: deciding.
+Rules
+- Nothing is left out without a word: where `more` names a command that shows all, a long value ends with how much is missing and
+  that command; where it is None everything is shown.
+- A host whose name is not plain ASCII, or stands for one that is not, is marked: it may look like another.
+
+Source: model/plan.py, whose JSON this is. Not here: consents, previews, differences (consent.py), deciding (deciding.py).
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import Any
 
 from aileron.cli import output
 from aileron.cli.visible import visible_lines
 
-__all__ = ["COLUMN", "print_plan"]
+__all__ = ["COLUMN", "argument_lines", "cut", "host_line", "plan_facts", "print_plan", "print_steps", "text_lines"]
 
 COLUMN = 12
 """Where values begin, in the plan and in what stands above it."""
 _PARTS = ("kind", "service", "identity")
+_MAX_CHARACTERS = 600
+"""Of one value: eight lines of a terminal; an address, a title or a paragraph has fewer."""
+_MAX_LINES = 12
+"""Of one value that has several: half of a small terminal."""
+_MAX_ARGUMENTS = 40
+"""Two screens of them; actions declare a handful."""
 
 
-def print_plan(plan: dict[str, Any], stream: str = "stdout") -> None:
+def print_plan(plan: dict[str, Any], stream: str = "stdout", *, more: str | None = None) -> None:
     """Its arguments and steps; on `stderr` as part of a question."""
-    output.print_facts([("arguments", _arguments(plan.get("args") or {}))], stream, column=COLUMN)
+    output.print_facts([("arguments", argument_lines(plan.get("args") or {}, more))], stream, column=COLUMN)
     for number, step in enumerate(plan.get("steps") or [], start=1):
-        connector, grant = step.get("connector") or {}, step.get("grant") or {}
         output.write("", stream)
-        output.print_facts(
-            [
-                (f"step {number}", f"{step.get('id')}: {step.get('op')}"),
-                ("connector", f"{connector.get('name')}@{connector.get('version')}"),
-                ("hash", connector.get("hash")),
-                ("reaches", [_host(host) for host in grant.get("hosts") or []] or "nothing"),
-                ("credential", _credential(grant.get("credential")) or "none"),
-                ("repeated", "if need be" if step.get("idempotent") else "never"),
-                ("given", _arguments(step.get("args") or {})),
-            ],
-            stream,
-            column=COLUMN,
-        )
+        output.print_facts(_step_facts(number, step, more, is_whole=True), stream, column=COLUMN)
 
 
-def _arguments(args: dict[str, Any]) -> list[str] | str:
+def print_steps(plan: dict[str, Any], stream: str, *, more: str | None = None) -> None:
+    """Its steps below a summary of the whole: what a single step has in common with that is not said twice."""
+    steps = plan.get("steps") or []
+    for number, step in enumerate(steps, start=1):
+        output.write("", stream)
+        facts = _step_facts(number, step, more, is_whole=len(steps) > 1)
+        if len(steps) == 1 and step.get("args") == plan.get("args"):
+            facts = [(name, value) for name, value in facts if name != "given"]
+        output.print_facts(facts, stream, column=COLUMN)
+
+
+def plan_facts(plan: dict[str, Any], more: str | None) -> list[tuple[str, Any]]:
+    """The whole of it in a few lines: with what, where to, under which account, and whether it can be undone."""
+    grants = [step.get("grant") or {} for step in plan.get("steps") or []]
+    hosts = _each(host_line(_host(host)) for grant in grants for host in grant.get("hosts") or [])
+    accounts = _each(name for grant in grants if (name := _credential(grant.get("credential"))))
+    return [
+        ("arguments", argument_lines(plan.get("args") or {}, more)),
+        ("reaches", hosts or "nothing"),
+        ("account", accounts or "none"),
+        ("undo", _undo(plan.get("approval") or {})),
+    ]
+
+
+def argument_lines(args: dict[str, Any], more: str | None = None) -> list[str] | str:
     """One line for each, and one for each line of a text that has several."""
     lines: list[str] = []
-    for name, value in args.items():
+    for number, (name, value) in enumerate(args.items()):
+        if more is not None and number == _MAX_ARGUMENTS:
+            lines.append(f"… {len(args) - number} more arguments: {more}")
+            break
         if isinstance(value, str) and "\n" in value:
-            lines += [f"{name} =", *(f"│ {line}" for line in visible_lines(value))]
+            lines += [f"{name} =", *text_lines(value, more)]
         else:
-            lines.append(f"{name} = {_quoted(value)}")
+            lines += cut(f"{name} = ", json.dumps(value, ensure_ascii=False), more)
     return lines or "none"
 
 
-def _quoted(value: Any) -> str:
-    import json
+def text_lines(text: str, more: str | None = None) -> list[str]:
+    """A text of several lines, each marked as not ours; cut after some, with how much is missing, where `more` shows all."""
+    shown = text if more is None else "\n".join(text[:_MAX_CHARACTERS].split("\n")[:_MAX_LINES])
+    lines = [f"│ {line}" for line in visible_lines(shown)]
+    if len(shown) < len(text):
+        lines.append(_missing(len(text) - len(shown), more))
+    return lines
 
-    return json.dumps(value, ensure_ascii=False)
+
+def cut(before: str, value: str, more: str | None = None) -> list[str]:
+    """`before` and a value of one line; a long one cut, with how much is missing on a line of its own, where `more` shows all."""
+    missing = len(value) - _MAX_CHARACTERS
+    if more is None or missing <= 0:
+        return [before + value]
+    return [f"{before}{value[:_MAX_CHARACTERS]}…", _missing(missing, more)]
+
+
+def host_line(host: str) -> str:
+    """HOST:PORT, marked where its name is, or stands for, one in other letters than ASCII's."""
+    name = host.rpartition(":")[0] or host
+    if name.isascii() and not any(label.startswith("xn--") for label in name.lower().split(".")):
+        return host
+    return f"{host}  (! not in plain letters: reads {_in_letters(name)}, and may look like another)"
+
+
+def _in_letters(name: str) -> str:
+    """What a browser might show for an `xn--` name, in code points where it cannot be told from ASCII: RFC 3492."""
+    labels = []
+    for label in name.split("."):
+        try:
+            raw = label[4:].encode("ascii").decode("punycode") if label.lower().startswith("xn--") else label
+        except ValueError:
+            raw = label
+        labels.append("".join(one if one.isascii() else f"<U+{ord(one):04X}>" for one in raw))
+    return ".".join(labels)
+
+
+def _missing(characters: int, more: str | None) -> str:
+    return f"… {characters:,} more characters: {more}"
+
+
+def _step_facts(number: int, step: dict[str, Any], more: str | None, *, is_whole: bool) -> list[tuple[str, Any]]:
+    connector, grant = step.get("connector") or {}, step.get("grant") or {}
+    facts: list[tuple[str, Any]] = [
+        (f"step {number}", f"{step.get('id')}: {step.get('op')}"),
+        ("connector", f"{connector.get('name')}@{connector.get('version')}"),
+        ("hash", connector.get("hash")),
+    ]
+    if is_whole:
+        facts += [
+            ("reaches", [host_line(_host(host)) for host in grant.get("hosts") or []] or "nothing"),
+            ("credential", _credential(grant.get("credential")) or "none"),
+        ]
+    return [
+        *facts,
+        ("repeated", "if need be" if step.get("idempotent") else "never"),
+        ("given", argument_lines(step.get("args") or {}, more)),
+    ]
+
+
+def _undo(rule: dict[str, Any]) -> list[str]:
+    lines = ["it cannot be undone" if rule.get("irreversible", True) else "it can be undone, says the action"]
+    if window_s := rule.get("undo_window_s"):
+        lines.append(f"it is held for {window_s} s after a yes, and can be cancelled until then")
+    return lines
+
+
+def _each(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))
 
 
 def _host(value: Any) -> str:

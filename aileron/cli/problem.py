@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,8 @@ INTERRUPTED = 130  # 128 and SIGINT, as shells count
 _MAX_SHOWN = 2000
 """Characters of a message that are printed; `--json` has all of it. A screen has as many."""
 
+_ID = re.compile(r"[a-z0-9][a-zA-Z0-9._-]{3,99}")
+"""Of an approval, as part of a command to type."""
 _FIXES = {
     "vault_locked": "aileron vault unlock",
     "binding_failed": "aileron binding list",
@@ -82,7 +85,10 @@ _FIX_IS_IN_RECORD = {
 
 
 class Problem(Exception):
-    """Ends a command. `name` is the class of the failure; `error` the failure as JSON, if there is one already."""
+    """Ends a command. `name` is the class of the failure; `error` the failure as JSON, if there is one already.
+
+    `approval` is the consent that would let it be done, where it waits for a person.
+    """
 
     def __init__(
         self,
@@ -93,6 +99,7 @@ class Problem(Exception):
         why: str | None = None,
         fix: str | None = None,
         log: str | None = None,
+        approval: str | None = None,
         error: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(what)
@@ -102,6 +109,7 @@ class Problem(Exception):
         self.why = why
         self.fix = fix
         self.log = log
+        self.approval = approval
         self._error = error
 
     @classmethod
@@ -176,13 +184,17 @@ class Problem(Exception):
         is_ours = "step" not in details and name != "approval_denied"
         what, cure = _parted(error["message"]) if is_ours else (error["message"], None)
         log = details.get("log")
+        approval = details.get("approval_id") if name == "consent_required" and is_ours else None
+        approval = approval if isinstance(approval, str) and _ID.fullmatch(approval) else None
+        agree = None if approval is None else f"aileron approve {approval}"
         return cls(
             what,
             exit_code=_exit_code(name),
             name=name,
             why=_why(name, error, details),
-            fix=(_choice(details, action) if is_ours else None) or cure or _usual_fix(name, error, action),
+            fix=agree or (_choice(details, action) if is_ours else None) or cure or _usual_fix(name, error, action),
             log=log if isinstance(log, str) and log else None,
+            approval=approval,
             error=error,
         )
 
@@ -236,8 +248,6 @@ def _exit_code(name: str) -> int:
 
 def _parted(message: str) -> tuple[str, str | None]:
     """A message of ours and the command that ends it: `…; run `aileron vault unlock`` or `…: aileron action enable x`."""
-    import re
-
     quoted = re.fullmatch(
         r"(?s)(?P<what>.+?)[;:] [^;:`]{0,60}`(?P<command>aileron [^`]{1,200})`(?P<rest>[^`]*)", message
     )

@@ -19,6 +19,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from aileron.cli.output import is_terminal, note
 from aileron.cli.problem import Problem
@@ -30,6 +31,7 @@ __all__ = [
     "ask_now",
     "ask_unseen",
     "can_ask",
+    "edit_text",
     "passphrase_from",
     "read_secret",
     "take_passphrase",
@@ -40,6 +42,8 @@ MAX_SECRET_BYTES = 64 << 10
 _MAX_PASSPHRASE_BYTES = 4096
 _MAX_LINE_BYTES = 16 << 10
 """16 KiB: a terminal gives at most 4 KiB of a line, termios(3)."""
+_MAX_EDITED_BYTES = 1 << 20
+"""1 MiB, as the daemon reads of a body."""
 _VARIABLE = "AILERON_VAULT_PASSPHRASE"
 _taken: str | None = None
 
@@ -108,6 +112,43 @@ def ask_unseen(question: str, *, twice: bool = False) -> str:
         except EOFError:
             raise Problem.usage(f"no answer to {question!r}") from None
         note("these are not the same; try again")
+
+
+def edit_text(text: str, *, suffix: str, instead: str) -> str:
+    """What a person makes of `text` in $VISUAL or $EDITOR. `instead` is what does without one. Problem where there is none.
+
+    The file is this user's alone and gone afterwards. Others of the same user can reach it meanwhile: show what came back.
+    """
+    import shlex
+    import subprocess
+    import tempfile
+
+    command = next((found for name in ("VISUAL", "EDITOR") if (found := os.environ.get(name, "").strip())), "")
+    if not can_ask() or not command:
+        why = "neither VISUAL nor EDITOR is set" if can_ask() else "there is no terminal to edit at"
+        raise Problem.usage(why, fix=f"give it with {instead}")
+    with tempfile.TemporaryDirectory(prefix="aileron-") as directory:  # 0700, and what is in it 0600
+        file = Path(directory) / f"edit{suffix}"
+        with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as opened:
+            opened.write(text)
+        try:
+            code = subprocess.run([*shlex.split(command), str(file)], check=False).returncode
+        except (OSError, ValueError) as error:
+            raise Problem.usage(
+                f"the editor {command!r} cannot be started: {error}", fix=f"give it with {instead}"
+            ) from None
+        if code != 0:
+            raise Problem(f"the editor ended with {code}: nothing is changed", exit_code=1, name="invalid_request")
+        try:
+            with file.open("rb") as edited:
+                data = edited.read(_MAX_EDITED_BYTES + 1)
+            if len(data) > _MAX_EDITED_BYTES:
+                raise Problem.usage(f"it is longer than {_MAX_EDITED_BYTES} bytes")
+            return data.decode()
+        except OSError as error:
+            raise Problem.usage(f"what was edited cannot be read: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise Problem.usage("what was edited is not UTF-8") from None
 
 
 def read_secret(name: str) -> bytes:

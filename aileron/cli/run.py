@@ -28,16 +28,27 @@ from aileron.cli.prompts import can_ask, passphrase_from
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.cli.visible import visible
 
-__all__ = ["DEFAULT_WAIT", "OPTIONS", "Asked", "Option", "main", "parse", "perform", "report", "seconds", "tell"]
+__all__ = [
+    "DEFAULT_WAIT",
+    "OPTIONS",
+    "Asked",
+    "Option",
+    "main",
+    "note_edited",
+    "parse",
+    "perform",
+    "report",
+    "seconds",
+    "tell",
+]
 
 DEFAULT_WAIT = "25s"
 _FIRST_WAIT_S = 2.0
 """Most runs end within it, in one request; a longer one costs one request more and has an id meanwhile."""
 _LONGEST_WAIT_S = 60.0
 """Of one request, as the daemon allows."""
-_MAX_WAIT_S = 24 * 3600.0
-_DURATION = re.compile(r"([0-9]{1,6})(ms|s|m|h)?", re.ASCII)
-_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+_DURATION = re.compile(r"([0-9]{1,6})(ms|s|m|h|d)?", re.ASCII)
+_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 _HELP = "aileron run --help"
 
 
@@ -146,17 +157,34 @@ def build(action: str, words: Sequence[str], given: dict[str, str]) -> Asked:
     )
 
 
-def seconds(text: str) -> float:
-    """A duration such as `500ms`, `25` (seconds), `5m`; at most a day. Problem otherwise."""
-    match = _DURATION.fullmatch(text)
-    found = int(match[1]) * _UNIT_S[match[2]] if match else -1.0
-    if not 0.0 <= found <= _MAX_WAIT_S:
-        raise Problem.usage(f"--wait {text!r} is not a duration up to 24h, such as 500ms, 90s or 5m", fix=_HELP)
+def seconds(text: str, *, option: str = "--wait", most: str = "24h", help_of: str = "run") -> float:
+    """A duration such as `500ms`, `25` (seconds), `5m`, `2d`; of --wait at most a day. Problem otherwise."""
+    found, most_s = (_in_seconds(one) for one in (text, most))
+    if not 0.0 <= found <= most_s:
+        raise Problem.usage(
+            f"{option} {text!r} is not a duration up to {most}, such as 500ms, 90s or 5m",
+            fix=f"aileron {help_of} --help",
+        )
     return found
+
+
+def _in_seconds(text: str) -> float:
+    match = _DURATION.fullmatch(text)
+    return int(match[1]) * _UNIT_S[match[2]] if match else -1.0
 
 
 def perform(asked: Asked) -> int:
     """Run it, show what came of it; the exit code. Problem for what failed."""
+    try:
+        return _perform(asked)
+    except Problem as problem:
+        if problem.approval is None or asked.json or not can_ask():
+            raise
+        code = _agreed_here(asked, problem)
+        return _perform(asked) if code == OK else code
+
+
+def _perform(asked: Asked) -> int:
     supervisor = Supervisor(operator=False, passphrase=passphrase_from(asked.passphrase_file))
     run_id: str | None = None
     try:
@@ -221,10 +249,22 @@ def _show(asked: Asked, answer: dict[str, Any]) -> int:
     if status != "completed":
         raise Problem.of_state(answer)
     if asked.json:
-        output.print_json({"audit_id": answer.get("audit_id"), "result": answer.get("result")})
+        kept = {name: answer[name] for name in ("executed_arguments",) if name in answer}
+        output.print_json({"audit_id": answer.get("audit_id"), "result": answer.get("result"), **kept})
     else:
         output.print_result(answer.get("result"))
+    note_edited(answer)
     return OK
+
+
+def note_edited(answer: dict[str, Any]) -> None:
+    """Say so, where a person changed the arguments before it ran, and with which it did."""
+    executed = answer.get("executed_arguments")
+    if isinstance(executed, dict):
+        from aileron.cli.plan import argument_lines
+
+        output.note("a person changed the arguments before it ran; it ran with")
+        output.print_facts([("", argument_lines(executed))], "stderr")
 
 
 def _waits_for_a_person(asked: Asked, answer: dict[str, Any]) -> int:
@@ -234,6 +274,8 @@ def _waits_for_a_person(asked: Asked, answer: dict[str, Any]) -> int:
     lines = [f"{visible(asked.action)} waits for a person"]
     if message and not output.is_terminal("stderr"):  # it is for an agent, and says what the lines below say
         lines.append(f"  {visible(str(message))}")
+    if question := answer.get("question"):
+        lines.append(f"  the person asks: {visible(str(question))}")
     ways = {
         "expires": answer.get("expires_at"),
         "look": f"aileron approval show {approval}",
@@ -253,23 +295,36 @@ def _decided_here(asked: Asked, answer: dict[str, Any], left_s: float) -> int:
     operator = Supervisor(passphrase=passphrase_from(asked.passphrase_file))
     approval, run_id = str(answer.get("approval_id")), str(answer.get("audit_id"))
     try:
-        said = deciding.ask_here(operator, approval)
+        dialogue = deciding.Dialogue(operator, approval)
+        code = dialogue.settle_here()
     except KeyboardInterrupt:
         output.note("\ninterrupted; nothing is decided")
-        _waits_for_a_person(asked, answer)
-        output.note(f"  take it back: aileron approval cancel {visible(approval)}")
-        return INTERRUPTED
-    if said is None:
-        return _waits_for_a_person(asked, answer)
+        code = INTERRUPTED
+    if code != OK:
+        if code in (UNFINISHED, INTERRUPTED):
+            _waits_for_a_person(asked, answer)
+        if code == INTERRUPTED:
+            output.note(f"  take it back: aileron approval cancel {visible(approval)}")
+        return code
     try:
-        deciding.settle(operator, said)
-        answer = deciding.follow(operator, approval, left_s if said.can_begin else 0.0)
+        answer = deciding.follow(operator, approval, left_s if dialogue.can_begin else 0.0)
     except KeyboardInterrupt:
         return _interrupted(asked, run_id)
     if answer.get("status") in deciding.UNDER_WAY:
         deciding.note_under_way(answer, left_s)
         return UNFINISHED
     return _show(asked, answer)
+
+
+def _agreed_here(asked: Asked, problem: Problem) -> int:
+    """The person at this terminal agrees to what the action needs first, or not; 0 if it may be tried again."""
+    from aileron.cli import deciding
+
+    tell(problem)
+    output.note("")
+    operator = Supervisor(passphrase=passphrase_from(asked.passphrase_file))
+    code = deciding.Dialogue(operator, str(problem.approval)).settle_here()
+    return problem.exit_code if code == UNFINISHED else code
 
 
 def _still_running(asked: Asked, run_id: str, answer: dict[str, Any]) -> int:

@@ -21,6 +21,7 @@ PASSPHRASE = "correct horse battery"
 YES_OR_NO = "Approve? [y/N] "
 THREE_WAYS = "leave it waiting: "
 WHY = "Enter for none): "
+UNSIGNED = "not signed: any process of this user can decide; aileron approver init\n"
 LOCKED = error("vault_locked", 423, "the vault is locked; run `aileron vault unlock`")[1]["error"]
 
 
@@ -98,7 +99,7 @@ def test_what_is_approved_is_what_was_fetched_and_its_result_is_printed(fake: Fa
     said = aileron("approve", ID, "--reason", "fine")
 
     assert decisions(fake) == [{"decision": "approve", "digest": "sha256:shown", "reason": "fine"}]
-    assert (said.code, said.out, said.err) == (0, '{"sent": 1}\n', f"approved {ID}\n")
+    assert (said.code, said.out, said.err) == (0, '{"sent": 1}\n', f"{UNSIGNED}approved {ID}\n")
 
 
 def test_the_result_as_json_is_the_daemons_answer(fake: FakeDaemon, aileron: Command):
@@ -126,7 +127,7 @@ def test_an_approved_run_that_does_not_complete_has_the_code_of_its_failure(
     plain, as_json = aileron("approve", ID), aileron("approve", ID, "--json")
 
     assert (plain.code, as_json.code, plain.out) == (code, code, "")
-    assert plain.err.startswith(f"approved {ID}\nerror: ")
+    assert plain.err.startswith(f"{UNSIGNED}approved {ID}\nerror: ")
     assert plain.err.endswith("\n  fix: aileron audit show run-1\n")
     assert (as_json.json["status"], as_json.json["error"]["fix"]) == (status, "aileron audit show run-1")
 
@@ -198,7 +199,7 @@ def test_who_comes_too_late_is_told_so(fake: FakeDaemon, aileron: Command, comma
     said = aileron(command, ID)
 
     assert (said.code, said.out) == (6, "")
-    assert said.err == f"error: {told}\n  fix: aileron approval show {ID}\n"
+    assert said.err == f"{UNSIGNED}error: {told}\n  fix: aileron approval show {ID}\n"
     assert len(decisions(fake)) == 1
 
 
@@ -278,7 +279,8 @@ def test_what_would_be_done_is_shown_before_the_question(fake: FakeDaemon, ailer
     assert "asked by    local" in shown
     assert shown[shown.index("arguments   body =") :][1:3] == ["            │ Dear", "            │ Mira"]
     assert "reaches     mail.example:443" in shown
-    assert "credential  basic/mail/home" in shown
+    assert "account     basic/mail/home" in shown
+    assert "undo        it cannot be undone" in shown
     assert 'given       to = "mira@example.com"' in shown
     assert said.out.endswith(f'approved {ID}\n{{\n  "sent": 1\n}}\n')
 
@@ -389,7 +391,8 @@ def test_what_cannot_begin_is_approved_and_says_when_it_begins(fake: FakeDaemon,
 
     assert (said.code, said.out) == (0, "")
     assert said.err == (
-        f"approved {ID}\nit begins when the vault is unlocked\n  fix: aileron vault unlock\n  look: aileron audit show run-1\n"
+        f"{UNSIGNED}approved {ID}\n"
+        "it begins when the vault is unlocked\n  fix: aileron vault unlock\n  look: aileron audit show run-1\n"
     )
     assert aileron("approve", ID, "--json").json["error"]["class"] == "vault_locked"
 
@@ -422,7 +425,7 @@ def test_a_denial_has_its_reason(fake: FakeDaemon, aileron: Command):
     said = aileron("deny", ID, "--reason", "not to him")
     assert aileron("deny", ID, "--json").json == settled("denied")[1]
 
-    assert (said.code, said.out, said.err) == (0, "", f"denied {ID}\n")
+    assert (said.code, said.out, said.err) == (0, "", f"{UNSIGNED}denied {ID}\n")
     assert decisions(fake) == [
         {"decision": "deny", "digest": "sha256:shown", "reason": "not to him"},
         {"decision": "deny", "digest": "sha256:shown"},
@@ -465,8 +468,8 @@ def test_what_waits_is_listed(fake: FakeDaemon, aileron: Command):
     piped, shown = aileron("approval", "list"), aileron.at_terminal("approval", "list", NO_COLOR="1")
 
     assert piped.out.splitlines() == [
-        f"{ID}\t2026-11-21T04:15:00Z\tlocal\tact\tpending_approval",
-        f"{OTHER}\t2026-11-21T04:15:00Z\tlocal\tact\tapproved",
+        f"{ID}\t2026-11-21T04:15:00Z\tlocal\taction\tact\tpending_approval",
+        f"{OTHER}\t2026-11-21T04:15:00Z\tlocal\taction\tact\tapproved",
     ]
     assert piped.err == ""
     assert "act (approved)" in shown.out
@@ -483,14 +486,17 @@ def test_a_decided_question_shows_what_was_decided(fake: FakeDaemon, aileron: Co
     fake.script("GET", ONE, (200, question(status="denied", **decided)))
     said = aileron("approval", "show", ID).out
 
-    assert said.splitlines()[:5] == [
+    assert said.splitlines()[:7] == [
         f"approval\t{ID}",
+        "kind\trun",
         "status\tdenied",
         "decided\t2026-11-21T04:01:00Z",
+        "signed\tno",
         "through\toperator",
         "reason\tnot to him",
     ]
-    assert waits.splitlines()[2] == "action\tact 1.0.0"
+    assert "decided" not in waits
+    assert "signed" not in waits
 
 
 # A run, where a person is at the terminal

@@ -171,7 +171,7 @@ def test_lists_are_harmless(fake: FakeDaemon, aileron: Command):
         ("action", 4, 2),
         ("connector", 5, 1),
         ("binding", 4, 1),
-        ("approval", 5, 1),
+        ("approval", 6, 1),
         ("audit", 5, 1),
     ):
         piped = aileron(noun, "list")

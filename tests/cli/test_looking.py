@@ -166,7 +166,7 @@ def test_status_says_what_runs(fake: FakeDaemon, aileron: Command):
 
     assert "daemon\trunning, pid 4242\n" in said.out
     assert "vault\tlocked\n" in said.out
-    assert "decisions\tnot signed yet: any process of this user can make them\n" in said.out
+    assert "decisions\tnot signed: any process of this user can make them\n" in said.out
     assert aileron("status", "--json").json["pid"] == 4242
 
 

@@ -70,6 +70,8 @@ class FakeDaemon:
         self.bindings: dict[str, dict[str, Any]] = {}
         self.secrets: dict[str, bytes] = {}
         self.approvals: list[dict[str, Any]] = []
+        self.grants: list[dict[str, Any]] = []
+        self.approver: dict[str, Any] = {"status": "none"}
         self.events: list[dict[str, Any]] = []
         self.passphrase: str | None = None
         self.is_locked = True
@@ -137,6 +139,10 @@ class FakeDaemon:
                 return self._on_secrets(seen, rest)
             case (_, ["v1", "vault", what]):
                 return self._on_vault(seen, what)
+            case ("GET", ["v1", "approver"]):
+                return 200, self.approver
+            case (_, ["v1", "grants", *rest]):
+                return self._on_grants(seen, rest)
             case ("GET", ["v1", "action-approvals"]):
                 return 200, {"approvals": self.approvals}
             case ("GET", ["v1", "audit"]):
@@ -155,6 +161,8 @@ class FakeDaemon:
             "actions": len(self.actions),
             "connectors": len(self.connectors),
             "pending": len(self.approvals),
+            "approver": self.approver,
+            "settings_waiting": [],
         }
 
     def _on_actions(self, seen: Seen, rest: list[str]) -> Reply:
@@ -205,6 +213,16 @@ class FakeDaemon:
                 return 200, entry
             case _:
                 return 200, {"removed": self.bindings.pop(rest[0])["name"]}
+
+    def _on_grants(self, seen: Seen, rest: list[str]) -> Reply:
+        match seen.method:
+            case "GET":
+                return 200, {"grants": self.grants}
+            case "POST":
+                return error("consent_required", 403, "nobody signs for this home: aileron approver init")
+            case _:
+                self.grants = [entry for entry in self.grants if entry["id"] != rest[0]]
+                return 200, {"removed": rest[0]}
 
     def _on_secrets(self, seen: Seen, rest: list[str]) -> Reply:
         if seen.method == "GET":

@@ -9,8 +9,11 @@ import typer
 
 from aileron.cli import output
 from aileron.cli.commands.completion import action_names
-from aileron.cli.commands.options import AsJson
+from aileron.cli.commands.done import tell_done
+from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
+from aileron.cli.deciding import carry_through
 from aileron.cli.problem import OK, Problem
+from aileron.cli.prompts import passphrase_from
 from aileron.cli.run import report
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.cli.visible import visible
@@ -27,23 +30,21 @@ Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Action fil
 def add(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The action file.")],
     force: Annotated[bool, typer.Option("--force", help="Take the place of another action of that name.")] = False,
+    yes: Yes = False,
+    passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Install an action file.
 
-    A placeholder hash is bound to the one installed connector of that name and version.
+    A placeholder hash is bound to the one installed connector of that name and version. Where an approver exists it waits
+    for their signature, which is asked for at a terminal.
     """
     asked: dict[str, Any] = {"text": _text_of(file), "file": str(file)}
     if force:
         asked["replace"] = True
-    answer = Supervisor().ask("POST", "/v1/actions", asked)
-    if as_json:
-        output.print_json(answer)
-        return
-    output.write(visible(str(answer.get("name"))))
-    for connector, pin in (answer.get("bound") or {}).items():
-        output.note(f"bound {visible(str(connector))} to {visible(str(pin))}")
-    output.note("replaced the action of that name" if answer.get("replaced") else "added")
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    answer = supervisor.ask("POST", "/v1/actions", asked)
+    raise typer.Exit(carry_through(supervisor, answer, tell_done, kind="action_file", yes=yes, as_json=as_json))
 
 
 def list_(as_json: AsJson = False) -> None:

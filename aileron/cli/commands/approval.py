@@ -7,132 +7,278 @@ from typing import Annotated, Any
 import typer
 
 from aileron.cli import deciding, output
+from aileron.cli.arguments import from_json
+from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile
-from aileron.cli.plan import COLUMN, print_plan
+from aileron.cli.consent import KINDS, change_lines, kind_of, name_of, show_question, title_of
+from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem
-from aileron.cli.prompts import can_ask, passphrase_from
-from aileron.cli.run import DEFAULT_WAIT, seconds, tell
-from aileron.cli.supervisor import Supervisor
+from aileron.cli.prompts import ask_now, can_ask, edit_text, passphrase_from
+from aileron.cli.run import DEFAULT_WAIT, note_edited, seconds, tell
+from aileron.cli.signing import standing_of
+from aileron.cli.supervisor import Supervisor, path_of
 from aileron.cli.visible import visible
 
-__all__ = ["approve", "cancel", "deny", "list_", "show"]
+__all__ = ["approve", "ask", "cancel", "deny", "edit", "list_", "show"]
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The approval, or the end of its id.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="The answer is yes; where decisions are signed, that is still asked for.")
+]
+Wait = Annotated[
+    str, typer.Option("--wait", metavar="DURATION", help="How long to wait for the outcome: 500ms, 90s, 5m.")
+]
 
 
 def approve(
     approval: Id,
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the record.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not show it and ask first.")] = False,
-    wait: Annotated[
-        str, typer.Option("--wait", metavar="DURATION", help="How long to wait for the outcome: 500ms, 90s, 5m.")
-    ] = DEFAULT_WAIT,
+    yes: Yes = False,
+    wait: Wait = DEFAULT_WAIT,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Approve what waits: it is shown, asked about, and carried out.
 
-    Then the result as `aileron run` prints it, and its exit code. Without a terminal nothing is asked.
+    Then the result as `aileron run` prints it, and its exit code. Where an approver exists it is signed, which needs a terminal.
     """
-    wait_s = seconds(wait)
+    wait_s = seconds(wait, help_of="approve")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    question = deciding.find(supervisor, approval)
-    deciding.check_waits(question)
+    question = _waiting(supervisor, approval)
     name = str(question["approval_id"])
-    if not yes and can_ask():
-        deciding.show(question)
-        if not deciding.ask_yes():
-            output.note(f"nothing is decided: it still waits\n  deny: aileron deny {visible(name)}")
-            raise typer.Exit(UNFINISHED)
-    elif name != approval:
+    if (yes or not can_ask()) and name != approval:
         raise Problem.usage(
             "where nothing is asked, the whole id is needed", fix=f"aileron approve {name}{' --yes' if yes else ''}"
         )
-    can_begin = deciding.open_vault(supervisor, question)
-    deciding.decide(supervisor, question, "approve", reason)
-    output.note(f"approved {visible(name)}")
-    raise typer.Exit(_outcome(supervisor, question, wait_s if can_begin else 0.0, as_json=as_json))
+    dialogue = deciding.Dialogue(supervisor, name, yes=yes, reason=reason, as_json=as_json, tell=tell_done)
+    raise typer.Exit(_end(supervisor, question, dialogue, dialogue.approve(), wait_s, as_json=as_json))
 
 
 def deny(
     approval: Id,
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why not; the agent reads it.")] = None,
+    passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deny what waits: it never runs."""
+    """Deny what waits: it never runs.
+
+    Where an approver exists it is signed, which needs a terminal.
+    """
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    name = str(_waiting(supervisor, approval)["approval_id"])
+    raise typer.Exit(deciding.Dialogue(supervisor, name, reason=reason, as_json=as_json).deny())
+
+
+def edit(
+    approval: Id,
+    args: Annotated[
+        str | None,
+        typer.Option("--args", metavar="JSON|@FILE|-", help="The arguments as they are to be, instead of an editor."),
+    ] = None,
+    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the record.")] = None,
+    yes: Yes = False,
+    wait: Wait = DEFAULT_WAIT,
+    passphrase_file: PassphraseFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change the arguments of a run that waits, and approve it so.
+
+    Opens them in $VISUAL or $EDITOR. What has changed is shown, then it is decided as with `aileron approve`; the agent is told.
+    """
+    wait_s = seconds(wait, help_of="approval edit")
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    question = _waiting(supervisor, approval)
+    name = str(question["approval_id"])
+    if kind_of(question) != "action":
+        raise Problem.usage(f"{name} is no run: only its arguments could be changed", fix=f"aileron approve {name}")
+    before = (question.get("plan") or {}).get("args") or {}
+    wanted = _edited(before) if args is None else from_json(args)
+    if wanted == before:
+        output.note(f"nothing was changed, nothing is decided\n  approve: aileron approve {visible(name)}")
+        raise typer.Exit(UNFINISHED)
+    made = supervisor.ask("POST", path_of("v1", "action-approvals", name, "edit"), {"args": wanted})
+    if (made.get("plan") or {}).get("args") != wanted:
+        raise Problem(
+            "the daemon made another plan of it", exit_code=9, name="hash_mismatch", fix="aileron daemon status"
+        )
+    output.print_facts([("changes", change_lines(made.get("changes") or []))], "stderr", column=COLUMN)
+    output.note("")
+    dialogue = deciding.Dialogue(
+        supervisor, name, yes=yes, reason=reason, as_json=as_json, edit=str(made.get("digest")), tell=tell_done
+    )
+    raise typer.Exit(_end(supervisor, question, dialogue, dialogue.approve(), wait_s, as_json=as_json))
+
+
+def ask(
+    approval: Id,
+    question: Annotated[str | None, typer.Argument(metavar="QUESTION", help="What you want to know.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the agent back, before you decide.
+
+    It reads the question with its next look, and may answer once; `aileron approval show` has what it says.
+    """
     supervisor = Supervisor()
-    question = deciding.find(supervisor, approval)
-    deciding.check_waits(question)
-    if reason is None and not as_json and can_ask():
-        reason = deciding.ask_reason()
-    _tell_settled(deciding.decide(supervisor, question, "deny", reason), as_json=as_json)
+    name = str(_waiting(supervisor, approval)["approval_id"])
+    if question is None and can_ask():
+        question = ask_now("Question (the agent reads it): ")
+    if not question:
+        raise Problem.usage("there is no question", fix=f'aileron approval ask {name} "QUESTION"')
+    answer = supervisor.ask("POST", path_of("v1", "action-approvals", name, "ask"), {"question": question})
+    if as_json:
+        output.print_json(answer)
+    else:
+        output.note(f"asked; the answer will be in: aileron approval show {visible(name)}")
 
 
 def cancel(approval: Id, as_json: AsJson = False) -> None:
     """Take a question back, or an approval that has not begun."""
     supervisor = Supervisor()
-    _tell_settled(deciding.cancel(supervisor, deciding.find(supervisor, approval)), as_json=as_json)
+    settled = deciding.cancel(supervisor, deciding.find(supervisor, approval))
+    if as_json:
+        output.print_json(settled)
+    else:
+        output.note(f"{visible(str(settled.get('status')))} {visible(str(settled.get('approval_id')))}")
 
 
 def list_(as_json: AsJson = False) -> None:
     """List what waits for a person, the first to expire first."""
-    approvals = Supervisor().ask("GET", "/v1/action-approvals")["approvals"]
+    supervisor = Supervisor()
+    approvals = supervisor.ask("GET", "/v1/action-approvals")["approvals"]
     if as_json:
         output.print_json({"approvals": approvals})
         return
+    is_terminal = output.is_terminal()
     output.print_table(
-        ("ID", "EXPIRES", "ASKED BY", "ACTION"),
-        [_row(entry) for entry in approvals],
+        ("ID", "EXPIRES", "ASKED BY", "WHAT")
+        if is_terminal
+        else ("ID", "EXPIRES", "ASKED BY", "KIND", "NAME", "STATUS"),
+        [_short_row(entry) if is_terminal else _row(entry) for entry in approvals],
         empty="nothing waits for a person",
     )
     if approvals and output.is_terminal("stderr"):
         output.note("\ndecide: aileron approve ID (it shows what would be done and asks), or aileron deny ID")
+        deciding.note_unsigned(standing_of(supervisor))
 
 
-def show(approval: Id, as_json: AsJson = False) -> None:
+def show(
+    approval: Id,
+    full: Annotated[bool, typer.Option("--full", help="All of it, however long.")] = False,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Also what its preview says, which only the approver may see.")
+    ] = False,
+    passphrase_file: PassphraseFile = None,
+    as_json: AsJson = False,
+) -> None:
     """Show one of them: exactly what would be done, and what was decided."""
-    entry = deciding.find(Supervisor(), approval)
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    entry = deciding.find(supervisor, approval)
+    name = str(entry.get("approval_id"))
     if as_json:
         output.print_json(entry)
         return
-    plan: dict[str, Any] = entry.get("plan") or {}
+    if preview:
+        raise typer.Exit(_with_preview(supervisor, entry))
     output.print_facts(
         [
-            ("approval", entry.get("approval_id", approval)),
+            ("approval", name),
+            ("kind", KINDS.get(kind_of(entry), kind_of(entry))),
             ("status", entry.get("status")),
             ("decided", _moment(entry.get("decided_at"))),
+            ("signed", _signature(entry)),
             ("through", entry.get("surface")),
             ("reason", entry.get("reason")),
-            ("action", f"{plan.get('action', entry.get('action'))} {plan.get('action_version', '')}".strip()),
-            ("asked by", entry.get("session")),
             ("asked", _moment(entry.get("created_at"))),
-            ("expires", _moment(entry.get("expires_at"))),
             ("digest", entry.get("digest")),
             ("record", entry.get("audit_id")),
         ],
         column=COLUMN,
     )
-    print_plan(plan)
+    output.write("")
+    show_question(entry, "stdout", more=None if full or not output.is_terminal() else deciding.more_of(name))
+    if (entry.get("plan") or {}).get("preview") is not None and output.is_terminal("stderr"):
+        output.note(f"\nwhat would happen: aileron approval show {visible(name)} --preview")
+
+
+def _waiting(supervisor: Supervisor, approval: str) -> dict[str, Any]:
+    question = deciding.find(supervisor, approval)
+    deciding.check_waits(question)
+    return question
+
+
+def _with_preview(supervisor: Supervisor, entry: dict[str, Any]) -> int:
+    name = str(entry.get("approval_id"))
+    if (entry.get("plan") or {}).get("preview") is None:
+        raise Problem.missing(f"{name} has no preview", fix=f"aileron approval show {name}")
+    standing = standing_of(supervisor)
+    if not standing.is_signed:
+        raise Problem(
+            "a preview is for whoever signs, and nobody does",
+            exit_code=6,
+            name="consent_required",
+            fix="aileron approver init",
+        )
+    return deciding.Dialogue(supervisor, name, standing=standing).preview()
+
+
+def _edited(args: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as a person left them in their editor; asked again while they are not JSON."""
+    import json
+
+    text = json.dumps(args, indent=2, ensure_ascii=True) + "\n"
+    while True:
+        text = edit_text(text, suffix=".json", instead="--args JSON")
+        try:
+            return from_json(text)
+        except Problem as problem:
+            output.note("\n".join(problem.lines()[:1]))
+            if (ask_now("Edit it again? [Y/n] ") or "n").lower() in ("n", "no"):
+                raise
 
 
 def _row(entry: dict[str, Any]) -> tuple[Any, ...]:
-    """In a pipe with the status; at a terminal only where it is not that it waits."""
-    action, status = str(entry.get("action") or entry.get("kind")), entry.get("status")
+    return (
+        entry.get("approval_id"),
+        output.time_left(entry.get("expires_at")),
+        entry.get("session"),
+        kind_of(entry),
+        name_of(entry),
+        entry.get("status"),
+    )
+
+
+def _short_row(entry: dict[str, Any]) -> tuple[Any, ...]:
+    """At a terminal: the status only where it is not that it waits."""
+    what, status = title_of(entry), entry.get("status")
     facts = (entry.get("approval_id"), output.time_left(entry.get("expires_at")), entry.get("session"))
-    if not output.is_terminal():
-        return (*facts, action, status)
-    return (*facts, action if status in (None, "pending_approval") else f"{action} ({status})")
+    return (*facts, what if status in (None, "pending_approval") else f"{what} ({status})")
 
 
 def _moment(value: Any) -> str | None:
     return None if value is None else output.local_time(value)
 
 
-def _tell_settled(settled: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        output.print_json(settled)
-    else:
-        output.note(f"{visible(str(settled.get('status')))} {visible(str(settled.get('approval_id')))}")
+def _signature(entry: dict[str, Any]) -> str | None:
+    """Of a decided one: whose, as the daemon keeps it; `aileron audit verify` checks it."""
+    if entry.get("decided_at") is None:
+        return None
+    key_id = entry.get("key_id")
+    return f"by {key_id}" if key_id else "no"
+
+
+def _end(
+    supervisor: Supervisor,
+    question: dict[str, Any],
+    dialogue: deciding.Dialogue,
+    code: int,
+    wait_s: float,
+    *,
+    as_json: bool,
+) -> int:
+    """After the dialogue: what comes of an approved run; the exit code."""
+    if code != OK or kind_of(question) != "action":
+        return code
+    return _outcome(supervisor, question, wait_s if dialogue.can_begin else 0.0, as_json=as_json)
 
 
 def _outcome(supervisor: Supervisor, question: dict[str, Any], wait_s: float, *, as_json: bool) -> int:
@@ -149,6 +295,7 @@ def _outcome(supervisor: Supervisor, question: dict[str, Any], wait_s: float, *,
         output.print_json(answer if problem is None else {**answer, **problem.to_json()})
     elif status == "completed":
         output.print_result(answer.get("result"))
+        note_edited(answer)
     if problem is not None:
         return tell(problem)
     if status != "completed":

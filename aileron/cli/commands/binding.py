@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import getpass
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from aileron.cli import output
-from aileron.cli.commands.options import AsJson, PassphraseFile
-from aileron.cli.problem import NOT_FOUND, Problem
+from aileron.cli.commands.done import tell_done
+from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
+from aileron.cli.deciding import carry_through
+from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
 from aileron.cli.prompts import ask, ask_unseen, can_ask, passphrase_from
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.cli.visible import visible
@@ -35,12 +39,14 @@ def setup(
     secret: Annotated[
         str | None, typer.Option(metavar="NAME", help="A secret that is stored: `aileron secret set NAME`.")
     ] = None,
+    yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Let a stored secret serve a connector.
 
-    At a terminal, asks for what is not given; a password typed there is stored in the vault first.
+    At a terminal, asks for what is not given; a password typed there is stored in the vault first. Where an approver exists
+    it waits for their signature, which is asked for there as well.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     kind = _kind_of(supervisor, connector)
@@ -49,12 +55,12 @@ def setup(
     name = _ask_name(kind, connector) if name is None else name
     if username is None and kind == "basic":
         username = ask("User name")
-    answer = _bind(supervisor, {"connector": connector, "name": name, "username": username}, secret)
-    if as_json:
-        output.print_json(answer)
-        return
-    output.write(visible(str(answer.get("name", name))))
-    output.note(f"{visible(connector)} uses the secret {visible(str(answer.get('secret')))}")
+    binding = {"connector": connector, "name": name, "username": username}
+
+    def finish(answer: Any) -> int:
+        return carry_through(supervisor, answer, tell_done, kind="binding", yes=yes, as_json=as_json)
+
+    raise typer.Exit(_bind(supervisor, binding, secret, finish))
 
 
 def list_(as_json: AsJson = False) -> None:
@@ -140,18 +146,23 @@ def _problem_of(name: str) -> str | None:
     return None
 
 
-def _bind(supervisor: Supervisor, binding: dict[str, Any], secret: str | None) -> Any:
-    """Bind; a secret typed for it goes into the vault first, and out again if it then cannot be bound."""
+def _bind(supervisor: Supervisor, binding: dict[str, Any], secret: str | None, finish: Callable[[Any], int]) -> int:
+    """Bind; a secret typed for it goes into the vault first, and out again if it then cannot be bound, or is denied."""
     if secret is not None:
-        return _post(supervisor, {**binding, "secret": secret})
+        return finish(_post(supervisor, {**binding, "secret": secret}))
     value = ask_unseen("Password or token").encode()
     stored = _free_name(supervisor, str(binding["name"]))
     supervisor.ask("PUT", path_of("v1", "secrets", stored), {"value_base64": base64.b64encode(value).decode()})
     try:
-        return _post(supervisor, {**binding, "secret": stored})
+        answer = _post(supervisor, {**binding, "secret": stored})
     except BaseException:
         supervisor.ask("DELETE", path_of("v1", "secrets", stored))
         raise
+    code = finish(answer)
+    if code not in (OK, UNFINISHED, INTERRUPTED):
+        with contextlib.suppress(Problem):  # somebody else may have approved it meanwhile: then it is in use
+            supervisor.ask("DELETE", path_of("v1", "secrets", stored))
+    return code
 
 
 def _post(supervisor: Supervisor, binding: dict[str, Any]) -> Any:

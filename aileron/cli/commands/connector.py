@@ -12,8 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from aileron.cli import output
-from aileron.cli.commands.options import AsJson
+from aileron.cli.commands.done import print_connector, tell_done
+from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
+from aileron.cli.deciding import carry_through
 from aileron.cli.problem import Problem, local_work
+from aileron.cli.prompts import passphrase_from
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.cli.visible import visible
 
@@ -69,9 +72,14 @@ def install(
     keep_both: Annotated[
         bool, typer.Option("--keep-both", help="Stand beside other bytes of the same version.")
     ] = False,
+    yes: Yes = False,
+    passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Install a connector, and show what it may reach."""
+    """Install a connector, and show what it may reach.
+
+    Where an approver exists it waits for their signature, which is asked for at a terminal.
+    """
     if replace and keep_both:
         raise Problem.usage("--replace and --keep-both exclude each other", fix="aileron connector install --help")
     if not os.path.exists(path):  # and not Path.exists, which raises where a directory above may not be searched
@@ -79,14 +87,9 @@ def install(
     asked = {"path": str(path.resolve())}
     if replace or keep_both:
         asked["on_conflict"] = "replace" if replace else "keep_both"
-    answer = Supervisor().ask("POST", "/v1/connectors", asked, wait_s=30.0)
-    if as_json:
-        output.print_json(answer)
-        return
-    _print_connector(answer)
-    for gone in answer.get("replaced") or []:
-        output.note(f"replaced {visible(str(gone))}: actions pinned to it no longer run")
-    output.note("installed, unsigned" if answer.get("new") else "it was installed already, with these bytes")
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    answer = supervisor.ask("POST", "/v1/connectors", asked, wait_s=30.0)
+    raise typer.Exit(carry_through(supervisor, answer, tell_done, kind="connector", yes=yes, as_json=as_json))
 
 
 def list_(as_json: AsJson = False) -> None:
@@ -118,7 +121,7 @@ def show(connector: Which, as_json: AsJson = False) -> None:
     if as_json:
         output.print_json(entry)
     else:
-        _print_connector(entry)
+        print_connector(entry)
 
 
 def remove(connector: Which) -> None:
@@ -155,27 +158,6 @@ def _is_meant(wanted: str, entry: dict[str, Any]) -> bool:
 
 def _called(entry: dict[str, Any]) -> str:
     return f"{entry['name']}@{entry['version']}" if entry.get("name") else str(entry["hash"])
-
-
-def _print_connector(entry: dict[str, Any]) -> None:
-    limits = entry.get("limits") or {}
-    output.print_facts(
-        [
-            ("name", entry.get("name")),
-            ("version", entry.get("version")),
-            ("hash", entry.get("hash")),
-            ("problem", entry.get("problem")),
-            ("reaches", entry.get("hosts") or "nothing"),
-            ("credential", _credential(entry) or "none"),
-            ("uses", ", ".join(entry.get("imports") or []) or "nothing"),
-            ("limits", ", ".join(f"{name} {output.as_text(value)}" for name, value in limits.items()) or None),
-        ]
-    )
-
-
-def _credential(entry: dict[str, Any]) -> str | None:
-    credential = entry.get("credential")
-    return f"{credential.get('kind')} ({credential.get('scope')})" if isinstance(credential, dict) else None
 
 
 def _write_whole(file: Path, data: bytes) -> None:

@@ -6,9 +6,15 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "PassphraseFile"]
+__all__ = ["AsJson", "PassphraseFile", "Yes"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PassphraseFile = Annotated[
     str | None, typer.Option("--passphrase-file", metavar="FILE", help="Read the vault's passphrase from FILE.")
+]
+Yes = Annotated[
+    bool,
+    typer.Option(
+        "--yes", "-y", help="Where it needs an approval: the answer is yes; the signature is still asked for."
+    ),
 ]

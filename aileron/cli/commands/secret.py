@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from aileron.cli import output
-from aileron.cli.commands.options import AsJson, PassphraseFile
+from aileron.cli.commands.done import tell_done
+from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
+from aileron.cli.deciding import carry_through
 from aileron.cli.prompts import passphrase_from, read_secret
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.cli.visible import visible
@@ -18,13 +20,16 @@ __all__ = ["list_", "remove", "set_"]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, digits, '.', '_', '-'.")]
 
 
-def set_(name: Name, passphrase_file: PassphraseFile = None) -> None:
-    """Store a secret: from standard input, or typed unseen at a terminal."""
+def set_(name: Name, yes: Yes = False, passphrase_file: PassphraseFile = None, as_json: AsJson = False) -> None:
+    """Store a secret: from standard input, or typed unseen at a terminal.
+
+    Where an approver exists, another value for one that bindings use waits for their signature, which is asked for at a terminal.
+    """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     supervisor.open_vault()
     value = read_secret(name)
-    supervisor.ask("PUT", path_of("v1", "secrets", name), {"value_base64": base64.b64encode(value).decode()})
-    output.note(f"stored {visible(name)}")
+    answer = supervisor.ask("PUT", path_of("v1", "secrets", name), {"value_base64": base64.b64encode(value).decode()})
+    raise typer.Exit(carry_through(supervisor, answer, tell_done, kind="secret", yes=yes, as_json=as_json))
 
 
 def list_(as_json: AsJson = False) -> None:

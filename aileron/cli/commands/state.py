@@ -18,6 +18,7 @@ from aileron.cli import output
 from aileron.cli.commands.daemon import facts_of, not_running
 from aileron.cli.commands.options import AsJson
 from aileron.cli.commands.vault import state_of
+from aileron.cli.consent import kind_of
 from aileron.cli.problem import FAILED, Problem
 from aileron.cli.supervisor import Supervisor
 from aileron.cli.visible import visible
@@ -40,7 +41,7 @@ _MEMORY = {
         "where systemd runs: systemd-run --user --scope -p Delegate=yes aileron daemon start",
     ),
 }
-_UNSIGNED = "not signed yet: any process of this user can make them"
+_UNSIGNED = "not signed: any process of this user can make them"
 
 
 class Check(NamedTuple):
@@ -67,8 +68,9 @@ def status(as_json: AsJson = False) -> None:
             ("vault", state_of(running.get("vault") or {})),
             ("actions", running.get("actions")),
             ("connectors", running.get("connectors")),
-            ("waiting", f"{running.get('pending')} for a person"),
-            ("decisions", _UNSIGNED),
+            ("waiting", _waiting(supervisor, running)),
+            ("decisions", _decisions(running).found),
+            ("settings", _kept_back(running)),
         ]
     )
 
@@ -88,7 +90,6 @@ def doctor(as_json: AsJson = False) -> None:
         *([] if report.available or mode == "landlock" else _weaker(supervisor.home)),
         *_home(supervisor.home),
         *_daemon(supervisor),
-        Check("decisions", "note", _UNSIGNED),
     ]
     is_well = all(check.state != "bad" for check in checks)
     if as_json:
@@ -199,6 +200,9 @@ def _daemon(supervisor: Supervisor) -> Iterator[Check]:
         yield Check(
             "vault", "note", "there" if (supervisor.home / "vault.json").exists() else "none; aileron vault init"
         )
+        yield Check(
+            "decisions", "note", "who makes them is in the vault, and told by a running daemon", "aileron daemon start"
+        )
         return
     if running.get("version") == __version__:
         yield Check("daemon", "ok", f"running, pid {running.get('pid')}")
@@ -206,6 +210,39 @@ def _daemon(supervisor: Supervisor) -> Iterator[Check]:
         words = f"is version {running.get('version')}, this command {__version__}"
         yield Check("daemon", "bad", words, "aileron daemon stop")
     yield _vault(running.get("vault") or {})
+    yield _decisions(running)
+    if kept_back := _kept_back(running):
+        yield Check("settings", "note", kept_back, "aileron approval list")
+
+
+def _decisions(running: dict[str, Any]) -> Check:
+    """Whether decisions are signed, as the daemon knows; an older one says nothing, and nobody signs for it."""
+    found = running.get("approver") or {}
+    match found.get("status", "none"):
+        case "none":
+            return Check("decisions", "note", _UNSIGNED, "aileron approver init")
+        case "ready":
+            return Check("decisions", "ok", f"signed by {found.get('key_id')}")
+        case "locked":
+            return Check(
+                "decisions", "note", "signed; by whom is in the vault, which is locked", "aileron vault unlock"
+            )
+        case other:
+            return Check("decisions", "bad", str(found.get("problem") or other), "aileron approver status")
+
+
+def _kept_back(running: dict[str, Any]) -> str | None:
+    """Settings whose file says something that nobody has agreed to."""
+    keys = running.get("settings_waiting") or []
+    return f"what was agreed to last is in force, not the file, for {', '.join(map(str, keys))}" if keys else None
+
+
+def _waiting(supervisor: Supervisor, running: dict[str, Any]) -> str:
+    """How much waits for a person, and how much of it is no run."""
+    pending = running.get("pending")
+    listed = (supervisor.maybe_ask("/v1/action-approvals") or {}).get("approvals") if pending else None
+    consents = sum(kind_of(entry) != "action" for entry in listed or [])
+    return f"{pending} for a person" + (f", {consents} of them consents: aileron approval list" if consents else "")
 
 
 def _vault(found: dict[str, Any]) -> Check:

@@ -1,0 +1,74 @@
+"""What a change says when it is done: printed by the command that asked for it, or by the one that approved it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aileron.cli import output
+from aileron.cli.visible import visible
+
+__all__ = ["print_connector", "tell_done"]
+
+
+def tell_done(kind: str, result: Any) -> None:
+    """Name on standard output, the rest on standard error; `result` is what the route answers."""
+    found: Mapping[str, Any] = result if isinstance(result, dict) else {}
+    match kind:
+        case "action_file":
+            _tell_action(found)
+        case "connector":
+            _tell_connector(found)
+        case "binding":
+            output.write(visible(str(found.get("name"))))
+            output.note(f"{visible(str(found.get('connector')))} uses the secret {visible(str(found.get('secret')))}")
+        case "secret":
+            output.note(f"stored {visible(str(found.get('name')))}")
+        case "grant":
+            output.write(visible(str(found.get("id"))))
+            until = output.local_time(found.get("until"), "stderr")
+            name, uses = visible(str(found.get("action"))), output.as_text(found.get("uses"))
+            output.note(f"{name} is not asked about, where it fits, at most {uses} times until {until}")
+        case "settings":
+            output.note("in force when the daemon starts again\n  fix: aileron daemon stop")
+        case _:
+            output.print_result(result)
+
+
+def print_connector(entry: Mapping[str, Any]) -> None:
+    """One connector: what it may reach, use and spend."""
+    limits = entry.get("limits") or {}
+    output.print_facts(
+        [
+            ("name", entry.get("name")),
+            ("version", entry.get("version")),
+            ("hash", entry.get("hash")),
+            ("problem", entry.get("problem")),
+            ("reaches", entry.get("hosts") or "nothing"),
+            ("credential", _credential(entry) or "none"),
+            ("uses", ", ".join(entry.get("imports") or []) or "nothing"),
+            ("limits", ", ".join(f"{name} {output.as_text(value)}" for name, value in limits.items()) or None),
+        ]
+    )
+
+
+def _tell_action(found: Mapping[str, Any]) -> None:
+    output.write(visible(str(found.get("name"))))
+    for connector, pin in (found.get("bound") or {}).items():
+        output.note(f"bound {visible(str(connector))} to {visible(str(pin))}")
+    if "digest" in found and "replaced" not in found:
+        output.note("it may run as its file is now")
+    else:
+        output.note("replaced the action of that name" if found.get("replaced") else "added")
+
+
+def _tell_connector(found: Mapping[str, Any]) -> None:
+    print_connector(found)
+    for gone in found.get("replaced") or []:
+        output.note(f"replaced {visible(str(gone))}: actions pinned to it no longer run")
+    output.note("installed, unsigned" if found.get("new") else "it was installed already, with these bytes")
+
+
+def _credential(entry: Mapping[str, Any]) -> str | None:
+    credential = entry.get("credential")
+    return f"{credential.get('kind')} ({credential.get('scope')})" if isinstance(credential, dict) else None

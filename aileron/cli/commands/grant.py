@@ -1,0 +1,155 @@
+"""`aileron grant`: runs of one action that a person need not be asked about, within limits they signed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from aileron.cli import output
+from aileron.cli.arguments import typed
+from aileron.cli.commands.completion import action_names
+from aileron.cli.commands.done import tell_done
+from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
+from aileron.cli.consent import constraint_words
+from aileron.cli.deciding import carry_through
+from aileron.cli.problem import Problem
+from aileron.cli.prompts import passphrase_from
+from aileron.cli.run import seconds
+from aileron.cli.supervisor import Supervisor, path_of
+from aileron.cli.visible import visible
+
+__all__ = ["add", "list_", "revoke"]
+
+_LONGEST = "90d"
+"""A quarter: longer than that nobody remembers what they agreed to. The daemon has the last word."""
+_LEAST_PART = 4
+_HELP = "aileron grant add --help"
+
+
+def add(
+    action: Annotated[str, typer.Argument(metavar="ACTION", help="The action.", autocompletion=action_names)],
+    uses: Annotated[int, typer.Option("--uses", metavar="N", min=1, help="How many runs, at most.")],
+    duration: Annotated[
+        str, typer.Option("--for", metavar="DURATION", help=f"How long: 30m, 8h, 7d; up to {_LONGEST}.")
+    ],
+    equals: Annotated[
+        list[str] | None, typer.Option("--equals", metavar="ARG=VALUE", help="The argument is exactly this.")
+    ] = None,
+    one_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--one-of", metavar="ARG=V1,V2", help="It is one of these; a JSON list where a value has a comma."
+        ),
+    ] = None,
+    prefix: Annotated[
+        list[str] | None, typer.Option("--prefix", metavar="ARG=TEXT", help="It is a text that begins so.")
+    ] = None,
+    at_most: Annotated[
+        list[str] | None, typer.Option("--at-most", metavar="ARG=N", help="It is a number, and no larger.")
+    ] = None,
+    yes: Yes = False,
+    passphrase_file: PassphraseFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let an action run without asking, while every condition holds.
+
+    Signed by the approver, at a terminal. Not for actions that cannot be undone. A condition may be given again.
+    """
+    for_s = seconds(duration, option="--for", most=_LONGEST, help_of="grant add")
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    inputs = supervisor.ask("GET", path_of("v1", "actions", action)).get("inputs", [])
+    constraints = [
+        *(_constraint(action, inputs, "equals", text) for text in equals or []),
+        *(_constraint(action, inputs, "one_of", text) for text in one_of or []),
+        *(_constraint(action, inputs, "prefix", text) for text in prefix or []),
+        *(_constraint(action, inputs, "at_most", text) for text in at_most or []),
+    ]
+    body = {"action": action, "constraints": constraints, "uses": uses, "for_s": int(for_s)}
+    answer = supervisor.ask("POST", "/v1/grants", body)
+    raise typer.Exit(carry_through(supervisor, answer, tell_done, kind="grant", yes=yes, as_json=as_json))
+
+
+def list_(as_json: AsJson = False) -> None:
+    """List what runs without asking."""
+    grants = Supervisor().ask("GET", "/v1/grants")["grants"]
+    if as_json:
+        output.print_json({"grants": grants})
+        return
+    output.print_table(
+        ("ID", "USED", "UNTIL", "ACTION, WHERE"),
+        [
+            (
+                entry.get("id"),
+                f"{entry.get('used')} of {entry.get('uses')}",
+                output.time_left(entry.get("until")),
+                _what(entry),
+            )
+            for entry in grants
+        ],
+        empty="a person is asked about everything that is gated",
+    )
+
+
+def revoke(
+    grant: Annotated[str, typer.Argument(metavar="ID", help="The grant, or the end of its id.")],
+    yes: Yes = False,
+    passphrase_file: PassphraseFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a grant: the next run is asked about again."""
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    name = _meant(supervisor, grant)
+    answer = supervisor.ask("DELETE", path_of("v1", "grants", name))
+
+    def tell(_: str, __: Any) -> None:
+        output.note(f"revoked {visible(name)}")
+
+    raise typer.Exit(carry_through(supervisor, answer, tell, kind="grant", yes=yes, as_json=as_json))
+
+
+def _constraint(action: str, inputs: Sequence[dict[str, Any]], operator: str, text: str) -> dict[str, Any]:
+    """`ARG=VALUE` as a condition; the value is read by the type which the action declares for the argument."""
+    flag = f"--{operator.replace('_', '-')}"
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise Problem.usage(f"{flag} {text!r} is not ARG=VALUE", fix=_HELP)
+    kind = next((str(spec.get("type")) for spec in inputs if spec.get("name") == name), None)
+    if operator == "prefix" and kind not in ("string", None):
+        raise Problem.usage(f"{flag} is for text, and {name} is of type {kind}", fix=_HELP)
+    if operator == "at_most" and kind not in ("integer", "number", None):
+        raise Problem.usage(f"{flag} is for numbers, and {name} is of type {kind}", fix=_HELP)
+    if operator != "one_of":
+        return {"argument": name, "operator": operator, "value": typed({name: value}, inputs, action=action)[name]}
+    values = [typed({name: one}, inputs, action=action)[name] for one in _each(flag, value)]
+    return {"argument": name, "operator": operator, "value": values}
+
+
+def _each(flag: str, text: str) -> list[str]:
+    if not text.startswith("["):
+        return text.split(",")
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise Problem.usage(f"{flag} {text!r} is not a JSON list: {error}", fix=_HELP) from None
+    return [one if isinstance(one, str) else json.dumps(one) for one in found]
+
+
+def _meant(supervisor: Supervisor, wanted: str) -> str:
+    """The one grant whose id this is, or ends with this."""
+    names = [str(entry.get("id")) for entry in supervisor.ask("GET", "/v1/grants")["grants"]]
+    if wanted in names:
+        return wanted
+    meant = [name for name in names if len(wanted) >= _LEAST_PART and name.endswith(wanted)]
+    if len(meant) > 1:
+        raise Problem.usage(f"{wanted!r} could be {' or '.join(meant)}", fix="aileron grant list")
+    if not meant:
+        raise Problem.missing(f"there is no grant {wanted!r}", fix="aileron grant list")
+    return meant[0]
+
+
+def _what(entry: dict[str, Any]) -> str:
+    words = [constraint_words(one) for one in entry.get("constraints") or []]
+    return f"{entry.get('action')}, {' and '.join(words) or 'whatever its arguments are'}"

@@ -1,0 +1,301 @@
+"""One question as a person reads it before they decide: a run or a consent, whole, what matters most first.
+
+Runs in commands. All of it was written by somebody else: agents, authors of actions and connectors, services, and whatever
+answered for the daemon. A digest covers a plan, a subject and a preview; what is said beside them (who asks, what was approved
+before, what the agent says) is the daemon's or the agent's word and is not part of what is signed.
+
+Rules
+- What a preview says stands first. One that failed stands there as failed, with its reason.
+- What the agent says is in a box of its own, and never stands as a fact.
+- Widening is a word, not a colour.
+
+Source: docs/reference/cli.md, docs/reference/consents.md. Not here: asking and signing (deciding.py, signing.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from aileron.cli import output
+from aileron.cli.plan import COLUMN, cut, host_line, plan_facts, print_steps, text_lines
+
+if TYPE_CHECKING:
+    from aileron.cli.signing import Preview
+
+__all__ = ["KINDS", "change_lines", "constraint_words", "kind_of", "name_of", "show_question", "title_of"]
+
+KINDS: Final = {
+    "action": "run",
+    "action_file": "action file",
+    "connector": "connector",
+    "connector_update": "connector update",
+    "trusted_key": "trusted key",
+    "binding": "binding",
+    "secret": "secret",
+    "grant": "grant",
+    "settings": "settings",
+}
+"""What each kind of row is called."""
+_MAX_CHANGES = 30
+"""Lines of one comparison; a screen has 24."""
+_MAX_SIDE = 160
+"""Characters of each side of a change: two lines."""
+_MAX_WORDS = 6
+"""Turns of a conversation that are shown, the newest; all of them with --full."""
+
+
+def kind_of(question: Mapping[str, Any]) -> str:
+    """`action` for a run, else the kind of a consent."""
+    return str(question.get("kind") or "action")
+
+
+def name_of(question: Mapping[str, Any]) -> str:
+    """What it is about: the action of a run, the name of what a consent changes."""
+    return str(question.get("action") or question.get("name") or kind_of(question))
+
+
+def title_of(question: Mapping[str, Any]) -> str:
+    """Kind and name, as lists and confirmations say it: `send-mail`, `binding basic/mail/home`."""
+    kind, name = kind_of(question), name_of(question)
+    return name if kind == "action" or name == kind else f"{KINDS.get(kind, kind)} {name}"
+
+
+def show_question(
+    question: dict[str, Any], stream: str = "stderr", *, more: str | None = None, preview: Preview | None = None
+) -> None:
+    """All of one question; `more` is the command that shows what is too long for a terminal, None shows everything.
+
+    Says nothing of its state: whoever asks knows that it waits.
+    """
+    if kind_of(question) == "action":
+        _show_run(question, stream, more, preview)
+    else:
+        output.print_facts(_subject_facts(question, more), stream, column=COLUMN)
+        _print_asked(question, stream)
+    _print_conversation(question, stream, more)
+
+
+def change_lines(changes: Iterable[Mapping[str, Any]], more: str | None = None, *, marks: bool = False) -> list[str]:
+    """`where: before → after`, one change after the other; with `marks`, those that widen say so."""
+    lines: list[str] = []
+    listed = list(changes)
+    for number, change in enumerate(listed):
+        if more is not None and len(lines) >= _MAX_CHANGES:
+            lines.append(f"… {len(listed) - number} more changes: {more}")
+            break
+        mark = "WIDER  " if marks and change.get("widens") else ""
+        lines += _change(f"{mark}{change.get('where')}: ", change.get("before"), change.get("after"), more)
+    return lines
+
+
+def constraint_words(constraint: Mapping[str, Any]) -> str:
+    """One condition of a grant: `to is "mira@example.com"`."""
+    name, value = constraint.get("argument"), constraint.get("value")
+    match constraint.get("operator"):
+        case "equals":
+            return f"{name} is {_json(value)}"
+        case "one_of" if isinstance(value, list):
+            return f"{name} is one of {', '.join(_json(one) for one in value)}"
+        case "prefix":
+            return f"{name} begins with {_json(value)}"
+        case "at_most":
+            return f"{name} is at most {_json(value)}"
+        case other:
+            return f"{name} {other} {_json(value)}"
+
+
+def _show_run(question: dict[str, Any], stream: str, more: str | None, preview: Preview | None) -> None:
+    plan = question.get("plan") or {}
+    facts = [
+        ("action", f"{plan.get('action', question.get('action'))} {plan.get('action_version', '')}".strip()),
+        ("preview", _preview_lines(plan, preview, more)),
+        *plan_facts(plan, more),
+    ]
+    output.print_facts(facts, stream, column=COLUMN)
+    _print_asked(question, stream)
+    output.print_facts(
+        [("differs", _difference_lines(question, more)), ("edits", _edit_lines(question, more))], stream, column=COLUMN
+    )
+    print_steps(plan, stream, more=more)
+
+
+def _print_asked(question: dict[str, Any], stream: str) -> None:
+    output.print_facts(
+        [("asked by", question.get("session")), ("expires", output.time_left(question.get("expires_at"), stream))],
+        stream,
+        column=COLUMN,
+    )
+
+
+def _preview_lines(plan: dict[str, Any], preview: Preview | None, more: str | None) -> list[str] | str | None:
+    if plan.get("preview") is None:
+        return None
+    if preview is None:
+        return "there is one, for whoever signs the decision"
+    if preview.fields is None:
+        return [f"FAILED, nothing is shown: {preview.problem}"]
+    lines: list[str] = []
+    for field in preview.fields:
+        label, value = str(field.get("label")), field.get("value")
+        if isinstance(value, str) and (field.get("multiline") or "\n" in value):
+            lines += [f"{label}:", *text_lines(value, more)]
+        else:
+            lines += cut(f"{label}: ", value if isinstance(value, str) else _json(value), more)
+    return lines or "it says nothing"
+
+
+def _difference_lines(question: dict[str, Any], more: str | None) -> list[str] | str | None:
+    if "difference" not in question:
+        return None
+    found = question["difference"]
+    if not isinstance(found, dict):
+        return "no call of this action was approved before"
+    when = output.local_time(found.get("decided_at"), "stderr")
+    changes = change_lines(found.get("changes") or [], more)
+    if not changes:
+        return f"in nothing from the call approved last ({when})"
+    return [f"from the call approved last ({when}):", *changes]
+
+
+def _edit_lines(question: dict[str, Any], more: str | None) -> list[str] | None:
+    lines: list[str] = []
+    for number, edit in enumerate(question.get("edits") or [], start=1):
+        changes = change_lines(edit.get("changes") or [], more)
+        lines += [f"{number}, not decided: {edit.get('digest')}", *(f"  {line}" for line in changes)]
+    return lines or None
+
+
+def _print_conversation(question: dict[str, Any], stream: str, more: str | None) -> None:
+    turns = question.get("conversation") or []
+    if not turns:
+        return
+    output.write("", stream)
+    shown = turns if more is None else turns[-_MAX_WORDS:]
+    if len(shown) < len(turns):
+        output.write(f"… {len(turns) - len(shown)} earlier questions: {more}", stream)
+    for turn in shown:
+        _print_box("you asked", str(turn.get("question")), stream, more)
+        answer = turn.get("answer")
+        if answer is None:
+            output.write("the agent has not answered yet", stream)
+        else:
+            _print_box("the agent says (not verified)", str(answer), stream, more)
+
+
+def _print_box(title: str, text: str, stream: str, more: str | None) -> None:
+    output.write(output.styled(title, "dim", stream), stream)
+    for line in text_lines(text, more):
+        for part in output.folded(line.removeprefix("│ "), len(output.GUTTER)):
+            output.write(output.GUTTER + part, stream)
+
+
+def _subject_facts(question: dict[str, Any], more: str | None) -> list[tuple[str, Any]]:
+    subject = question.get("subject") or {}
+    match kind_of(question):
+        case "action_file":
+            return list(_of_action_file(subject, more))
+        case "connector":
+            return list(_of_connector(subject))
+        case "binding":
+            return [
+                ("binding", subject.get("name")),
+                ("so that", f"{subject.get('connector')} may use the secret {subject.get('secret')}"),
+                ("user name", subject.get("username")),
+                ("reaches", _hosts(subject)),
+            ]
+        case "secret":
+            return [
+                ("secret", f"{subject.get('name')} gets another value"),
+                ("used by", list(subject.get("bindings") or [])),
+                ("value", "not shown; agree only if it was you who set it just now"),
+                ("commitment", subject.get("commitment")),
+            ]
+        case "grant":
+            return list(_of_grant(subject, more))
+        case "settings":
+            return [("settings", _settings_lines(subject, more))]
+        case kind:
+            return [("kind", kind), ("subject", cut("", _json(subject), more))]
+
+
+def _of_action_file(subject: dict[str, Any], more: str | None) -> Iterator[tuple[str, Any]]:
+    is_new = subject.get("before") is None
+    yield "action file", f"{subject.get('name')}, " + ("new" if is_new else "wider than the one you agreed to")
+    yield "so that", "it is installed, and may run" if subject.get("install") else "it may run as it lies there now"
+    if subject.get("replace"):
+        yield "replaces", "the action of that name"
+    yield "reaches", _hosts(subject)
+    yield "credentials", list(subject.get("credentials") or []) or "none"
+    if not is_new:
+        yield "changes", change_lines(subject.get("changes") or [], more, marks=True) or "none"
+    yield "text", text_lines(str(subject.get("text")).rstrip("\n"), more)
+
+
+def _of_connector(subject: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield "connector", f"{subject.get('name')}@{subject.get('version')}"
+    yield "from", subject.get("source")
+    yield "hash", subject.get("hash")
+    yield "signature", subject.get("signature")
+    yield "reaches", _hosts(subject)
+    yield "credential", subject.get("credential") or "none"
+    yield "uses", ", ".join(subject.get("imports") or []) or "nothing"
+    yield (
+        "limits",
+        ", ".join(f"{name} {output.as_text(value)}" for name, value in (subject.get("limits") or {}).items()),
+    )
+    match subject.get("on_conflict"):
+        case "replace":
+            yield "replaces", "other bytes of that version, if there are any: actions pinned to them no longer run"
+        case "keep_both":
+            yield "beside", "other bytes of that version, if there are any"
+
+
+def _of_grant(subject: dict[str, Any], more: str | None) -> Iterator[tuple[str, Any]]:
+    words = [line for one in subject.get("constraints") or [] for line in cut("", constraint_words(one), more)]
+    yield "grant", f"runs of {subject.get('action')} are not asked about"
+    yield "where", words or "ALWAYS: whatever its arguments are"
+    yield "at most", f"{subject.get('uses')} times"
+    yield "until", output.local_time(subject.get("until"), "stderr")
+    yield "account", list(subject.get("credentials") or []) or "none"
+    yield "action file", subject.get("action_digest")
+
+
+def _settings_lines(subject: dict[str, Any], more: str | None) -> list[str]:
+    before, after = subject.get("before") or {}, subject.get("after") or {}
+    changes = [
+        {"where": key, "before": _maybe_json(before, key), "after": _maybe_json(after, key)}
+        for key in sorted({*before, *after})
+        if before.get(key) != after.get(key) or (key in before) != (key in after)
+    ]
+    return change_lines(changes, more) or ["no change"]
+
+
+def _change(where: str, before: Any, after: Any, more: str | None) -> list[str]:
+    """On one line if that is short; else one side below the other."""
+    if before is None or after is None:
+        side, word = (after, "new, ") if before is None else (before, "gone, was ")
+        return _side(f"{where}{word}", str(side), more)
+    if len(where) + len(str(before)) + len(str(after)) <= _MAX_SIDE // 2 and "\n" not in f"{before}{after}":
+        return [f"{where}{before} → {after}"]
+    return [*_side(f"{where}was ", str(before), more), *_side(f"{where}is ", str(after), more)]
+
+
+def _side(before: str, value: str, more: str | None) -> list[str]:
+    missing = len(value) - _MAX_SIDE
+    if more is None or missing <= 0:
+        return [f"{before}{value}"]
+    return [f"{before}{value[:_MAX_SIDE]}…", f"… {missing:,} more characters: {more}"]
+
+
+def _hosts(subject: dict[str, Any]) -> list[str] | str:
+    return [host_line(str(host)) for host in subject.get("reaches") or []] or "nothing"
+
+
+def _maybe_json(values: dict[str, Any], key: str) -> str | None:
+    return _json(values[key]) if key in values else None
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

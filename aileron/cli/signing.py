@@ -1,0 +1,245 @@
+"""The approver's signature, in the one command that asked for it.
+
+Runs in the commands of a person, at a terminal, inside `presence.alone`. The passphrase and the key it opens never leave this
+process: the daemon is sent signatures. Neither it nor what answers in its place is trusted with what is signed: each statement is
+made here, about a digest that was computed here.
+
+Rules
+- The passphrase is typed on the terminal itself. There is no option, variable or file for it, and a pipe is not asked.
+- The key is open from the passphrase to the end of the `with`, and only for the one home it is of.
+- A preview is opened with a key made for it, and its digest is computed from the fields that are shown.
+
+Source: docs/reference/signed-decisions.md. Not here: the key's file (approver/keyfile.py), who may watch (approver/presence.py),
+the dialogue (deciding.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from aileron.cli import output
+from aileron.cli.problem import INTEGRITY, Problem, local_work
+from aileron.cli.prompts import can_ask
+from aileron.cli.supervisor import Supervisor, path_of
+
+if TYPE_CHECKING:
+    from aileron.approver.keyfile import ApproverKey
+
+__all__ = ["UNSIGNED", "Preview", "Signer", "Standing", "alone", "check_terminal", "mismatch", "standing_of"]
+
+UNSIGNED: Final = "not signed: any process of this user can decide; aileron approver init"
+_TRIES: Final = 3
+_NONCE_BYTES: Final = 16
+_PREVIEW_S: Final = 30.0
+"""The daemon reads it from the service within 5 s; a jail on a machine under load takes its time."""
+
+
+class Standing(NamedTuple):
+    """Who decides for this home, as the daemon says: `none` (nobody signs), `locked` (the vault knows), or `ready`."""
+
+    status: Literal["none", "locked", "ready"]
+    key_id: str | None = None
+
+    @property
+    def is_signed(self) -> bool:
+        """Decisions count with a signature only."""
+        return self.status != "none"
+
+
+class Preview(NamedTuple):
+    """What the action's preview says, or the `problem` why it says nothing. `digest` is computed here, with the plan's."""
+
+    fields: list[dict[str, Any]] | None
+    problem: str | None
+    taken_at: str | None
+    digest: str | None
+
+
+def standing_of(supervisor: Supervisor) -> Standing:
+    """Ask who decides. Problem where the daemon says that something is wrong with that."""
+    found = supervisor.ask("GET", path_of("v1", "approver"))
+    status = found.get("status")
+    if status not in ("none", "locked", "ready"):
+        raise Problem(
+            str(found.get("problem") or f"nobody knows who decides for this home: {status!r}"),
+            exit_code=INTEGRITY,
+            name="hash_mismatch",
+        )
+    return Standing(status, found.get("key_id"))
+
+
+def check_terminal(fix: str) -> None:
+    """Return if there is a person to sign. Problem unauthorized: decisions of this home cannot be made by a script."""
+    if not can_ask():
+        raise Problem(
+            "decisions are signed: run it at a terminal", exit_code=6, name="unauthorized", why=_WHY_TERMINAL, fix=fix
+        )
+
+
+_WHY_TERMINAL = "the approver's passphrase is typed there, and comes from nowhere else"
+
+
+def alone(work: Callable[[], int]) -> int:
+    """What `work` returns, done where no other process of this user can look in. Problem where that cannot be had.
+
+    It returns in another process, which goes on as the command: presence.py.
+    """
+    from aileron.approver import presence
+
+    with local_work():
+        return presence.alone(work)
+
+
+class Signer:
+    """The approver at this terminal. The key is opened when it is needed first; the end of the `with` wipes it."""
+
+    def __init__(self, home: Path, key_id: str | None) -> None:
+        self._file = home / "approver.json"
+        self._key_id = key_id
+        self._key: ApproverKey | None = None
+
+    def __enter__(self) -> Signer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wipe()
+
+    def wipe(self) -> None:
+        """Forget the key."""
+        if self._key is not None:
+            self._key.wipe()
+            self._key = None
+
+    def unlock(self) -> ApproverKey:
+        """Ask for the passphrase, unless it was asked for. Problem for a third wrong one, and for another approver's key."""
+        if self._key is None:
+            self._key = self._opened()
+            if self._key_id is not None and self._key.key_id != self._key_id:
+                self.wipe()
+                raise Problem(
+                    f"the key in {self._file} is not that of this home's approver, {self._key_id}",
+                    exit_code=INTEGRITY,
+                    name="hash_mismatch",
+                    fix="aileron approver status",
+                )
+        return self._key
+
+    def decision(
+        self, approval_id: str, digest: str, decision: Literal["approve", "deny"], reason: str | None, head: Any
+    ) -> dict[str, Any]:
+        """The body of a signed decision, and the signed `head` of the record where the daemon told one."""
+        from aileron.model.decision import DecisionStatement, HeadStatement, moment
+
+        key, at = self.unlock(), moment(time.time())
+        statement = DecisionStatement(
+            approval_id=approval_id, digest=digest, decision=decision, reason=reason, at=at, key_id=key.key_id
+        )
+        body: dict[str, Any] = {"decision": decision, "digest": digest, "at": at, "key_id": key.key_id}
+        body["signature"] = key.sign(statement)
+        if reason is not None:
+            body["reason"] = reason
+        if isinstance(head, str):
+            body["head"] = head
+            body["head_signature"] = key.sign(HeadStatement(head=head, at=at, key_id=key.key_id))
+        return body
+
+    def preview(self, supervisor: Supervisor, approval_id: str, plan_digest: str) -> Preview:
+        """Have the preview read, and open it. One that failed comes with its problem, not as an error."""
+        from aileron.approver.box import Recipient
+        from aileron.model.decision import PreviewStatement, moment
+
+        key, recipient = self.unlock(), Recipient()
+        statement = PreviewStatement(
+            approval_id=approval_id,
+            recipient=recipient.public,
+            nonce=secrets.token_hex(_NONCE_BYTES),
+            at=moment(time.time()),
+            key_id=key.key_id,
+        )
+        body = {
+            "digest": plan_digest,
+            "recipient": statement.recipient,
+            "nonce": statement.nonce,
+            "at": statement.at,
+            "key_id": statement.key_id,
+            "signature": key.sign(statement),
+        }
+        path = path_of("v1", "action-approvals", approval_id, "preview")
+        answer = supervisor.ask("POST", path, body, wait_s=_PREVIEW_S)
+        with _readable(), local_work():
+            sealed = base64.b64decode(answer["sealed"], validate=True)
+            return _opened_preview(json.loads(recipient.open(sealed, statement.signed_bytes())), plan_digest)
+
+    def _opened(self) -> ApproverKey:
+        from aileron.approver import keyfile, presence
+        from aileron.model.failure import AileronError, FailureClass
+
+        file = self._file_of_approver()
+        for left in range(_TRIES - 1, -1, -1):
+            with local_work():
+                presence.check_unwatched()
+                passphrase = presence.ask_passphrase("Approver passphrase")
+            try:
+                return keyfile.open_key(file, passphrase)
+            except AileronError as failed:
+                if failed.failure.failure_class is not FailureClass.UNAUTHORIZED or not left:
+                    raise Problem.of_failure(failed) from None
+                output.note(f"it is another one; try again ({left} left)")
+        raise AssertionError("the last try returns or raises")
+
+    def _file_of_approver(self) -> Path:
+        """The staged one where a command that exchanges the key ended before it took its place: keyfile.py."""
+        from aileron.approver import keyfile
+        from aileron.model.failure import AileronError
+
+        new = keyfile.staged(self._file)
+        with contextlib.suppress(AileronError):
+            if self._key_id is not None and keyfile.public_of(new).key_id == self._key_id:
+                return new
+        return self._file
+
+
+def mismatch(what: str, named: object, computed: str) -> Problem:
+    """What was shown is not what the daemon would have decided: nothing is signed."""
+    return Problem(
+        f"{what} is not the one that would be decided: nothing is signed",
+        exit_code=INTEGRITY,
+        name="hash_mismatch",
+        why=f"the daemon names {named}, what it sent is {computed}; they may be of two versions, or somebody else answers",
+        fix="aileron daemon status",
+    )
+
+
+def _opened_preview(seen: Any, plan_digest: str) -> Preview:
+    from aileron.model.decision import digest_with_preview, preview_digest
+
+    fields, problem = seen["fields"], seen["problem"]
+    if fields is None:
+        return Preview(None, str(problem or "it says nothing"), seen.get("taken_at"), None)
+    shown = [{"label": str(one["label"]), "value": one["value"], "multiline": bool(one["multiline"])} for one in fields]
+    computed = digest_with_preview(plan_digest, preview_digest({"fields": shown}))
+    if seen.get("digest") != computed:
+        raise mismatch("the preview", seen.get("digest"), computed)
+    return Preview(shown, None, seen.get("taken_at"), computed)
+
+
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, binascii.Error):
+        raise Problem(
+            "the daemon answered a preview that is none",
+            exit_code=INTEGRITY,
+            name="hash_mismatch",
+            why="the daemon and this command may be of two versions",
+            fix="aileron daemon stop",
+        ) from None
