@@ -112,16 +112,19 @@ class Agreements:
 
     def check_settings(self) -> None:
         """Return if the settings in force are those agreed to. AileronError consent_required, vault_locked, hash_mismatch."""
-        consents = self._approver.consents()
-        if consents is None:
-            return
-        if consents.agreed_digest(ConsentKind.SETTINGS, SETTINGS) != settings_digest(self._in_force):
+        if not self._are_agreed():
             raise AileronError(
                 FailureClass.CONSENT_REQUIRED,
-                "the daemon runs with settings that you did not agree to: restart it with `aileron daemon stop`; if this stays, "
-                "see `aileron approval list`",
+                "the daemon runs with settings that a person did not agree to: `aileron approval list` has the question, and "
+                "`aileron daemon stop` ends it",
                 boundary=Boundary.USER,
             )
+
+    def _are_agreed(self) -> bool:
+        consents = self._approver.consents()
+        if consents is None:
+            return True
+        return consents.agreed_digest(ConsentKind.SETTINGS, SETTINGS) == settings_digest(self._in_force)
 
     @property
     def settings_waiting(self) -> list[str]:
@@ -129,8 +132,17 @@ class Agreements:
         return [key for key, value in self._wanted.items() if self._in_force.get(key) != value]
 
     def settings_consent(self) -> SettingsConsent | None:
-        """What a person is asked for config.toml to take effect; None where it is in force."""
-        return SettingsConsent(before=self._in_force, after=self._wanted) if self.settings_waiting else None
+        """What a person is asked so that config.toml takes effect; None where it does, and where nobody signs.
+
+        Where those in force are not as agreed, the copy of what was agreed to was written by somebody else, or is gone: then all
+        of the file is asked about. AileronError vault_locked, hash_mismatch.
+        """
+        if self._approver.consents() is None:
+            return None
+        are_agreed = self._are_agreed()
+        if are_agreed and not self.settings_waiting:
+            return None
+        return SettingsConsent(before=self._in_force if are_agreed else {}, after=self._wanted)
 
     @property
     def in_force(self) -> dict[str, Any]:

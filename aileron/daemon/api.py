@@ -393,7 +393,7 @@ class Api:
     async def vault_unlock(self, request: Request) -> Response:
         """Unlock until the daemon ends or someone locks it."""
         await self._manager.unlock_vault(Secret((await _body(request, _Passphrase)).passphrase.encode()))
-        await self._manager.carry_out_agreed()
+        await self._manager.catch_up()
         await self._runner.begin_approved()
         return as_json(self._manager.vault_status())
 

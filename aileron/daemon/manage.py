@@ -8,6 +8,7 @@ Not here: running actions (runs/perform.py), who may ask (api.py).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -30,7 +31,7 @@ from aileron.config import Home
 from aileron.daemon.agreements import Agreements
 from aileron.daemon.answers import utc
 from aileron.daemon.appointing import Appointing, binding_consent
-from aileron.daemon.consents import Consenting, binding_of
+from aileron.daemon.consents import SETTINGS_WAIT_S, Consenting, binding_of
 from aileron.daemon.deciding import Deciding
 from aileron.daemon.shown import action_facts, binding_facts, connector_facts, listed_facts
 from aileron.daemon.standing import Standing
@@ -316,9 +317,12 @@ class Manager:
         async with self._changing:
             return await self._deciding.decide(approval_id, decision, scope)
 
-    async def carry_out_agreed(self) -> None:
-        """Make the changes that were agreed to and could not be made then."""
+    async def catch_up(self) -> None:
+        """The vault was opened: make the changes that were agreed to and could not be made then, ask what is to be asked."""
         async with self._changing:
+            with contextlib.suppress(AileronError):  # an older vault: whoever runs something is told
+                if (subject := self._agreements.settings_consent()) is not None:
+                    await self._consents.ask(subject, SETTINGS_WAIT_S)
             await self._deciding.carry_out_agreed()
 
     async def edit(self, approval_id: str, args: dict[str, Any]) -> dict[str, Any]:

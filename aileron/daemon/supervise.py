@@ -40,9 +40,10 @@ from aileron.daemon.agreements import AgreedSettings, Agreements
 from aileron.daemon.api import Api
 from aileron.daemon.appointing import Appointing
 from aileron.daemon.clock import close_on_time
-from aileron.daemon.consents import SETTINGS_WAIT_S, Consenting
+from aileron.daemon.consents import Consenting
 from aileron.daemon.deciding import Deciding
 from aileron.daemon.manage import Manager
+from aileron.daemon.notify import Notifier
 from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
 from aileron.daemon.standing import Standing
@@ -162,6 +163,7 @@ class _Daemon:
         texts = AgreedTexts(self._home.agreed)
         agreements = Agreements(standing, texts, connectors.manifest, in_force=self._settings, wanted=self._wanted)
         egress = Egress(self._settings, _Lender(vault), own_port=self._port)
+        notifier = Notifier(self._settings, egress, vault)
         consents = Consenting(
             self._home,
             standing,
@@ -171,13 +173,13 @@ class _Daemon:
             audit=audit,
             texts=texts,
             review=review_base(self._port),
-            asked=_unheard,
+            asked=notifier.asked,
         )
         spine = Spine(
             actions=actions,
             agreements=agreements,
             ask=consents.ask_for_file,
-            asked=_unheard,
+            asked=notifier.asked,
             connectors=connectors,
             bindings=vault,
             settings=self._settings,
@@ -189,6 +191,7 @@ class _Daemon:
         async with anyio.create_task_group() as background:
             background.start_soon(self._jails.serve)
             background.start_soon(close_on_time, ledger, audit, spine)
+            background.start_soon(notifier.serve)
             background.start_soon(self._stop_on_signal)
             async with anyio.create_task_group() as runs:
                 runner = Runner(spine, runs, audit.watch)
@@ -218,8 +221,6 @@ class _Daemon:
                     layers=self._jails.layers,
                     web=review_base(self._port),
                 )
-                if standing.is_hinted and (subject := agreements.settings_consent()) is not None:
-                    await consents.ask(subject, SETTINGS_WAIT_S)
                 async with anyio.create_task_group() as servers:
                     for scope, path in (
                         (Scope.AGENT, self._home.agent_socket),
@@ -261,10 +262,6 @@ class _Daemon:
             async for number in signals:
                 _log.info("told to stop by %s", signal.Signals(number).name)
                 self._stop()
-
-
-def _unheard(_approval_id: str, _name: str, _kind: str) -> None:
-    """Nobody is told."""
 
 
 def _in_force(home: Home, wanted: Settings, vault: Vault) -> Settings:

@@ -276,6 +276,7 @@ class Spine:
         if planned is None:
             raise AileronError(FailureClass.INVALID_REQUEST, f"the action of {approval_id} has no preview")
         await anyio.to_thread.run_sync(self._check_readable, frozen.plan)
+        await anyio.to_thread.run_sync(self._check_own, frozen.plan)
         reading = preview_plan(frozen.plan)
         admitted = self._gate.admit(reading)
         if isinstance(admitted, NeedsPerson):
@@ -301,6 +302,17 @@ class Spine:
         action = check_as_resolved(plan, connectors=self._connectors, bindings=self._bindings, settings=self._settings)
         missing = self._agreements.missing(action)
         if missing is not None:
+            raise NotAgreed(missing)
+
+    def _check_own(self, plan: Plan) -> None:
+        """Return if `plan` is what its own file gives, and the person agreed to that file.
+
+        Nobody has signed it yet, and the ledger's file could have been written while no daemon ran: what it says of hosts,
+        credentials and of what only reads does not count by itself.
+        """
+        self._agreements.check_settings()
+        action = check_as_resolved(plan, connectors=self._connectors, bindings=self._bindings, settings=self._settings)
+        if (missing := self._agreements.missing(action)) is not None:
             raise NotAgreed(missing)
 
     async def _read(

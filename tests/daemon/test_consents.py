@@ -244,19 +244,28 @@ def test_settings_take_effect_when_they_are_agreed_to(
     assert home.run("free").status == 200
 
 
-def test_a_copy_of_the_agreed_settings_that_somebody_wrote_stops_everything(home: DaemonHome) -> None:
-    """`agreed/settings.json` is believed before the vault is open, and compared once it is."""
+@pytest.mark.parametrize("tampered", ["written", "removed"])
+def test_a_copy_of_the_agreed_settings_that_somebody_changed_stops_everything(
+    home: DaemonHome, approver: Approver, upstream: CountingServer, tampered: str
+) -> None:
+    """`agreed/settings.json` is believed until the vault is open, then compared; agreeing to all of config.toml mends it."""
     home.stop()
     file = home.path / "agreed" / "settings.json"
-    genuine = file.read_text()
-    assert "namespaces" in genuine
-    file.write_text(genuine.replace('"egress.private":[]', '"egress.private":["evil.example:443"]'))
-    assert file.read_text() != genuine
+    wider = file.read_text().replace('"egress.private":[]', '"egress.private":["evil.example:443"]')
+    assert wider != file.read_text()
+    if tampered == "written":
+        file.write_text(wider)
+    else:
+        file.unlink()
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\nprivate = ["evil.example:443"]\n')
     home.unlock()
+
     refused = home.run("free")
+    (question,) = home.must("GET", "/v1/action-approvals")["approvals"]
+    agreed = approver.decide(home, question["approval_id"])
     home.stop()
-    file.write_text(genuine)
     home.unlock()
 
     assert word(refused) == "consent_required"
+    assert (question["kind"], word(agreed)) == ("settings", "completed")
     assert home.run("free").status == 200
