@@ -1,0 +1,158 @@
+"""The approver of a test's home: their key, what they sign, and how they ask for a preview. As a program of theirs would.
+
+It computes every digest itself, from what the daemon shows, and never takes the daemon's word for one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import time
+from typing import Any, Final, Literal
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from aileron.approver.box import Recipient
+from aileron.client import Answer
+from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.decision import (
+    ApproverStatement,
+    DecisionStatement,
+    HeadStatement,
+    PreviewStatement,
+    Statement,
+    digest_with_preview,
+    key_id_of,
+    moment,
+    preview_digest,
+)
+from aileron.model.plan import Plan
+from tests.support.home import PASSPHRASE, DaemonHome
+
+__all__ = ["Approver"]
+
+_ROUTE: Final = "/v1/action-approvals"
+
+
+class Approver:
+    """One key. `appoint` makes it the one that decides for a home."""
+
+    def __init__(self) -> None:
+        self._key = Ed25519PrivateKey.generate()
+        self.public: Final = self._key.public_key().public_bytes_raw()
+        self.key_id: Final = key_id_of(self.public)
+
+    def sign(self, statement: Statement) -> str:
+        """The signature, in base64."""
+        return base64.b64encode(self._key.sign(statement.signed_bytes())).decode()
+
+    def appointment(self, home: DaemonHome, replaces: Approver | None = None, **others: Any) -> dict[str, Any]:
+        """The body of POST /v1/approver, signed; `others` take the place of parts of it."""
+        shown = home.must("GET", "/v1/approver/inventory")
+        statement = ApproverStatement(
+            public_key=self.public.hex(),
+            inventory=sha256_digest(canonical_json(shown["inventory"])),
+            replaces=None if replaces is None else replaces.key_id,
+            at=moment(time.time()),
+            key_id=self.key_id,
+        )
+        body = {
+            "passphrase": PASSPHRASE,
+            "public_key": statement.public_key,
+            "inventory": statement.inventory,
+            "at": statement.at,
+            "signature": self.sign(statement),
+        }
+        if replaces is not None:
+            body |= {"replaces": replaces.key_id, "old_signature": replaces.sign(statement)}
+        return {**body, **others}
+
+    def appoint(self, home: DaemonHome, replaces: Approver | None = None) -> None:
+        """From now on this key decides for the home."""
+        answer = home.ask("POST", "/v1/approver", self.appointment(home, replaces))
+        assert answer.status == 200, answer.body
+
+    def shown(self, home: DaemonHome, approval_id: str) -> dict[str, Any]:
+        """A question, its digest compared with what it is about."""
+        question: dict[str, Any] = home.must("GET", f"{_ROUTE}/{approval_id}")
+        about = question["plan"] if question["kind"] == "action" else question["subject"]
+        digest = Plan.from_json(about).digest if "steps" in about else sha256_digest(canonical_json(about))
+        assert question["digest"] == digest
+        return question
+
+    def decision(
+        self,
+        home: DaemonHome,
+        approval_id: str,
+        decision: Literal["approve", "deny"] = "approve",
+        *,
+        digest: str | None = None,
+        reason: str | None = None,
+        at: float | None = None,
+    ) -> dict[str, Any]:
+        """The body of a signed decision about what the daemon shows, or about `digest`."""
+        question = self.shown(home, approval_id)
+        about = digest or question["digest"]
+        signed_at = moment(time.time() if at is None else at)
+        statement = DecisionStatement(
+            approval_id=approval_id, digest=about, decision=decision, reason=reason, at=signed_at, key_id=self.key_id
+        )
+        head = HeadStatement(head=question["head"], at=signed_at, key_id=self.key_id)
+        return {
+            "decision": decision,
+            "digest": about,
+            "reason": reason,
+            "at": signed_at,
+            "key_id": self.key_id,
+            "signature": self.sign(statement),
+            "head": head.head,
+            "head_signature": self.sign(head),
+        }
+
+    def decide(
+        self, home: DaemonHome, approval_id: str, decision: Literal["approve", "deny"] = "approve", **options: Any
+    ) -> Answer:
+        """Decide, signed; as `decision` says."""
+        return home.ask("POST", f"{_ROUTE}/{approval_id}/decide", self.decision(home, approval_id, decision, **options))
+
+    def agree(self, home: DaemonHome, answer: Answer) -> dict[str, Any]:
+        """Agree to a change that was asked about; what came of it."""
+        assert answer.status == 202, answer.body
+        decided = self.decide(home, answer.body["approval_id"])
+        assert decided.status == 200, decided.body
+        settled: dict[str, Any] = decided.body
+        return settled
+
+    def preview(self, home: DaemonHome, approval_id: str, plan_digest: str | None = None) -> dict[str, Any]:
+        """What the preview shows them, opened; with the digest that they compute of it themselves."""
+        recipient = Recipient()
+        statement = self.preview_statement(approval_id, recipient.public)
+        answer = home.must("POST", f"{_ROUTE}/{approval_id}/preview", self.preview_body(statement, plan_digest))
+        opened = recipient.open(base64.b64decode(answer["sealed"]), statement.signed_bytes())
+        preview: dict[str, Any] = json.loads(opened)
+        if preview["fields"] is not None:
+            digest = plan_digest or self.shown(home, approval_id)["digest"]
+            assert preview["digest"] == digest_with_preview(digest, preview_digest({"fields": preview["fields"]}))
+        return preview
+
+    def preview_statement(self, approval_id: str, recipient: str) -> PreviewStatement:
+        """What is signed to ask for a preview now."""
+        return PreviewStatement(
+            approval_id=approval_id,
+            recipient=recipient,
+            nonce=secrets.token_hex(16),
+            at=moment(time.time()),
+            key_id=self.key_id,
+        )
+
+    def preview_body(self, statement: PreviewStatement, plan_digest: str | None = None) -> dict[str, Any]:
+        """The body that goes with it."""
+        body = {
+            "recipient": statement.recipient,
+            "nonce": statement.nonce,
+            "at": statement.at,
+            "key_id": statement.key_id,
+            "signature": self.sign(statement),
+        }
+        return body if plan_digest is None else {**body, "digest": plan_digest}
