@@ -45,7 +45,7 @@ def _arguments(before: dict[str, Any], now: dict[str, Any]) -> Iterator[Change]:
             yield Change.of(f"args.{name} (added)", None, _spelled(now[name]))
         elif name not in now:
             yield Change.of(f"args.{name} (left out)", _spelled(before[name]), None, widens=False)
-        elif _spelled(before[name]) != _spelled(now[name]):
+        elif _json(before[name]) != _json(now[name]):  # 1, true and "1" are three things
             how = _how(before[name], now[name])
             where = f"args.{name} ({how})"
             yield Change.of(where, _spelled(before[name]), _spelled(now[name]), widens=how != "smaller")
@@ -92,4 +92,8 @@ def _by_connector(what: str, before: dict[str, str], now: dict[str, str]) -> Ite
 
 
 def _spelled(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,120 @@
+"""A call against the last one that was approved: what is told first, and that nothing which differs is not told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.approvals.difference import against_last
+from aileron.model.consent import Change
+from aileron.model.plan import Plan, PlannedPreview
+from tests.approvals.conftest import MAIL, POST, step, use
+
+
+def called(plan: Plan, **changes: Any) -> Plan:
+    """The same with other arguments, or without those that are None."""
+    args = {**plan.args, **changes}
+    return msgspec.structs.replace(plan, args={name: value for name, value in args.items() if value is not None})
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"to": "bob@example.com"}, ("args.to (new)", "ann@example.com", "bob@example.com", True)),
+        ({"to": "ann@example.com "}, ("args.to (new)", "ann@example.com", "ann@example.com ", True)),
+        ({"amount": 1000}, ("args.amount (larger)", "10", "1000", True)),
+        ({"amount": 10.5}, ("args.amount (larger)", "10", "10.5", True)),
+        ({"amount": 9}, ("args.amount (smaller)", "10", "9", False)),
+        ({"urgent": True}, ("args.urgent (changed)", "false", "true", True)),
+        ({"cc": "eve@example.com"}, ("args.cc (added)", None, "eve@example.com", True)),
+        ({"amount": None}, ("args.amount (left out)", "10", None, False)),
+    ],
+)
+def test_an_argument_that_differs_is_named(
+    plan: Plan, changes: dict[str, Any], expected: tuple[str, str | None, str | None, bool]
+) -> None:
+    """With how it differs, what it was and what it is."""
+    (change,) = against_last(plan, called(plan, **changes))
+
+    assert (change.where, change.before, change.after, change.widens) == expected
+
+
+def test_a_host_that_was_not_reached_before_is_told(plan: Plan) -> None:
+    """Once; one that is gone is not."""
+    hosts = ("api.example.com:443", "mail.example.com:465")
+    wider = msgspec.structs.replace(plan, steps=(step(hosts=hosts), step(hosts=hosts)))
+
+    assert against_last(plan, wider) == (Change(where="host (new)", before=None, after="api.example.com:443"),)
+    assert against_last(wider, plan) == ()
+
+
+def test_what_only_the_preview_reaches_is_told(plan: Plan) -> None:
+    """It is reached with a credential too."""
+    reading = PlannedPreview(step=step(POST, hosts=("api.example.com:443",), credential=None), render=(("A", "b"),))
+    now = msgspec.structs.replace(plan, preview=reading)
+
+    assert [change.where for change in against_last(plan, now)] == ["host (new)", f"connector {POST}"]
+
+
+def test_another_credential_is_told(plan: Plan) -> None:
+    """And the first one of a connector that had none; a new connector is told as such."""
+    work = msgspec.structs.replace(plan, steps=(step(credential=use("work")),))
+    none = msgspec.structs.replace(plan, steps=(step(credential=None),))
+    where = f"credential of {MAIL}"
+
+    assert against_last(plan, work) == (Change(where=where, before="basic/mail/home", after="basic/mail/work"),)
+    assert against_last(none, plan) == (Change(where=where, before=None, after="basic/mail/home"),)
+
+
+def test_another_connector_is_told(plan: Plan) -> None:
+    """By its version, and by its bytes where the version is the same."""
+    newer = msgspec.structs.replace(plan, steps=(step(version="1.3.0"),))
+    other = msgspec.structs.replace(plan, steps=(step(hash="sha256:" + "cd" * 32),))
+
+    for now in (newer, other):
+        (change,) = against_last(plan, now)
+        assert change.where == f"connector {MAIL}"
+        assert (change.before, change.after) == (
+            f"1.2.0 sha256:{'ab' * 32}",
+            f"{now.steps[0].connector.version} {now.steps[0].connector.hash}",
+        )
+
+
+def test_arguments_come_first(plan: Plan) -> None:
+    """In the order of the call; then where it goes, as whom, and by what."""
+    now = msgspec.structs.replace(
+        called(plan, to="bob", amount=11),
+        steps=(step(hosts=("a.example.com:443",), credential=use("work"), version="2.0.0"),),
+    )
+
+    assert [change.where for change in against_last(plan, now)] == [
+        "args.to (new)",
+        "args.amount (larger)",
+        "host (new)",
+        f"credential of {MAIL}",
+        f"connector {MAIL}",
+    ]
+
+
+VALUES = st.text(max_size=4) | st.integers(-3, 3) | st.floats(-3, 3) | st.booleans()
+CALLS = st.dictionaries(st.sampled_from(["a", "b", "c"]), VALUES)
+
+
+@given(CALLS, CALLS)
+def test_every_argument_that_differs_is_told(plan: Plan, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Also where Python holds two values for equal: `1` and `true` are not."""
+    changes = against_last(msgspec.structs.replace(plan, args=before), msgspec.structs.replace(plan, args=now))
+    told = [change.where.removeprefix("args.").split(" ")[0] for change in changes]
+    absent = object()
+    differing = {
+        name
+        for name in {*before, *now}
+        if repr(before.get(name, absent)) != repr(now.get(name, absent))  # tells 1, 1.0, True and '1' apart
+    }
+
+    assert sorted(told) == sorted(differing)
+    assert against_last(plan, plan) == ()
