@@ -9,12 +9,15 @@ What is checked, in this order
 2  the first row is the genesis row, and names the expected home where one is given
 3  each row: its number follows the one before (nothing taken out), the previous hash it names is that row's (nothing put
    in or swapped), its hash is that of its record (nothing altered), and the columns searches use repeat the record
-4  each outcome and each frozen plan, which lie beside the chain, is the one its row's digest names
-5  each run, each approval and each idempotency key is exactly what the events say (replay.py), and there is none beside these
-6  a head kept outside is in the chain
+4  each outcome and each frozen plan or other subject, which lie beside the chain, is the one its row's digest names
+5  each run, each approval with its candidates and what was said, each idempotency key and each use of a grant is exactly what
+   the events say (replay.py), and there is none beside these
+6  each decision is signed by whom the chain names by then, and so is each change of that key (signatures.py); the heads that
+   were signed with decisions are in the chain
+7  a head kept outside is in the chain
 
 What the caller still owes: `cannot_prove` is part of the answer. Whoever can write the file can compute a whole new chain, or
-cut off its end; only a head kept elsewhere shows that.
+cut off its end; only a head shows that which was kept elsewhere, or signed by somebody whose key is known elsewhere.
 
 Source: docs/reference/audit-events.md, docs/adr (audit chain).
 Not here: the format (ledger/chain.py), the file (ledger/sqlite.py).
@@ -23,6 +26,7 @@ Not here: the format (ledger/chain.py), the file (ledger/sqlite.py).
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,11 +34,12 @@ import msgspec
 
 from aileron.audit.frozen import is_frozen
 from aileron.audit.replay import OutOfOrderError, Replay, ToldApproval, ToldRun
+from aileron.audit.signatures import Decisions, ForeignHeadError, Signatures, WrongSignatureError
 from aileron.ledger import NO_HASH, Head, StoredLedger, StoredRow, claim_digest, columns_of, link, open_stored
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError
 
-__all__ = ["Finding", "Head", "Reason", "Report", "verify"]
+__all__ = ["Decisions", "Finding", "Head", "Reason", "Report", "verify"]
 
 
 class Reason(enum.StrEnum):
@@ -55,11 +60,13 @@ class Reason(enum.StrEnum):
     OUTCOME = "outcome"
     """The stored outcome of a run is not the one recorded, or is gone."""
     STATE = "state"
-    """What is stored as so now of a run, an approval or an idempotency key is not what the events say, or is gone."""
+    """What is stored as so now of a run, an approval, an idempotency key or a grant is not what the events say, or is gone."""
     PLAN = "plan"
-    """The stored plan of an approval is not the one that was asked about, or is gone."""
+    """The stored plan of an approval, or what else it is about, is not the one that was asked about, or is gone."""
+    SIGNATURE = "signature"
+    """A decision, or a change of who decides, is not signed by whom the chain names by then."""
     HEAD = "head"
-    """The head kept outside is not in the chain: it was cut, rolled back or rewritten."""
+    """A head that was kept outside, or signed with a decision, is not in the chain: it was cut, rolled back or rewritten."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -71,11 +78,16 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found. `rows` were checked and are good; `head` is the last of them, worth keeping outside."""
+    """What was found. `rows` were checked and are good; `head` is the last of them, worth keeping outside.
+
+    `decisions` counts those in the good rows; `signed_head` is the newest head that was signed with one.
+    """
 
     path: str
     rows: int
     head: str | None
+    signed_head: str | None
+    decisions: Decisions
     finding: Finding | None
     cannot_prove: tuple[str, ...]
 
@@ -94,6 +106,11 @@ _WITHOUT_HEAD: Final = (
     "that no rows were cut off the end: compare with a head (SEQ:HASH) that was kept elsewhere",
     "that the chain was not computed anew as a whole by someone who can write the file: a head kept elsewhere shows that too",
 )
+
+
+_KEY: Final = "that {} is the person's key: compare with `aileron approver status`"
+_SIGNED_HEAD: Final = "that what follows row {}, the last head that was signed, was not cut off or rewritten"
+_UNCHECKED: Final = "who signed {} decisions: this ledger names no key (it was begun anew)"
 
 
 def verify(path: Path, *, known_head: Head | None = None, expected_home: Path | None = None) -> Report:
@@ -143,8 +160,10 @@ class _Check:
         self._home = expected_home
         self._last = Head(0, NO_HASH)
         self._replay = Replay()
+        self._signatures = Signatures(lambda _: None)
 
     def run(self, stored: StoredLedger) -> None:
+        self._signatures = Signatures(stored.hash_of)
         if (damage := stored.damage()) is not None:  # 1
             raise _FoundError(Reason.FILE, None, damage)
         clock = _Clock(stored)
@@ -155,8 +174,9 @@ class _Check:
                 self._check_genesis(facts)  # 2
             _check_beside(stored, row.seq, facts)  # 4
             self._follow(stored, row.seq, facts)  # 5
+            self._check_signatures(row.seq, facts)  # 6
             self._last = Head(row.seq, row.hash)
-            self._check_known()  # 6
+            self._check_known()  # 7
         clock.check_end()
         if self._last.seq == 0:
             raise _FoundError(Reason.GENESIS, None, "there is no row at all, not even the genesis row")
@@ -188,19 +208,44 @@ class _Check:
                 raise _FoundError(Reason.STATE, None, f"{run.id} has an outcome, and no event says that it is over")
         for approval in replay.approvals.values():
             _check_state(stored, None, approval)
-        for kind, told_of in {"runs": replay.count_runs, "approvals": replay.count_approvals}.items():
-            if (there := stored.counts()[kind]) != told_of:
-                raise _FoundError(Reason.STATE, None, f"{there} {kind} are stored, the events tell of {told_of}")
+        for kind, there in stored.counts().items():
+            if there != replay.counts[kind]:
+                raise _FoundError(
+                    Reason.STATE, None, f"{there} {kind} are stored, the events tell of {replay.counts[kind]}"
+                )
+        _check_grants(stored, replay)
         _check_claims(stored, dict(replay.claims))
+
+    def _check_signatures(self, seq: int, facts: dict[str, Any]) -> None:
+        try:
+            self._signatures.follow(facts)
+        except WrongSignatureError as error:
+            raise _FoundError(Reason.SIGNATURE, seq, f"row {seq} is not as a person signed: {error}") from error
+        except ForeignHeadError as error:
+            raise _FoundError(Reason.HEAD, seq, f"row {seq}: {error}: the chain was computed anew") from error
 
     def report(self, finding: Finding | None) -> Report:
         return Report(
             path=str(self._path),
             rows=self._last.seq,
             head=str(self._last) if self._last.seq else None,
+            signed_head=None if self._signatures.head is None else str(self._signatures.head),
+            decisions=self._signatures.decisions,
             finding=finding,
-            cannot_prove=_ALWAYS + (_WITHOUT_HEAD if self._known is None else self._after_known()),
+            cannot_prove=(*_ALWAYS, *self._unproven_signers(), *self._unproven_rows()),
         )
+
+    def _unproven_signers(self) -> Iterator[str]:
+        if self._signatures.key_id is not None:
+            yield _KEY.format(self._signatures.key_id)
+        if self._signatures.decisions.unchecked:
+            yield _UNCHECKED.format(self._signatures.decisions.unchecked)
+
+    def _unproven_rows(self) -> tuple[str, ...]:
+        signed = self._signatures.head
+        if signed is not None and (self._known is None or signed.seq > self._known.seq):
+            return (_SIGNED_HEAD.format(signed.seq),)
+        return _WITHOUT_HEAD if self._known is None else self._after_known()
 
     def _after_known(self) -> tuple[str, ...]:
         known = "" if self._known is None else f", after row {self._known.seq}"
@@ -275,10 +320,40 @@ def _check_state(stored: StoredLedger, seq: int | None, told: ToldRun | ToldAppr
     row = stored.run(told.id) if isinstance(told, ToldRun) else stored.approval(told.id)
     if row is None:
         raise _FoundError(Reason.STATE, seq, f"{told.id}, of which the events tell, is not there")
-    for name, value in msgspec.structs.asdict(told).items():
-        if row[name] != value:
+    for name, value in row.items():
+        if value != getattr(told, name):
             raise _FoundError(
-                Reason.STATE, seq, f"{told.id} is stored with another {name} than the events say: {row[name]!r:.100}"
+                Reason.STATE, seq, f"{told.id} is stored with another {name} than the events say: {value!r:.100}"
+            )
+    if isinstance(told, ToldApproval):
+        _check_belonging(stored, seq, told)
+
+
+def _check_belonging(stored: StoredLedger, seq: int | None, told: ToldApproval) -> None:
+    """What may be decided beside the question itself, and what was said about it."""
+    candidates = stored.candidates(told.id)
+    subjects = [candidate.pop("subject") for candidate in candidates]
+    for kind, there, expected in (
+        ("candidates", candidates, told.candidates),
+        ("conversation", stored.conversation(told.id), told.conversation),
+    ):
+        if there != [msgspec.structs.asdict(one) for one in expected]:
+            raise _FoundError(Reason.STATE, seq, f"{told.id} is stored with other {kind} than the events say")
+    for candidate, subject in zip(told.candidates, subjects, strict=True):
+        is_edit = candidate.preview is None
+        if not (isinstance(subject, bytes) and is_frozen(subject, candidate.digest) if is_edit else subject is None):
+            raise _FoundError(Reason.PLAN, seq, f"the stored plan of an edit of {told.id} is not the one recorded")
+
+
+def _check_grants(stored: StoredLedger, replay: Replay) -> None:
+    told = {name: (grant.used, grant.revoked_us) for name, grant in replay.grants.items()}
+    there = {name: (used, revoked_us) for name, used, revoked_us in stored.grant_uses()}
+    for name in told.keys() | there.keys():
+        if told.get(name) != there.get(name):
+            raise _FoundError(
+                Reason.STATE,
+                None,
+                f"grant {name!r:.100} is stored with other uses than the events say: {there.get(name)}",
             )
 
 
@@ -303,8 +378,8 @@ def _check_beside(stored: StoredLedger, seq: int, facts: dict[str, Any]) -> None
             raise _FoundError(
                 Reason.OUTCOME, seq, f"the stored outcome of {facts.get('run')} is not the one recorded in row {seq}"
             )
-    if facts["type"] == "approval.requested" and facts.get("kind") == "action":
+    if facts["type"] == "approval.requested":
         name = str(facts.get("approval"))
         subject = stored.subject(name)
         if subject is None or not is_frozen(subject, str(facts.get("digest"))):
-            raise _FoundError(Reason.PLAN, seq, f"the stored plan of {name} is not the one recorded in row {seq}")
+            raise _FoundError(Reason.PLAN, seq, f"what {name} is about is not what was recorded in row {seq}")

@@ -93,7 +93,7 @@ CREATE TABLE conversation (
   PRIMARY KEY (approval, number)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE grant_uses (
-  "grant" TEXT PRIMARY KEY, used INTEGER NOT NULL, revoked_us INTEGER
+  id TEXT PRIMARY KEY, used INTEGER NOT NULL, revoked_us INTEGER
 ) STRICT, WITHOUT ROWID;
 """,
 }

@@ -329,7 +329,7 @@ class Transaction(States):
     def use_grant(self, grant_id: str, uses: int) -> int | None:
         """Count one use of a grant that has so many; returns which it is, from 1. None: none is left, or it was revoked."""
         row = self._write(
-            'INSERT INTO grant_uses VALUES (?, 1, NULL) ON CONFLICT ("grant") DO UPDATE SET used = used + 1'
+            "INSERT INTO grant_uses VALUES (?, 1, NULL) ON CONFLICT (id) DO UPDATE SET used = used + 1"
             " WHERE used < ? AND revoked_us IS NULL RETURNING used",
             (grant_id, uses),
         ).fetchone()
@@ -338,7 +338,7 @@ class Transaction(States):
     def revoke_grant(self, grant_id: str) -> None:
         """From now on a grant is not used, whatever uses it has left."""
         self._write(
-            'INSERT INTO grant_uses VALUES (?, 0, ?) ON CONFLICT ("grant")'
+            "INSERT INTO grant_uses VALUES (?, 0, ?) ON CONFLICT (id)"
             " DO UPDATE SET revoked_us = coalesce(revoked_us, excluded.revoked_us)",
             (grant_id, self.now_us),
         )
@@ -670,7 +670,7 @@ class StoredLedger:
         if self._version < 3:
             return
         with _translated(self._path):
-            for row in self._db.execute('SELECT "grant", used, revoked_us FROM grant_uses'):
+            for row in self._db.execute("SELECT id, used, revoked_us FROM grant_uses"):
                 yield readable(row[0]), row[1], row[2]
 
     def hash_of(self, seq: int) -> bytes | None:

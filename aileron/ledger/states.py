@@ -128,7 +128,7 @@ class States:
 
     def grant_used(self, grant_id: str) -> int:
         """How often a grant was used."""
-        row = self._db.execute('SELECT used FROM grant_uses WHERE "grant" = ?', (grant_id,)).fetchone()
+        row = self._db.execute("SELECT used FROM grant_uses WHERE id = ?", (grant_id,)).fetchone()
         return row[0] if row else 0
 
     def already(self, row: ApprovalRow) -> AileronError:

@@ -13,18 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aileron.audit.log import Audit
+from aileron.audit.log import Audit, GrantUse
 from aileron.audit.verify import Reason, Report, verify
 from aileron.ledger import ApprovalState, Head, Ledger
 from aileron.ledger.chain import NO_HASH, link, make_record
+from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation
 from aileron.model.outcome import Failed, Pending, RunStatus, Succeeded
 from tests.audit.conftest import START_S, Clock, a_plan, an_invocation
+from tests.audit.signer import Signer
 
 HOME = Path("/home/somebody/.aileron")
 
@@ -368,16 +371,75 @@ async def _every_state(audit: Audit, clock: Clock) -> None:
     assert len(await audit.expire_due()) == 1
 
 
+async def _decided(audit: Audit, clock: Clock, ledger: Ledger) -> None:
+    """Every way to decide, and all that belongs to questions: edits, previews, talk, consents, keys, grants."""
+    plan, first, second = a_plan(), Signer(), Signer()
+    edited = msgspec.structs.replace(plan, args={"to": "b@example.com"})
+
+    async def ask() -> str:
+        return (await audit.pending(plan, an_invocation(), clock.now_us / 1_000_000 + 900)).approval_id
+
+    open_one = await ask()
+    await audit.add_edit(open_one, edited)
+    await audit.put_question(open_one, "who is that?")
+    await first.appoint(audit)
+    signed = await ask()
+    head = str(ledger.read_now(lambda snapshot: snapshot.head()))
+    both = await audit.add_preview(signed, plan.digest, "sha256:" + "aa" * 32, run_id="run-preview")
+    assert both is not None
+    signature = first.signed(signed, both, head=head)
+    await audit.decide(signed, "approve", digest=both, surface="operator", signed=signature, hold_s=3600)
+    await second.appoint(audit, replaces=first)
+    talked = await ask()
+    await audit.put_question(talked, "why?")
+    await audit.put_answer(talked, "because", "local")
+    await audit.put_question(talked, "and then?")
+    await audit.add_edit(talked, edited)
+    await audit.add_preview(talked, edited.digest, None, run_id="run-failed", failure_class=FailureClass.NETWORK_ERROR)
+    signature = second.signed(talked, edited.digest, "approve", reason="to b")
+    await audit.decide(talked, "approve", digest=edited.digest, surface="operator", reason="to b", signed=signature)
+    await audit.redeem(talked, edited.digest)
+    denied = await ask()
+    signature = second.signed(denied, plan.digest, "deny", reason="no")
+    await audit.decide(denied, "deny", digest=plan.digest, surface="operator", reason="no", signed=signature)
+    consent, _ = await audit.ask(
+        ConsentKind.BINDING, "basic/a/b", {"x": 1e17}, expires_at=clock.now_us / 1_000_000 + 900
+    )
+    given = second.signed(consent.id, consent.digest)
+    await audit.decide(consent.id, "approve", digest=consent.digest, surface="operator", signed=given)
+    await audit.redeem(consent.id, consent.digest)
+    await audit.agreed(ConsentKind.BINDING, "basic/a/b", consent.digest, consent.id)
+    await audit.ask(ConsentKind.GRANT, "send-email", {"uses": 2}, expires_at=clock.now_us / 1_000_000 + 900)
+    await audit.ended(ConsentKind.BINDING, "basic/a/b", "revoked")
+    for _ in range(2):
+        await audit.requested(plan, an_invocation(), layers=["seccomp"], grant=GrantUse("act-grant", 3))
+    await audit.requested(plan, an_invocation(), layers=["seccomp"], grant=GrantUse("act-other", 1))
+    await audit.grant_revoked("act-grant")
+    await audit.refuse(denied, "approve", "unsigned", "operator")
+    await audit.caller_refused("agent", "POST /v1/action-approvals/x/decide", "local")
+
+
 @pytest.fixture(scope="module")
 def eventful(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A closed ledger in which everything has happened."""
     path, clock = tmp_path_factory.mktemp("eventful") / "ledger.db", Clock()
     with Ledger.open(path, HOME, "0.1.0", clock=clock) as ledger:
         anyio.run(_every_state, Audit(ledger), clock)
+        anyio.run(_decided, Audit(ledger), clock, ledger)
     return path
 
 
-TABLES = {"events": "seq", "runs": "id", "approvals": "id", "idempotency": "run", "set_back": "seq"}
+TABLES = {
+    "events": "seq",
+    "runs": "id",
+    "approvals": "id",
+    "idempotency": "run",
+    "set_back": "seq",
+    "candidates": "made_us",
+    "conversation": "question",
+    "grant_uses": "id",
+}
+"""Every table, and a column that has another value in every row of it."""
 
 
 def _cells(path: Path) -> list[tuple[str, Any, str, Any]]:
@@ -472,7 +534,7 @@ def test_any_flipped_bit_of_any_column_is_found(eventful: Path, tmp_path: Path, 
         assert verify(path).finding is not None
 
 
-@pytest.mark.parametrize("table", ["runs", "approvals", "idempotency"])
+@pytest.mark.parametrize("table", ["runs", "approvals", "idempotency", "candidates", "conversation", "grant_uses"])
 def test_a_state_of_which_no_event_tells_is_found(eventful: Path, tmp_path: Path, table: str) -> None:
     """A row put in is an approval nobody gave; a row taken out is a key that can be used again."""
     (count,) = sqlite3.connect(eventful).execute(f"SELECT count(*) FROM {table}").fetchone()
@@ -482,12 +544,14 @@ def test_a_state_of_which_no_event_tells_is_found(eventful: Path, tmp_path: Path
         name = f"(SELECT {TABLES[table]} FROM {table} LIMIT 1 OFFSET {number})"
         assert edit(path, f"DELETE FROM {table} WHERE {TABLES[table]} = {name}").finding is not None
     shutil.copy(eventful, path)
-    names = {"runs": "id", "approvals": "id", "idempotency": "key"}
+    names = {"idempotency": "key", "candidates": "digest", "conversation": "number"}
     columns = [column for found_in, _, column, _ in _cells(eventful) if found_in == table]
     listed = ", ".join(dict.fromkeys(columns))
-    added = listed.replace(f"{names[table]},", "'added',", 1)
+    value = "99" if table == "conversation" else "'added'"
+    added = listed.replace(f"{names.get(table, 'id')},", f"{value},", 1)
     report = edit(path, f"INSERT INTO {table} ({listed}) SELECT {added} FROM {table} LIMIT 1")
-    assert found(report) == (Reason.STATE, None)
+    assert report.finding is not None
+    assert report.finding.reason is Reason.STATE
 
 
 def test_events_in_an_order_that_cannot_be_are_found(copy: Path) -> None:
@@ -588,6 +652,6 @@ def test_a_running_ledger_can_be_checked(copy: Path) -> None:
 
 def test_every_reason_is_reached(copy: Path) -> None:
     """The closed list has no member that nothing can cause: each is named in a test above."""
-    source = Path(__file__).read_text()
+    source = Path(__file__).read_text() + Path(__file__).with_name("test_audit_signatures.py").read_text()
 
     assert [reason for reason in Reason if f"Reason.{reason.name}" not in source] == []

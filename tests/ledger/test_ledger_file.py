@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 import stat
@@ -9,12 +10,16 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import msgspec
 import pytest
 
+from aileron.audit.log import Audit
 from aileron.audit.verify import verify
 from aileron.ledger import EventFilter, Head, Ledger
+from aileron.ledger.schema import APPLICATION_ID, SCHEMA_VERSION, script_of
 from aileron.model.failure import AileronError
+from tests.audit.conftest import a_plan, an_invocation
 
 
 def open_at(path: Path) -> Ledger:
@@ -220,43 +225,69 @@ def test_every_column_repeats_the_record(path: Path) -> None:
     connection.close()
 
 
-_TO_SCHEMA_1 = (
-    "DROP TABLE set_back",
-    *(f"DROP INDEX events_{name}" for name in ("class_action", "class_connector", "action_connector")),
-    "PRAGMA user_version = 1",
-)
+def as_schema(path: Path, version: int) -> None:
+    """The same ledger as an older aileron had it: what its schema has, and nothing else."""
+    old = path.with_name("old.db")
+    connection = sqlite3.connect(old, isolation_level=None)
+    for statement in script_of(version).split(";"):
+        connection.execute(statement)
+    connection.execute("ATTACH ? AS new", (str(path),))
+    for (table,) in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall():
+        columns = ", ".join(name for _, name, *_ in connection.execute(f"PRAGMA main.table_info({table})"))
+        connection.execute(f"DELETE FROM main.{table}")
+        connection.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM new.{table}")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {version}")
+    connection.close()
+    old.chmod(0o600)
+    old.rename(path)
 
 
-def test_a_ledger_of_an_older_schema_is_brought_up_in_place(path: Path) -> None:
+def tables(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Everything that is in it."""
+    connection = sqlite3.connect(path)
+    names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    found = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
+    connection.close()
+    return found
+
+
+async def _some_history(ledger: Ledger) -> None:
+    audit, plan = Audit(ledger), a_plan()
+    for decision in ("approve", "deny"):
+        asked = await audit.pending(plan, an_invocation(), 2e9)
+        await audit.decide(asked.approval_id, decision, digest=plan.digest, surface="operator")
+    await audit.pending(plan, an_invocation(), 2e9)
+
+
+@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))
+def test_a_ledger_of_an_older_schema_is_brought_up_in_place(path: Path, version: int) -> None:
     """No event is written anew; it can be checked before and after, and what was added is as if it had been there."""
-    moments = iter([100, 101, 90, 95, 102, 90, 95, 101, 103, 102, 200, 201, 202, 203, 204, 205])
+    start = 1_900_000_000_000_000
+    moments = itertools.chain(
+        (start + step for step in (100, 101, 90, 95, 102, 90, 95, 101, 103, 102)), itertools.count(start + 200)
+    )
     with Ledger.open(path, path.parent, "0.1.0", clock=lambda: next(moments)) as ledger:
         for _ in range(5):
             ledger.commit_now(lambda tx: tx.append({"type": "note"}))
-    connection = sqlite3.connect(path)
-    new = connection.execute("SELECT * FROM set_back").fetchall(), _rows(connection)
-    connection.close()
-    edit(path, *_TO_SCHEMA_1)
+        anyio.run(_some_history, ledger)
+    new = tables(path)
+    as_schema(path, version)
     assert verify(path).is_whole
 
     open_at(path).close()
 
-    connection = sqlite3.connect(path)
-    assert (connection.execute("SELECT * FROM set_back").fetchall(), _rows(connection)) == new
-    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
-    connection.close()
-    assert new[0] != []
+    assert tables(path) == new
+    assert new["set_back"] != []
+    assert [row[11] for row in new["approvals"]] == ["send-email"] * 3
     assert verify(path).is_whole
-
-
-def _rows(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
-    return connection.execute("SELECT * FROM events").fetchall()
 
 
 def test_a_migration_that_fails_leaves_the_older_schema(path: Path) -> None:
     """Whole or not at all: here the new table's name is taken, and that is told as damage."""
     made(path)
-    edit(path, *_TO_SCHEMA_1, "CREATE TABLE set_back (x)")
+    as_schema(path, 1)
+    edit(path, "CREATE TABLE set_back (x)")
 
     with pytest.raises(AileronError, match="set_back"):
         open_at(path)

@@ -1,0 +1,154 @@
+"""Whose decisions the record holds: each signature, checked against the key that the chain named by then.
+
+Pure but for the arithmetic of Ed25519. For verify.py, which hands in every event in order. Trusts the chain's hashes, which are
+checked before, and none of its words: whoever can write the file can chain any words they like, but signs for nobody else.
+
+1. `approver.set`: signed with the key it names, and, where a key decided before, with that one too
+2. `approval.decided`: signed with the key that decides then, over exactly what the row says; unsigned only before there was one
+3. the head that was signed with it is a row of this chain, older than the decision: what came before it is as it was then
+
+What the caller still owes: that the key is the person's. In a ledger that never names one (it was begun anew, with a vault that
+has an approver) signatures cannot be checked; they are counted as that.
+
+Source: docs/reference/signed-decisions.md. Not here: the chain (verify.py), what follows from a decision (replay.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from aileron.audit.events import ApprovalDecided, ApproverSet
+from aileron.ledger import Head
+from aileron.model.decision import (
+    ApproverStatement,
+    DecisionStatement,
+    HeadStatement,
+    Statement,
+    check_signature,
+    key_id_of,
+)
+from aileron.model.failure import AileronError
+
+__all__ = ["Decisions", "ForeignHeadError", "Signatures", "WrongSignatureError"]
+
+
+class WrongSignatureError(Exception):
+    """A row that nobody signed who could, and what of it."""
+
+
+class ForeignHeadError(Exception):
+    """What was signed as the newest row is none of this chain's."""
+
+
+class Decisions(msgspec.Struct, frozen=True, kw_only=True):
+    """How many decisions there are, by what stands behind them. `unchecked`: signed, and the ledger names no key."""
+
+    signed: int
+    unsigned: int
+    unchecked: int
+
+
+class Signatures:
+    """Give it every event in order."""
+
+    def __init__(self, hash_of: Callable[[int], bytes | None]) -> None:
+        """`hash_of` gives the hash of a row that was checked already."""
+        self._hash_of = hash_of
+        self._public_key = b""
+        self._signed = self._unsigned = self._unchecked = 0
+        self.key_id: str | None = None
+        """Whose signature counts now."""
+        self.head: Head | None = None
+        """The newest row that was signed as a head."""
+
+    @property
+    def decisions(self) -> Decisions:
+        """What was found so far."""
+        return Decisions(signed=self._signed, unsigned=self._unsigned, unchecked=self._unchecked)
+
+    def follow(self, facts: dict[str, Any]) -> None:
+        """Take the next event. WrongSignatureError, ForeignHeadError."""
+        try:
+            match facts["type"]:
+                case "approver.set":
+                    self._appoint(msgspec.convert(facts, ApproverSet))
+                case "approval.decided":
+                    self._check_decision(msgspec.convert(facts, ApprovalDecided), facts["seq"])
+        except msgspec.ValidationError as error:
+            raise WrongSignatureError(f"it is no {facts['type']}: {error}") from error
+
+    def _appoint(self, named: ApproverSet) -> None:
+        try:
+            public_key = bytes.fromhex(named.public_key)
+        except ValueError as error:
+            raise WrongSignatureError("its key is not hex digits") from error
+        if key_id_of(public_key) != named.key_id:
+            raise WrongSignatureError(f"its key is not {named.key_id}")
+        statement = ApproverStatement(
+            public_key=named.public_key,
+            inventory=named.inventory,
+            replaces=named.replaces,
+            at=named.signed_at,
+            key_id=named.key_id,
+        )
+        _check(public_key, statement, named.signature, "it is not signed with the key it names")
+        if self.key_id is not None:
+            if named.replaces != self.key_id or named.old_signature is None:
+                raise WrongSignatureError(f"it does not replace {self.key_id}, which decided until then")
+            _check(self._public_key, statement, named.old_signature, f"{self.key_id} did not sign it")
+        self.key_id, self._public_key = named.key_id, public_key
+
+    def _check_decision(self, decided: ApprovalDecided, seq: int) -> None:
+        signed = (decided.key_id, decided.signed_at, decided.signature)
+        if signed == (None, None, None) and decided.head is decided.head_signature is None:
+            if self.key_id is not None:
+                raise WrongSignatureError(f"it is not signed, and {self.key_id} decides by then")
+            self._unsigned += 1
+            return
+        key_id, at, signature = signed
+        if (
+            key_id is None
+            or at is None
+            or signature is None
+            or (decided.head is None) != (decided.head_signature is None)
+        ):
+            raise WrongSignatureError("it has a part of a signature")
+        if self.key_id is None:
+            self._unchecked += 1
+            return
+        if key_id != self.key_id:
+            raise WrongSignatureError(f"it is signed by {key_id:.100}, and {self.key_id} decides by then")
+        statement = DecisionStatement(
+            approval_id=decided.approval,
+            digest=decided.digest,
+            decision=decided.decision,
+            reason=decided.reason,
+            at=at,
+            key_id=key_id,
+        )
+        _check(self._public_key, statement, signature, "its signature is not over what it says")
+        if decided.head is not None and decided.head_signature is not None:
+            head = HeadStatement(head=decided.head, at=at, key_id=key_id)
+            _check(self._public_key, head, decided.head_signature, "its head is not signed")
+            self._check_head(decided.head, seq)
+        self._signed += 1
+
+    def _check_head(self, text: str, seq: int) -> None:
+        try:
+            head = Head.parse(text)
+        except ValueError as error:
+            raise WrongSignatureError(str(error)) from error
+        if head.seq >= seq or self._hash_of(head.seq) != head.hash:
+            raise ForeignHeadError(f"the head that was signed, row {head.seq}, is not in this chain")
+        if self.head is None or head.seq > self.head.seq:
+            self.head = head
+
+
+def _check(public_key: bytes, statement: Statement, signature: str, otherwise: str) -> None:
+    try:
+        check_signature(public_key, statement, signature)
+    except AileronError as error:
+        raise WrongSignatureError(otherwise) from error

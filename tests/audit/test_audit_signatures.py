@@ -1,0 +1,425 @@
+"""Whoever can write the file chains any words they like, and signs for nobody else: what they would do, and that it is found."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from aileron.audit.log import Audit, GrantUse
+from aileron.audit.verify import Reason, Report, verify
+from aileron.ledger import Head, Ledger
+from aileron.ledger.chain import NO_HASH, columns_of, link, make_record
+from aileron.model.decision import DecisionStatement, HeadStatement, moment
+from tests.audit.conftest import START_S, a_plan, an_invocation
+from tests.audit.signer import Signer
+
+Facts = dict[str, Any]
+Forge = Callable[[list[Facts]], list[Facts]]
+
+PERSON, NEXT, THIEF = Signer(), Signer(), Signer()
+PLAN = a_plan()
+EDITED = msgspec.structs.replace(PLAN, args={"to": "b@example.com"})
+
+
+async def _history(audit: Audit, ledger: Ledger) -> None:
+    """One decision nobody signed; then a key, two signed decisions of which the second has a head, and another key."""
+
+    async def ask() -> str:
+        return (await audit.pending(PLAN, an_invocation(), START_S * 2)).approval_id
+
+    early = await ask()
+    await audit.decide(early, "approve", digest=PLAN.digest, surface="operator")
+    await PERSON.appoint(audit)
+    first = await ask()
+    await audit.add_edit(first, EDITED)
+    signed = PERSON.signed(first, PLAN.digest, reason="fine")
+    await audit.decide(first, "approve", digest=PLAN.digest, surface="operator", reason="fine", signed=signed)
+    second = await ask()
+    head = str(ledger.read_now(lambda snapshot: snapshot.head()))
+    signed = PERSON.signed(second, PLAN.digest, head=head)
+    await audit.decide(second, "approve", digest=PLAN.digest, surface="operator", signed=signed)
+    await NEXT.appoint(audit, replaces=PERSON)
+    await audit.requested(PLAN, an_invocation(), grant=GrantUse("act-grant", 1))
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed ledger in which a person signs."""
+    path = tmp_path_factory.mktemp("signed") / "ledger.db"
+    with Ledger.open(path, path.parent, "0.1.0") as ledger:
+        anyio.run(_history, Audit(ledger), ledger)
+    return path
+
+
+def forged(original: Path, path: Path, forge: Forge, *statements: str) -> Report:
+    """The whole chain computed anew over what `forge` makes of its events, states with it, and what is found."""
+    shutil.copy(original, path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    records = [
+        msgspec.json.decode(record) for (record,) in connection.execute("SELECT record FROM events ORDER BY seq")
+    ]
+    connection.execute("DELETE FROM events")
+    previous = NO_HASH
+    for seq, facts in enumerate(forge(records), 1):
+        at_us = facts.get("at_us", records[-1]["at_us"])
+        record = make_record(seq, at_us, facts)
+        facts = {**facts, "seq": seq, "at_us": at_us}
+        digest = link(previous, record)
+        connection.execute(
+            "INSERT INTO events VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+            (seq, at_us, *columns_of(facts), record.decode(), previous, digest),
+        )
+        previous = digest
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+    return verify(path)
+
+
+def of_type(events: list[Facts], kind: str) -> list[Facts]:
+    """The events of a type, in order."""
+    return [facts for facts in events if facts["type"] == kind]
+
+
+def changed(number: int, **changes: Any) -> Forge:
+    """The decision of that number with other facts; None takes one out."""
+
+    def forge(events: list[Facts]) -> list[Facts]:
+        decided = of_type(events, "approval.decided")[number]
+        decided.update(changes)
+        for name in [name for name, value in changes.items() if value is None]:
+            del decided[name]
+        return events
+
+    return forge
+
+
+def appended(*more: Facts) -> Forge:
+    """All that happened, and then this."""
+    return lambda events: [*events, *more]
+
+
+def test_what_a_person_signed_is_counted_and_what_that_proves_is_said(original: Path) -> None:
+    """How many decisions, by what; up to which row nothing was cut; and that the key must be compared."""
+    report = verify(original)
+
+    assert report.finding is None
+    assert msgspec.to_builtins(report.decisions) == {"signed": 2, "unsigned": 1, "unchecked": 0}
+    assert report.signed_head is not None
+    signed = Head.parse(report.signed_head)
+    assert any(f"row {signed.seq}" in words for words in report.cannot_prove)
+    assert any(NEXT.key_id in words and "approver status" in words for words in report.cannot_prove)
+    assert report.to_json()["decisions"]["signed"] == 2
+    known = verify(original, known_head=Head.parse(str(report.head)))
+    assert not any("last head that was signed" in words for words in known.cannot_prove), "one kept outside is newer"
+
+
+def test_a_chain_computed_anew_from_the_same_events_is_the_same_chain(original: Path, tmp_path: Path) -> None:
+    """The positive control of all that follows: what is found below is what was forged."""
+    report = forged(original, tmp_path / "ledger.db", lambda events: events)
+
+    assert report.finding is None
+    assert report.head == verify(original).head
+
+
+def _stripped(number: int) -> Forge:
+    return changed(number, key_id=None, signed_at=None, signature=None)
+
+
+def _signed_by(signer: Signer, key_id: str) -> Forge:
+    """The first signed decision, signed by somebody else, under this name."""
+
+    def forge(events: list[Facts]) -> list[Facts]:
+        decided = of_type(events, "approval.decided")[1]
+        statement = DecisionStatement(
+            approval_id=decided["approval"],
+            digest=decided["digest"],
+            decision="approve",
+            reason=decided["reason"],
+            at=decided["signed_at"],
+            key_id=key_id,
+        )
+        decided.update(key_id=key_id, signature=signer.sign(statement))
+        return events
+
+    return forge
+
+
+def _of_another(events: list[Facts]) -> list[Facts]:
+    """The signature of one question under another."""
+    _, first, second = of_type(events, "approval.decided")
+    second.update(signature=first["signature"], signed_at=first["signed_at"])
+    return events
+
+
+def _edited_instead(events: list[Facts]) -> list[Facts]:
+    """The edit that was not decided, in place of the plan that was."""
+    of_type(events, "approval.decided")[1]["digest"] = EDITED.digest
+    return events
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        _stripped(1),
+        changed(1, signature=None),
+        changed(1, signature="AAAA"),
+        changed(1, signature="\u00e9"),
+        changed(1, signature=5),
+        changed(1, reason="finer"),
+        changed(1, reason=None),
+        changed(1, signed_at=moment(START_S + 1)),
+        _signed_by(THIEF, THIEF.key_id),
+        _signed_by(THIEF, PERSON.key_id),
+        _signed_by(NEXT, NEXT.key_id),
+        _of_another,
+        _edited_instead,
+        changed(0, key_id=PERSON.key_id),
+        changed(2, head=None),
+        changed(2, head_signature=None),
+        changed(
+            2, head_signature=PERSON.sign(HeadStatement(head="1:" + "00" * 32, at=moment(0), key_id=PERSON.key_id))
+        ),
+        changed(2, head="12"),
+    ],
+)
+def test_a_decision_that_its_key_did_not_sign_is_found(original: Path, tmp_path: Path, forge: Forge) -> None:
+    """Stripped, altered, moved, taken from another question, signed by somebody else or by a key that decided later."""
+    report = forged(original, tmp_path / "ledger.db", forge)
+
+    assert report.finding is not None
+    assert report.finding.reason is Reason.SIGNATURE
+
+
+def test_a_signature_is_over_the_decision_itself(original: Path, tmp_path: Path) -> None:
+    """A signed no, told as a yes with the states to go with it."""
+    denied = tmp_path / "denied.db"
+    shutil.copy(original, denied)
+
+    async def deny(audit: Audit) -> str:
+        asked = await audit.pending(PLAN, an_invocation(), START_S * 2)
+        signed = NEXT.signed(asked.approval_id, PLAN.digest, "deny")
+        await audit.decide(asked.approval_id, "deny", digest=PLAN.digest, surface="operator", signed=signed)
+        return asked.approval_id
+
+    with Ledger.open(denied, denied.parent, "0.1.0") as ledger:
+        approval_id = anyio.run(deny, Audit(ledger))
+    assert verify(denied).decisions.signed == 3
+
+    def forge(events: list[Facts]) -> list[Facts]:
+        decided = of_type(events, "approval.decided")[-1]
+        decided["decision"] = "approve"
+        return [facts for facts in events if facts["type"] != "run.finished"]
+
+    report = forged(
+        denied,
+        tmp_path / "ledger.db",
+        forge,
+        f"UPDATE approvals SET state = 'approved' WHERE id = '{approval_id}'",
+        "UPDATE runs SET status = 'approved', outcome = NULL WHERE status = 'denied'",
+    )
+    assert report.finding is not None
+    assert report.finding.reason is Reason.SIGNATURE
+
+
+def _thief_row(**changes: Any) -> Facts:
+    """The thief's key, as the record of a daemon would name it."""
+    statement = THIEF.statement(replaces=NEXT)
+    facts: Facts = {
+        "type": "approver.set",
+        "key_id": THIEF.key_id,
+        "public_key": THIEF.public_key.hex(),
+        "inventory": statement.inventory,
+        "signed_at": statement.at,
+        "signature": THIEF.sign(statement),
+        "replaces": NEXT.key_id,
+        "old_signature": NEXT.sign(statement),
+    }
+    facts.update(changes)
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+_ALONE = THIEF.statement()
+
+
+@pytest.mark.parametrize(
+    ("named", "is_good"),
+    [
+        (_thief_row(), True),
+        (_thief_row(old_signature=None), False),
+        (_thief_row(old_signature=THIEF.sign(THIEF.statement(replaces=NEXT))), False),
+        (_thief_row(replaces=None, old_signature=None, signature=THIEF.sign(_ALONE)), False),
+        (_thief_row(replaces=PERSON.key_id), False),
+        (_thief_row(signature=NEXT.sign(THIEF.statement(replaces=NEXT))), False),
+        (_thief_row(inventory="sha256:" + "11" * 32), False),
+        (_thief_row(public_key=PERSON.public_key.hex()), False),
+        (_thief_row(public_key="zz"), False),
+        (_thief_row(public_key=None), False),
+        (_thief_row(key_id=PERSON.key_id), False),
+    ],
+)
+def test_only_the_key_that_decides_can_name_another(
+    original: Path, tmp_path: Path, named: Facts, is_good: bool
+) -> None:
+    """The first is the control, signed by both; each other lacks one thing."""
+    report = forged(original, tmp_path / "ledger.db", appended(named))
+
+    assert (report.finding is None) == is_good
+    if report.finding is not None:
+        assert report.finding.reason is Reason.SIGNATURE
+
+
+def test_nobody_decides_unsigned_once_there_is_a_key(original: Path, tmp_path: Path) -> None:
+    """As they could before; the same decision signed is the control."""
+    path = tmp_path / "waiting.db"
+    shutil.copy(original, path)
+    with Ledger.open(path, path.parent, "0.1.0") as ledger:
+        asked = anyio.run(Audit(ledger).pending, PLAN, an_invocation(), START_S * 2)
+    signed = NEXT.signed(asked.approval_id, PLAN.digest)
+    decided = {"type": "approval.decided", "approval": asked.approval_id, "run": asked.run_id, "decision": "approve"}
+    decided |= {"digest": PLAN.digest, "kind": "action", "surface": "operator"}
+    for facts, found in (
+        ({"key_id": signed.key_id, "signed_at": signed.at, "signature": signed.signature}, None),
+        ({}, Reason.SIGNATURE),
+    ):
+        columns = ", ".join(f"{name} = '{value}'" for name, value in facts.items())
+        report = forged(
+            path,
+            tmp_path / "ledger.db",
+            appended({**decided, **facts}),
+            f"UPDATE approvals SET state = 'approved', surface = 'operator'{columns and ', ' + columns},"
+            " decided_us = (SELECT max(at_us) FROM events) WHERE state = 'pending_approval'",
+            "UPDATE runs SET status = 'approved', changed_us = (SELECT max(at_us) FROM events)"
+            " WHERE status = 'pending_approval'",
+        )
+        assert (report.finding and report.finding.reason) is found, report.finding
+
+
+def test_a_first_key_without_its_own_signature_is_found(original: Path, tmp_path: Path) -> None:
+    """Nobody decided before: whoever names a key must have it."""
+
+    def forge(events: list[Facts]) -> list[Facts]:
+        of_type(events, "approver.set")[0]["signature"] = NEXT.sign(PERSON.statement())
+        return events
+
+    report = forged(original, tmp_path / "ledger.db", forge)
+    assert report.finding is not None
+    assert report.finding.reason is Reason.SIGNATURE
+
+
+def test_rows_before_a_signed_head_cannot_be_rewritten(original: Path, tmp_path: Path) -> None:
+    """The chain is whole and every decision signed as it was; the head that was signed is not in it."""
+
+    def forge(events: list[Facts]) -> list[Facts]:
+        of_type(events, "genesis")[0]["version"] = "0.1.1"
+        return events
+
+    report = forged(original, tmp_path / "ledger.db", forge)
+    assert report.finding is not None
+    assert report.finding.reason is Reason.HEAD
+
+
+def test_rows_after_the_last_signed_head_can_be_cut_and_that_is_said(original: Path, tmp_path: Path) -> None:
+    """Nothing is found, and the report says from which row on that is so."""
+    whole = verify(original)
+    cut = forged(
+        original,
+        tmp_path / "ledger.db",
+        lambda events: [facts for facts in events if facts["type"] != "grant.used"],
+        "DELETE FROM grant_uses",
+    )
+
+    assert cut.finding is None
+    assert cut.signed_head == whole.signed_head
+    assert cut.cannot_prove == whole.cannot_prove
+
+
+def test_a_ledger_that_never_names_the_key_says_so(original: Path, tmp_path: Path) -> None:
+    """It was begun anew, or somebody took the naming out: signatures cannot be told from drawings of them."""
+    report = forged(
+        original,
+        tmp_path / "ledger.db",
+        lambda events: [facts for facts in events if facts["type"] != "approver.set"],
+    )
+
+    assert report.finding is None
+    assert msgspec.to_builtins(report.decisions) == {"signed": 0, "unsigned": 1, "unchecked": 2}
+    assert report.signed_head is None
+    assert any("names no key" in words for words in report.cannot_prove)
+
+
+@pytest.mark.parametrize(
+    ("use", "is_good"),
+    [
+        ({"grant": "act-new", "use": 1, "of": 1}, True),
+        ({"grant": "act-new", "use": 2, "of": 2}, False),
+        ({"grant": "act-new", "use": 1, "of": 0}, False),
+        ({"grant": "act-grant", "use": 2, "of": 1}, False),
+        ({"grant": "act-grant", "use": 1, "of": 1}, False),
+        ({"grant": "act-new", "use": 1, "of": None}, False),
+    ],
+)
+def test_uses_of_a_grant_count_up_to_what_was_granted(
+    original: Path, tmp_path: Path, use: Facts, is_good: bool
+) -> None:
+    """The first is the control; what follows skips one, is beyond the last, or happens twice."""
+
+    def forge(events: list[Facts]) -> list[Facts]:
+        run = of_type(events, "grant.used")[0]["run"]
+        return [*events, {"type": "grant.used", "run": run, **use}]
+
+    report = forged(original, tmp_path / "ledger.db", forge, "INSERT INTO grant_uses VALUES ('act-new', 1, NULL)")
+    assert (report.finding is None) == is_good
+    if report.finding is not None:
+        assert report.finding.reason is Reason.STATE
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"type": "run.started", "connector": "c"},
+        {"type": "approval.redeemed", "digest": PLAN.digest},
+        {"type": "run.finished", "status": "completed"},
+        {"type": "run.finished", "status": ["failed"]},
+        {"type": "run.unknown"},
+        {"type": "approval.decided", "decision": "approve", "digest": EDITED.digest, "kind": "action", "surface": "x"},
+        {"type": "approval.answered", "number": 1, "text": "x"},
+        {"type": "approval.asked", "number": 2, "text": "x"},
+        {"type": "approval.edited", "digest": PLAN.digest, "args": {}},
+        {"type": "approval.previewed", "plan_digest": EDITED.digest},
+        {"type": "approval.previewed", "plan_digest": PLAN.digest, "preview": "sha256:1", "digest": "sha256:2"},
+        {"type": "approval.requested", "kind": "action", "digest": PLAN.digest, "expires_at_us": 1},
+    ],
+)
+def test_nothing_follows_from_what_nobody_decided(original: Path, tmp_path: Path, more: Facts) -> None:
+    """A run that waits does not begin, end or get used, and what was never asked or shown is not decided."""
+    path = tmp_path / "waiting.db"
+    shutil.copy(original, path)
+    with Ledger.open(path, path.parent, "0.1.0") as ledger:
+        asked = anyio.run(Audit(ledger).pending, PLAN, an_invocation(), START_S * 2)
+    assert forged(path, tmp_path / "control.db", lambda events: events).finding is None
+
+    facts = {"approval": asked.approval_id, "run": asked.run_id, **more}
+    report = forged(path, tmp_path / "ledger.db", appended(facts))
+
+    assert report.finding is not None
+    assert report.finding.reason is Reason.STATE
+
+
+def test_a_decision_that_counts_is_not_given_twice(original: Path, tmp_path: Path) -> None:
+    """The same row again, signature and all."""
+
+    def forge(events: list[Facts]) -> list[Facts]:
+        again = {name: value for name, value in of_type(events, "approval.decided")[2].items() if name != "at_us"}
+        return [*events, again]
+
+    report = forged(original, tmp_path / "ledger.db", forge)
+    assert report.finding is not None
+    assert report.finding.reason is Reason.STATE
