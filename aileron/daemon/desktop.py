@@ -73,7 +73,7 @@ class Desktop:
             await self._some.wait()
             until = anyio.current_time() + self._pace.round_s
             for _ in range(HANDFUL):
-                if await self._is_some(until):
+                if await self._is_some(until) and self._waiting:
                     await self._show(self._waiting.popleft())
             if await self._is_some(until):
                 await anyio.sleep(self._pace.settle_s)
@@ -82,12 +82,12 @@ class Desktop:
             await self._show_count()
 
     async def _is_some(self, until: float) -> bool:
-        """Wait until something waits to be shown; False when the time is over."""
-        if not self._waiting:
+        """Wait until something waits to be shown or counted; False when the time is over."""
+        if not self._waiting and not self._more:
             self._some = anyio.Event()
             with anyio.CancelScope(deadline=until):
                 await self._some.wait()
-        return bool(self._waiting)
+        return bool(self._waiting or self._more)
 
     async def _show_count(self) -> None:
         count, waiting = len(self._waiting) + self._more, list(self._waiting)
