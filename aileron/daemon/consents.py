@@ -109,8 +109,12 @@ class Consenting:
         """By commitment: the nonce and the value."""
 
     async def settle(self, subject: Subject) -> dict[str, Any] | ConsentAnswer:
-        """Do it now where nobody signs, and say what was done; else ask. AileronError vault_locked and what each change says."""
-        if self._standing.consents() is None:
+        """Do it now where nobody signs, or this was agreed to already, and say what was done; else ask.
+
+        AileronError vault_locked and what each change says.
+        """
+        consents = self._standing.consents()
+        if consents is None or _is_agreed(consents, subject):
             return await self._do(subject, None)
         return await self.ask(subject)
 
@@ -154,6 +158,17 @@ class Consenting:
             raise AileronError(
                 FailureClass.APPROVAL_EXPIRED, f"{row.id} was agreed to too long ago", boundary=Boundary.USER
             )
+
+    async def end(self, kind: ConsentKind, name: str) -> None:
+        """What was agreed to under this name is gone: put there again, it is asked about again.
+
+        While the vault is locked nothing is ended: what is taken away is gone all the same.
+        """
+        if self._vault.is_locked or (consents := self._standing.consents()) is None:
+            return
+        if consents.agreed_digest(kind, name) is not None:
+            await _thread(lambda: self._vault.change_consents(lambda now: now.without_agreement(kind, name)))
+            await self._audit.ended(kind, name, "removed")
 
     def hold(self, name: str, bindings: tuple[str, ...], value: Secret) -> SecretConsent:
         """Keep a secret's value until its question is decided. AileronError(busy) where too many are kept."""
@@ -281,6 +296,18 @@ class Consenting:
 
         await _thread(lambda: self._vault.change_consents(add))
         await self._audit.agreed(kind, name, digest, approval_id)
+
+
+def _is_agreed(consents: Consents, subject: Subject) -> bool:
+    """These very bytes, under this name, were agreed to last."""
+    match subject:
+        case ActionFileConsent():
+            digest = consents.agreed_digest(ConsentKind.ACTION_FILE, subject.name)
+            return digest == sha256_digest(subject.text.encode())
+        case ConnectorConsent():
+            return consents.agreed_digest(ConsentKind.CONNECTOR, _name_of(subject)) == subject.hash
+        case _:
+            return False
 
 
 def binding_of(subject: BindingConsent) -> Binding:

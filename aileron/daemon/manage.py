@@ -36,7 +36,7 @@ from aileron.daemon.deciding import Deciding
 from aileron.daemon.shown import action_facts, binding_facts, connector_facts, listed_facts
 from aileron.daemon.standing import Standing
 from aileron.ledger.sqlite import Ledger
-from aileron.model.consent import ConnectorConsent, Constraint, GrantConsent
+from aileron.model.consent import ConnectorConsent, ConsentKind, Constraint, GrantConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import ActionFile
@@ -146,6 +146,7 @@ class Manager:
         async with self._changing:
             await _thread(lambda: self._actions.remove(name))
             await self._audit.note(events.ActionRemoved(action=name))
+            await self._consents.end(ConsentKind.ACTION_FILE, name)
 
     async def dry_run(self, spine: Spine, invocation: Invocation) -> dict[str, Any]:
         """The plan of an invocation with its digest; nothing runs and nothing is recorded."""
@@ -216,6 +217,7 @@ class Manager:
             pin = found[0]
             await _thread(lambda: self._connectors.remove(pin))
             await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
+            await self._consents.end(ConsentKind.CONNECTOR, str(pin))
 
     # vault, secrets, bindings
 
@@ -296,6 +298,7 @@ class Manager:
         async with self._changing:
             await _thread(lambda: self._vault.revoke(binding_name))
             await self._audit.note(events.BindingRevoked(binding=str(binding_name)))
+            await self._consents.end(ConsentKind.BINDING, str(binding_name))
 
     # who decides, and what stands
 
@@ -437,6 +440,8 @@ class Manager:
             "ok": report.is_whole,
             "rows": report.rows,
             "head": report.head,
+            "signed_head": report.signed_head,
+            "decisions": msgspec.to_builtins(report.decisions),
             "problem": problem,
             "cannot_prove": list(report.cannot_prove),
         }

@@ -148,6 +148,18 @@ def test_a_free_secret_and_what_takes_away_need_nobody(home: DaemonHome) -> None
     assert home.ask("DELETE", "/v1/bindings/basic/probe/me").status == 200
 
 
+def test_what_was_agreed_to_needs_nobody_again_until_it_is_removed(home: DaemonHome) -> None:
+    """The same file once more is no change; removed and put there again it is asked about."""
+    text = (home.path / "actions" / "free.md").read_text()
+
+    same = home.ask("POST", "/v1/actions", {"text": text, "file": "x", "replace": True})
+    home.must("DELETE", "/v1/actions/free")
+    again = home.ask("POST", "/v1/actions", {"text": text, "file": "x"})
+    (home.path / "actions" / "free.md").write_text(text)
+
+    assert (same.status, again.status, word(home.run("free"))) == (200, 202, "consent_required")
+
+
 def test_bytes_that_changed_after_they_were_shown_are_not_installed(
     home: DaemonHome, approver: Approver, tmp_path: Path
 ) -> None:

@@ -1,0 +1,90 @@
+"""A real daemon tells of its questions: a gated run, on the desktop it was started on and to the webhook its settings name."""
+
+from __future__ import annotations
+
+import base64
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.daemon.test_notify_desktop import Desk
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream import Authority, Seen, Upstream, answer
+
+pytestmark = pytest.mark.jail
+
+KEY: Final = b"whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef")
+_HEARD_S: Final = 20.0
+
+
+@pytest.fixture
+def heard() -> threading.Event:
+    """Set by every request to the receiver."""
+    return threading.Event()
+
+
+@pytest.fixture
+def receiver(heard: threading.Event, tmp_path: Path) -> Iterator[tuple[Upstream, Path]]:
+    """A server on loopback with a certificate, and the file of its authority."""
+    authority = Authority(tmp_path)
+
+    def take(_seen: Seen) -> bytes:
+        heard.set()
+        return answer(status="204 No Content")
+
+    with Upstream(take, authority.server_context("localhost")) as server:
+        yield server, authority.ca_file
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """A desktop that the daemon finds when it starts."""
+    folder = tmp_path / "desk"
+    folder.mkdir()
+    made = Desk(folder)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", made.environment["DBUS_SESSION_BUS_ADDRESS"])
+    return made
+
+
+@pytest.fixture
+def home(desk: Desk, receiver: tuple[Upstream, Path]) -> Iterator[DaemonHome]:
+    """A home whose daemon notifies in both ways."""
+    server, ca_file = receiver
+    with daemon_home() as made:
+        made.configure(
+            f'[egress]\nprivate = ["localhost:{server.port}"]\nca_file = "{ca_file}"\n'
+            f'[notify]\nwebhook = "https://localhost:{server.port}/hook"\nwebhook_secret = "webhook-key"\n'
+        )
+        made.install_probe()
+        made.unlock()
+        made.must("PUT", "/v1/secrets/webhook-key", {"value_base64": base64.b64encode(KEY).decode()})
+        yield made
+
+
+def test_a_gated_run_is_told_in_both_ways_and_a_decision_in_neither(
+    home: DaemonHome, desk: Desk, receiver: tuple[Upstream, Path], heard: threading.Event
+) -> None:
+    """Its name and its id; the arguments, which may be secret, in none; what became of it, not at all."""
+    home.add_probe_action("echo", "value:string", gated=True)
+    question = home.asked("echo", {"value": "an argument"})
+    assert heard.wait(_HEARD_S)
+    until = time.monotonic() + _HEARD_S
+    while not desk.shown and time.monotonic() < until:
+        time.sleep(0.01)
+    home.decide(question, "approve")
+    final = home.result(question)
+    home.stop()
+    server, _ca_file = receiver
+
+    assert final["status"] == "completed", final
+    assert len(server.requests) == 1
+    assert f'"id": "{question["approval_id"]}", "action": "echo"'.encode() in server.requests[0].body
+    assert desk.texts == [("An action waits for you", f"echo\n{question['approval_id']}")]
+    assert b"an argument" not in server.requests[0].body
+    assert not any(line for line in (home.path / "logs" / "daemon.log").read_text().splitlines() if "webhook" in line)
