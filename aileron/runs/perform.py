@@ -275,7 +275,6 @@ class Spine:
         planned = frozen.plan.preview
         if planned is None:
             raise AileronError(FailureClass.INVALID_REQUEST, f"the action of {approval_id} has no preview")
-        await anyio.to_thread.run_sync(self._check_readable, frozen.plan)
         await anyio.to_thread.run_sync(self._check_own, frozen.plan)
         reading = preview_plan(frozen.plan)
         admitted = self._gate.admit(reading)
@@ -293,17 +292,6 @@ class Spine:
         )
         return Previewed(frozen.plan.digest, fields, None if failure is None else failure.message)
 
-    def _check_readable(self, plan: Plan) -> None:
-        """Nobody has signed this plan yet, and its row could have been written while no daemon ran: what of it is run now must be
-        what the file that was agreed to gives.
-        """
-        self._agreements.check_settings()
-        self._actions.check_enabled(plan.action)
-        action = check_as_resolved(plan, connectors=self._connectors, bindings=self._bindings, settings=self._settings)
-        missing = self._agreements.missing(action)
-        if missing is not None:
-            raise NotAgreed(missing)
-
     def _check_own(self, plan: Plan) -> None:
         """Return if `plan` is what its own file gives, and the person agreed to that file.
 
@@ -311,6 +299,7 @@ class Spine:
         credentials and of what only reads does not count by itself.
         """
         self._agreements.check_settings()
+        self._actions.check_enabled(plan.action)
         action = check_as_resolved(plan, connectors=self._connectors, bindings=self._bindings, settings=self._settings)
         if (missing := self._agreements.missing(action)) is not None:
             raise NotAgreed(missing)
