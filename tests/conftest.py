@@ -1,4 +1,4 @@
-"""What every test has: Hypothesis profiles, and no way to the home of whoever runs the tests."""
+"""What every test has: Hypothesis profiles, and no way to the home or the desktop of whoever runs the tests."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ def _no_real_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A test that forgets to name its home gets an empty one, never the user's."""
     os.environ["AILERON_HOME"] = str(tmp_path_factory.mktemp("nobody") / "home")
     os.environ.pop("AILERON_VAULT_PASSPHRASE", None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_real_desktop() -> None:
+    """What the tests ask for is not announced on the desktop of whoever runs them."""
+    for name in ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"):
+        os.environ.pop(name, None)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -63,6 +63,7 @@ def home(desk: Desk, receiver: tuple[Upstream, Path]) -> Iterator[DaemonHome]:
         )
         made.install_probe()
         made.unlock()
+        made.bind_probe()
         made.must("PUT", "/v1/secrets/webhook-key", {"value_base64": base64.b64encode(KEY).decode()})
         yield made
 
@@ -71,8 +72,8 @@ def test_a_gated_run_is_told_in_both_ways_and_a_decision_in_neither(
     home: DaemonHome, desk: Desk, receiver: tuple[Upstream, Path], heard: threading.Event
 ) -> None:
     """Its name and its id; the arguments, which may be secret, in none; what became of it, not at all."""
-    home.add_probe_action("echo", "value:string", gated=True)
-    question = home.asked("echo", {"value": "an argument"})
+    home.add_probe_action("give_back", "text:string", gated=True)
+    question = home.asked("give-back", {"text": "an argument"})
     assert heard.wait(_HEARD_S)
     until = time.monotonic() + _HEARD_S
     while not desk.shown and time.monotonic() < until:
@@ -84,7 +85,7 @@ def test_a_gated_run_is_told_in_both_ways_and_a_decision_in_neither(
 
     assert final["status"] == "completed", final
     assert len(server.requests) == 1
-    assert f'"id": "{question["approval_id"]}", "action": "echo"'.encode() in server.requests[0].body
-    assert desk.texts == [("An action waits for you", f"echo\n{question['approval_id']}")]
+    assert f'"id": "{question["approval_id"]}", "action": "give-back"'.encode() in server.requests[0].body
+    assert desk.texts == [("An action waits for you", f"give-back\n{question['approval_id']}")]
     assert b"an argument" not in server.requests[0].body
     assert not any(line for line in (home.path / "logs" / "daemon.log").read_text().splitlines() if "webhook" in line)

@@ -161,6 +161,19 @@ def test_a_credential_of_another_kind_than_declared_is_not_lent(standing: Vault)
         lent(standing, BASIC, "api_key")
 
 
+def test_a_secret_of_the_daemons_own_use_is_lent_by_its_name(vault: Vault):
+    """Bound to nobody; another name is refused, and so is the same after locking, though a loan already made stays."""
+    vault.set_secret("webhook-key", Secret(OTHER))
+    with VaultLender(vault).lend_secret("webhook-key") as secret:
+        vault.lock()
+        assert secret.reveal() == OTHER
+    with refused(FailureClass.VAULT_LOCKED), VaultLender(vault).lend_secret("webhook-key"):
+        pass
+    vault.unlock(Secret(PASSPHRASE))
+    with refused(FailureClass.NOT_FOUND), VaultLender(vault).lend_secret("webhook-keys"):
+        pass
+
+
 def test_a_secret_is_replaced_under_its_name(vault: Vault, path: Path):
     """The next loan has the new value; the date of the first storing is kept, even by a clock set back."""
     before = vault.secrets()[0]
