@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import sqlite3
 import time
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from aileron.approver.box import Recipient
@@ -303,6 +305,8 @@ def previewing(home: DaemonHome, approver: Approver, op: str, step: str = "effec
     answer = home.ask(
         "POST", "/v1/actions", {"text": head + PREVIEW.format(op=op) + fence + body, "file": "a test", "replace": True}
     )
+    if answer.status == 200:  # the very same file was agreed to before
+        return str(answer.body["name"])
     settled = approver.agree(home, answer)
     assert settled["status"] == "completed", settled
     return str(settled["result"]["name"])
@@ -340,6 +344,37 @@ def test_a_preview_only_reads(home: DaemonHome, approver: Approver, upstream: Co
     assert "read" in preview["problem"]
     assert upstream.effects == effects
     assert word(approver.decide(home, question["approval_id"])) == "approved"
+
+
+def test_a_preview_written_into_the_ledger_reads_and_does_nothing(
+    own_home: DaemonHome, approver: Approver, upstream: CountingServer
+) -> None:
+    """A frozen plan whose "preview" is the effect itself, and may write: the person looks, and nothing leaves.
+
+    Its digest fits, and nobody has signed it yet, so it must be what the file that was agreed to gives.
+    """
+    name = previewing(own_home, approver, "fetch")
+    question, untouched = own_home.asked(name), own_home.asked(name)
+    before, effects = upstream.requests[:], upstream.effects
+    plan = Plan.from_json(approver.shown(own_home, question["approval_id"])["plan"])
+    assert plan.preview is not None
+    step = msgspec.structs.replace(plan.steps[0], grant=msgspec.structs.replace(plan.steps[0].grant, read_only=False))
+    forged = msgspec.structs.replace(plan, preview=msgspec.structs.replace(plan.preview, step=step))
+    own_home.stop()
+    with contextlib.closing(sqlite3.connect(own_home.path / "ledger.db")) as ledger, ledger:
+        ledger.execute(
+            "UPDATE approvals SET subject = ?, digest = ? WHERE id = ?",
+            (msgspec.json.encode(forged.to_json(), order="sorted"), forged.digest, question["approval_id"]),
+        )
+
+    own_home.unlock()
+    statement = approver.preview_statement(question["approval_id"], Recipient().public)
+    route = f"/v1/action-approvals/{question['approval_id']}/preview"
+    answer = own_home.ask("POST", route, approver.preview_body(statement))
+
+    assert word(answer) == "hash_mismatch"
+    assert (upstream.requests, upstream.effects) == (before, effects)
+    assert approver.preview(own_home, untouched["approval_id"])["fields"]  # the control
 
 
 def test_nobody_else_gets_a_preview(home: DaemonHome, approver: Approver) -> None:
