@@ -56,7 +56,7 @@ class Desk:
         program.write_text(_SCRIPT.format(folder=str(folder)), encoding="utf-8")
         program.chmod(0o755)
         self.environment = {
-            "PATH": f"{folder}:/usr/bin",
+            "PATH": str(folder),
             "DBUS_SESSION_BUS_ADDRESS": "unix:path=/nowhere",
             "AILERON_VAULT_PASSPHRASE": "canary",
             "LD_PRELOAD": "/nowhere.so",
