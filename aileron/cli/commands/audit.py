@@ -48,10 +48,20 @@ _TOLD = {
     "egress.denied": ("reason", "method", "destination"),
     "connector.audit": ("event", "fields"),
     "approval.requested": ("approval",),
+    "approval.edited": ("args",),
+    "approval.previewed": ("class", "digest"),
+    "approval.asked": ("text",),
+    "approval.answered": ("text",),
     "approval.decided": ("decision", "reason", "approval"),
+    "approval.refused": ("decision", "reason", "approval", "count"),
+    "approver.set": ("key_id", "replaces"),
+    "consent.agreed": ("kind", "name"),
+    "consent.ended": ("kind", "name", "reason"),
+    "grant.used": ("grant", "use", "of"),
+    "caller.refused": ("scope", "route", "count"),
 }
 """What a line of the list tells of each type; of the others, everything. `audit show` has the rest."""
-_NAMED = frozenset({"bytes_down", "scrubbed"})
+_NAMED = frozenset({"bytes_down", "scrubbed", "count", "use", "of", "replaces"})
 """Facts that mean nothing without their name."""
 
 
@@ -220,7 +230,7 @@ def verify(
         problem = found.pop("finding")
         output.print_json({"ok": found.pop("whole"), **found, "problem": problem})
     else:
-        output.print_facts([("ledger", str(path)), ("rows", report.rows), ("head", report.head)])
+        output.print_facts([("ledger", str(path)), *_found(report.to_json())])
     finding = report.finding
     if finding is not None:
         raise Problem(
@@ -234,6 +244,13 @@ def verify(
         for words in report.cannot_prove:
             first, *rest = output.folded(visible(words), 4)
             output.note("\n".join([f"  - {first}", *(f"    {line}" for line in rest)]))
+
+
+def _found(report: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What was checked, as far as it was."""
+    decisions = ", ".join(f"{count} {what}" for what, count in report["decisions"].items() if count) or "none"
+    facts = [("rows", report["rows"]), ("head", report["head"]), ("decisions", decisions)]
+    return [*facts, ("signed head", report["signed_head"])] if report["signed_head"] else facts
 
 
 def _head(text: str | None) -> Any:
