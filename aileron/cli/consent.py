@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from aileron.cli import output
-from aileron.cli.plan import COLUMN, cut, host_line, plan_facts, print_steps, text_lines
+from aileron.cli.plan import COLUMN, cut, host_line, missing_lines, plan_facts, print_steps, text_lines
 
 if TYPE_CHECKING:
     from aileron.cli.signing import Preview
@@ -72,8 +72,7 @@ def show_question(
     if kind_of(question) == "action":
         _show_run(question, stream, more, preview)
     else:
-        output.print_facts(_subject_facts(question, more), stream, column=COLUMN)
-        _print_asked(question, stream)
+        output.print_facts([*_subject_facts(question, more), *_asked_facts(question, stream)], stream, column=COLUMN)
     _print_conversation(question, stream, more)
 
 
@@ -83,7 +82,7 @@ def change_lines(changes: Iterable[Mapping[str, Any]], more: str | None = None, 
     listed = list(changes)
     for number, change in enumerate(listed):
         if more is not None and len(lines) >= _MAX_CHANGES:
-            lines.append(f"… {len(listed) - number} more changes: {more}")
+            lines += missing_lines(len(listed) - number, "changes", more)
             break
         mark = "WIDER  " if marks and change.get("widens") else ""
         lines += _change(f"{mark}{change.get('where')}: ", change.get("before"), change.get("after"), more)
@@ -112,21 +111,16 @@ def _show_run(question: dict[str, Any], stream: str, more: str | None, preview: 
         ("action", f"{plan.get('action', question.get('action'))} {plan.get('action_version', '')}".strip()),
         ("preview", _preview_lines(plan, preview, more)),
         *plan_facts(plan, more),
+        *_asked_facts(question, stream),
+        ("differs", _difference_lines(question, more)),
+        ("edits", _edit_lines(question, more)),
     ]
     output.print_facts(facts, stream, column=COLUMN)
-    _print_asked(question, stream)
-    output.print_facts(
-        [("differs", _difference_lines(question, more)), ("edits", _edit_lines(question, more))], stream, column=COLUMN
-    )
     print_steps(plan, stream, more=more)
 
 
-def _print_asked(question: dict[str, Any], stream: str) -> None:
-    output.print_facts(
-        [("asked by", question.get("session")), ("expires", output.time_left(question.get("expires_at"), stream))],
-        stream,
-        column=COLUMN,
-    )
+def _asked_facts(question: dict[str, Any], stream: str) -> list[tuple[str, Any]]:
+    return [("asked by", question.get("session")), ("expires", output.time_left(question.get("expires_at"), stream))]
 
 
 def _preview_lines(plan: dict[str, Any], preview: Preview | None, more: str | None) -> list[str] | str | None:
@@ -174,7 +168,7 @@ def _print_conversation(question: dict[str, Any], stream: str, more: str | None)
     output.write("", stream)
     shown = turns if more is None else turns[-_MAX_WORDS:]
     if len(shown) < len(turns):
-        output.write(f"… {len(turns) - len(shown)} earlier questions: {more}", stream)
+        output.write("\n".join(missing_lines(len(turns) - len(shown), "questions, earlier", str(more))), stream)
     for turn in shown:
         _print_box("you asked", str(turn.get("question")), stream, more)
         answer = turn.get("answer")
@@ -286,7 +280,7 @@ def _side(before: str, value: str, more: str | None) -> list[str]:
     missing = len(value) - _MAX_SIDE
     if more is None or missing <= 0:
         return [f"{before}{value}"]
-    return [f"{before}{value[:_MAX_SIDE]}…", f"… {missing:,} more characters: {more}"]
+    return [f"{before}{value[:_MAX_SIDE]}…", *missing_lines(missing, "characters", more)]
 
 
 def _hosts(subject: dict[str, Any]) -> list[str] | str:

@@ -20,7 +20,17 @@ from typing import Any
 from aileron.cli import output
 from aileron.cli.visible import visible_lines
 
-__all__ = ["COLUMN", "argument_lines", "cut", "host_line", "plan_facts", "print_plan", "print_steps", "text_lines"]
+__all__ = [
+    "COLUMN",
+    "argument_lines",
+    "cut",
+    "host_line",
+    "missing_lines",
+    "plan_facts",
+    "print_plan",
+    "print_steps",
+    "text_lines",
+]
 
 COLUMN = 12
 """Where values begin, in the plan and in what stands above it."""
@@ -58,7 +68,7 @@ def plan_facts(plan: dict[str, Any], more: str | None) -> list[tuple[str, Any]]:
     hosts = _each(host_line(_host(host)) for grant in grants for host in grant.get("hosts") or [])
     accounts = _each(name for grant in grants if (name := _credential(grant.get("credential"))))
     return [
-        ("arguments", argument_lines(plan.get("args") or {}, more)),
+        ("arguments", argument_lines(_in_order(plan), more)),
         ("reaches", hosts or "nothing"),
         ("account", accounts or "none"),
         ("undo", _undo(plan.get("approval") or {})),
@@ -70,7 +80,7 @@ def argument_lines(args: dict[str, Any], more: str | None = None) -> list[str] |
     lines: list[str] = []
     for number, (name, value) in enumerate(args.items()):
         if more is not None and number == _MAX_ARGUMENTS:
-            lines.append(f"… {len(args) - number} more arguments: {more}")
+            lines += missing_lines(len(args) - number, "arguments", more)
             break
         if isinstance(value, str) and "\n" in value:
             lines += [f"{name} =", *text_lines(value, more)]
@@ -83,8 +93,8 @@ def text_lines(text: str, more: str | None = None) -> list[str]:
     """A text of several lines, each marked as not ours; cut after some, with how much is missing, where `more` shows all."""
     shown = text if more is None else "\n".join(text[:_MAX_CHARACTERS].split("\n")[:_MAX_LINES])
     lines = [f"│ {line}" for line in visible_lines(shown)]
-    if len(shown) < len(text):
-        lines.append(_missing(len(text) - len(shown), more))
+    if more is not None and len(shown) < len(text):
+        lines += missing_lines(len(text) - len(shown), "characters", more)
     return lines
 
 
@@ -93,7 +103,7 @@ def cut(before: str, value: str, more: str | None = None) -> list[str]:
     missing = len(value) - _MAX_CHARACTERS
     if more is None or missing <= 0:
         return [before + value]
-    return [f"{before}{value[:_MAX_CHARACTERS]}…", _missing(missing, more)]
+    return [f"{before}{value[:_MAX_CHARACTERS]}…", *missing_lines(missing, "characters", more)]
 
 
 def host_line(host: str) -> str:
@@ -116,8 +126,24 @@ def _in_letters(name: str) -> str:
     return ".".join(labels)
 
 
-def _missing(characters: int, more: str | None) -> str:
-    return f"… {characters:,} more characters: {more}"
+def missing_lines(count: int, what: str, more: str) -> list[str]:
+    """How much is not shown, and the command that shows it, on a line of its own to be copied."""
+    return [f"… {count:,} more {what}:", more]
+
+
+def _in_order(plan: dict[str, Any]) -> dict[str, Any]:
+    """The arguments in the order of the action's file, each with the label that its author gave it."""
+    from aileron.actions.manifest import parse_action
+    from aileron.model.failure import AileronError
+
+    args: dict[str, Any] = plan.get("args") or {}
+    try:
+        inputs = parse_action(str(plan.get("action_text")), file="the action").inputs
+    except AileronError:  # by another version, perhaps: then as they come
+        return args
+    ordered = [spec.name for spec in inputs if spec.name in args]
+    labels = {spec.name: f"{spec.name} ({spec.label})" for spec in inputs if spec.label}
+    return {labels.get(name, name): args[name] for name in [*ordered, *sorted(set(args) - set(ordered))]}
 
 
 def _step_facts(number: int, step: dict[str, Any], more: str | None, *, is_whole: bool) -> list[tuple[str, Any]]:
@@ -125,7 +151,7 @@ def _step_facts(number: int, step: dict[str, Any], more: str | None, *, is_whole
     facts: list[tuple[str, Any]] = [
         (f"step {number}", f"{step.get('id')}: {step.get('op')}"),
         ("connector", f"{connector.get('name')}@{connector.get('version')}"),
-        ("hash", connector.get("hash")),
+        ("hash", _hash(connector.get("hash"), more)),
     ]
     if is_whole:
         facts += [
@@ -137,6 +163,11 @@ def _step_facts(number: int, step: dict[str, Any], more: str | None, *, is_whole
         ("repeated", "if need be" if step.get("idempotent") else "never"),
         ("given", argument_lines(step.get("args") or {}, more)),
     ]
+
+
+def _hash(pin: Any, more: str | None) -> str | None:
+    """Beside its name and version 12 digits are enough to tell two apart; marked where they are not all."""
+    return pin if not isinstance(pin, str) or more is None else f"{pin[:19]}…"
 
 
 def _undo(rule: dict[str, Any]) -> list[str]:

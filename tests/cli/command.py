@@ -112,6 +112,12 @@ class Command:
         return {**kept, "AILERON_HOME": str(self.home), "TZ": "UTC", **more}
 
 
+def _wait_for_lines(master: int, until: float) -> None:
+    """Until the terminal takes lines: a passphrase's question stands there for a moment before what is typed is kept."""
+    while not termios.tcgetattr(master)[3] & termios.ICANON and time.monotonic() < until:
+        select.select([], [], [], 0.002)
+
+
 def _converse(master: int, process: subprocess.Popen[bytes], answers: list[Answer], deadline_s: float) -> str:
     """Type each answer when its question has appeared; everything that was shown, until the end."""
     shown, seen_to = "", 0
@@ -125,6 +131,7 @@ def _converse(master: int, process: subprocess.Popen[bytes], answers: list[Answe
         if answers and (at := shown.find(answers[0][0], seen_to)) >= 0:
             seen_to = at + len(answers[0][0])
             typed = answers.pop(0)[1]
+            _wait_for_lines(master, until)
             os.write(master, (typed() if callable(typed) else typed).encode() + b"\n")
     process.send_signal(signal.SIGKILL)
     raise TimeoutError(f"still running after {deadline_s} s, having shown: {shown}")

@@ -1,0 +1,219 @@
+"""Questions with plans and subjects of the real types, so that their digests are those that a command computes."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aileron.approver import keyfile
+from aileron.approver.box import seal
+from aileron.model.consent import (
+    ActionFileConsent,
+    BindingConsent,
+    Change,
+    ConnectorConsent,
+    Constraint,
+    GrantConsent,
+    SecretConsent,
+    SettingsConsent,
+    Subject,
+    subject_digest,
+)
+from aileron.model.decision import PreviewStatement, check_signature, digest_with_preview, preview_digest
+from aileron.model.manifest import ApprovalRule, CredentialNeed, LimitsSpec
+from aileron.model.names import BindingName, HostPort
+from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan, PlannedPreview, Step
+from aileron.model.secret import Secret
+from tests.support.fake_daemon import FakeDaemon, Reply, Seen
+
+__all__ = [
+    "APPROVER",
+    "HEAD",
+    "ID",
+    "ONE",
+    "SUBJECTS",
+    "Approver",
+    "asks",
+    "plan",
+    "previewed",
+    "question",
+    "sealed_preview",
+    "subject_question",
+]
+
+ID = "act-20261121T040000-0123456789abcdefcafe"
+ONE = f"/v1/action-approvals/{ID}"
+APPROVER = "not the vault's passphrase"
+HEAD = "41:" + "ab" * 32
+_HASH = "sha256:" + "cd" * 32
+_CONNECTOR = "github://example/connector-mail"
+
+
+class Approver:
+    """The key of a home, and what it has signed."""
+
+    def __init__(self, home: Path, fake: FakeDaemon) -> None:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with keyfile.create(home / "approver.json", Secret(APPROVER.encode())) as key:
+            self.public_key, self.key_id = key.public_key, key.key_id
+        fake.approver = {"status": "ready", "key_id": self.key_id, "public_key": self.public_key.hex()}
+
+
+def _step(op: str, args: dict[str, Any], *hosts: str, read_only: bool = False) -> Step:
+    use = CredentialUse(
+        connector=_CONNECTOR,
+        binding=BindingName("basic", "mail", "home"),
+        need=CredentialNeed(kind="basic", scope="a mail account"),
+    )
+    return Step(
+        id="one",
+        connector=ConnectorPin(_CONNECTOR, "1.4.0", _HASH),
+        op=op,
+        args=args,
+        idempotent=False,
+        grant=Grant(hosts=tuple(HostPort.parse(host) for host in hosts), credential=use, read_only=read_only),
+        limits=LimitsSpec(),
+    )
+
+
+def plan(args: dict[str, Any] | None = None, *, hosts: tuple[str, ...] = ("mail.example:443",), **more: Any) -> Plan:
+    """A mail to be sent."""
+    args = {"to": "mira@example.com", "body": "Dear Mira\nthe invoice is paid."} if args is None else args
+    fields = {
+        "action": "send-mail",
+        "action_version": "1.2.0",
+        "action_digest": _HASH,
+        "action_text": "",
+        "args": args,
+        "steps": (_step("send_mail", args, *hosts),),
+        "approval": ApprovalRule(required=True),
+    }
+    return Plan(**{**fields, **more})
+
+
+def previewed(args: dict[str, Any] | None = None) -> Plan:
+    """The same with a preview."""
+    step = _step("get_draft", {}, "mail.example:443", read_only=True)
+    return plan(args, preview=PlannedPreview(step=step, render=(("To", "to"),)))
+
+
+def question(of: Plan | None = None, **more: Any) -> dict[str, Any]:
+    """About a run, as the daemon shows it."""
+    of = of or plan()
+    return {
+        "approval_id": ID,
+        "kind": "action",
+        "status": "pending_approval",
+        "digest": of.digest,
+        "audit_id": "run-1",
+        "action": of.action,
+        "session": "local",
+        "created_at": "2026-11-21T04:00:00Z",
+        "expires_at": "2099-11-21T04:15:00Z",
+        "head": HEAD,
+        "has_preview": of.preview is not None,
+        "plan": of.to_json(),
+        "edits": [],
+        "conversation": [],
+        "difference": None,
+        **more,
+    }
+
+
+def subject_question(subject: Subject, **more: Any) -> dict[str, Any]:
+    """About a consent."""
+    built = msgspec.to_builtins(subject)
+    return {
+        "approval_id": ID,
+        "kind": built["kind"],
+        "status": "pending_approval",
+        "digest": subject_digest(subject),
+        "audit_id": None,
+        "name": built.get("name") or built.get("action") or "settings",
+        "session": "local",
+        "expires_at": "2099-11-21T04:15:00Z",
+        "head": HEAD,
+        "subject": built,
+        **more,
+    }
+
+
+SUBJECTS: dict[str, Subject] = {
+    "action_file": ActionFileConsent(
+        name="send-mail",
+        text='+++\nname = "send-mail"\n+++\n\n# Send a mail\n',
+        before=_HASH,
+        changes=(
+            Change(where="approval.required", before="true", after="false"),
+            Change(where="match.intent", before="send a mail", after="send any mail", widens=False),
+        ),
+        reaches=("mail.example:443",),
+        credentials=("basic (a mail account)",),
+    ),
+    "connector": ConnectorConsent(
+        name=_CONNECTOR,
+        version="1.4.0",
+        hash=_HASH,
+        source="/home/mira/connector-mail",
+        on_conflict="refuse",
+        signature="unsigned",
+        reaches=("mail.example:443",),
+        credential="basic (a mail account)",
+        imports=("http", "log"),
+        limits={"memory_mb": 64},
+    ),
+    "binding": BindingConsent(
+        name="basic/mail/home", connector=_CONNECTOR, secret="pw", username="mira", reaches=("mail.example:443",)
+    ),
+    "secret": SecretConsent(name="pw", bindings=("basic/mail/home",), commitment="ef" * 32),
+    "grant": GrantConsent(
+        action="send-mail",
+        action_digest=_HASH,
+        credentials=("basic/mail/home",),
+        constraints=(
+            Constraint(argument="to", operator="one_of", value=["mira@example.com", "a@example.com"]),
+            Constraint(argument="subject", operator="prefix", value="[ci] "),
+            Constraint(argument="size", operator="at_most", value=7),
+        ),
+        uses=10,
+        until="2099-11-21T04:15:00.000Z",
+    ),
+    "settings": SettingsConsent(
+        before={"egress.private": [], "sandbox.mode": "full"},
+        after={"egress.private": ["nas.local:443"], "sandbox.mode": "full"},
+    ),
+}
+
+
+def asks(fake: FakeDaemon, asked: dict[str, Any], *, answer: dict[str, Any] | None = None) -> None:
+    """This question waits; a decision is answered with `answer`, or as of a run."""
+
+    def decided(seen: Seen) -> Reply:
+        status = "approved" if seen.body["decision"] == "approve" else "denied"
+        return 200, {"status": status, "approval_id": ID, "audit_id": "run-1", **(answer or {})}
+
+    fake.approvals = [asked]
+    fake.script("GET", ONE, (200, asked))
+    fake.script("POST", f"{ONE}/decide", decided)
+    done = {"status": "completed", "audit_id": "run-1", "approval_id": ID, "result": {"sent": 1}}
+    fake.script("GET", f"{ONE}/result", (200, done))
+
+
+def sealed_preview(approver: Approver, plan_digest: str, fields: Any, problem: str | None = None, **wrong: Any) -> Any:
+    """A script for the preview's route: it checks who asks, as the daemon does, and seals to them."""
+
+    def reply(seen: Seen) -> Reply:
+        asked = {name: value for name, value in seen.body.items() if name not in ("digest", "signature")}
+        statement = PreviewStatement(approval_id=ID, **asked)
+        check_signature(approver.public_key, statement, seen.body["signature"])
+        shown = {"fields": fields, "problem": problem, "taken_at": "2026-11-21T04:00:01Z"}
+        if fields is not None:
+            shown["digest"] = digest_with_preview(plan_digest, preview_digest({"fields": fields}))
+        sealed = seal(statement.recipient, json.dumps({**shown, **wrong}).encode(), statement.signed_bytes())
+        return 200, {"sealed": base64.b64encode(sealed).decode()}
+
+    return reply

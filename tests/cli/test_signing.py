@@ -1,0 +1,873 @@
+"""Decisions with a signature: what is shown is what is signed, at a terminal alone, whatever answers for the daemon."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from aileron.approver import keyfile
+from aileron.model.consent import subject_digest
+from aileron.model.decision import (
+    DecisionStatement,
+    HeadStatement,
+    check_signature,
+    digest_with_preview,
+    preview_digest,
+)
+from aileron.model.plan import Plan
+from aileron.model.secret import Secret
+from tests.cli.command import Command, Said
+from tests.cli.questions import (
+    APPROVER,
+    HEAD,
+    ID,
+    ONE,
+    SUBJECTS,
+    Approver,
+    asks,
+    plan,
+    previewed,
+    question,
+    sealed_preview,
+    subject_question,
+)
+from tests.support.fake_daemon import FakeDaemon, Reply, error
+
+PASSPHRASE = "Approver passphrase: "
+YES_OR_NO = "Approve? [y/N] "
+THREE_WAYS = "leave it waiting: "
+WHY = "Enter for none): "
+SIGN = (PASSPHRASE, APPROVER)
+FIELDS = [
+    {"label": "To", "value": "mira@example.com", "multiline": False},
+    {"label": "Body", "value": "Dear Mira\nall of it", "multiline": True},
+]
+
+
+@pytest.fixture
+def approver(home: Path, fake: FakeDaemon) -> Approver:
+    """The home has one; its vault is open; one run waits for them."""
+    fake.passphrase, fake.is_locked = "x", False
+    asks(fake, question())
+    return Approver(home, fake)
+
+
+def sent(fake: FakeDaemon) -> list[dict[str, Any]]:
+    """The decisions that were sent."""
+    return [seen.body for seen in fake.asked("POST", f"{ONE}/decide")]
+
+
+def assert_signed(approver: Approver, body: dict[str, Any], digest: str, decision: str) -> None:
+    """The signatures are the approver's, over this digest and this decision, and the newest row of the record."""
+    statement = DecisionStatement(
+        approval_id=ID,
+        digest=digest,
+        decision=decision,  # type: ignore[arg-type]
+        reason=body.get("reason"),
+        at=body["at"],
+        key_id=approver.key_id,
+    )
+    head = HeadStatement(head=HEAD, at=body["at"], key_id=approver.key_id)
+
+    assert (body["decision"], body["digest"], body["key_id"], body["head"]) == (decision, digest, approver.key_id, HEAD)
+    check_signature(approver.public_key, statement, body["signature"])
+    check_signature(approver.public_key, head, body["head_signature"])
+
+
+def at_terminal(aileron: Command, *words: str, answers: Any = (), **more: str) -> Said:
+    """Without colours, and nothing that was typed unseen is to be seen."""
+    said = aileron.at_terminal(*words, answers=answers, NO_COLOR="1", **more)
+    assert APPROVER not in said.out
+    return said
+
+
+def flat(said: Said) -> str:
+    """What was shown, however a terminal's width has broken its lines."""
+    return " ".join(said.out.split())
+
+
+# One decision
+
+
+def test_what_was_shown_is_signed_after_a_yes(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """Shown, asked about, then the passphrase; the digest is computed, the newest row of the record is signed with it."""
+    said = at_terminal(aileron, "approve", ID, "--reason", "fine", answers=[(YES_OR_NO, "y"), SIGN])
+
+    assert said.code == 0, said
+    (body,) = sent(fake)
+    assert body["reason"] == "fine"
+    assert_signed(approver, body, plan().digest, "approve")
+    assert said.out.index('to = "mira@example.com"') < said.out.index(YES_OR_NO) < said.out.index(PASSPHRASE)
+    assert "not signed" not in said.out
+
+
+def test_a_denial_is_signed_with_its_reason(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The reason is part of what is signed."""
+    said = at_terminal(aileron, "deny", ID, answers=[(WHY, "not to him"), SIGN])
+
+    assert said.code == 0, said
+    assert sent(fake)[0]["reason"] == "not to him"
+    assert_signed(approver, sent(fake)[0], plan().digest, "deny")
+
+
+def test_a_no_needs_no_passphrase(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """75, and nothing is sent."""
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "n")])
+
+    assert said.code == 75
+    assert PASSPHRASE not in said.out
+    assert sent(fake) == []
+
+
+def test_yes_answers_only_the_yes_or_no(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """It is shown all the same, and signed."""
+    said = at_terminal(aileron, "approve", ID, "--yes", answers=[SIGN])
+
+    assert said.code == 0, said
+    assert YES_OR_NO not in said.out
+    assert 'to = "mira@example.com"' in said.out
+    assert_signed(approver, sent(fake)[0], plan().digest, "approve")
+
+
+@pytest.mark.parametrize("words", [("approve", ID), ("approve", ID, "--yes"), ("approve", ID, "--json"), ("deny", ID)])
+def test_a_script_cannot_decide(fake: FakeDaemon, aileron: Command, approver: Approver, words: tuple[str, ...]):
+    """6 without a terminal, whatever is on standard input, in the environment or in a file."""
+    said = aileron(*words, given=f"y\n{APPROVER}\n", AILERON_VAULT_PASSPHRASE=APPROVER, AILERON_APPROVER=APPROVER)
+
+    assert said.code == 6
+    assert said.err.startswith("error: decisions are signed: run it at a terminal\n")
+    assert sent(fake) == []
+
+
+def test_standard_input_from_elsewhere_is_no_terminal(fake: FakeDaemon, home: Path, approver: Approver):
+    """Neither a yes nor a passphrase comes from a pipe, even where there is a terminal."""
+    script = f'printf "y\\n{APPROVER}\\n" | exec {sys.executable} -m aileron "$@"'
+    said = Command(home, program=["sh", "-c", script, "sh"]).at_terminal("approve", ID)
+
+    assert said.code == 6
+    assert sent(fake) == []
+
+
+# The passphrase
+
+
+def test_a_slip_in_the_passphrase_is_asked_again(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """Twice."""
+    wrong = (PASSPHRASE, "something else")
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "y"), wrong, wrong, SIGN])
+
+    assert said.code == 0, said
+    assert "try again (1 left)" in said.out
+    assert len(sent(fake)) == 1
+
+
+def test_the_third_wrong_passphrase_ends_it(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """6, and nothing is sent."""
+    wrong = (PASSPHRASE, "something else")
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "y"), wrong, wrong, wrong])
+
+    assert said.code == 6
+    assert "wrong passphrase" in said.out
+    assert sent(fake) == []
+
+
+def test_an_interrupt_at_the_passphrase_decides_nothing(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """130."""
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "y"), (PASSPHRASE, "\x03")])
+
+    assert said.code == 130
+    assert sent(fake) == []
+
+
+def test_the_vaults_passphrase_is_another_one(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """Where it is locked both are asked for, each by its name."""
+    fake.passphrase, fake.is_locked = "the vault's", True
+    fake.approver = {"status": "locked"}
+    answers = [("Its passphrase: ", "the vault's"), (YES_OR_NO, "y"), SIGN]
+    said = at_terminal(aileron, "approve", ID, answers=answers)
+
+    assert said.code == 0, said
+    assert_signed(approver, sent(fake)[0], plan().digest, "approve")
+
+
+def test_another_key_in_the_file_signs_nothing(fake: FakeDaemon, aileron: Command, home: Path, approver: Approver):
+    """9: whoever put it there knows its passphrase, and is not this home's approver."""
+    with keyfile.create(home / "approver.json", Secret(APPROVER.encode()), replace=True):
+        pass
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "y"), SIGN])
+
+    assert said.code == 9
+    assert f"is not that of this home's approver, {approver.key_id}" in flat(said)
+    assert sent(fake) == []
+
+
+# What answers for the daemon
+
+
+def _other_arguments() -> dict[str, Any]:
+    asked = question()
+    asked["plan"]["args"]["to"] = "evil@example.com"
+    return asked
+
+
+def _other_step() -> dict[str, Any]:
+    asked = question()
+    asked["plan"]["steps"][0]["args"]["to"] = "evil@example.com"
+    return asked
+
+
+def _widened() -> dict[str, Any]:
+    subject = msgspec.structs.replace(SUBJECTS["binding"], reaches=("evil.example:443",))
+    return subject_question(subject, digest=subject_digest(SUBJECTS["binding"]))
+
+
+def _more_than_is_known() -> dict[str, Any]:
+    asked = subject_question(SUBJECTS["binding"])
+    asked["subject"]["also"] = "what this command would not show"
+    asked["digest"] = "sha256:" + "00" * 32
+    return asked
+
+
+LIES = {
+    "another digest": lambda: question(digest=plan({"to": "evil@example.com"}).digest),
+    "other arguments": _other_arguments,
+    "another step": _other_step,
+    "no plan": lambda: {**question(), "plan": None},
+    "a plan that is none": lambda: {**question(), "plan": {"action": 7}},
+    "a subject that is none": lambda: {**subject_question(SUBJECTS["binding"]), "subject": {"kind": "nothing"}},
+    "another subject": _widened,
+    "more than is known": _more_than_is_known,
+    "a subject of another kind": lambda: {**subject_question(SUBJECTS["binding"]), "kind": "secret"},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("command", ["approve", "deny"])
+def test_what_would_not_be_decided_as_shown_is_not_signed(
+    fake: FakeDaemon, aileron: Command, approver: Approver, command: str, lie: str
+):
+    """9, before anything is asked; the control is every other test here."""
+    asks(fake, LIES[lie]())
+    said = at_terminal(aileron, command, ID)
+
+    assert said.code == 9, said
+    assert "nothing is signed" in said.out
+    assert PASSPHRASE not in said.out
+    assert sent(fake) == []
+
+
+def test_an_approver_in_doubt_decides_nothing(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """An older vault in the place of this one: 9, in the daemon's words."""
+    fake.approver = {"status": "problem", "problem": "the record tells of an approver and this vault of none"}
+
+    assert at_terminal(aileron, "approve", ID).code == 9
+    assert sent(fake) == []
+
+
+# The preview
+
+
+def test_the_preview_is_shown_first_and_signed_with_the_plan(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The passphrase comes before it: nobody else may see it."""
+    asks(fake, question(previewed()))
+    fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, FIELDS))
+    said = at_terminal(aileron, "approve", ID, answers=[SIGN, (YES_OR_NO, "y")])
+
+    assert said.code == 0, said
+    digest = digest_with_preview(previewed().digest, preview_digest({"fields": FIELDS}))
+    assert_signed(approver, sent(fake)[0], digest, "approve")
+    assert said.out.count(PASSPHRASE) == 1
+    shown = said.out.partition(YES_OR_NO)[0]
+    assert (
+        "preview     To: mira@example.com\n            Body:\n            │ Dear Mira\n            │ all of it\n"
+        in shown
+    )
+    assert shown.index("preview  ") < shown.index("arguments  ")
+
+
+def test_a_preview_cannot_be_left_out_by_who_answers(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The plan says that there is one, and no flag beside it."""
+    asks(fake, question(previewed(), has_preview=False))
+    fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, FIELDS))
+    said = at_terminal(aileron, "approve", ID, answers=[SIGN, (YES_OR_NO, "n")])
+
+    assert "preview     To: mira@example.com" in said.out
+
+
+def test_a_preview_that_failed_is_shown_as_failed(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """With its reason; then the plan alone is signed."""
+    asks(fake, question(previewed()))
+    fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, None, "it took \x1b[2Jlong"))
+    said = at_terminal(aileron, "approve", ID, answers=[SIGN, (YES_OR_NO, "y")])
+
+    assert "preview     FAILED, nothing is shown: it took \\x1b[2Jlong\n" in said.out
+    assert_signed(approver, sent(fake)[0], previewed().digest, "approve")
+
+
+def test_a_preview_with_another_digest_is_not_signed(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """9: other fields than those the daemon keeps."""
+    asks(fake, question(previewed()))
+    script = sealed_preview(approver, previewed().digest, FIELDS, digest="sha256:" + "00" * 32)
+    fake.script("POST", f"{ONE}/preview", script)
+    said = at_terminal(aileron, "approve", ID, answers=[SIGN])
+
+    assert said.code == 9
+    assert sent(fake) == []
+
+
+@pytest.mark.parametrize("sealed", ["", "AAAA", base64.b64encode(b"x" * 200).decode(), 7, None])
+def test_a_preview_that_is_not_sealed_to_this_command_is_refused(
+    fake: FakeDaemon, aileron: Command, approver: Approver, sealed: object
+):
+    """9, and nothing is decided."""
+    asks(fake, question(previewed()))
+    fake.script("POST", f"{ONE}/preview", (200, {"sealed": sealed}))
+
+    assert at_terminal(aileron, "approve", ID, answers=[SIGN]).code == 9
+    assert sent(fake) == []
+
+
+def test_a_preview_is_looked_at_without_deciding(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """`approval show --preview`, for who can sign; without it, and for others, it is named and not shown."""
+    asks(fake, question(previewed()))
+    fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, FIELDS))
+    shown = at_terminal(aileron, "approval", "show", ID, "--preview", answers=[SIGN])
+    plain = at_terminal(aileron, "approval", "show", ID)
+
+    assert (shown.code, plain.code) == (0, 0)
+    assert "all of it" in shown.out
+    assert "all of it" not in plain.out
+    assert f"aileron approval show {ID} --preview" in plain.out
+    assert aileron("approval", "show", ID, "--preview").code == 6
+    assert sent(fake) == []
+
+
+def test_a_preview_is_not_needed_to_say_no(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """The plan's own digest is denied."""
+    asks(fake, question(previewed()))
+    said = at_terminal(aileron, "deny", ID, answers=[(WHY, ""), SIGN])
+
+    assert said.code == 0, said
+    assert_signed(approver, sent(fake)[0], previewed().digest, "deny")
+
+
+# A run that asks at its terminal
+
+
+def waits(fake: FakeDaemon) -> None:
+    """`run send-mail` asks for a person."""
+    pending = {"status": "pending_approval", "approval_id": ID, "audit_id": "run-1", "message": "Ask Mira."}
+    fake.script("POST", "/v1/actions/send-mail/run", (202, pending))
+
+
+def test_a_run_is_signed_where_it_was_typed(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """Then it ends as any run."""
+    waits(fake)
+    said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN])
+
+    assert said.code == 0, said
+    assert said.out.endswith('{\n  "sent": 1\n}\n')
+    assert_signed(approver, sent(fake)[0], plan().digest, "approve")
+
+
+@pytest.mark.parametrize(
+    "answers", [[(THREE_WAYS, "")], [(THREE_WAYS, "\x03")], [(THREE_WAYS, "y"), (PASSPHRASE, "\x03")]]
+)
+def test_a_run_that_is_not_signed_waits(fake: FakeDaemon, aileron: Command, approver: Approver, answers: Any):
+    """75 for Enter, 130 for Ctrl-C, with the ways to decide."""
+    waits(fake)
+    said = at_terminal(aileron, "run", "send-mail", answers=answers)
+
+    assert said.code == (75 if answers == [(THREE_WAYS, "")] else 130)
+    assert f"approve: aileron approve {ID}\n" in said.out
+    assert sent(fake) == []
+
+
+def test_an_agent_that_runs_it_is_told_to_wait(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """Nobody is asked in a pipe, and the operator's socket is not touched."""
+    waits(fake)
+    said = aileron("run", "send-mail", given=f"y\n{APPROVER}\n")
+
+    assert said.code == 75
+    assert {seen.socket for seen in fake.seen} == {"agent"}
+
+
+def test_a_question_of_the_persons_is_told(fake: FakeDaemon, aileron: Command):
+    """To an agent that runs it again with the same key: as JSON, and in words."""
+    pending = {"status": "pending_approval", "approval_id": ID, "audit_id": "run-1", "question": "why \x1b[2Jhim?"}
+    fake.script("POST", "/v1/actions/send-mail/run", (202, pending))
+
+    assert aileron("run", "send-mail", "--json").json["question"] == "why \x1b[2Jhim?"
+    assert "the person asks: why \\x1b[2Jhim?\n" in aileron("run", "send-mail").err
+
+
+def test_changed_arguments_are_told(fake: FakeDaemon, aileron: Command):
+    """Whoever asked must not believe that their own were used."""
+    done = {"audit_id": "run-1", "result": 7, "executed_arguments": {"to": "other@example.com"}}
+    fake.script("POST", "/v1/actions/send-mail/run", (200, done))
+    said = aileron("run", "send-mail")
+
+    assert said.out == "7\n"
+    assert "a person changed the arguments before it ran" in said.err
+    assert 'to = "other@example.com"' in said.err
+    assert aileron("run", "send-mail", "--json").json["executed_arguments"] == {"to": "other@example.com"}
+
+
+def test_what_is_held_says_so(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """When it begins, and how it is cancelled until then."""
+    asks(fake, question(), answer={"held_until": "2099-11-21T04:01:00Z"})
+    fake.script(
+        "GET", f"{ONE}/result", (200, {"status": "approved", "held_until": "2099-11-21T04:01:00Z", "audit_id": "r"})
+    )
+    said = at_terminal(aileron, "approve", ID, "--wait", "0", answers=[(YES_OR_NO, "y"), SIGN])
+
+    assert said.code == 0
+    assert f"held until 2099-11-21 04:01:00: aileron approval cancel {ID}\n" in said.out
+    assert "it is still held, and begins at 2099-11-21 04:01:00\n" in said.out
+
+
+# An action whose file needs consent
+
+
+def needs_consent(fake: FakeDaemon, *after: Reply) -> None:
+    """`run send-mail` is refused for it, then answered with these."""
+    refused = error("consent_required", 403, "its file is wider", details={"approval_id": ID, "action": "send-mail"})
+    fake.script("POST", "/v1/actions/send-mail/run", refused, *(after or (refused,)))
+    asks(
+        fake, subject_question(SUBJECTS["action_file"]), answer={"status": "completed", "result": {"name": "send-mail"}}
+    )
+
+
+def test_a_run_that_needs_consent_says_how_to_give_it(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """6 without a terminal."""
+    needs_consent(fake)
+    said = aileron("run", "send-mail", "--json")
+
+    assert said.code == 6
+    assert said.json["error"]["fix"] == f"aileron approve {ID}"
+    assert said.json["error"]["details"]["approval_id"] == ID
+
+
+def test_consent_is_given_in_place_and_it_runs_again_once(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """What has changed is shown; then it is run as if it had been agreed to before."""
+    needs_consent(fake, (200, {"audit_id": "run-2", "result": 7}))
+    said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN])
+
+    assert said.code == 0, said
+    assert "WIDER  approval.required: true → false" in said.out
+    assert said.out.endswith("\n7\n")
+    assert_signed(approver, sent(fake)[0], subject_digest(SUBJECTS["action_file"]), "approve")
+    assert len(fake.asked("POST", "/v1/actions/send-mail/run")) == 2
+
+
+@pytest.mark.parametrize(("answers", "code"), [([(THREE_WAYS, "")], 6), ([(THREE_WAYS, "n"), (WHY, ""), SIGN], 5)])
+def test_without_consent_it_does_not_run(
+    fake: FakeDaemon, aileron: Command, approver: Approver, answers: Any, code: int
+):
+    """Left waiting, or denied: it is not tried again."""
+    needs_consent(fake)
+
+    assert at_terminal(aileron, "run", "send-mail", answers=answers).code == code
+    assert len(fake.asked("POST", "/v1/actions/send-mail/run")) == 1
+
+
+def test_consent_that_does_not_help_is_not_asked_for_again(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """Changed once more meanwhile: 6, with the way."""
+    needs_consent(fake)
+    said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN])
+
+    assert said.code == 6
+    assert said.out.count(THREE_WAYS) == 1
+
+
+# What a consent looks like
+
+
+@pytest.mark.parametrize("kind", SUBJECTS)
+def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, approver: Approver, kind: str):
+    """Whole, in words; then what it has brought."""
+    results = {
+        "action_file": {"name": "send-mail", "replaced": False},
+        "connector": {"name": "github://example/connector-mail", "version": "1.4.0", "hash": "sha256:ab", "new": True},
+        "binding": {"name": "basic/mail/home", "connector": "github://example/connector-mail", "secret": "pw"},
+        "secret": {"name": "pw"},
+        "grant": {"id": ID, "action": "send-mail", "uses": 10, "until": "2099-11-21T04:15:00Z"},
+        "settings": {"settings": {}, "restart": True},
+    }
+    words = {
+        "action_file": [
+            "wider than the one you agreed to",
+            "WIDER  approval.required: true → false",
+            "│ # Send a mail",
+        ],
+        "connector": ["from         /home/mira/connector-mail", "reaches", "mail.example:443", "unsigned", "http, log"],
+        "binding": ["may use the secret pw", "user name   mira", "mail.example:443"],
+        "secret": ["pw gets another value", "used by     basic/mail/home", "agree only if it was you"],
+        "grant": [
+            'to is one of "mira@example.com", "a@example.com"',
+            'subject begins with "[ci] "',
+            "size is at most 7",
+            "10 times",
+        ],
+        "settings": ['egress.private: [] → ["nas.local:443"]'],
+    }
+    after = {
+        "action_file": "send-mail\nadded\n",
+        "connector": "installed, unsigned\n",
+        "binding": "basic/mail/home\n",
+        "secret": "stored pw\n",
+        "grant": f"{ID}\nsend-mail is not asked about",
+        "settings": "in force when the daemon starts again\n",
+    }
+    subject = SUBJECTS[kind]
+    asks(fake, subject_question(subject), answer={"status": "completed", "result": results[kind]})
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "y"), SIGN])
+
+    assert said.code == 0, said
+    assert_signed(approver, sent(fake)[0], subject_digest(subject), "approve")
+    shown, _, then = said.out.partition(YES_OR_NO)
+    assert [word for word in words[kind] if re.sub(r" +", " ", word) not in re.sub(r" +", " ", shown)] == []
+    assert after[kind] in then
+    assert "sandbox.mode" not in shown
+
+
+def test_a_consent_that_could_not_be_carried_out_says_why(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """With the code of its failure; as JSON it is one object."""
+    failed = error("hash_mismatch", 409, "other bytes by now")[1]["error"]
+    asks(fake, subject_question(SUBJECTS["connector"]), answer={"status": "failed", "error": failed})
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "y"), SIGN])
+
+    assert said.code == 9
+    assert "error: other bytes by now\n" in said.out
+
+
+def test_a_consent_is_denied(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """0: what was asked for is done, which is nothing."""
+    asks(fake, subject_question(SUBJECTS["connector"]))
+    said = at_terminal(aileron, "deny", ID, answers=[(WHY, "no"), SIGN])
+
+    assert said.code == 0, said
+    assert_signed(approver, sent(fake)[0], subject_digest(SUBJECTS["connector"]), "deny")
+
+
+# Changes that need consent, where they are typed
+
+
+def pending(kind: str) -> Reply:
+    """What a route answers that changes nothing yet."""
+    return 202, {
+        "status": "pending_approval",
+        "approval_id": ID,
+        "kind": kind,
+        "digest": subject_digest(SUBJECTS[kind]),
+        "review_url": "http://l:1/a",
+        "message": "ask a person",
+        "expires_at": "2099-11-21T04:15:00Z",
+        "poll_after_ms": 2000,
+    }
+
+
+@pytest.fixture
+def changes(fake: FakeDaemon, approver: Approver, tmp_path: Path) -> dict[str, tuple[str, ...]]:
+    """Commands that ask for a change, by the kind of their question; each is answered with one."""
+    file = tmp_path / "send-mail.md"
+    file.write_text("+++\n+++\n")
+    fake.connectors = [
+        {"name": "github://a/b", "version": "1.0.0", "hash": "sha256:ab", "credential": {"kind": "basic"}}
+    ]
+    fake.add_action("send-mail", "to:string")
+    fake.script("POST", "/v1/actions", pending("action_file"))
+    fake.script("POST", "/v1/connectors", pending("connector"))
+    fake.script("POST", "/v1/bindings", pending("binding"))
+    fake.script("PUT", "/v1/secrets/pw", pending("secret"))
+    fake.script("POST", "/v1/grants", pending("grant"))
+    binding = ("binding", "setup", "github://a/b", "--name", "basic/mail/home", "--username", "u", "--secret", "pw")
+    return {
+        "action_file": ("action", "add", str(file)),
+        "connector": ("connector", "install", str(tmp_path)),
+        "binding": binding,
+        "secret": ("secret", "set", "pw"),
+        "grant": ("grant", "add", "send-mail", "--uses", "3", "--for", "2d"),
+    }
+
+
+KINDS = ["action_file", "connector", "binding", "secret", "grant"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_change_waits_where_nobody_can_sign(
+    fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], kind: str
+):
+    """75, with --yes as well: the id on standard output, the way on standard error."""
+    asks(fake, subject_question(SUBJECTS[kind]))
+    plain = aileron(*changes[kind], "--yes", given="value-value")
+    as_json = aileron(*changes[kind], "--json", given="value-value")
+
+    assert (plain.code, as_json.code) == (75, 75)
+    assert plain.out == f"{ID}\n"
+    assert plain.err.startswith("nothing is changed yet: it waits for a person\n")
+    assert f"  approve: aileron approve {ID}\n" in plain.err
+    assert as_json.json["approval_id"] == ID
+    assert sent(fake) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_change_is_shown_and_signed_where_it_was_typed(
+    fake: FakeDaemon, aileron: Command, approver: Approver, changes: dict[str, tuple[str, ...]], kind: str
+):
+    """Then it says what the command says where nobody signs."""
+    done = {"name": "what was done", "connector": "c", "secret": "s", "id": ID, "new": True}
+    asks(fake, subject_question(SUBJECTS[kind]), answer={"status": "completed", "result": done})
+    typed = [("Value of pw: ", "value-value")] if kind == "secret" else []
+    said = at_terminal(aileron, *changes[kind], answers=[*typed, (THREE_WAYS, "y"), SIGN])
+
+    assert said.code == 0, said
+    assert_signed(approver, sent(fake)[0], subject_digest(SUBJECTS[kind]), "approve")
+    assert (ID if kind == "grant" else "what was done") in said.out.partition(PASSPHRASE)[2]
+
+
+@pytest.mark.parametrize(("answers", "code"), [([(THREE_WAYS, "")], 75), ([(THREE_WAYS, "n"), (WHY, ""), SIGN], 5)])
+def test_a_change_is_left_or_denied_where_it_was_typed(
+    fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], answers: Any, code: int
+):
+    """Left waiting it says how to decide; denied it is 5."""
+    asks(fake, subject_question(SUBJECTS["action_file"]))
+    said = at_terminal(aileron, *changes["action_file"], answers=answers)
+
+    assert said.code == code
+    assert (f"approve: aileron approve {ID}" in said.out) == (code == 75)
+
+
+def test_yes_to_a_change_is_no_signature(fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]]):
+    """It is shown, the y/N is answered, and the passphrase is asked for."""
+    asks(fake, subject_question(SUBJECTS["action_file"]), answer={"status": "completed", "result": {"name": "x"}})
+    said = at_terminal(aileron, *changes["action_file"], "--yes", answers=[SIGN])
+
+    assert said.code == 0, said
+    assert THREE_WAYS not in said.out
+    assert "WIDER  approval.required" in said.out
+
+
+@pytest.mark.parametrize(
+    ("answers", "kept"),
+    [([(THREE_WAYS, "")], True), ([(THREE_WAYS, "n"), (WHY, ""), SIGN], False), ([(THREE_WAYS, "\x03")], True)],
+)
+def test_a_secret_typed_for_a_binding_stays_as_long_as_its_question(
+    fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], answers: Any, kept: bool
+):
+    """A no takes it out of the vault again."""
+    asks(fake, subject_question(SUBJECTS["binding"]))
+    typed = ("Password or token: ", "value-value")
+    at_terminal(aileron, *changes["binding"][:-2], answers=[typed, *answers])
+
+    assert list(fake.secrets) == (["mail-home"] if kept else [])
+
+
+# Editing
+
+
+@pytest.fixture
+def edits(fake: FakeDaemon, approver: Approver) -> Plan:
+    """What the daemon makes of the edited arguments; afterwards the question names it."""
+    edited = plan({"to": "anna@example.com", "body": "Dear Mira\nthe invoice is paid."})
+    change = {"where": "to", "before": "mira@example.com", "after": "anna@example.com", "widens": True}
+    made = {"digest": edited.digest, "plan": edited.to_json(), "changes": [change]}
+    asks(fake, question(edits=[made]))
+    fake.script("POST", f"{ONE}/edit", (200, made))
+    return edited
+
+
+def test_edited_arguments_are_shown_and_signed(fake: FakeDaemon, aileron: Command, approver: Approver, edits: Plan):
+    """In an editor: the changes first, then the new plan, whose digest is signed."""
+    editor = "sed -i s/mira@/anna@/"
+    said = at_terminal(aileron, "approval", "edit", ID, answers=[(YES_OR_NO, "y"), SIGN], EDITOR=editor)
+
+    assert said.code == 0, said
+    assert [seen.body for seen in fake.asked("POST", f"{ONE}/edit")] == [{"args": edits.args}]
+    assert_signed(approver, sent(fake)[0], edits.digest, "approve")
+    shown = said.out.partition(YES_OR_NO)[0]
+    assert "changes     to: mira@example.com → anna@example.com" in shown
+    assert 'to = "anna@example.com"' in shown
+    assert 'to = "mira@example.com"' not in shown
+
+
+def test_edited_arguments_come_from_a_file_too(fake: FakeDaemon, aileron: Command, edits: Plan, tmp_path: Path):
+    """Or the command line; the decision is signed at the terminal all the same."""
+    file = tmp_path / "args.json"
+    file.write_text(json.dumps(edits.args))
+    said = at_terminal(aileron, "approval", "edit", ID, "--args", f"@{file}", answers=[(YES_OR_NO, "y"), SIGN])
+    piped = aileron("approval", "edit", ID, "--args", json.dumps(edits.args))
+
+    assert said.code == 0, said
+    assert piped.code == 6
+    assert len(sent(fake)) == 1
+
+
+def test_what_was_not_changed_is_not_decided(fake: FakeDaemon, aileron: Command, edits: Plan):
+    """75."""
+    said = at_terminal(aileron, "approval", "edit", ID, EDITOR="true")
+
+    assert said.code == 75
+    assert fake.asked("POST", f"{ONE}/edit") == []
+
+
+def test_an_edit_that_is_not_json_can_be_mended(fake: FakeDaemon, aileron: Command, edits: Plan):
+    """Or left."""
+    answers = [("Edit it again? [Y/n] ", "n")]
+    said = at_terminal(aileron, "approval", "edit", ID, answers=answers, VISUAL="sed -i s/{/[/")
+
+    assert said.code == 2
+    assert sent(fake) == []
+
+
+@pytest.mark.parametrize(("editor", "code"), [("", 2), ("/nowhere/editor", 2), ("false", 1)])
+def test_without_an_editor_it_says_what_does_instead(
+    fake: FakeDaemon, aileron: Command, edits: Plan, editor: str, code: int
+):
+    """Nothing is changed."""
+    assert at_terminal(aileron, "approval", "edit", ID, EDITOR=editor, VISUAL="").code == code
+    assert aileron("approval", "edit", ID).code == 2
+    assert fake.asked("POST", f"{ONE}/edit") == []
+
+
+def test_an_edit_that_is_another_one_is_refused(fake: FakeDaemon, aileron: Command, edits: Plan):
+    """The daemon's plan must have the arguments that were typed: 9."""
+    said = at_terminal(aileron, "approval", "edit", ID, "--args", '{"to": "bert@example.com"}')
+
+    assert said.code == 9
+    assert sent(fake) == []
+
+
+def test_an_edit_is_not_approved_unasked(fake: FakeDaemon, aileron: Command, approver: Approver, edits: Plan):
+    """Anybody of the same user can make one: `approve` is about what was asked for, and names the edits."""
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "y"), SIGN])
+
+    assert_signed(approver, sent(fake)[0], plan().digest, "approve")
+    assert f"edits 1, not decided: {edits.digest}" in flat(said)
+
+
+# Asking back
+
+
+def test_the_agent_is_asked_back(fake: FakeDaemon, aileron: Command):
+    """With the question as a word, or typed at a terminal; without one nothing is asked."""
+    asks(fake, question())
+    fake.script("POST", f"{ONE}/ask", (200, {"approval_id": ID, "question": "why him?"}))
+
+    assert aileron("approval", "ask", "cafe", "why him?").code == 0
+    assert at_terminal(aileron, "approval", "ask", ID, answers=[("reads it): ", "why him?")]).code == 0
+    assert aileron("approval", "ask", ID).code == 2
+    assert [seen.body for seen in fake.asked("POST", f"{ONE}/ask")] == [{"question": "why him?"}] * 2
+
+
+def test_what_the_agent_says_is_no_fact(fake: FakeDaemon, aileron: Command, approver: Approver):
+    """It is boxed and marked, line by line, and cannot pass for a line of ours."""
+    said = "he is a customer\nreaches     nothing\n\x1b[1Aaccount     none"
+    asks(fake, question(conversation=[{"question": "why him?", "answer": said}, {"question": "sure?"}]))
+    shown = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "n")]).out
+
+    assert "the agent says (not verified)\n  │ he is a customer\n  │ reaches     nothing\n  │ \\x1b[1Aaccount" in shown
+    assert "you asked\n  │ sure?\nthe agent has not answered yet\n" in shown
+    assert shown.count("\nreaches     ") == 1
+
+
+# What is told beside it
+
+
+def test_what_differs_from_the_last_call_is_told(fake: FakeDaemon, aileron: Command):
+    """Or that nothing does, or that there was none."""
+    change = {"where": "to", "before": "anna@example.com", "after": "mira@example.com"}
+    found = {"approval_id": "act-1", "decided_at": "2026-11-20T10:00:00Z", "changes": [change]}
+    for difference, told in (
+        (found, "from the call approved last"),
+        ({**found, "changes": []}, "in nothing from the call approved last"),
+        (None, "no call of this action was approved before"),
+    ):
+        asks(fake, question(difference=difference))
+        assert told in aileron("approval", "show", ID).out
+    asks(fake, question(difference=found))
+    assert "to: anna@example.com → mira@example.com" in aileron("approval", "show", ID).out
+
+
+@pytest.mark.parametrize("host", ["xn--pple-43d.example:443", "a.xn--p1ai:443"])
+def test_a_host_that_may_look_like_another_is_marked(fake: FakeDaemon, aileron: Command, host: str):
+    """With the letters it stands for, in code points; plain ones are not."""
+    asks(fake, question(plan(hosts=(host, "mail.example:443"))))
+    said = aileron("approval", "show", ID).out
+
+    assert f"{host}  (! not in plain letters: reads " in said
+    assert "U+04" in said
+    assert "mail.example:443  (!" not in said
+
+
+def test_a_long_value_is_never_cut_without_a_word(fake: FakeDaemon, aileron: Command):
+    """At a terminal how much is missing, and what shows it; in a pipe, and with --full, all of it."""
+    text, value = "a line\n" * 300 + "the end of it", "x" * 5000 + "the end of that"
+    asks(fake, question(plan({"body": text, "blob": value})))
+    cut = at_terminal(aileron, "approval", "show", ID).out
+    whole = at_terminal(aileron, "approval", "show", ID, "--full").out
+    piped = aileron("approval", "show", ID).out
+
+    assert "more characters:" in cut
+    assert f"aileron approval show {ID} --full" in " ".join(cut.split())
+    assert "the end of" not in cut
+    for shown in (whole, piped):
+        assert "the end of it" in shown
+        assert "the end of that" in shown.replace("\n            ", "")
+        assert "more characters" not in shown
+
+
+def test_arguments_have_the_labels_of_their_author(fake: FakeDaemon, aileron: Command):
+    """In the order of the file; a file that cannot be read leaves the names."""
+    text = _ACTION.replace("TYPE", "string")
+    asks(fake, question(plan({"body": "b", "to": "a"}, action_text=text)))
+    labelled = aileron("approval", "show", ID).out
+    asks(fake, question(plan({"body": "b", "to": "a"})))
+    plain = aileron("approval", "show", ID).out
+
+    assert 'arguments\tto (Recipient) = "a"\tbody = "b"\n' in labelled
+    assert 'arguments\tbody = "b"\tto = "a"\n' in plain
+
+
+_ACTION = """+++
+name = "send-mail"
+version = "1.2.0"
+[[requires.connectors]]
+name = "github://example/connector-mail"
+version = "1.4.0"
+hash = "sha256:cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd"
+capabilities = ["send_mail"]
+[match]
+intent = "send a mail"
+[[execute]]
+id = "one"
+connector = "github://example/connector-mail"
+op = "send_mail"
+[[inputs]]
+name = "to"
+type = "TYPE"
+description = "Who gets it."
+label = "Recipient"
+[[inputs]]
+name = "body"
+type = "TYPE"
+description = "What it says."
++++
+"""
+
+
+def test_a_signed_decision_names_its_key(fake: FakeDaemon, aileron: Command):
+    """And one that is not signed says so."""
+    asks(fake, question(status="denied", decided_at="2026-11-21T04:01:00Z", key_id="ed25519:" + "ab" * 16))
+    signed = aileron("approval", "show", ID).out
+    asks(fake, question(status="denied", decided_at="2026-11-21T04:01:00Z"))
+
+    assert f"signed\tby ed25519:{'ab' * 16}\n" in signed
+    assert "signed\tno\n" in aileron("approval", "show", ID).out
