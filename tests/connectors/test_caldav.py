@@ -115,7 +115,9 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
     for name, action in actions.items():
         assert action.name == name
         assert action.steps[0].op in manifest.intents
-        assert [action.steps[0].op] == list(action.connectors[0].capabilities)
+        previewed = [] if action.preview is None else [action.preview.op]
+        assert [action.steps[0].op, *previewed] == list(action.connectors[0].capabilities)
+        assert set(previewed) <= {"list_calendars", "list_events"}
 
 
 # Reading

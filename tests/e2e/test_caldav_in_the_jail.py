@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from tests.support.approver import Approver
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.radicale import RadicaleServer
 
@@ -81,6 +82,31 @@ def test_events_of_a_real_server_come_back_and_writing_waits(home: DaemonHome, s
     assert (gated.status, gated.body["status"]) == (202, "pending_approval")
     assert server.requests() == before
     assert server.password not in str(listed.body) + str(home.events(listed.body["audit_id"]))
+
+
+def test_the_approver_sees_what_is_there_at_that_time(home: DaemonHome, server: RadicaleServer) -> None:
+    """The preview reads the calendar with the password and shows it to them alone; an hour with nothing in it shows nothing."""
+    approver = Approver()
+    home.unlock()
+    approver.appoint(home)
+    now = datetime.datetime.now(datetime.UTC)
+
+    def seen(hours: float) -> dict[str, str | None]:
+        start = now + datetime.timedelta(hours=hours)
+        times = {
+            "start_time": f"{start:%Y-%m-%dT%H:%M:%SZ}",
+            "end_time": f"{start + datetime.timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}",
+        }
+        question = home.run("create-calendar-event", {"title": "Lunch", **times})
+        preview = approver.preview(home, question.body["approval_id"])
+        assert preview["fields"] is not None, preview
+        return {line["label"]: line["value"] for line in preview["fields"]}
+
+    taken, free = seen(3.25), seen(8)
+
+    assert (taken["At that time"], taken["And"], taken["More of them"]) == ("Grüße an Mira", None, "0")
+    assert set(free.values()) == {None, "0"}
+    assert "Lunch" not in str(home.run("list-upcoming-events", {"days": 2}).body)
 
 
 def test_a_wrong_password_is_the_services_failure(home: DaemonHome, server: RadicaleServer) -> None:
