@@ -10,8 +10,9 @@ nothing is made. `redeem` turns a person's decision into exactly one ApprovedPla
 5. it has not been redeemed before
 
 1, 4 and 5 are one compare-and-set in the durable queue, so two redeemers cannot both win; 3 is checked there and again when
-the ApprovedPlan is made. 2 trusts the open vault and not the queue's file. What the caller still owes: that the action is still
-enabled, and that a grant's use is counted in the same commit that records the run.
+the ApprovedPlan is made. 2 trusts the open vault and not the queue's file, and so does `spend`, the first thing of a run that was
+approved or let through by a grant: that it happens once is written into the vault before anything is done. What the caller still
+owes: that the action is still enabled, and that a grant's use is counted in the same commit that records the run.
 
 Source: docs/adr/0007-approval-bound-to-a-plan-digest.md, docs/adr/0017-signed-decisions.md.
 """
@@ -25,7 +26,7 @@ from typing import Protocol
 
 from aileron.approvals.grants import matches
 from aileron.approvals.rules import needs_person
-from aileron.approvals.signed import check_signed, check_still_fresh
+from aileron.approvals.signed import check_signed, check_still_fresh, usable_until
 from aileron.model.consent import Consents, StandingGrant
 from aileron.model.decision import Signature, digest_with_preview
 from aileron.model.failure import AileronError, FailureClass
@@ -79,6 +80,17 @@ class Approver(Protocol):
         """Their key and all they agreed to, verified; None: nobody signs. AileronError vault_locked, hash_mismatch."""
         ...
 
+    async def spend_decision(self, approval_id: str, until: float) -> None:
+        """Remember, sealed and durably, that this decision was used; `until` (seconds since the epoch) it could be.
+
+        AileronError vault_locked; hash_mismatch where it was used before.
+        """
+        ...
+
+    async def spend_use(self, grant_id: str) -> None:
+        """Count one use of a grant, sealed and durably. AileronError vault_locked; consent_required where none is left."""
+        ...
+
 
 class Gate:
     """One for each daemon."""
@@ -98,7 +110,7 @@ class Gate:
             return Admitted(_approve(plan, digest, None))
         now = time.time()
         for grant in () if consents is None else consents.grants:
-            if grant.id not in spent and matches(grant, plan, now):
+            if grant.id not in spent and grant.used < grant.uses and matches(grant, plan, now):
                 return Admitted(_approve(plan, digest, grant.id), grant)
         return NeedsPerson(digest, now + plan.approval.expires_in_s)
 
@@ -122,12 +134,26 @@ class Gate:
         )
         if decided.signed is not None:
             check_still_fresh(decided.signed, plan)
+        if consents.is_used(decided.approval_id):
+            raise AileronError(
+                FailureClass.HASH_MISMATCH,
+                f"{decided.approval_id} was used or taken back before, and the record does not say so: `aileron audit verify`",
+            )
 
     async def redeem(self, plan: Plan, decided: Decided) -> ApprovedPlan:
         """Use a person's decision, once. AileronError as `check_decided` and `Queue.redeem` say."""
         self.check_decided(plan, decided)
         await self._queue.redeem(decided.approval_id, decided.digest, time.time())
         return _approve(plan, plan.digest, decided.approval_id)
+
+    async def spend(self, plan: Plan, by: Decided | StandingGrant) -> None:
+        """Before anything of an approved run is done: write into the vault what it was let through by. AileronError as of
+        `Approver`. Nothing where nobody signs.
+        """
+        if isinstance(by, StandingGrant):
+            await self._approver.spend_use(by.id)
+        elif by.signed is not None and self._approver.consents() is not None:
+            await self._approver.spend_decision(by.approval_id, usable_until(by.signed, plan))
 
 
 def _approve(plan: Plan, digest: str, approval_id: str | None) -> ApprovedPlan:

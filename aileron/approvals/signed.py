@@ -28,7 +28,17 @@ from aileron.model.decision import (
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.plan import Plan
 
-__all__ = ["CLOCK_S", "NotCounted", "Why", "check_fresh", "check_head", "check_signed", "check_still_fresh", "counted"]
+__all__ = [
+    "CLOCK_S",
+    "NotCounted",
+    "Why",
+    "check_fresh",
+    "check_head",
+    "check_signed",
+    "check_still_fresh",
+    "counted",
+    "usable_until",
+]
 
 Why = Literal["unsigned", "key", "signature", "time", "digest", "locked", "scope"]
 """What is wrong with a decision, as the record has it (`approval.refused`)."""
@@ -99,12 +109,17 @@ def check_still_fresh(signed: Signature, plan: Plan, now: float | None = None) -
     The ledger says so too, in a column that its owner can write; what was signed, and what its digest covers, they cannot.
     """
     now = time.time() if now is None else now
-    if now > _moment(signed.at) + plan.approval.expires_in_s + plan.approval.undo_window_s + CLOCK_S:
+    if now > usable_until(signed, plan):
         raise AileronError(
             FailureClass.APPROVAL_EXPIRED,
             f"it was approved at {signed.at}, too long ago to be used now: ask for the action again",
             boundary=Boundary.USER,
         )
+
+
+def usable_until(signed: Signature, plan: Plan) -> float:
+    """When what was signed about `plan` is too old to be used, in seconds since the epoch."""
+    return _moment(signed.at) + plan.approval.expires_in_s + plan.approval.undo_window_s + CLOCK_S
 
 
 def _moment(at: str) -> float:

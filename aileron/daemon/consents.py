@@ -144,20 +144,23 @@ class Consenting:
         """Do what was agreed to, once: the decision is used up before anything changes. AileronError says why it was not done."""
         row, stored = await self._audit.consent(approval_id)
         subject = msgspec.convert(stored, Subject)
-        self._check_decided(row)
+        signed_at = self._check_decided(row)
         await self._audit.redeem(row.id, row.digest)
+        await self._standing.spend_decision(row.id, signed_at + SETTINGS_WAIT_S)
         return await self._do(subject, row.id)
 
-    def _check_decided(self, row: ApprovalRow) -> None:
-        """Return if the approver signed what the ledger's row says: its file could have been written while no daemon ran."""
+    def _check_decided(self, row: ApprovalRow) -> float:
+        """When the approver signed what the ledger's row says: its file could have been written while no daemon ran."""
         consents = self._standing.consents()
         if consents is None or row.signed is None:
             raise NotCounted("unsigned", f"{row.id} was not agreed to with a signature: nothing is changed")
         check_signed(consents, row.signed, approval_id=row.id, digest=row.digest, decision="approve", reason=row.reason)
-        if time.time() > parse_moment(row.signed.at) + SETTINGS_WAIT_S:
+        signed_at = parse_moment(row.signed.at)
+        if time.time() > signed_at + SETTINGS_WAIT_S:
             raise AileronError(
                 FailureClass.APPROVAL_EXPIRED, f"{row.id} was agreed to too long ago", boundary=Boundary.USER
             )
+        return signed_at
 
     async def end(self, kind: ConsentKind, name: str) -> None:
         """What was agreed to under this name is gone: put there again, it is asked about again.

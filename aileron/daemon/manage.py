@@ -54,6 +54,8 @@ from aileron_sandbox.ending import JailUnavailable
 
 __all__ = ["Manager"]
 
+_LONGEST_HOLD_S: Final = 3700.0
+"""As long as a decision can be used beyond its question's life: an undo window of an hour, and what clocks differ."""
 _T = TypeVar("_T")
 _MAX_PATH: Final = 4096  # PATH_MAX, limits.h
 
@@ -418,6 +420,9 @@ class Manager:
         """Take a question back. One that another session asked does not exist for this one."""
         await query.approval_result(self._ledger, approval_id, session)
         row = await self._audit.cancel(approval_id, surface=scope.value)
+        if row.signed is not None and not self._vault.is_locked:  # it was approved: what was taken back stays so
+            longest_s = (row.expires_us - row.created_us) / 1_000_000 + _LONGEST_HOLD_S
+            await self._standing.spend_decision(row.id, time.time() + longest_s)
         return Settled(status=row.state.value, approval_id=row.id, audit_id=row.run)
 
     async def caller_refused(self, scope: Scope, route: str, session: str) -> None:

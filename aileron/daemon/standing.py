@@ -17,7 +17,11 @@ Source: docs/explanation/consent.md. Not here: whether a signature is good (appr
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any, Literal
+
+import anyio.to_thread
 
 from aileron.model.consent import Consents
 from aileron.model.decision import moment
@@ -58,6 +62,28 @@ class Standing:
                 boundary=Boundary.USER,
             )
         return consents
+
+    async def spend_decision(self, approval_id: str, until: float) -> None:
+        """Remember in the vault that this decision was used. AileronError vault_locked; hash_mismatch where it was before."""
+
+        def used(now: Consents) -> Consents:
+            if now.is_used(approval_id):
+                raise AileronError(FailureClass.HASH_MISMATCH, f"{approval_id} was used or taken back before")
+            return now.with_used(approval_id, math.ceil(until), int(time.time()))
+
+        await anyio.to_thread.run_sync(lambda: self._vault.change_consents(used))
+
+    async def spend_use(self, grant_id: str) -> None:
+        """Count a use of a grant in the vault. AileronError vault_locked; consent_required where none is left."""
+
+        def counted(now: Consents) -> Consents:
+            if not any(grant.id == grant_id and grant.used < grant.uses for grant in now.grants):
+                raise AileronError(
+                    FailureClass.CONSENT_REQUIRED, f"grant {grant_id} has no use left", boundary=Boundary.USER
+                )
+            return now.with_use(grant_id)
+
+        await anyio.to_thread.run_sync(lambda: self._vault.change_consents(counted))
 
     def recorded(self) -> None:
         """The ledger tells of an approver from now on."""

@@ -32,6 +32,7 @@ __all__ = [
     "SettingsConsent",
     "StandingGrant",
     "Subject",
+    "UsedDecision",
     "subject_digest",
 ]
 
@@ -186,7 +187,10 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class StandingGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A grant in force. Its uses are counted in the ledger. `until` in seconds since the epoch, whole."""
+    """A grant in force. `until` in seconds since the epoch, whole.
+
+    Its uses are counted in the ledger, for people, and in `used`, which the vault seals: a ledger of before does not renew it.
+    """
 
     id: str
     """The approval it was agreed to with."""
@@ -195,6 +199,14 @@ class StandingGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     credentials: tuple[str, ...]
     constraints: tuple[Constraint, ...]
     uses: int
+    until: int
+    used: int = 0
+
+
+class UsedDecision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A signed decision that was used, or taken back. After `until` (seconds since the epoch) it is too old to be used anyway."""
+
+    approval: str
     until: int
 
 
@@ -208,6 +220,8 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """In order of kind and name, each once."""
     grants: tuple[StandingGrant, ...] = ()
     """In order of id."""
+    used: tuple[UsedDecision, ...] = ()
+    """In order of approval: what the ledger says was used, said again where nobody can set it back."""
 
     def agreed_digest(self, kind: ConsentKind, name: str) -> str | None:
         """The digest agreed to last; None: never asked, or taken back."""
@@ -232,6 +246,21 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def without_grant(self, grant_id: str) -> Consents:
         """The same without it."""
         return msgspec.structs.replace(self, grants=tuple(one for one in self.grants if one.id != grant_id))
+
+    def with_use(self, grant_id: str) -> Consents:
+        """The same with one more use of this grant."""
+        counted = [msgspec.structs.replace(one, used=one.used + (one.id == grant_id)) for one in self.grants]
+        return msgspec.structs.replace(self, grants=tuple(counted))
+
+    def is_used(self, approval: str) -> bool:
+        """Whether this decision was used, or taken back."""
+        return any(one.approval == approval for one in self.used)
+
+    def with_used(self, approval: str, until: int, now: int) -> Consents:
+        """The same with this decision used; without those that are too old by `now`."""
+        kept = [one for one in self.used if one.until >= now and one.approval != approval]
+        ordered = sorted([*kept, UsedDecision(approval=approval, until=until)], key=lambda one: one.approval)
+        return msgspec.structs.replace(self, used=tuple(ordered))
 
 
 def subject_digest(subject: Subject) -> str:

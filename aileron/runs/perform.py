@@ -42,7 +42,7 @@ from aileron.config import Settings
 from aileron.executor.execute import Executor
 from aileron.ledger.rows import RunRow
 from aileron.ledger.sqlite import Ledger
-from aileron.model.consent import ActionFileConsent, ConsentKind
+from aileron.model.consent import ActionFileConsent, ConsentKind, StandingGrant
 from aileron.model.decision import parse_moment, preview_digest
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation, Scope
@@ -232,7 +232,7 @@ class Spine:
                 spent.add(error.grant)
                 continue
             announce(run_id)
-            return await self._carry_out(run_id, admitted.approved)
+            return await self._carry_out(run_id, admitted.approved, by=admitted.grant)
 
     async def _with_question(self, error: AileronError) -> Failure:
         """The failure, and for what a person may agree to the question that was put to them."""
@@ -264,7 +264,7 @@ class Spine:
             return await self._audit.give_up(approval_id, error.failure)
         approved = await self._gate.redeem(frozen.plan, decided)
         announce(frozen.run_id)
-        return await self._carry_out(frozen.run_id, approved)
+        return await self._carry_out(frozen.run_id, approved, by=decided)
 
     async def preview(self, approval_id: str, plan_digest: str | None) -> Previewed:
         """Read what the question's preview names, in a jail, with safe methods only; on record as a run of its own.
@@ -357,9 +357,17 @@ class Spine:
             return Running(run_id=row.id, status=RunStatus.APPROVED, approval_id=approval_id)
         return Running(run_id=row.id)
 
-    async def _carry_out(self, run_id: str, approved: ApprovedPlan) -> Outcome:
+    async def _carry_out(
+        self, run_id: str, approved: ApprovedPlan, by: Decided | StandingGrant | None = None
+    ) -> Outcome:
         journal = LedgerJournal(self._audit, run_id)
-        return await self._conclude(run_id, lambda: self._executor.execute(approved, run_id, journal), _as_it_is)
+
+        async def work() -> Any:
+            if by is not None:
+                await self._gate.spend(approved.plan, by)
+            return await self._executor.execute(approved, run_id, journal)
+
+        return await self._conclude(run_id, work, _as_it_is)
 
     async def _conclude(
         self, run_id: str, work: Callable[[], Awaitable[Any]], recorded: Callable[[Outcome], Outcome]

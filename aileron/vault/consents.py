@@ -4,7 +4,7 @@ Pure. The values are model/consent.py's; here is what of them a file may hold. T
 may have written, and what is about to be written, so that nothing is written which could not be read back.
 
 Rules
-- Each agreement once, in order of kind and name; each grant once, in order of its id.
+- Each agreement once, in order of kind and name; each grant once, in order of its id; each used decision, of its approval.
 - The spelling is canonical JSON (RFC 8785), also of a grant's values, which are whatever JSON its action takes.
 - Nothing here can be verified: that is the seal's work (opened.py).
 
@@ -26,12 +26,13 @@ from aileron.model.decision import key_id_of
 from aileron.model.text import hidden_at
 from aileron.vault.bindings import LATEST_S
 
-__all__ = ["MAX_AGREED", "MAX_GRANTS", "check_consents", "check_kept", "spelled_consents"]
+__all__ = ["MAX_AGREED", "MAX_GRANTS", "MAX_USED", "check_consents", "check_kept", "spelled_consents"]
 
 MAX_AGREED: Final = 4096  # each list of a vault has at most 1000, and there are a few kinds
 MAX_GRANTS: Final = 256  # read by a person, who has to know what runs unasked
 MAX_GRANT_BYTES: Final = 64 << 10  # 64 KiB as canonical JSON: a list of a thousand recipients
 MAX_USES: Final = 1_000_000  # more are no limit
+MAX_USED: Final = 4096  # decisions of a day at most, each by a person
 _MAX_TEXT: Final = 1024  # characters: a full name of the greatest length
 _KEY: Final = re.compile(r"[0-9a-f]{64}")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
@@ -57,6 +58,11 @@ def check_consents(consents: Consents) -> None:
     for grant in consents.grants:
         _check_grant(grant)
     _check_ascending([grant.id for grant in consents.grants], "grants are not in order of their ids")
+    _expect(len(consents.used) <= MAX_USED, f"{len(consents.used)} used decisions, more than {MAX_USED}")
+    for one in consents.used:
+        _check_text(one.approval, "what a used decision was about")
+        _expect(0 <= one.until <= LATEST_S, "the end of a used decision is no date")
+    _check_ascending([one.approval for one in consents.used], "used decisions are not in order of their approvals")
 
 
 def check_kept(consents: Consents) -> None:
@@ -91,6 +97,7 @@ def _check_grant(grant: StandingGrant) -> None:
         _check_text(constraint.argument, "an argument of a grant")
     _expect(1 <= grant.uses <= MAX_USES, f"a grant has {grant.uses} uses, not 1 to {MAX_USES}")
     _expect(0 <= grant.until <= LATEST_S, "the end of a grant is no date")
+    _expect(0 <= grant.used <= grant.uses, f"a grant of {grant.uses} uses was used {grant.used} times")
     size = len(canonical_json(msgspec.to_builtins(grant)))
     _expect(size <= MAX_GRANT_BYTES, f"a grant has {size} bytes, more than {MAX_GRANT_BYTES}")
 
