@@ -1,0 +1,602 @@
+"""What may be decided and by whom, what is said before, consents, and grants: each verb, its bounds, and who loses a race."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aileron.audit import query
+from aileron.audit.frozen import freeze
+from aileron.audit.log import REFUSALS_A_MINUTE, Audit, GrantSpent, GrantUse
+from aileron.audit.questions import MAX_CANDIDATES, MAX_OPEN_CONSENTS, MAX_ROUNDS
+from aileron.audit.refusals import MAX_GROUPS, WINDOW_US, Throttle
+from aileron.audit.verify import verify
+from aileron.ledger import ApprovalRow, ApprovalState, EventFilter, Ledger, RunRow, Snapshot
+from aileron.model.consent import ConsentKind
+from aileron.model.decision import digest_with_preview
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.invocation import Scope
+from aileron.model.outcome import Pending, RunStatus
+from aileron.model.plan import Plan
+from tests.audit.conftest import START_S, Clock, a_plan, an_invocation
+from tests.audit.signer import Signer
+
+pytestmark = pytest.mark.anyio
+
+SEEN = "sha256:" + "aa" * 32
+LATER_S = START_S + 900
+
+
+def edited(number: int = 1) -> Plan:
+    """The plan with other arguments."""
+    return msgspec.structs.replace(a_plan(), args={"to": f"b{number}@example.com"})
+
+
+async def refusal(attempt: Awaitable[Any]) -> FailureClass:
+    """How it is refused."""
+    with pytest.raises(AileronError) as caught:
+        await attempt
+    return caught.value.failure.failure_class
+
+
+@pytest.fixture
+def recorded(ledger: Ledger) -> Callable[[str], list[dict[str, Any]]]:
+    """The events of a type, in order."""
+
+    def read(kind: str) -> list[dict[str, Any]]:
+        rows = ledger.read_now(lambda snapshot: snapshot.events(EventFilter(type=kind, oldest_first=True, limit=1000)))
+        return [
+            {name: value for name, value in row.facts.items() if name not in ("seq", "at_us", "type")} for row in rows
+        ]
+
+    return read
+
+
+# Candidates
+
+
+async def test_an_edit_that_is_approved_is_what_runs(
+    audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, path: Path
+) -> None:
+    """Its plan is thawed and its digest redeemed; whoever asked is told which arguments ran, and the record who changed what."""
+    name = pending.approval_id
+    await audit.add_edit(name, edited())
+    question = await audit.check_decidable(name)
+    assert question.digests == (plan.digest, edited().digest)
+    assert question.created_at == pytest.approx(START_S, abs=1)
+    shown = await query.approval(ledger, name)
+    assert [(one["digest"], Plan.from_json(one["plan"])) for one in shown["edits"]] == [(edited().digest, edited())]
+    assert (shown["digest"], "asked_digest" in shown) == (plan.digest, False)
+
+    await audit.decide(name, "approve", digest=edited().digest, surface="operator")
+    frozen = await audit.frozen(name)
+    assert (frozen.plan, frozen.digest, frozen.asked_digest) == (edited(), edited().digest, plan.digest)
+    assert frozen.is_edited
+    assert await refusal(audit.redeem(name, plan.digest)) is FailureClass.HASH_MISMATCH
+    await audit.redeem(name, edited().digest)
+
+    state = await query.run_state(ledger, pending.run_id, "local")
+    assert state["executed_arguments"] == edited().args
+    assert (await query.approval(ledger, name))["asked_digest"] == plan.digest
+    assert verify(path).is_whole
+
+
+async def test_what_was_asked_for_runs_as_it_was_asked_for(
+    audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
+) -> None:
+    """The control: with an edit beside it, the original is decided, and nobody is told of other arguments."""
+    await audit.add_edit(pending.approval_id, edited())
+    await audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="operator")
+    frozen = await audit.frozen(pending.approval_id)
+    await audit.redeem(pending.approval_id, plan.digest)
+
+    assert (frozen.plan, frozen.is_edited) == (plan, False)
+    assert "executed_arguments" not in await query.run_state(ledger, pending.run_id, "local")
+
+
+async def test_a_plan_is_decided_with_what_was_shown_of_its_effect(
+    audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, recorded: Any, path: Path
+) -> None:
+    """A digest over both; only digests are kept, and either of them redeems the one decision, once."""
+    name = pending.approval_id
+    both = await audit.add_preview(name, plan.digest, SEEN, run_id="run-preview")
+    assert both == digest_with_preview(plan.digest, SEEN)
+    assert (await audit.check_decidable(name)).digests == (plan.digest, both)
+
+    row = await audit.decide(name, "approve", digest=both, surface="operator")
+    assert (row.digest, row.asked_digest, row.preview) == (both, plan.digest, SEEN)
+    frozen = await audit.frozen(name)
+    assert (frozen.plan, frozen.is_edited) == (plan, False)
+    assert frozen.decision is not None
+    assert (frozen.decision.digest, frozen.decision.preview) == (both, SEEN)
+    await audit.redeem(name, plan.digest)
+    assert await refusal(audit.redeem(name, both)) is FailureClass.ALREADY_DECIDED
+
+    assert recorded("approval.previewed") == [
+        {"approval": name, "plan_digest": plan.digest, "run": "run-preview", "digest": both, "preview": SEEN}
+    ]
+    assert recorded("approval.decided")[0]["preview"] == SEEN
+    assert "executed_arguments" not in await query.run_state(ledger, pending.run_id, "local")
+    assert verify(path).is_whole
+
+
+async def test_a_preview_that_failed_is_on_record_and_decides_nothing(
+    audit: Audit, pending: Pending, plan: Plan, recorded: Any
+) -> None:
+    """With its class, and without anything that could be approved."""
+    made = await audit.add_preview(
+        pending.approval_id, plan.digest, None, run_id="run-preview", failure_class=FailureClass.NETWORK_ERROR
+    )
+
+    assert made is None
+    assert recorded("approval.previewed")[0]["class"] == "network_error"
+    assert (await audit.check_decidable(pending.approval_id)).digests == (plan.digest,)
+
+
+async def test_a_preview_is_of_a_plan_that_may_be_decided(audit: Audit, pending: Pending, plan: Plan) -> None:
+    """Of an edit too; not of a digest that is one with a preview already, and not of anything else."""
+    name = pending.approval_id
+    await audit.add_edit(name, edited())
+    both = await audit.add_preview(name, edited().digest, SEEN, run_id="run-1")
+    assert both is not None
+
+    for other in (both, edited(2).digest):
+        assert await refusal(audit.add_preview(name, other, SEEN, run_id="run-1")) is FailureClass.INVALID_REQUEST
+
+
+async def test_the_same_twice_is_one_candidate(audit: Audit, pending: Pending, plan: Plan, recorded: Any) -> None:
+    """An edit back to what was asked for is nothing new; a preview that shows the same again is on record again."""
+    name = pending.approval_id
+    for _ in range(3):
+        await audit.add_edit(name, edited())
+        await audit.add_edit(name, plan)
+        await audit.add_preview(name, plan.digest, SEEN, run_id="run-1")
+
+    assert len((await audit.check_decidable(name)).digests) == 3
+    assert (len(recorded("approval.edited")), len(recorded("approval.previewed"))) == (1, 3)
+
+
+async def test_candidates_have_a_bound(audit: Audit, pending: Pending, plan: Plan, path: Path) -> None:
+    """One more than fit is refused; each of those that are there can still be decided."""
+    for number in range(MAX_CANDIDATES - 1):
+        await audit.add_edit(pending.approval_id, edited(number))
+
+    assert await refusal(audit.add_edit(pending.approval_id, edited(99))) is FailureClass.BUSY
+    late = audit.add_preview(pending.approval_id, plan.digest, SEEN, run_id="run-1")
+    assert await refusal(late) is FailureClass.BUSY
+    await audit.decide(pending.approval_id, "approve", digest=edited(14).digest, surface="operator")
+    assert verify(path).is_whole
+
+
+async def test_nothing_is_added_to_what_is_decided_or_over(
+    audit: Audit, plan: Plan, clock: Clock, ledger: Ledger, recorded: Any
+) -> None:
+    """Edits, previews, questions and answers are of questions that wait; the same on one that waits is the control."""
+
+    def attempts(name: str) -> list[Awaitable[Any]]:
+        return [
+            audit.add_edit(name, edited()),
+            audit.add_preview(name, plan.digest, SEEN, run_id="run-1"),
+            audit.put_question(name, "why?"),
+            audit.put_answer(name, "because", "local"),
+        ]
+
+    waits, decided, expires = [await audit.pending(plan, an_invocation(), LATER_S + step) for step in (900, 900, 0)]
+    await audit.decide(decided.approval_id, "deny", digest=plan.digest, surface="operator")
+    for attempt in attempts(waits.approval_id):
+        await attempt
+    assert [await refusal(attempt) for attempt in attempts(decided.approval_id)] == [FailureClass.ALREADY_DECIDED] * 4
+    assert await refusal(audit.check_decidable(decided.approval_id)) is FailureClass.ALREADY_DECIDED
+    clock.advance(901)
+    assert await refusal(audit.check_decidable(expires.approval_id)) is FailureClass.APPROVAL_EXPIRED
+    assert recorded("approval.expired") == [], "a look writes nothing"
+    assert [await refusal(attempt) for attempt in attempts(expires.approval_id)] == [FailureClass.APPROVAL_EXPIRED] * 4
+    assert len(recorded("approval.expired")) == 1
+    assert [await refusal(attempt) for attempt in attempts("act-none")] == [FailureClass.NOT_FOUND] * 4
+    assert await refusal(audit.check_decidable("act-none")) is FailureClass.NOT_FOUND
+
+
+# Signatures
+
+
+async def test_a_signed_decision_is_kept_whole(
+    audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, recorded: Any, path: Path
+) -> None:
+    """In the row, in the event, in what redeems it and in what is shown; and it can be checked."""
+    person = Signer()
+    await person.appoint(audit)
+    assert await audit.has_approver()
+    name = pending.approval_id
+    signed = person.signed(name, plan.digest, reason="fine", head=(await query.approval(ledger, name))["head"])
+
+    await audit.decide(name, "approve", digest=plan.digest, surface="operator", reason="fine", signed=signed)
+
+    frozen = await audit.frozen(name)
+    assert frozen.decision is not None
+    assert (frozen.decision.signed, frozen.decision.reason, frozen.decision.decision) == (signed, "fine", "approve")
+    shown = await query.approval(ledger, name)
+    assert (shown["key_id"], shown["signature"], shown["signed_at"]) == (person.key_id, signed.signature, signed.at)
+    event = recorded("approval.decided")[0]
+    assert (event["key_id"], event["head"], event["head_signature"]) == (
+        person.key_id,
+        signed.head,
+        signed.head_signature,
+    )
+    assert verify(path).decisions.signed == 1
+
+
+async def test_who_decides_unsigned_as_a_key_is_named_loses(
+    audit: Audit, pending: Pending, plan: Plan, path: Path
+) -> None:
+    """Or with the key of before. The caller checked a moment ago; in the record there is one order, and it is kept."""
+    first, second = Signer(), Signer()
+    assert not await audit.has_approver()
+    await first.appoint(audit)
+    name = pending.approval_id
+
+    unsigned = audit.decide(name, "approve", digest=plan.digest, surface="operator")
+    assert await refusal(unsigned) is FailureClass.UNAUTHORIZED
+    await second.appoint(audit, replaces=first)
+    signed = first.signed(name, plan.digest)
+    old = audit.decide(name, "approve", digest=plan.digest, surface="operator", signed=signed)
+    assert await refusal(old) is FailureClass.UNAUTHORIZED
+    signed = second.signed(name, plan.digest)
+    await audit.decide(name, "approve", digest=plan.digest, surface="operator", signed=signed)
+    assert verify(path).is_whole
+
+
+async def test_keys_and_decisions_at_once_leave_a_chain_that_holds(audit: Audit, plan: Plan, path: Path) -> None:
+    """Two who name a first key, and decisions of every kind meanwhile: one key, and no decision it did not make."""
+    signers = (Signer(), Signer())
+    asked = [await audit.pending(plan, an_invocation(), LATER_S) for _ in range(24)]
+    won: list[str] = []
+    refused: set[FailureClass] = set()
+
+    async def attempt(work: Callable[[], Awaitable[Any]], name: str) -> None:
+        try:
+            await work()
+            won.append(name)
+        except AileronError as error:
+            refused.add(error.failure.failure_class)
+
+    async with anyio.create_task_group() as tasks:
+        for number, question in enumerate(asked):
+            name = question.approval_id
+            by = (None, *signers)[number % 3]
+            signed = None if by is None else by.signed(name, plan.digest)
+            decide = functools.partial(
+                audit.decide, name, "approve", digest=plan.digest, surface="operator", signed=signed
+            )
+            tasks.start_soon(attempt, decide, "decided")
+            if number in (9, 10):
+                tasks.start_soon(attempt, functools.partial(signers[number % 2].appoint, audit), "appointed")
+
+    assert refused == {FailureClass.UNAUTHORIZED}
+    assert won.count("appointed") == 1
+    assert "decided" in won
+    assert verify(path).finding is None
+
+
+async def test_a_head_of_another_ledger_is_not_taken(
+    audit: Audit, pending: Pending, plan: Plan, ledger: Ledger
+) -> None:
+    """Somebody stood between the program and the daemon: kept, it would make an honest record look forged."""
+    person = Signer()
+    await person.appoint(audit)
+    name = pending.approval_id
+    head = ledger.read_now(Snapshot.head)
+    for wrong, refused in (
+        (f"{head.seq}:{'00' * 32}", FailureClass.HASH_MISMATCH),
+        (f"{head.seq + 9}:{head.hash.hex()}", FailureClass.HASH_MISMATCH),
+        ("9" * 30 + ":" + "00" * 32, FailureClass.HASH_MISMATCH),
+        ("12", FailureClass.INVALID_REQUEST),
+    ):
+        signed = person.signed(name, plan.digest, head=wrong)
+        attempt = audit.decide(name, "approve", digest=plan.digest, surface="operator", signed=signed)
+        assert await refusal(attempt) is refused
+
+    signed = person.signed(name, plan.digest, head=str(head))
+    await audit.decide(name, "approve", digest=plan.digest, surface="operator", signed=signed)
+
+
+async def test_a_signed_reason_is_kept_as_it_was_signed_or_not_at_all(
+    audit: Audit, pending: Pending, plan: Plan
+) -> None:
+    """A shortened one is not what the signature is over; without a signature it is shortened."""
+    long = "x" * 4001
+    person = Signer()
+    signed = person.signed(pending.approval_id, plan.digest, "deny", reason=long)
+    attempt = audit.decide(
+        pending.approval_id, "deny", digest=plan.digest, surface="operator", reason=long, signed=signed
+    )
+    assert await refusal(attempt) is FailureClass.INVALID_REQUEST
+
+    row = await audit.decide(pending.approval_id, "deny", digest=plan.digest, surface="operator", reason=long)
+    assert row.reason == long[:4000]
+
+
+async def test_what_is_held_can_be_used_afterwards(
+    audit: Audit, clock: Clock, ledger: Ledger, recorded: Any, path: Path
+) -> None:
+    """The expiry moves past the hold and a minute more, on record; until then its status says until when it is held."""
+    rule = msgspec.structs.replace(a_plan().approval, undo_window_s=3600)
+    plan = msgspec.structs.replace(a_plan(), approval=rule)
+    held, plain = [await audit.pending(plan, an_invocation(), LATER_S) for _ in range(2)]
+    row = await audit.decide(held.approval_id, "approve", digest=plan.digest, surface="operator", hold_s=3600.0)
+    await audit.decide(plain.approval_id, "approve", digest=plan.digest, surface="operator", hold_s=0.0)
+
+    assert row.decided_us is not None
+    assert row.expires_us == row.decided_us + 3660 * 1_000_000
+    first, second = recorded("approval.decided")
+    assert (first["until_us"], "until_us" in second) == (row.expires_us, False)
+    state = await query.run_state(ledger, held.run_id, "local")
+    assert (state["status"], state["held_until"]) == ("approved", query.utc(row.decided_us + 3600 * 1_000_000))
+    clock.advance(3601)
+    assert await refusal(audit.redeem(plain.approval_id, plan.digest)) is FailureClass.APPROVAL_EXPIRED
+    await audit.redeem(held.approval_id, plan.digest)
+    assert "held_until" not in await query.run_state(ledger, held.run_id, "local")
+    assert verify(path).is_whole
+
+
+# What is said before
+
+
+async def test_a_question_waits_for_its_answer_and_whoever_polls_is_woken(
+    audit: Audit, pending: Pending, ledger: Ledger, recorded: Any, path: Path
+) -> None:
+    """One at a time; the answer is shown to the person, and the question to nobody any more."""
+    name = pending.approval_id
+    assert await refusal(audit.put_answer(name, "because", "local")) is FailureClass.INVALID_REQUEST
+    seen: list[dict[str, Any]] = []
+
+    async def poll() -> None:
+        async def look() -> dict[str, Any]:
+            return await query.run_state(ledger, pending.run_id, "local")
+
+        seen.append(await audit.watch.follow(pending.run_id, await look(), look, lambda state: "question" in state, 30))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(poll)
+        await anyio.lowlevel.checkpoint()
+        await audit.put_question(name, "who is that?")
+    assert seen[0]["question"] == "who is that?"
+    assert await refusal(audit.put_question(name, "and why?")) is FailureClass.INVALID_REQUEST
+    await audit.put_answer(name, "my sister\u202e", "local")
+    assert await refusal(audit.put_answer(name, "again", "local")) is FailureClass.INVALID_REQUEST
+
+    assert "question" not in await query.approval_result(ledger, name, "local")
+    shown = await query.approval(ledger, name)
+    assert shown["conversation"] == [{"question": "who is that?", "answer": "my sister\u202e"}]
+    assert recorded("approval.answered") == [
+        {"approval": name, "number": 1, "text": "my sister\u202e", "run": pending.run_id, "session": "local"}
+    ]
+    assert verify(path).is_whole
+
+
+async def test_talk_has_bounds(audit: Audit, pending: Pending) -> None:
+    """Neither nothing nor a book, and not for ever."""
+    name = pending.approval_id
+    for text in ("", " \n", "x" * 4001, "\ud800"):
+        assert await refusal(audit.put_question(name, text)) is FailureClass.INVALID_REQUEST
+    for _ in range(MAX_ROUNDS):
+        await audit.put_question(name, "x" * 4000)
+        assert await refusal(audit.put_answer(name, "x" * 4001, "local")) is FailureClass.INVALID_REQUEST
+        await audit.put_answer(name, "x" * 4000, "local")
+
+    assert await refusal(audit.put_question(name, "one more")) is FailureClass.BUSY
+
+
+# Consents
+
+
+async def test_a_consent_is_asked_for_once_given_and_used(
+    audit: Audit, ledger: Ledger, recorded: Any, path: Path, clock: Clock
+) -> None:
+    """One question for one subject while it is open; its decision is used once; another subject is another question."""
+    subject = {"to": "a@example.com", "most": 1e17}
+    row, is_new = await audit.ask(ConsentKind.GRANT, "send-email", subject, expires_at=LATER_S)
+    again, is_again = await audit.ask(ConsentKind.GRANT, "send-email", subject, expires_at=LATER_S + 5)
+    other, is_other = await audit.ask(ConsentKind.GRANT, "send-email", {"to": "b"}, expires_at=LATER_S)
+    assert (is_new, is_again, is_other, again) == (True, False, True, row)
+    assert other.id != row.id
+    assert await audit.consent(row.id) == (row, subject)
+    listed = {one["approval_id"]: one for one in await query.open_approvals(ledger)}
+    assert (listed[row.id]["kind"], listed[row.id]["name"]) == ("grant", "send-email")
+    assert (await query.approval(ledger, row.id))["subject"] == subject
+    assert await refusal(audit.frozen(row.id)) is FailureClass.NOT_FOUND
+    assert await refusal(audit.add_edit(row.id, a_plan())) is FailureClass.INVALID_REQUEST
+    assert await refusal(audit.put_question(row.id, "why?")) is FailureClass.INVALID_REQUEST
+
+    await audit.decide(row.id, "approve", digest=row.digest, surface="operator")
+    assert await audit.recover() == []
+    assert await audit.approved_consents() == [row.id]
+    await audit.redeem(row.id, row.digest)
+    assert await refusal(audit.redeem(row.id, row.digest)) is FailureClass.ALREADY_DECIDED
+    assert await audit.approved_consents() == []
+    await audit.agreed(ConsentKind.GRANT, "send-email", row.digest, row.id)
+    await audit.ended(ConsentKind.GRANT, "send-email", "revoked")
+    assert recorded("consent.agreed")[0]["approval"] == row.id
+    clock.advance(901)
+    later, is_later = await audit.ask(ConsentKind.GRANT, "send-email", {"to": "b"}, expires_at=LATER_S + 901)
+    assert (is_later, later.id != other.id) == (True, True)
+    assert (await query.approval_result(ledger, other.id, None))["status"] == "expired"
+    assert await refusal(query.approval_result(ledger, other.id, "local")) is FailureClass.NOT_FOUND
+    assert verify(path).is_whole
+
+
+async def test_runs_and_consents_do_not_starve_each_other(audit: Audit, plan: Plan) -> None:
+    """As many consents as there may be leave room for a run; and one that is decided leaves room for another."""
+    for number in range(MAX_OPEN_CONSENTS):
+        await audit.ask(ConsentKind.BINDING, f"n{number}", {}, expires_at=LATER_S)
+    more = functools.partial(audit.ask, ConsentKind.BINDING, "more", {}, expires_at=LATER_S)
+
+    assert await refusal(more()) is FailureClass.BUSY
+    await audit.pending(plan, an_invocation(), LATER_S)
+    (first, *_) = [row for row in await audit._ledger.read(lambda look: look.open_approvals()) if row.run is None]
+    await audit.decide(first.id, "deny", digest=first.digest, surface="operator")
+    await more()
+
+
+async def test_what_cannot_be_kept_is_not_asked_about(audit: Audit) -> None:
+    """No canonical form, or larger than anybody reads; a run is asked about by another verb."""
+    for subject in ({"x": float("nan")}, {"x": 2**60}, {"x": "y" * (3 << 20)}):
+        attempt = audit.ask(ConsentKind.BINDING, "n", subject, expires_at=LATER_S)
+        assert await refusal(attempt) is FailureClass.INVALID_REQUEST
+    with pytest.raises(ValueError, match="pending"):
+        await audit.ask(ConsentKind.ACTION, "n", {}, expires_at=LATER_S)
+
+
+# Grants
+
+
+async def test_of_many_runs_a_grant_lets_through_as_many_as_it_has_uses(
+    audit: Audit, plan: Plan, recorded: Any, path: Path, ledger: Ledger
+) -> None:
+    """At once, from many callers; whoever comes too late has written nothing."""
+    grant = GrantUse("act-grant", 7)
+    spent: list[str] = []
+
+    async def run() -> None:
+        try:
+            await audit.requested(plan, an_invocation(), layers=["seccomp"], grant=grant)
+        except GrantSpent as error:
+            spent.append(error.grant)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(run)
+
+    assert spent == ["act-grant"] * 13
+    assert [(one["use"], one["of"]) for one in recorded("grant.used")] == [(number, 7) for number in range(1, 8)]
+    assert len(recorded("run.requested")) == 7
+    assert await audit.grant_used(["act-grant", "act-other"]) == {"act-grant": 7, "act-other": 0}
+    assert verify(path).is_whole
+
+
+async def test_a_grant_that_is_revoked_lets_nothing_through(audit: Audit, plan: Plan, path: Path) -> None:
+    """Used before or not; another one still does. One without any uses never did."""
+    await audit.requested(plan, an_invocation(), grant=GrantUse("act-one", 9))
+    for name in ("act-one", "act-two"):
+        await audit.grant_revoked(name)
+        await audit.grant_revoked(name)
+        with pytest.raises(GrantSpent):
+            await audit.requested(plan, an_invocation(), grant=GrantUse(name, 9))
+    with pytest.raises(GrantSpent):
+        await audit.requested(plan, an_invocation(), grant=GrantUse("act-none", 0))
+
+    await audit.requested(plan, an_invocation(), grant=GrantUse("act-three", 1))
+    assert await audit.grant_used(["act-one", "act-none"]) == {"act-one": 1, "act-none": 0}
+    assert verify(path).is_whole
+
+
+# Refusals
+
+
+async def test_refused_decisions_are_told_and_a_flood_of_them_is_counted(
+    audit: Audit, pending: Pending, clock: Clock, recorded: Any, path: Path
+) -> None:
+    """Each of the first; then one row for what was the same, when its minute is over."""
+    for number in range(200):
+        await audit.refuse(pending.approval_id, "approve", "key" if number % 2 else "unsigned", "operator", "x" * 300)
+    assert len(recorded("approval.refused")) == REFUSALS_A_MINUTE
+    assert len(recorded("approval.refused")[1]["key_id"]) == 200
+    await audit.tell_refused()
+    assert len(recorded("approval.refused")) == REFUSALS_A_MINUTE
+    clock.advance(61)
+    await audit.tell_refused()
+    await audit.tell_refused()
+
+    rest = recorded("approval.refused")[REFUSALS_A_MINUTE:]
+    assert sorted((one["reason"], one["count"]) for one in rest) == [("key", 70), ("unsigned", 70)]
+    assert all("since_us" in one and "approval" not in one for one in rest)
+    await audit.refuse(pending.approval_id, "deny", "locked", "operator")
+    assert recorded("approval.refused")[-1]["approval"] == pending.approval_id
+    assert verify(path).is_whole
+
+
+async def test_refused_callers_are_told_once_a_minute_with_a_count(audit: Audit, clock: Clock, recorded: Any) -> None:
+    """The first at once, the others when the minute is over or the daemon stops; made-up routes have a bound."""
+    for number in range(5):
+        await audit.caller_refused("agent", "POST /decide", f"s{number}")
+    assert [(one["session"], one["count"]) for one in recorded("caller.refused")] == [("s0", 1)]
+    clock.advance(61)
+    await audit.caller_refused("agent", "POST /decide", "s9")
+    assert [(one["session"], one["count"]) for one in recorded("caller.refused")] == [("s0", 1), ("s4", 4), ("s9", 1)]
+    for number in range(500):
+        await audit.caller_refused("agent", f"GET /{number}", "s")
+    await audit.daemon_stopped("0.1.0")
+
+    told = recorded("caller.refused")[3:]
+    assert sum(one["count"] for one in told) == 500
+    assert len(told) <= 2 * MAX_GROUPS
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, WINDOW_US // 4)), max_size=400), st.integers(1, 5))
+@settings(max_examples=200, deadline=None)
+def test_nothing_that_is_throttled_is_lost_or_told_twice(arrivals: list[tuple[int, int]], rows: int) -> None:
+    """Whatever comes when: those told and those counted are all there were; a window tells no more than its rows."""
+    throttle: Throttle[int] = Throttle(rows)
+    now_us = told = counted = 0
+    for group, wait_us in arrivals:
+        now_us += wait_us
+        counted += sum(tally.count for tally in throttle.over(now_us))
+        told += throttle.admits(group, group, now_us)
+    counted += sum(tally.count for tally in throttle.rest())
+
+    assert told + counted == len(arrivals)
+    assert throttle.rest() == []
+
+
+# At rest
+
+
+async def test_a_plan_of_another_version_is_shown_and_verified_and_does_not_run(
+    audit: Audit, ledger: Ledger, path: Path, plan: Plan
+) -> None:
+    """It was frozen before plans had a field they have now: what was shown is still known, what would run is another."""
+    older = {name: value for name, value in plan.to_json().items() if name != "preview"}
+    subject, digest = freeze(older)
+    row = ApprovalRow(
+        id="act-old",
+        kind="action",
+        name="send-email",
+        run="run-old",
+        digest=digest,
+        state=ApprovalState.PENDING,
+        created_us=0,
+        expires_us=int(LATER_S * 1_000_000),
+    )
+    run = RunRow(
+        id="run-old",
+        action="send-email",
+        session="local",
+        scope=Scope.AGENT,
+        status=RunStatus.PENDING_APPROVAL,
+        plan_digest=digest,
+        approval="act-old",
+    )
+
+    def write(tx: Any) -> None:
+        tx.insert_run(run)
+        tx.insert_approval(row, subject)
+        requested = {"type": "run.requested", "run": "run-old", "action": "send-email", "session": "local"}
+        tx.append({**requested, "scope": "agent", "plan_digest": digest})
+        asked = {"type": "approval.requested", "approval": "act-old", "kind": "action", "run": "run-old"}
+        tx.append({**asked, "digest": digest, "expires_at_us": row.expires_us})
+
+    ledger.commit_now(write)
+
+    assert (await query.approval(ledger, "act-old"))["plan"] == msgspec.json.decode(subject)
+    await audit.decide("act-old", "approve", digest=digest, surface="operator")
+    with pytest.raises(AileronError, match="ask again") as caught:
+        await audit.frozen("act-old")
+    assert caught.value.failure.failure_class is FailureClass.HASH_MISMATCH
+    assert verify(path).finding is None
