@@ -1,0 +1,193 @@
+"""What belongs to questions: the last one of an action that was used, other digests, what was said, uses of grants."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.ledger import ApprovalRow, ApprovalState, CandidateRow, Ledger, RoundRow, RunRow, Snapshot, Transaction
+from aileron.model.decision import Signature
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.invocation import Scope
+from aileron.model.outcome import RunStatus
+
+SIGNED = Signature(key_id="k", at="t", signature="s", head="1:h", head_signature="hs")
+
+
+def put(ledger: Ledger, number: int, action: str = "greet", kind: str = "action") -> str:
+    """A question about a run; both are named after the number."""
+    run = RunRow(
+        id=f"run-{number}",
+        action=action,
+        session="local",
+        scope=Scope.AGENT,
+        status=RunStatus.PENDING_APPROVAL,
+        plan_digest=f"d{number}",
+        approval=f"act-{number}",
+    )
+    row = ApprovalRow(
+        id=f"act-{number}",
+        kind=kind,
+        name=action,
+        run=run.id,
+        digest=f"d{number}",
+        state=ApprovalState.PENDING,
+        created_us=0,
+        expires_us=2**60,
+    )
+
+    def write(tx: Transaction) -> None:
+        tx.insert_run(run)
+        tx.insert_approval(row, b"{}")
+
+    ledger.commit_now(write)
+    return row.id
+
+
+def decide(ledger: Ledger, number: int, *moves: ApprovalState, **changes: Any) -> ApprovalRow:
+    """Decide it, and move it on."""
+    given: dict[str, Any] = {
+        "digest": f"d{number}",
+        "preview": None,
+        "reason": None,
+        "surface": "operator",
+        "signed": None,
+        "expires_us": 2**60,
+        **changes,
+    }
+
+    def write(tx: Transaction) -> ApprovalRow:
+        row = tx.decide_approval(f"act-{number}", ApprovalState.APPROVED, **given)
+        for state in moves:
+            row = tx.move_approval(f"act-{number}", (ApprovalState.APPROVED,), state)
+        return row
+
+    return ledger.commit_now(write)
+
+
+def last(ledger: Ledger, before: str, action: str = "greet") -> str | None:
+    """Which question about the action was used last."""
+    row = ledger.read_now(lambda snapshot: snapshot.last_approved(action, before))
+    return None if row is None else row.id
+
+
+def test_the_last_of_an_action_that_was_used_is_found(ledger: Ledger) -> None:
+    """Not one that waits, that was approved and never used, of another action, or the one that asks; the newest of the others."""
+    for number, moves in enumerate(
+        ([ApprovalState.REDEEMED], [ApprovalState.REDEEMED], [], [ApprovalState.CANCELLED]), 1
+    ):
+        put(ledger, number)
+        decide(ledger, number, *moves)
+    put(ledger, 5)
+    put(ledger, 6, "other")
+    decide(ledger, 6, ApprovalState.REDEEMED)
+    put(ledger, 7, kind="grant")
+    decide(ledger, 7, ApprovalState.REDEEMED)
+
+    assert last(ledger, "run-5") == "act-2"
+    assert last(ledger, "run-2") == "act-1", "what was decided is compared with what was decided before it"
+    assert last(ledger, "run-1") is None
+    assert last(ledger, "run-none", "other") == "act-6"
+    assert last(ledger, "run-none", "unknown") is None
+
+
+def test_the_last_of_an_action_is_one_look_into_an_index(ledger: Ledger, path: Path) -> None:
+    """However many there are: no row of another is read, and nothing is sorted."""
+    put(ledger, 1)
+    statements: list[str] = []
+
+    def look(snapshot: Snapshot) -> None:
+        snapshot._db.set_trace_callback(statements.append)
+        snapshot.last_approved("greet", "run-2")
+        snapshot._db.set_trace_callback(None)
+
+    ledger.read_now(look)
+    connection = sqlite3.connect(path)
+    plan = [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {statements[0]}")]
+    connection.close()
+
+    assert plan[0] == "SEARCH approvals USING INDEX approvals_used (name=? AND decided_us<?)"
+    assert not any("TEMP B-TREE" in step or "SCAN approvals" in step for step in plan)
+
+
+def test_a_decision_is_kept_with_what_it_was_signed_with(ledger: Ledger) -> None:
+    """Another candidate takes the place of the digest, which is remembered; all of it comes back, and it happens once."""
+    put(ledger, 1)
+    row = decide(ledger, 1, digest="e", preview="p", reason="fine", signed=SIGNED, expires_us=5)
+
+    assert (row.digest, row.asked, row.asked_digest, row.preview, row.signed) == ("e", "d1", "d1", "p", SIGNED)
+    assert (row.reason, row.expires_us, row.state) == ("fine", 5, ApprovalState.APPROVED)
+    assert ledger.read_now(lambda snapshot: snapshot.approval("act-1")) == row
+    with pytest.raises(AileronError) as caught:
+        decide(ledger, 1)
+    assert caught.value.failure.failure_class is FailureClass.ALREADY_DECIDED
+    put(ledger, 2)
+    plain = decide(ledger, 2)
+    assert (plain.asked, plain.asked_digest, plain.signed) == (None, "d2", None)
+    with pytest.raises(AileronError, match="no approval act-9"):
+        decide(ledger, 9)
+
+
+def test_what_belongs_to_a_question_comes_back_in_order(ledger: Ledger) -> None:
+    """Candidates with the plans of those that have one of their own, and rounds; of this question only."""
+    for number in (1, 2):
+        put(ledger, number)
+
+    def write(tx: Transaction) -> None:
+        for name in ("z", "a"):
+            edit = CandidateRow(digest=name, plan_digest=name, preview=None, made_us=0)
+            tx.insert_candidate("act-1", edit, name.encode())
+        shown = CandidateRow(digest="with", plan_digest="a", preview="p", made_us=0)
+        tx.insert_candidate("act-1", shown, None)
+        tx.insert_round("act-1", 1, "why?")
+        tx.answer_round("act-1", 1, "because")
+        tx.answer_round("act-1", 1, "something else")
+        tx.insert_round("act-1", 2, "and?")
+
+    ledger.commit_now(write)
+
+    def look(snapshot: Snapshot) -> tuple[Any, ...]:
+        row = snapshot.approval("act-1")
+        assert row is not None
+        plans = [snapshot.plan_of(row, digest) for digest in ("d1", "z", "with", "none")]
+        return [one.digest for one in snapshot.candidates("act-1")], plans, snapshot.conversation("act-1")
+
+    digests, plans, rounds = ledger.read_now(look)
+    assert digests == ["z", "a", "with"]
+    assert plans == [b"{}", b"z", None, None]
+    assert rounds == [RoundRow(1, "why?", "because"), RoundRow(2, "and?", None)]
+    assert ledger.read_now(lambda snapshot: (snapshot.candidates("act-2"), snapshot.conversation("act-2"))) == ([], [])
+
+
+def test_uses_are_counted_one_by_one_and_undone_with_their_function(ledger: Ledger) -> None:
+    """Up to as many as there are; what fails after counting has not counted."""
+
+    def fail(tx: Transaction) -> None:
+        tx.use_grant("g", 2)
+        raise ValueError("afterwards")
+
+    with pytest.raises(ValueError, match="afterwards"):
+        ledger.commit_now(fail)
+    used = [ledger.commit_now(lambda tx: tx.use_grant("g", 2)) for _ in range(3)]
+
+    assert used == [1, 2, None]
+    assert ledger.read_now(lambda snapshot: snapshot.grant_used("g")) == 2
+
+
+def test_the_newest_event_of_a_type_is_seen_within_its_own_group(ledger: Ledger) -> None:
+    """Before it is written, by functions of the same group, and afterwards by everybody."""
+
+    def write(tx: Transaction) -> tuple[Any, Any]:
+        before = tx.newest("note")
+        tx.append({"type": "note", "n": 1})
+        tx.append({"type": "other"})
+        return before, tx.newest("note")
+
+    before, within = ledger.commit_now(write)
+
+    assert (before, within["n"]) == (None, 1)
+    assert ledger.read_now(lambda snapshot: snapshot.newest("note")) == within
+    assert ledger.commit_now(lambda tx: tx.newest("note")) == within
