@@ -34,7 +34,17 @@ from aileron.cli.consent import kind_of, show_question, title_of
 from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
 from aileron.cli.prompts import ask_now, can_ask
 from aileron.cli.run import report
-from aileron.cli.signing import UNSIGNED, Preview, Signer, Standing, alone, check_terminal, mismatch, standing_of
+from aileron.cli.signing import (
+    UNSIGNED,
+    Preview,
+    Signer,
+    Standing,
+    alone,
+    ask_alone,
+    check_terminal,
+    mismatch,
+    standing_of,
+)
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.cli.visible import visible
 
@@ -151,7 +161,7 @@ class Dialogue:
         check_terminal(f"aileron approve {self._id}")
 
         def signed() -> int:
-            self._supervisor.open_vault()
+            self._supervisor.open_vault(ask_alone)
             with Signer(self._supervisor.home, self._standing.key_id) as signer:
                 return work(signer)
 

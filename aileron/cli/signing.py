@@ -33,7 +33,17 @@ from aileron.cli.supervisor import Supervisor, path_of
 if TYPE_CHECKING:
     from aileron.approver.keyfile import ApproverKey
 
-__all__ = ["UNSIGNED", "Preview", "Signer", "Standing", "alone", "check_terminal", "mismatch", "standing_of"]
+__all__ = [
+    "UNSIGNED",
+    "Preview",
+    "Signer",
+    "Standing",
+    "alone",
+    "ask_alone",
+    "check_terminal",
+    "mismatch",
+    "standing_of",
+]
 
 UNSIGNED: Final = "not signed: any process of this user can decide; aileron approver init"
 _TRIES: Final = 3
@@ -96,6 +106,18 @@ def alone(work: Callable[[], int]) -> int:
 
     with local_work():
         return presence.alone(work)
+
+
+def ask_alone(question: str) -> str:
+    """The vault's passphrase, typed where the approver's is: on a terminal that nobody else reads. Problem."""
+    from aileron.approver import presence
+
+    with local_work():
+        typed = presence.ask_passphrase(question)
+    try:
+        return typed.reveal().decode()
+    except UnicodeDecodeError:
+        raise Problem.usage("the passphrase is not UTF-8") from None
 
 
 class Signer:

@@ -12,6 +12,7 @@ Not here: what the answers mean (run.py, commands/).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,8 @@ class Supervisor:
         body = {"passphrase": passphrase}
         checked(self._request(self._operator, "POST", "/v1/vault/unlock", body, _KEY_DERIVATION_S, None))
 
-    def open_vault(self) -> None:
-        """See that the vault is open before a person types a secret for it; at a terminal, ask for its passphrase."""
+    def open_vault(self, ask: Callable[[str], str] = ask_unseen) -> None:
+        """See that the vault is open before a person types a secret for it; at a terminal, `ask` for its passphrase."""
         status = self.ask("GET", "/v1/vault/status")
         if not status["exists"]:
             raise Problem("there is no vault yet", exit_code=4, name="vault_locked", fix="aileron vault init")
@@ -73,7 +74,7 @@ class Supervisor:
             return
         passphrase = self._passphrase()
         if passphrase is None and can_ask():
-            passphrase = ask_unseen("The vault is locked. Its passphrase")
+            passphrase = ask("The vault is locked. Its passphrase")
         if passphrase is None:
             raise Problem("the vault is locked", exit_code=4, name="vault_locked", fix="aileron vault unlock")
         self.unlock(passphrase)
