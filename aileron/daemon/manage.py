@@ -26,6 +26,7 @@ from aileron.actions.store import ActionStore
 from aileron.approvals.grants import check_grant
 from aileron.audit import events, query
 from aileron.audit.log import Audit
+from aileron.audit.older import older_than_record
 from aileron.audit.verify import verify
 from aileron.config import Home
 from aileron.daemon.agreements import Agreements
@@ -234,14 +235,36 @@ class Manager:
             await self._audit.note(events.VaultCreated())
 
     async def unlock_vault(self, passphrase: Secret) -> None:
-        """Unlock; each try is on record."""
+        """Unlock; each try is on record. AileronError(hash_mismatch) for a vault that the record knows a newer one of."""
         async with self._changing:
+            was_locked = self._vault.is_locked
             try:
-                await _thread(lambda: self._vault.unlock(passphrase))
+                with self._standing.in_doubt() if was_locked else contextlib.nullcontext():
+                    await self._unlocked(passphrase, lock_again=was_locked)
             except AileronError as error:
                 await self._audit.note(events.VaultUnlockFailed(failure_class=error.failure.failure_class))
                 raise
             await self._audit.note(events.VaultUnlocked())
+
+    async def _unlocked(self, passphrase: Secret, *, lock_again: bool) -> None:
+        await _thread(lambda: self._vault.unlock(passphrase))
+        try:
+            await self._check_newest()
+        except BaseException:
+            if lock_again:
+                self._vault.lock()
+            raise
+
+    async def _check_newest(self) -> None:
+        consents = self._vault.consents()
+        if consents is None or (how := await older_than_record(self._ledger, consents)) is None:
+            return
+        raise AileronError(
+            FailureClass.HASH_MISMATCH,
+            f"an older vault is in the place of this home's: {how}. Put the newest there; if there is none, move ledger.db away "
+            "with it, and the record begins anew",
+            boundary=Boundary.USER,
+        )
 
     async def lock_vault(self) -> None:
         """Forget the key."""

@@ -17,8 +17,10 @@ Source: docs/explanation/consent.md. Not here: whether a signature is good (appr
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import anyio.to_thread
@@ -37,6 +39,16 @@ class Standing:
     def __init__(self, vault: Vault, *, on_record: bool) -> None:
         self._vault = vault
         self._on_record = on_record
+        self._is_in_doubt = False
+
+    @contextlib.contextmanager
+    def in_doubt(self) -> Iterator[None]:
+        """For this block the vault counts as locked: it was just opened, and whether it is the newest is looked up."""
+        self._is_in_doubt = True
+        try:
+            yield
+        finally:
+            self._is_in_doubt = False
 
     @property
     def is_hinted(self) -> bool:
@@ -45,7 +57,7 @@ class Standing:
 
     def consents(self) -> Consents | None:
         """Their key and all they agreed to, verified; None: nobody signs. AileronError vault_locked, hash_mismatch."""
-        if self._vault.is_locked:
+        if self._vault.is_locked or self._is_in_doubt:
             if not self.is_hinted:
                 return None
             raise AileronError(
