@@ -34,6 +34,9 @@ _MAX_NODES: Final = 200_000
 _ANYWHERE: Final = "..."
 
 
+_COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 class _Missing:
     """What a path that leads nowhere leads to."""
 
@@ -56,7 +59,7 @@ def _lines(output: Any, render: Iterable[tuple[str, str]], multiline: Collection
     for label, is_anywhere, parts in paths:
         found = nearest.get(parts[0], _MISSING) if is_anywhere else _at(output, parts[:1])
         value = _at(found, parts[1:])
-        text = None if value is _MISSING else _bounded(_spelled(value))
+        text = None if value is _MISSING else _bounded_text(value) if isinstance(value, str) else _bounded_json(value)
         lines.append({"label": label, "value": text, "multiline": label in multiline})
     return lines
 
@@ -104,18 +107,27 @@ def _is_named(member: Any, name: str) -> bool:
     return isinstance(found, str) and found.lower() == name.lower()
 
 
-def _spelled(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    except (RecursionError, TypeError, ValueError):
-        return "(a value that cannot be shown)"
-
-
-def _bounded(text: str) -> str:
+def _bounded_text(text: str) -> str:
     data = text.encode("utf-8", "replace")  # a lone surrogate has no UTF-8, and a digest is made of this
     if len(data) <= MAX_VALUE_BYTES:
         return data.decode()
     kept = data[:MAX_VALUE_BYTES].decode("utf-8", "ignore")
     return f"{kept}\n(cut here: {len(data) - len(kept.encode())} of {len(data)} bytes are not shown)"
+
+
+def _bounded_json(value: Any) -> str:
+    """Spelled no further than it is shown: an answer of 16 MiB may be named on every line."""
+    pieces: list[str] = []
+    size = 0
+    try:
+        for piece in _COMPACT.iterencode(value):
+            pieces.append(piece)
+            size += len(piece)  # characters, of which none is less than a byte
+            if size > MAX_VALUE_BYTES:
+                break
+    except (RecursionError, TypeError, ValueError):
+        return "(a value that cannot be shown)"
+    data = "".join(pieces).encode("utf-8", "replace")
+    if len(data) <= MAX_VALUE_BYTES:
+        return data.decode()
+    return f"{data[:MAX_VALUE_BYTES].decode('utf-8', 'ignore')}\n(cut here: the rest after {MAX_VALUE_BYTES} bytes is not shown)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -138,6 +139,18 @@ def test_a_long_value_is_cut_with_a_mark(character: str) -> None:
     assert whole.startswith(kept[:-4])
     assert mark == f"(cut here: {total - len(kept.encode())} of {total} bytes are not shown)"
     assert len(kept.encode()) <= MAX_VALUE_BYTES
+
+
+@pytest.mark.parametrize("value", [["é" * 9, 12345] * 10_000, {"a": ["x" * 300_000]}])
+def test_a_long_table_is_cut_with_a_mark(value: Any) -> None:
+    """It is spelled no further than it is shown, so how much is missing is not known."""
+    text = shown({"a": value}, "a")
+
+    assert text is not None
+    kept, _, mark = text.rpartition("\n")
+    assert json.dumps(value, ensure_ascii=False, separators=(",", ":")).startswith(kept)
+    assert MAX_VALUE_BYTES - 4 < len(kept.encode()) <= MAX_VALUE_BYTES
+    assert mark == f"(cut here: the rest after {MAX_VALUE_BYTES} bytes is not shown)"
 
 
 def test_an_answer_made_to_be_slow_or_deep_is_shown_as_missing() -> None:

@@ -50,6 +50,23 @@ def test_the_examples_on_the_pages_are_valid():
     assert parse_connector_manifest(example(CONNECTOR_PAGE).encode(), file="example.toml").version == "1.2.0"
 
 
+def test_the_preview_on_the_page_is_valid():
+    """Put into the whole example, beside an input and the operation that it names."""
+    (preview,) = re.findall(r"```text\n(\[approval\.preview\].*?)```", ACTION_PAGE, re.DOTALL)
+    text = example(ACTION_PAGE)
+    for old, new in (
+        ('["send_email"]', '["send_email", "get_draft"]'),
+        ("[[execute]]", '[[inputs]]\nname = "draft_id"\ntype = "string"\ndescription = "Which."\n\n[[execute]]'),
+        ('expires_in = "10m"\n', f'expires_in = "10m"\n\n{preview}'),
+    ):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    action = parse_action(text, file="example.md")
+
+    assert action.preview is not None
+    assert list(action.preview.render) == ["To", "Subject", "Text"]
+
+
 def test_the_page_names_every_host_function():
     """Ours and those of the component model."""
     assert [name for name in (*HostFunction, *WASI_NAMES) if f"`{name}`" not in CONNECTOR_PAGE] == []
