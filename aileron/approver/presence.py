@@ -106,7 +106,9 @@ def alone(work: Callable[[], int]) -> int:
     _is_alone = True
     if terminal is not None:
         terminal.close()
-    signal.signal(signal.SIGTERM, _end)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # else it is ignored, as under nohup(1)
+            signal.signal(number, _end)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it was killed before the line above
         os._exit(_KILLED_BY + signal.SIGTERM)
@@ -117,8 +119,8 @@ def alone(work: Callable[[], int]) -> int:
 def check_unwatched() -> None:
     """Return if no other process of this user can see what this one knows. AileronError(unauthorized) says why not."""
     try:
-        with open(_STATUS, encoding="ascii", errors="replace") as file:
-            tracer = next(int(line.split()[1]) for line in file if line.startswith("TracerPid:"))
+        with open(_STATUS, "rb") as file:
+            tracer = next(int(line.split()[1]) for line in file if line.startswith(b"TracerPid:"))
     except (OSError, StopIteration, ValueError, IndexError):
         raise _unauthorized(f"{_STATUS} does not say whether somebody traces this process: mount /proc") from None
     if tracer != 0:
@@ -144,8 +146,9 @@ def _forked(mask: set[int | signal.Signals]) -> int:
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
-    """SIGTERM in the child: what stands open is put right on the way out. A second one must not cut that short."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    """SIGTERM and SIGHUP in the child: what stands open is put right on the way out. A second one must not cut that short."""
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
     raise SystemExit(_KILLED_BY + number)
 
 
@@ -168,7 +171,8 @@ def _attend(child: int, terminal: _Terminal | None, waited_for: set[signal.Signa
             if changed.si_code != os.CLD_STOPPED:
                 _die_by(changed.si_status)
             os.kill(os.getpid(), signal.SIGSTOP)  # for the shell, which waits for us; on `fg` we go on here
-            os.kill(child, signal.SIGCONT)
+            if os.waitid(os.P_PID, child, os.WCONTINUED | os.WNOHANG) is None:  # a shell tells the whole job
+                os.kill(child, signal.SIGCONT)
 
 
 def _die_by(number: int) -> NoReturn:
@@ -207,11 +211,9 @@ class _Terminal:
 
     def release(self, *, was_killed: bool) -> None:
         """Undo what a question does, if the child was cut short in one, or was killed."""
-        with contextlib.suppress(OSError, termios.error):  # the terminal has gone
-            if (is_held := _is_held(self._descriptor) and not self._was_held) or was_killed:
-                termios.tcsetattr(self._descriptor, termios.TCSAFLUSH, self._found)
-            if is_held:
-                fcntl.ioctl(self._descriptor, termios.TIOCNXCL)
+        with contextlib.suppress(OSError):  # the terminal has gone
+            if not self._was_held and (was_killed or _is_held(self._descriptor)):
+                _put_right(self._descriptor, self._found)
 
 
 def _is_held(descriptor: int) -> bool:
@@ -278,11 +280,15 @@ class _Signals:
         """A signal ends this block at once; one that came before does too."""
         self._interrupts = True
         try:
-            if self.seen:
-                raise _SignalledError
+            self.check()
             yield
         finally:
             self._interrupts = False
+
+    def check(self) -> None:
+        """_SignalledError if one has come."""
+        if self.seen:
+            raise _SignalledError
 
     def _take(self, number: int, _: FrameType | None) -> None:
         if number not in self.seen:
@@ -323,7 +329,6 @@ def _asked_once(descriptor: int, question: str, twice: bool, signals: _Signals) 
                     return Secret(typed)
                 os.write(descriptor, b"these are not the same; try again\n")
     except _SignalledError:
-        os.write(descriptor, b"\n")
         return None
 
 
@@ -335,14 +340,37 @@ def _taken(descriptor: int) -> Iterator[list[Any]]:
         raise _held_by_another()
     try:
         # First, because it stops a job in the background until it is in front (SIGTTOU): only then is the terminal ours to hold.
-        termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
+        _apply(descriptor, before)
         fcntl.ioctl(descriptor, termios.TIOCEXCL)
         yield before
     finally:
-        with contextlib.suppress(OSError, termios.error):  # it has gone, and there is nothing to put right
-            # Half a passphrase must not become what the shell reads next, hence FLUSH.
-            termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
+        _put_right(descriptor, before)
+
+
+def _apply(descriptor: int, settings: list[Any]) -> None:
+    """Settings, when what was written has been shown; what was typed so far is thrown away."""
+    while True:
+        try:
+            return termios.tcsetattr(descriptor, termios.TCSAFLUSH, settings)
+        except termios.error as error:  # which PEP 475 forgot; a signal that matters is kept (`_Signals`)
+            if error.args[0] != errno.EINTR:
+                raise
+
+
+def _put_right(descriptor: int, settings: list[Any]) -> None:
+    """Settings and hold as they were; nothing where the terminal has gone.
+
+    Also from behind (SIGTTOU blocked): whose command was killed is in no front any more, and leaves no terminal without echo.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+    try:
+        with contextlib.suppress(OSError):
             fcntl.ioctl(descriptor, termios.TIOCNXCL)
+        with contextlib.suppress(termios.error):
+            # Half a passphrase must not become what the shell reads next, hence FLUSH.
+            _apply(descriptor, settings)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _line(descriptor: int, before: list[Any], question: str, signals: _Signals) -> bytes:
@@ -350,17 +378,25 @@ def _line(descriptor: int, before: list[Any], question: str, signals: _Signals) 
     _set(descriptor, before, is_line=False)
     _check_nobody_reads(descriptor)
     _set(descriptor, before, is_line=True)
+    signals.check()  # before anything is shown: whoever was stopped above begins anew without a word
     os.write(descriptor, question.encode())  # from here on, nothing that is typed is thrown away
+    try:
+        with signals.waiting():
+            typed = _read_line(descriptor, question)
+    finally:
+        os.write(descriptor, b"\n")
+    return typed
+
+
+def _read_line(descriptor: int, question: str) -> bytes:
     typed = b""
-    with signals.waiting():
-        while not typed.endswith(b"\n"):
-            piece = os.read(descriptor, _MAX_LINE_BYTES)
-            if not piece:  # Ctrl-D, or the terminal has gone
-                raise _refused(f"no answer to {question.rstrip(': ')!r}")
-            typed += piece
-            if len(typed) > _MAX_LINE_BYTES:
-                raise _refused(f"more than {_MAX_LINE_BYTES} bytes are no answer to {question.rstrip(': ')!r}")
-    os.write(descriptor, b"\n")
+    while not typed.endswith(b"\n"):
+        piece = os.read(descriptor, _MAX_LINE_BYTES)
+        if not piece:  # Ctrl-D, or the terminal has gone
+            raise _refused(f"no answer to {question.rstrip(': ')!r}")
+        typed += piece
+        if len(typed) > _MAX_LINE_BYTES:
+            raise _refused(f"more than {_MAX_LINE_BYTES} bytes are no answer to {question.rstrip(': ')!r}")
     return typed.removesuffix(b"\n")
 
 
@@ -374,7 +410,7 @@ def _set(descriptor: int, before: list[Any], *, is_line: bool) -> None:
         changed[3] |= termios.ICANON
     else:
         changed[6][termios.VMIN] = changed[6][termios.VTIME] = 0
-    termios.tcsetattr(descriptor, termios.TCSAFLUSH, changed)
+    _apply(descriptor, changed)
 
 
 def _check_nobody_reads(descriptor: int) -> None:
