@@ -22,10 +22,12 @@ from aileron.cli import output
 from aileron.cli.commands import (
     action,
     approval,
+    approver,
     audit,
     binding,
     connector,
     daemon,
+    grant,
     secret,
     state,
     vault,
@@ -39,8 +41,8 @@ __all__ = ["app", "main"]
 
 _SECTIONS = {
     "See": ("demo",),
-    "Act": ("run", "approve", "deny", "approval"),
-    "Set up": ("action", "connector", "binding", "secret", "vault"),
+    "Act": ("run", "approve", "deny", "approval", "grant"),
+    "Set up": ("action", "connector", "binding", "secret", "vault", "approver"),
     "Look": ("audit", "status", "doctor", "daemon", "completion"),
 }
 _EXITS = (
@@ -145,8 +147,14 @@ def demo(
 
 
 app.command("approve", epilog=_EXITS)(approval.approve)
-app.command("deny")(approval.deny)
-_group("approval", "What waits for a person.", approval.list_, approval.show, approval.cancel)
+app.command("deny", epilog=_EXITS)(approval.deny)
+_group(
+    "approval",
+    "What waits for a person.",
+    *(approval.list_, approval.show, approval.edit, approval.ask, approval.cancel),
+)
+_group("grant", "What runs without asking, within signed limits.", grant.add, grant.list_, grant.revoke)
+_group("approver", "Whose signature a decision needs.", approver.init, approver.status)
 _group(
     "action",
     "Actions: the Markdown files that agents may run.",

@@ -1,0 +1,347 @@
+"""`aileron approver`: whose signature a decision needs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from aileron.cli import output
+from aileron.cli.commands.options import AsJson, PassphraseFile
+from aileron.cli.problem import FAILED, INTEGRITY, OK, UNREACHABLE, Problem, local_work
+from aileron.cli.prompts import ask_now, can_ask, passphrase_from
+from aileron.cli.signing import Standing, alone, mismatch, standing_of
+from aileron.cli.supervisor import Supervisor, checked
+from aileron.cli.visible import visible
+
+if TYPE_CHECKING:
+    from aileron.approver.keyfile import ApproverKey
+    from aileron.model.secret import Secret
+
+__all__ = ["init", "status"]
+
+_ROUTE: Final = "/v1/approver"
+_INVENTORY: Final = "/v1/approver/inventory"
+_TRIES: Final = 3
+_KEY_DERIVATION_S: Final = 30.0
+"""The daemon derives the vault's key once more; a machine under load takes its time."""
+_YES: Final = ("y", "yes")
+_COLUMN: Final = 14
+_AFTER: Final = """\
+From now on what waits here is decided with a signature, which needs a passphrase that no agent knows. So are new and
+wider actions, installs, bindings, grants, and settings that open ways out. What is listed above counts as agreed to.
+"""
+
+
+def init(
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Exchange the key there is: its passphrase is needed once more.")
+    ] = False,
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Make the key that decisions are signed with.
+
+    At a terminal only. It shows what is here already, which counts as agreed to, and asks for the vault's passphrase and for a
+    new one of the approver's own.
+    """
+    if not can_ask():
+        raise Problem.usage(
+            "an approver is made at a terminal",
+            why="its passphrase is typed there, and comes from no file, variable or pipe",
+            fix="type `aileron approver init` in a terminal of your own",
+        )
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    raise typer.Exit(alone(lambda: _Init(supervisor, passphrase_from(passphrase_file)(), replace=replace).perform()))
+
+
+def status(as_json: AsJson = False) -> None:
+    """Show whether decisions are signed, and where the key is."""
+    supervisor = Supervisor()
+    found: dict[str, Any] = supervisor.ask("GET", _ROUTE)
+    file = _file_status(supervisor.home / "approver.json", found.get("key_id"))
+    if as_json:
+        output.print_json({**found, "file": file})
+        return
+    words = {
+        "none": "none: decisions are not signed, and any process of this user can make them",
+        "locked": "there is one; who it is, the vault knows, which is locked",
+        "ready": "ready: decisions count with a signature only",
+    }
+    said = str(found.get("status"))
+    output.print_facts(
+        [
+            ("approver", words.get(said, f"{said}: {found.get('problem', 'see `aileron doctor`')}")),
+            ("key", found.get("key_id")),
+            ("since", output.local_time(found["created_at"]) if found.get("created_at") else None),
+            ("key file", f"{file['path']} ({_FILE_WORDS[file['status']]})"),
+            ("its key", file.get("key_id") if file.get("key_id") != found.get("key_id") else None),
+        ]
+    )
+    if fix := _FIXES.get((said, file["status"])) or _FIXES.get((said, None)):
+        output.note(f"  fix: {fix}")
+
+
+_FILE_WORDS: Final = {
+    "absent": "not there",
+    "matches": "there, and it is that key",
+    "waiting": "not in its place yet: the exchange of keys was cut short",
+    "another": "there, and it is another key",
+    "unknown": "there",
+    "damaged": "there, and cannot be used",
+}
+_FIXES: Final[dict[tuple[str, str | None], str]] = {
+    ("none", None): "aileron approver init",
+    ("locked", None): "aileron vault unlock",
+    ("ready", "waiting"): "aileron approver init",
+    ("ready", "absent"): "put a backup of approver.json in its place",
+    ("ready", "another"): "put a backup of approver.json in its place",
+    ("ready", "damaged"): "put a backup of approver.json in its place",
+}
+
+
+class _Init:
+    """One `approver init`, in the process that nobody looks into."""
+
+    def __init__(self, supervisor: Supervisor, given: str | None, *, replace: bool) -> None:
+        self._supervisor: Final = supervisor
+        self._file: Final = supervisor.home / "approver.json"
+        self._given: Final = given
+        self._replace: Final = replace
+
+    def perform(self) -> int:
+        """The exit code. Problem."""
+        from aileron.approver import keyfile
+
+        with local_work(), keyfile.locked(self._file):
+            vault = self._opened_vault()
+            standing = standing_of(self._supervisor)
+            if self._finish_earlier(standing):
+                return OK
+            self._check_may(standing)
+            inventory = self._agreed_inventory()
+            if inventory is None:
+                output.note("nothing is changed")
+                return FAILED
+            vault = vault or self._vault_passphrase("Vault passphrase")
+            if not self._replace:
+                return self._exchange(standing, inventory, vault, None)
+            with self._old_key(standing) as old:
+                return self._exchange(standing, inventory, vault, old)
+
+    def _opened_vault(self) -> Secret | None:
+        """See that the vault is open; its passphrase, if it was asked for."""
+        found = self._supervisor.ask("GET", "/v1/vault/status")
+        if not found["exists"]:
+            raise Problem("there is no vault yet", exit_code=4, name="vault_locked", fix="aileron vault init")
+        return self._vault_passphrase("The vault is locked. Its passphrase") if found["locked"] else None
+
+    def _vault_passphrase(self, question: str) -> Secret:
+        """The right one: the daemon tries it. Problem for a third wrong one, or one wrong one that was given beforehand."""
+        from aileron.approver import presence
+        from aileron.model.secret import Secret
+
+        if self._given is not None:
+            self._supervisor.unlock(self._given)
+            return Secret(self._given.encode())
+        for left in range(_TRIES - 1, -1, -1):
+            typed = presence.ask_passphrase(question)
+            try:
+                self._supervisor.unlock(_text(typed))
+            except Problem as problem:
+                if problem.name != "unauthorized" or not left:
+                    raise
+                output.note(f"it is another one; try again ({left} left)")
+            else:
+                return typed
+        raise AssertionError("the last try returns or raises")
+
+    def _finish_earlier(self, standing: Standing) -> bool:
+        """Whether an earlier `init` came as far as the vault, and all that was left to do was to put its key in place."""
+        from aileron.approver import keyfile
+
+        if standing.key_id is None or _key_in(keyfile.staged(self._file)) != standing.key_id:
+            return False
+        keyfile.put_in_place(self._file)
+        output.note(f"the key of the last try decides for this home, and is in its place now: {self._file}")
+        output.note(f"  key: {visible(standing.key_id)}")
+        return True
+
+    def _check_may(self, standing: Standing) -> None:
+        if standing.status == "none" and self._replace:
+            raise Problem.usage("there is no approver to replace", fix="aileron approver init")
+        if standing.status != "none" and not self._replace:
+            raise Problem.usage(
+                f"there is an approver already: {standing.key_id}",
+                why="another key takes its place only with its signature",
+                fix="aileron approver init --replace",
+            )
+        if standing.status == "none" and (found := _file_status(self._file, None))["status"] != "absent":
+            raise Problem.usage(
+                f"{self._file} is there already, and this home's vault names no approver",
+                why=f"it holds {found.get('key_id') or 'no key that can be read'}",
+                fix="move it away if it is of no use any more",
+            )
+
+    def _agreed_inventory(self) -> str | None:
+        """Show what is here; its digest, computed from what was shown, if the person agrees."""
+        from aileron.model.canonical import canonical_json, sha256_digest
+
+        answer = self._supervisor.ask("GET", _INVENTORY)
+        inventory, named = (answer.get("inventory"), answer.get("digest")) if isinstance(answer, dict) else (None, None)
+        try:
+            computed = sha256_digest(canonical_json(inventory))
+        except ValueError as error:
+            raise mismatch("what is here already", named, f"nothing that has a digest ({error})") from None
+        if named != computed:
+            raise mismatch("what is here already", named, computed)
+        _show(inventory)
+        output.note(_AFTER)
+        question = "Exchange the key of the approver? [y/N] " if self._replace else "Make the approver's key? [y/N] "
+        return computed if (ask_now(question) or "").lower() in _YES else None
+
+    def _old_key(self, standing: Standing) -> ApproverKey:
+        from aileron.approver import keyfile, presence
+
+        if _key_in(self._file) != standing.key_id:
+            raise Problem(
+                f"the approver's key, {standing.key_id}, is not in {self._file}",
+                exit_code=INTEGRITY,
+                name="hash_mismatch",
+                why="it has to sign that another takes its place",
+                fix="put a backup of approver.json in its place",
+            )
+        return keyfile.open_key(self._file, presence.ask_passphrase("Passphrase of the approver's present key"))
+
+    def _exchange(self, standing: Standing, inventory: str, vault: Secret, old: ApproverKey | None) -> int:
+        """Make the key, have the vault name it, and put it in its place, in this order: keyfile.py says why."""
+        from aileron.approver import keyfile
+
+        new = keyfile.staged(self._file)
+        with keyfile.create(new, _new_passphrase(vault), replace=True) as key:
+            body = _statement(key, inventory, old)
+            try:
+                checked(
+                    self._supervisor.send(
+                        "POST", _ROUTE, {"passphrase": _text(vault), **body}, wait_s=_KEY_DERIVATION_S
+                    )
+                )
+            except Problem as problem:
+                if problem.exit_code == UNREACHABLE:  # it may have been done: the next `init` looks
+                    problem.fix = "aileron approver init"
+                else:
+                    keyfile.remove_staged(self._file)
+                raise
+            keyfile.put_in_place(self._file)
+            output.note(f"{key.key_id} decides for this home from now on")
+        output.note(f"  its key is in {self._file}, under the passphrase you typed last: there is no other way to it")
+        if old is not None:
+            output.note(f"  {visible(str(standing.key_id))} decides nothing any more")
+        return OK
+
+
+def _statement(key: ApproverKey, inventory: str, old: ApproverKey | None) -> dict[str, Any]:
+    from aileron.model.decision import ApproverStatement, moment
+
+    statement = ApproverStatement(
+        public_key=key.public_key.hex(),
+        inventory=inventory,
+        replaces=None if old is None else old.key_id,
+        at=moment(time.time()),
+        key_id=key.key_id,
+    )
+    body = {"public_key": statement.public_key, "inventory": inventory, "at": statement.at}
+    body["signature"] = key.sign(statement)
+    if old is not None:
+        body |= {"replaces": old.key_id, "old_signature": old.sign(statement)}
+    return body
+
+
+def _new_passphrase(vault: Secret) -> Secret:
+    """One that is not the vault's: whoever learns that one could otherwise decide too. Problem for a third that will not do."""
+    from aileron.approver import keyfile, presence
+    from aileron.model.failure import AileronError
+
+    output.note("the approver's passphrase is one of its own: not the vault's, which files and variables may hold")
+    for left in range(_TRIES - 1, -1, -1):
+        typed = presence.ask_passphrase("New approver passphrase", twice=True)
+        try:
+            keyfile.check_passphrase(typed)
+        except AileronError as failed:
+            problem = Problem.of_failure(failed)
+        else:
+            if typed != vault:
+                return typed
+            problem = Problem.usage("this is the vault's passphrase: take another one")
+        if not left:
+            raise problem
+        output.note(f"{problem.what}; try again ({left} left)")
+    raise AssertionError("the last try returns or raises")
+
+
+def _show(inventory: Any) -> None:
+    """Everything that is in it, known to this version or not: whoever agrees has to see all that is agreed to."""
+    parts = inventory if isinstance(inventory, dict) else {"inventory": inventory}
+    output.note("this is here already:\n")
+    facts: list[tuple[str, Any]] = []
+    for name in sorted(parts):
+        part = parts[name]
+        if isinstance(part, dict):
+            facts.append((visible(str(name)), [f"{key}: {_shown(part[key])}" for key in sorted(part)] or "none"))
+        elif isinstance(part, list):
+            facts.append((visible(str(name)), [_line(entry) for entry in part] or "none"))
+        else:
+            facts.append((visible(str(name)), _shown(part)))
+    output.print_facts(facts, "stderr", column=_COLUMN)
+    output.note("")
+
+
+def _line(entry: Any) -> str:
+    """`NAME VERSION; gated: yes; reaches: a.example:443`."""
+    if not isinstance(entry, dict):
+        return _shown(entry)
+    named = [str(entry[key]) for key in ("name", "version") if key in entry]
+    rest = [f"{key}: {_shown(value)}" for key, value in sorted(entry.items()) if key not in ("name", "version")]
+    return "; ".join([" ".join(named), *rest] if named else rest)
+
+
+def _shown(value: Any) -> str:
+    """Not made harmless yet: that is done once, where it is printed."""
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return ", ".join(value) or "nothing"
+    return value if isinstance(value, str) else output.as_text(value)
+
+
+def _text(passphrase: Secret) -> str:
+    try:
+        return passphrase.reveal().decode()
+    except UnicodeDecodeError:
+        raise Problem.usage("the passphrase is not UTF-8") from None
+
+
+def _key_in(path: Path) -> str | None:
+    """The id of the key in a file, unverified; None where there is none that can be read."""
+    from aileron.approver import keyfile
+    from aileron.model.failure import AileronError
+
+    try:
+        return keyfile.public_of(path).key_id
+    except AileronError:
+        return None
+
+
+def _file_status(path: Path, named: Any) -> dict[str, Any]:
+    """What is at `path`, and whether it is the key that the vault names; unverified, as everything without a passphrase."""
+    from aileron.approver import keyfile
+    from aileron.model.failure import AileronError, FailureClass
+
+    if named is not None and _key_in(path) != named and _key_in(keyfile.staged(path)) == named:
+        return {"path": str(keyfile.staged(path)), "status": "waiting", "key_id": named}
+    try:
+        found = keyfile.public_of(path).key_id
+    except AileronError as failed:
+        absent = failed.failure.failure_class is FailureClass.NOT_FOUND
+        return {"path": str(path), "status": "absent" if absent else "damaged"}
+    how = "unknown" if named is None else "matches" if found == named else "another"
+    return {"path": str(path), "status": how, "key_id": found}
