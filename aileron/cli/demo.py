@@ -1,4 +1,5 @@
-"""`aileron demo`: the main job on a real server, a person's yes and no, and a hostile connector stopped, each claim observed.
+"""`aileron demo`: the main job on a real server, a person's yes and no, a hostile connector stopped, and an agent with a shell
+that cannot decide in the person's place; each claim observed.
 
 In a home of its own that is removed at the end. Everything goes through the same commands a person types; what the demo says
 happened is checked from the outside as well (the server itself and its log, a listener, a process, a file), and a claim that was
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aileron.cli.demo_servers import CalDav, EchoServer, SilentListener
+from aileron.cli.demo_terminal import Shown, at_terminal
 from aileron.cli.output import is_terminal
 from aileron.cli.prompts import can_ask
 
@@ -60,6 +62,7 @@ _EVENTS: Final = (
 )
 _LUNCH: Final = _Event("Lunch with Mira", 3, 12)
 _KARAOKE: Final = _Event("Karaoke with Mira", 5, 4)
+_SAILING: Final = _Event("Sailing with Mira", 6, 9)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +99,7 @@ class _Demo:
         self._home = folder / "home"
         self._password = f"demo-{secrets.token_hex(16)}"
         self._passphrase = secrets.token_urlsafe(16)
+        self._approver = secrets.token_urlsafe(16)
         self.claims: list[Claim] = []
 
     def run(self) -> None:
@@ -108,6 +112,7 @@ class _Demo:
                 self._approved(caldav)
                 self._denied(caldav)
                 self._hostile(echo, listener)
+                self._agent_with_a_shell(caldav)
                 self._audit()
         finally:
             listener.close()
@@ -332,6 +337,56 @@ class _Demo:
             and scrubbed > 0,
             f"the server saw it {len(echo.seen)} time(s), {scrubbed} occurrences masked, none came back",
         )
+
+    # an agent with a shell of the same user
+
+    def _agent_with_a_shell(self, caldav: CalDav) -> None:
+        self._show.chapter("An agent with your shell, your files and the vault's passphrase wants to decide")
+        init = self._typed(
+            ("approver", "init"),
+            ("[y/N]", "y"),
+            ("New approver passphrase: ", self._approver),
+            ("New approver passphrase, again: ", self._approver),
+        )
+        self._show.note("you made a key under a passphrase of your own, typed at your terminal")
+        question = self._asked(_SAILING)
+        approval = str(question.get("approval_id"))
+        said = self._aileron("approve", approval, "--yes", "--json")
+        error = (said.json or {}).get("error", {})
+        self._claim(
+            "agent-cannot-approve",
+            "it approves in your place: no, decisions are signed now",
+            init.status == 0 and error.get("class") == "unauthorized" and _SAILING.title not in caldav.titles(),
+            f"exit {said.status}, {error.get('class')}",
+        )
+        self._gate_taken_away(caldav)
+        approved = self._typed(("approve", approval), ("Approver passphrase", self._approver), ("[y/N]", "y"))
+        self._claim(
+            "signed-approval-counts",
+            "you approve it at your terminal, with your passphrase: the event is on the server",
+            approved.status == 0 and caldav.titles().count(_SAILING.title) == 1,
+            f"exit {approved.status}, the server has {len(caldav.titles())} events",
+        )
+
+    def _gate_taken_away(self, caldav: CalDav) -> None:
+        file = self._home / "actions" / "create-calendar-event.md"
+        agreed = file.read_text(encoding="utf-8")
+        before, _, gate = agreed.partition("[approval]")
+        file.write_text(f"{before}+++\n{gate.partition('+++')[2]}", encoding="utf-8")
+        self._show.note("it edits the action's file: no approval needed any more")
+        said = self._run(dataclasses.replace(_KARAOKE, title="Party with Mira"))
+        error = (said.json or {}).get("error", {})
+        self._claim(
+            "dropped-gate-waits",
+            "it takes the gate out of the action's file: the action does not run until you agree to that",
+            error.get("class") == "consent_required" and "Party with Mira" not in caldav.titles(),
+            f"exit {said.status}, {error.get('class')}",
+        )
+        file.write_text(agreed, encoding="utf-8")
+
+    def _typed(self, words: tuple[str, ...], *answers: tuple[str, str]) -> Shown:
+        self._show.command(words)
+        return at_terminal(self._words(*words), self._environment(), answers)
 
     # the record
 

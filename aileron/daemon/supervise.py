@@ -164,6 +164,12 @@ class _Daemon:
         agreements = Agreements(standing, texts, connectors.manifest, in_force=self._settings, wanted=self._wanted)
         egress = Egress(self._settings, _Lender(vault), own_port=self._port)
         notifier = Notifier(self._settings, egress, vault)
+
+        def asked(approval_id: str, name: str, kind: str) -> None:
+            with contextlib.suppress(AileronError):  # where nobody agreed to it, nothing is sent to where settings say
+                agreements.check_settings()
+                notifier.asked(approval_id, name, kind)
+
         consents = Consenting(
             self._home,
             standing,
@@ -173,13 +179,13 @@ class _Daemon:
             audit=audit,
             texts=texts,
             review=review_base(self._port),
-            asked=notifier.asked,
+            asked=asked,
         )
         spine = Spine(
             actions=actions,
             agreements=agreements,
             ask=consents.ask_for_file,
-            asked=notifier.asked,
+            asked=asked,
             connectors=connectors,
             bindings=vault,
             settings=self._settings,

@@ -33,6 +33,9 @@ CLAIMS = {
     "file-hidden",
     "process-out-of-reach",
     "echo-scrubbed",
+    "agent-cannot-approve",
+    "dropped-gate-waits",
+    "signed-approval-counts",
     "audit-verified",
     "password-nowhere-at-rest",
 }
