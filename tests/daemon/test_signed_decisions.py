@@ -427,6 +427,24 @@ def test_a_run_that_is_held_can_be_cancelled_and_else_begins_by_itself(
     assert home.result(taken_back)["status"] == "cancelled"
 
 
+def test_a_held_run_survives_the_daemon(own_home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:
+    """Killed while it holds one: after the vault is open again it begins when its time has come, once."""
+    text = probe_action("effect", name="held", gated=True).replace("[approval]\n", "[approval]\nundo_window_s = 4\n")
+    approver.agree(own_home, own_home.ask("POST", "/v1/actions", {"text": text, "file": "a test"}))
+    before = upstream.effects
+    question = own_home.asked("held")
+    held = approver.decide(own_home, question["approval_id"]).body["held_until"]
+    own_home.kill()
+
+    own_home.unlock()
+    result = own_home.result(question, wait=30)
+
+    assert result["status"] == "completed"
+    assert upstream.effects == before + 1
+    (started,) = [event for event in own_home.events(question["audit_id"]) if event["type"] == "run.started"]
+    assert started["at"] >= held[:-1]
+
+
 def test_callers_on_the_wrong_socket_are_on_record(home: DaemonHome) -> None:
     """An agent that tries the operator's routes is refused, and it is written down."""
     answer = home.agent.request("POST", "/v1/action-approvals/act-1/decide", {"decision": "approve", "digest": "x"})
