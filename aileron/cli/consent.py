@@ -136,8 +136,13 @@ def _preview_lines(plan: dict[str, Any], preview: Preview | None, more: str | No
         if isinstance(value, str) and (field.get("multiline") or "\n" in value):
             lines += [f"{label}:", *text_lines(value, more)]
         else:
-            lines += cut(f"{label}: ", value if isinstance(value, str) else _json(value), more)
+            lines += cut(f"{label}: ", _value(value), more)
     return lines or "it says nothing"
+
+
+def _value(value: Any) -> str:
+    """What a preview found at its place, or that it found nothing there."""
+    return "n/a" if value is None else value if isinstance(value, str) else _json(value)
 
 
 def _difference_lines(question: dict[str, Any], more: str | None) -> list[str] | str | None:

@@ -244,6 +244,7 @@ def _show(asked: Asked, answer: dict[str, Any]) -> int:
     status = answer.get("status", "completed")
     if "plan" in answer:
         return _show_plan(asked, answer)
+    answer = _with_the_persons_part(asked, answer)
     if status == "pending_approval":
         return _waits_for_a_person(asked, answer)
     if status != "completed":
@@ -286,6 +287,14 @@ def _waits_for_a_person(asked: Asked, answer: dict[str, Any]) -> int:
     lines += [f"  {name}: {visible(str(way))}" for name, way in ways.items() if way]
     output.note("\n".join(lines))
     return UNFINISHED
+
+
+def _with_the_persons_part(asked: Asked, answer: dict[str, Any]) -> dict[str, Any]:
+    """For whoever asks again with its key: what the person wants to know, and with which arguments they let it run."""
+    if asked.idempotency_key is None or "audit_id" not in answer:
+        return answer
+    found = Supervisor(operator=False).ask("GET", path_of("v1", "runs", str(answer["audit_id"])))
+    return {**answer, **{name: found[name] for name in ("question", "executed_arguments") if name in found}}
 
 
 def _decided_here(asked: Asked, answer: dict[str, Any], left_s: float) -> int:

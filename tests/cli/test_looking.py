@@ -12,7 +12,7 @@ import pytest
 from aileron.audit.verify import verify
 from aileron.ledger import Ledger
 from tests.cli.command import Command
-from tests.support.fake_daemon import FakeDaemon, error
+from tests.support.fake_daemon import FakeDaemon, Seen, error
 
 EVENTS: list[dict[str, Any]] = [
     {
@@ -170,6 +170,51 @@ def test_status_says_what_runs(fake: FakeDaemon, aileron: Command):
     assert aileron("status", "--json").json["pid"] == 4242
 
 
+KEY = "ed25519:" + "ab" * 16
+
+
+@pytest.mark.parametrize(
+    ("approver", "told", "check"),
+    [
+        ({"status": "none"}, "not signed: any process", ("note", "aileron approver init")),
+        ({"status": "ready", "key_id": KEY}, f"signed by {KEY}", ("ok", None)),
+        ({"status": "locked"}, "signed; by whom is in the vault", ("note", "aileron vault unlock")),
+        ({"status": "problem", "problem": "an older vault"}, "an older vault", ("bad", "aileron approver status")),
+        (None, "not signed: any process", ("note", "aileron approver init")),
+    ],
+)
+def test_whether_decisions_are_signed_is_told(
+    fake: FakeDaemon, aileron: Command, approver: Any, told: str, check: tuple[str, str | None]
+):
+    """By status and doctor alike; an older daemon that says nothing is one for which nobody signs."""
+    status = fake.reply(Seen("operator", "GET", "/v1/status", {}, {}, None))[1]
+    fake.script("GET", "/v1/status", (200, {**status, "approver": approver}))
+
+    assert f"decisions\t{told}" in aileron("status").out
+    assert checks_of(aileron("doctor", "--json"))["decisions"] == check
+
+
+def test_settings_that_nobody_agreed_to_are_told(fake: FakeDaemon, aileron: Command):
+    """What was agreed to last is in force; where none waits, nothing is said."""
+    assert "settings" not in aileron("status").out
+    status = fake.reply(Seen("operator", "GET", "/v1/status", {}, {}, None))[1]
+    fake.script("GET", "/v1/status", (200, {**status, "settings_waiting": ["egress.private", "sandbox.mode"]}))
+
+    assert "is in force, not the file, for egress.private, sandbox.mode\n" in aileron("status").out
+    assert ("note", "aileron approval list") in [
+        (check["state"], check["fix"])
+        for check in aileron("doctor", "--json").json["checks"]
+        if check["name"] == "settings"
+    ]
+
+
+def test_what_waits_is_counted_by_what_it_is(fake: FakeDaemon, aileron: Command):
+    """Runs, and consents among them."""
+    fake.approvals = [{"kind": "action"}, {"kind": "binding"}, {"kind": "action_file"}]
+
+    assert "waiting\t3 for a person, 2 of them consents: aileron approval list\n" in aileron("status").out
+
+
 @pytest.mark.parametrize("words", [("status",), ("daemon", "status")])
 def test_looking_starts_nothing(aileron: Command, home: Path, words: tuple[str, ...]):
     """69, and no home either."""
@@ -227,7 +272,6 @@ def test_doctor_says_what_is_wrong_and_what_mends_it(aileron: Command, fake: Fak
     assert "fix: chmod 700" in aileron.at_terminal("doctor", NO_COLOR="1").out
 
 
-@pytest.mark.jail
 @pytest.mark.jail
 def test_doctor_examines_the_mode_that_was_chosen(aileron: Command, fake: FakeDaemon, home: Path):
     """The weaker one is a note with its layers, or says what is missing for it; the other is not tried."""

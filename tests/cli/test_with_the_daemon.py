@@ -258,7 +258,7 @@ def test_a_gated_action_waits_and_can_be_looked_at(aileron: Command, asked: str,
     before = upstream.effects
     shown = aileron("approval", "show", asked)
 
-    assert 'given\tpath = "/x"' in shown.out
+    assert 'arguments\tpath = "/x"' in shown.out
     assert asked in aileron("approval", "list").out
     assert upstream.effects == before
     assert aileron("deny", asked).code == 0

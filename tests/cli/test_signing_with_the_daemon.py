@@ -1,0 +1,295 @@
+"""The whole way with a real daemon and a real key: from `approver init` to what was signed, and the record that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import Command, Said
+from tests.support.home import PASSPHRASE, PROBE, DaemonHome, daemon_home, other_probe, probe_action
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+APPROVER = "of the approver alone"
+SIGN = ("Approver passphrase: ", APPROVER)
+YES_OR_NO = ("Approve? [y/N] ", "y")
+YES = ("leave it waiting: ", "y")
+LEAVE = ("leave it waiting: ", "")
+WHY = ("Enter for none): ", "")
+INIT = [
+    ("Make the approver's key? [y/N] ", "y"),
+    ("Vault passphrase: ", PASSPHRASE),
+    ("New approver passphrase: ", APPROVER),
+    ("New approver passphrase, again: ", APPROVER),
+]
+PREVIEW = """
+[approval.preview]
+op = "fetch"
+inputs = { path = "/read" }
+render = { Status = "status", Body = "body", Missing = "nothing.here" }
+multiline = ["Body"]
+"""
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[CountingServer]:
+    """A plain HTTP server on loopback."""
+    with CountingServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def real(upstream: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
+    """A home with some actions and a credential, and then an approver, made at a terminal."""
+    folder = tmp_path_factory.mktemp("actions")
+    with daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        home.install_probe(f"localhost:{upstream.port}")
+        home.unlock()
+        home.bind_probe()
+        for name, text in (
+            ("effect", probe_action("effect", "path:string?", gated=True)),
+            (
+                "undoable",
+                _with(probe_action("effect", "path:string?", name="undoable", gated=True), "irreversible = false"),
+            ),
+            ("held", _with(probe_action("effect", "path:string?", name="held", gated=True), "undo_window_s = 60")),
+            ("seen", _previewed(probe_action("effect", "path:string?", name="seen", gated=True))),
+        ):
+            file = folder / f"{name}.md"
+            file.write_text(text)
+            said = Command(home.path)("action", "add", str(file))
+            assert said.code == 0, said
+        said = Command(home.path).at_terminal("approver", "init", answers=INIT)
+        assert said.code == 0, said
+        yield home
+
+
+def _with(text: str, line: str) -> str:
+    return text.replace("[approval]\n", f"[approval]\n{line}\n")
+
+
+def _previewed(text: str) -> str:
+    head, fence, body = text.replace('["effect"]', '["effect", "fetch"]').rpartition("+++")
+    return head + PREVIEW + fence + body
+
+
+@pytest.fixture
+def aileron(real: DaemonHome) -> Command:
+    """The command line of that home."""
+    return Command(real.path)
+
+
+def at_terminal(aileron: Command, *words: str, answers: Any = (), **more: str) -> Said:
+    """Without colours."""
+    said = aileron.at_terminal(*words, answers=answers, NO_COLOR="1", **more)
+    assert APPROVER not in said.out
+    return said
+
+
+def flat(said: Said) -> str:
+    """What was shown, however a terminal's width has broken its lines."""
+    return " ".join(said.out.split())
+
+
+def waiting(aileron: Command, action: str, *words: str) -> str:
+    """An agent asks; the id of its question."""
+    said = aileron("run", action, *words, "--json")
+    assert (said.code, said.json["status"]) == (75, "pending_approval"), said
+    return str(said.json["approval_id"])
+
+
+def test_a_run_is_signed_at_the_terminal_and_on_record(aileron: Command, upstream: CountingServer):
+    """Once; the chain holds with the signature in it, and the question names its key."""
+    before = upstream.effects
+    said = at_terminal(aileron, "run", "effect", "path=/x", answers=[YES, SIGN])
+
+    assert said.code == 0, said
+    assert upstream.effects == before + 1
+    verified = aileron("audit", "verify", "--json")
+    assert verified.json["ok"], verified
+    status = aileron("approver", "status", "--json").json
+    assert f"signed by {status['key_id']}" in " ".join(aileron("doctor").out.split())
+
+
+def test_what_an_agent_asked_is_signed_elsewhere(aileron: Command, upstream: CountingServer):
+    """A script with every passphrase but a terminal cannot; the person can, and `show` says whose signature it has."""
+    asked, before = waiting(aileron, "effect", "path=/x"), upstream.effects
+    refused = aileron("approve", asked, "--yes", given=f"y\n{APPROVER}\n", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
+    assert (refused.code, upstream.effects) == (6, before)
+    said = at_terminal(aileron, "approve", asked[-12:], "--reason", "fine", answers=[YES_OR_NO, SIGN])
+
+    assert (said.code, upstream.effects) == (0, before + 1), said
+    assert "signed\tby ed25519:" in aileron("approval", "show", asked).out
+
+
+def test_a_denial_is_signed(aileron: Command, upstream: CountingServer):
+    """And the agent reads why."""
+    asked, before = waiting(aileron, "effect", "--idempotency-key", "no"), upstream.effects
+    said = at_terminal(aileron, "deny", asked, "--reason", "not today", answers=[SIGN])
+
+    assert said.code == 0, said
+    assert aileron("run", "effect", "--idempotency-key", "no", "--json").json["error"]["details"] == {
+        "reason": "not today"
+    }
+    assert upstream.effects == before
+
+
+def test_a_preview_is_read_for_the_person(aileron: Command, upstream: CountingServer):
+    """Shown first, signed with the plan; what was asked for happens once."""
+    upstream.page = "the draft that only the person reads"
+    asked, before = waiting(aileron, "seen", "path=/x"), upstream.effects
+    said = at_terminal(aileron, "approve", asked, answers=[SIGN, YES_OR_NO])
+
+    assert (said.code, upstream.effects) == (0, before + 1), said
+    assert "preview     Status: 200\n            Body:\n            │ the draft that only" in said.out
+    assert "Missing: n/a\n" in said.out
+
+
+def test_arguments_are_edited_and_the_agent_is_told(aileron: Command, upstream: CountingServer):
+    """What ran is what the person made of it."""
+    asked = waiting(aileron, "effect", "path=/x", "--idempotency-key", "edited")
+    said = at_terminal(
+        aileron, "approval", "edit", ask_id(asked), answers=[YES_OR_NO, SIGN], EDITOR="sed -i s:/x:/edited:"
+    )
+
+    assert said.code == 0, said
+    assert "changes     args.path" in said.out
+    heard = aileron("run", "effect", "path=/x", "--idempotency-key", "edited", "--json")
+    assert heard.json["executed_arguments"] == {"path": "/edited"}
+
+
+def ask_id(asked: str) -> str:
+    """The end of it, as a person types it."""
+    return asked[-10:]
+
+
+def test_the_agent_answers_a_question(aileron: Command, real: DaemonHome):
+    """Asked back at the terminal, answered on the agent's socket, read as no fact."""
+    asked = waiting(aileron, "effect", "path=/x", "--idempotency-key", "why")
+    assert aileron("approval", "ask", asked, "why this one?").code == 0
+    assert aileron("run", "effect", "path=/x", "--idempotency-key", "why", "--json").json["question"] == "why this one?"
+    answer = real.agent.ask("POST", f"/v1/action-approvals/{asked}/answer", {"answer": "because \x1b[2J"})
+    assert answer.status == 200, answer.body
+    shown = at_terminal(aileron, "approval", "show", asked).out
+
+    assert "you asked\n  │ why this one?\nthe agent says (not verified)\n  │ because \\x1b[2J\n" in shown
+    assert aileron("approval", "cancel", asked).code == 0
+
+
+def test_what_is_held_can_be_taken_back(aileron: Command, upstream: CountingServer):
+    """Until its time is over."""
+    asked, before = waiting(aileron, "held", "path=/x"), upstream.effects
+    said = at_terminal(aileron, "approve", asked, "--wait", "0", answers=[YES_OR_NO, SIGN])
+
+    assert said.code == 0, said
+    assert f"aileron approval cancel {asked}" in said.out
+    assert "it is held for 60 s after a yes" in said.out
+    assert aileron("approval", "cancel", asked).code == 0
+    assert upstream.effects == before
+
+
+def test_an_action_is_added_with_a_signature(aileron: Command, tmp_path: Path):
+    """75 in a script, and nothing there; at the terminal it is there, and runs."""
+    file = tmp_path / "added.md"
+    file.write_text(probe_action("give_back", "text:string?", name="added"))
+    scripted = aileron("action", "add", str(file), "--yes")
+    assert scripted.code == 75, scripted
+    assert "added" not in aileron("action", "list").out
+    said = at_terminal(aileron, "action", "add", str(file), answers=[YES, SIGN])
+
+    assert said.code == 0, said
+    assert said.out.endswith("added\nadded\n")
+    assert aileron("run", "added", "text=7").json["text"] == "7"
+
+
+def test_a_gate_that_an_agent_took_out_is_asked_about(aileron: Command, real: DaemonHome, upstream: CountingServer):
+    """The file was edited behind our back: refused with the way to agree, and after that it runs without asking."""
+    file = real.path / "actions" / "undoable.md"
+    text, before = file.read_text(), upstream.effects
+    without = text.replace("irreversible = false\nrequired = true", "irreversible = false\nrequired = false")
+    assert without != text
+    file.write_text(without)
+    try:
+        agent = aileron("run", "undoable", "--json")
+        assert (agent.code, agent.json["error"]["class"]) == (6, "consent_required"), agent
+        assert agent.json["error"]["fix"].startswith("aileron approve act-")
+        left = at_terminal(aileron, "run", "undoable", answers=[LEAVE])
+        assert (left.code, upstream.effects) == (6, before)
+        said = at_terminal(aileron, "run", "undoable", answers=[YES, SIGN])
+
+        assert (said.code, upstream.effects) == (0, before + 1), said
+        assert "WIDER" in said.out
+        assert '│ name = "undoable"' in said.out
+    finally:
+        file.write_text(text)
+
+
+def test_a_binding_and_a_secret_wait_for_a_signature(aileron: Command, real: DaemonHome):
+    """Another secret for the connector, and another value for one that is used."""
+    words = ("binding", "setup", PROBE, "--name", "basic/probe/other", "--username", "u", "--secret", "pw")
+    assert aileron(*words).code == 75
+    bound = at_terminal(aileron, *words, answers=[YES, SIGN])
+    set_ = at_terminal(aileron, "secret", "set", "pw", answers=[("Value of pw: ", "hunter2-hunter2"), YES, SIGN])
+
+    assert (bound.code, set_.code) == (0, 0), (bound, set_)
+    assert "basic/probe/other" in aileron("binding", "list").out
+    assert "used by     basic/probe/me" in set_.out
+    assert aileron("binding", "revoke", "basic/probe/other").code == 0
+
+
+def test_a_grant_lets_runs_through_that_fit(aileron: Command, upstream: CountingServer):
+    """Signed once; what does not fit is asked about; revoked, all of it is."""
+    before = upstream.effects
+    irreversible = aileron("grant", "add", "effect", "--uses", "2", "--for", "1h")
+    words = ("grant", "add", "undoable", "--one-of", "path=/a,/b", "--uses", "2", "--for", "1h")
+    said = at_terminal(aileron, *words, answers=[YES, SIGN])
+
+    assert irreversible.code != 75, irreversible
+    assert said.code == 0, said
+    assert 'path is one of "/a", "/b"' in said.out
+    assert aileron("run", "undoable", "path=/a").code == 0
+    assert upstream.effects == before + 1
+    waiting(aileron, "undoable", "path=/c")
+    (listed,) = aileron("grant", "list", "--json").json["grants"]
+    assert (listed["used"], listed["uses"]) == (1, 2)
+    assert 'undoable, path is one of "/a", "/b"' in aileron("grant", "list").out
+    assert aileron("grant", "revoke", listed["id"][-10:]).code == 0
+    waiting(aileron, "undoable", "path=/a")
+
+
+def test_a_locked_vault_is_opened_on_the_way_to_a_signature(aileron: Command, upstream: CountingServer):
+    """Who decides is in it: its passphrase first, then the approver's."""
+    asked, before = waiting(aileron, "effect", "path=/x"), upstream.effects
+    assert aileron("vault", "lock").code == 0
+    answers = [("The vault is locked. Its passphrase: ", PASSPHRASE), YES_OR_NO, SIGN]
+    said = at_terminal(aileron, "approve", asked, answers=answers)
+
+    assert (said.code, upstream.effects) == (0, before + 1), said
+
+
+def test_what_waits_is_counted(aileron: Command, tmp_path: Path):
+    """Runs and consents."""
+    file = tmp_path / "counted.md"
+    file.write_text(probe_action("give_back", "text:string?", name="counted"))
+    assert aileron("action", "add", str(file)).code == 75
+    listed = aileron("approval", "list").out
+
+    assert "\taction_file\tcounted\tpending_approval\n" in listed
+    assert "of them consents" in aileron("status").out
+
+
+def test_a_connector_is_installed_with_a_signature(aileron: Command, real: DaemonHome, tmp_path: Path):
+    """Other bytes of the version that is there, beside them."""
+    archive = tmp_path / "other.tar.gz"
+    archive.write_bytes(other_probe("localhost:2"))
+    words = ("connector", "install", str(archive), "--keep-both")
+    assert aileron(*words).code == 75
+    said = at_terminal(aileron, *words, answers=[YES, SIGN])
+
+    assert said.code == 0, said
+    assert "localhost:2" in said.out
+    assert len(aileron("connector", "list").out.splitlines()) == 2
