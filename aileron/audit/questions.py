@@ -60,6 +60,7 @@ from aileron.model.plan import Plan
 
 __all__ = [
     "MAX_CANDIDATES",
+    "MAX_EDITS",
     "MAX_OPEN_CONSENTS",
     "MAX_OPEN_RUNS",
     "MAX_ROUNDS",
@@ -80,6 +81,8 @@ MAX_OPEN_CONSENTS: Final = 200
 """Consents that wait, beside the runs: what an agent asks for by running does not keep a person's own changes out."""
 MAX_CANDIDATES: Final = 16
 """Digests of one question that may be decided: some edits, each with a preview or two."""
+MAX_EDITS: Final = 7
+"""Edits of one question: anybody on the operator's socket can make one, and half of the candidates are left for previews."""
 MAX_ROUNDS: Final = 8
 """Questions that a person asks back about one: after so many they deny it, and say why."""
 MAX_SUBJECT_BYTES: Final = 2 << 20
@@ -188,7 +191,7 @@ class Questions:
     async def add_edit(self, approval_id: str, plan: Plan) -> None:
         """Record that a person may approve this plan, with other arguments, in place of the one that was asked for.
 
-        Nothing is written where that may be decided already. AileronError as `check_decidable`; busy beyond MAX_CANDIDATES;
+        Nothing is written where that may be decided already. AileronError as `check_decidable`; busy beyond MAX_EDITS;
         invalid_request where it is not about a run.
         """
         stored, digest = freeze(plan)
@@ -566,9 +569,11 @@ def _add_candidate(
     known = candidates_of(tx, row)
     if any(candidate.digest == digest for candidate in known):
         return False
-    if len(known) >= MAX_CANDIDATES:
+    edits = [candidate for candidate in known[1:] if candidate.preview is None]
+    if len(known) >= MAX_CANDIDATES or (preview is None and len(edits) >= MAX_EDITS):
         raise AileronError(
-            FailureClass.BUSY, f"{MAX_CANDIDATES} ways to decide {row.id} were made: decide one of them, or ask again"
+            FailureClass.BUSY,
+            f"as many ways to decide {row.id} were made as there can be: decide one of them, or deny it",
         )
     candidate = CandidateRow(digest=digest, plan_digest=plan_digest, preview=preview, made_us=tx.now_us)
     tx.insert_candidate(row.id, candidate, subject)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from aileron.audit import query
 from aileron.audit.frozen import freeze
 from aileron.audit.log import REFUSALS_A_MINUTE, Audit, GrantSpent, GrantUse
-from aileron.audit.questions import MAX_CANDIDATES, MAX_OPEN_CONSENTS, MAX_ROUNDS
+from aileron.audit.questions import MAX_CANDIDATES, MAX_EDITS, MAX_OPEN_CONSENTS, MAX_ROUNDS
 from aileron.audit.refusals import MAX_GROUPS, WINDOW_US, Throttle
 from aileron.audit.verify import verify
 from aileron.ledger import ApprovalRow, ApprovalState, EventFilter, Ledger, RunRow, Snapshot
@@ -165,14 +165,18 @@ async def test_the_same_twice_is_one_candidate(audit: Audit, pending: Pending, p
 
 
 async def test_candidates_have_a_bound(audit: Audit, pending: Pending, plan: Plan, path: Path) -> None:
-    """One more than fit is refused; each of those that are there can still be decided."""
-    for number in range(MAX_CANDIDATES - 1):
+    """One edit more than fit is refused, and previews have room beside them; each that is there can still be decided."""
+    for number in range(MAX_EDITS):
         await audit.add_edit(pending.approval_id, edited(number))
-
     assert await refusal(audit.add_edit(pending.approval_id, edited(99))) is FailureClass.BUSY
-    late = audit.add_preview(pending.approval_id, plan.digest, SEEN, run_id="run-1")
+
+    seen = [f"sha256:{number:064}" for number in range(MAX_CANDIDATES - MAX_EDITS)]
+    for one in seen[1:]:
+        await audit.add_preview(pending.approval_id, plan.digest, one, run_id="run-1")
+    assert len((await audit.check_decidable(pending.approval_id)).digests) == MAX_CANDIDATES
+    late = audit.add_preview(pending.approval_id, plan.digest, seen[0], run_id="run-1")
     assert await refusal(late) is FailureClass.BUSY
-    await audit.decide(pending.approval_id, "approve", digest=edited(14).digest, surface="operator")
+    await audit.decide(pending.approval_id, "approve", digest=edited(MAX_EDITS - 1).digest, surface="operator")
     assert verify(path).is_whole
 
 

@@ -502,10 +502,14 @@ def test_everything_that_happened_is_as_it_was_told(eventful: Path) -> None:
 
 def test_another_value_in_any_column_of_any_row_is_found(eventful: Path, tmp_path: Path) -> None:
     """All tables, all rows, all columns: there is none that nothing vouches for."""
-    path, missed, changed = tmp_path / "ledger.db", [], 0
-    for cell in _cells(eventful):
-        for value in _others(cell[3]):
-            shutil.copy(eventful, path)
+    path, content, missed, changed = tmp_path / "ledger.db", eventful.read_bytes(), [], 0
+    for number, cell in enumerate(_cells(eventful)):
+        values = _others(cell[3])
+        both = dict.fromkeys(
+            values[step % len(values)] for step in (number, number + 1)
+        )  # in turn, two; of an event one
+        for value in list(both)[: 1 if cell[0] == "events" else 2]:
+            path.write_bytes(content)
             if value != cell[3] and _set(path, cell, value):
                 changed += 1
                 if verify(path).finding is None:
