@@ -72,10 +72,10 @@ class Attack:
         )
         self.tally += Tally(denied=1)
 
-    def answered(self, attempt: str, reason: Any, observed: Any) -> None:
-        """As `denied`, and printed: what was tried, and what it was answered."""
+    def answered(self, attempt: str, reason: Any, observed: Any, shown: str | None = None) -> None:
+        """As `denied`, and printed: what was tried, and what it was answered, in the words of `shown` if there are any."""
         self.denied(attempt, reason, observed)
-        self.tally += Tally(told=(f"{attempt}: {_worded(observed)}",))
+        self.tally += Tally(told=(f"{attempt}: {_worded(observed) if shown is None else shown}",))
 
     def all_answered(self, attempt: str, reason: Any, observed: dict[Any, Any]) -> None:
         """As `all_denied`, in one line for each answer that came."""
@@ -115,4 +115,6 @@ class Attack:
 def _worded(observed: Any) -> str:
     if isinstance(observed, (tuple, list)):
         return ", ".join(map(_worded, observed)) or "nothing"
+    if isinstance(observed, (set, frozenset)):
+        return _worded(sorted(observed, key=str))
     return str(observed)

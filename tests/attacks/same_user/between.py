@@ -109,6 +109,10 @@ class Between:
         """All that came through, both ways, as one text to search in."""
         return json.dumps([dataclasses.asdict(one) for one in self.passed]).encode()
 
+    def heard_of(self, end: str) -> bytes:
+        """The same of requests whose path ends so."""
+        return json.dumps([dataclasses.asdict(one) for one in self.passed if one.path.endswith(end)]).encode()
+
     def __enter__(self) -> Self:
         os.rename(self._name, self._real)
         self._server = self._make()

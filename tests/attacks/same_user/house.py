@@ -1,8 +1,9 @@
 """A home with an approver in it, made as a person makes one, and what a process of the same user does there without a passphrase.
 
-One service (a server that counts effects), one connector bound to it, and gated actions: `send` (an effect that the server
-counts), `look` (nothing leaves). Everything the person does is a real command at a terminal; what the attacker sends goes to the
-real sockets. `why` is what the record says a refused decision was refused for.
+One service (a server that counts effects), one connector bound to it, and these actions: `send` (an effect that the server
+counts, gated), `hold` (the same, and held a moment before it begins), `previewed` (the effect is read first), `open` (nothing
+leaves, not gated). Everything the person does is a real command at a terminal; what the attacker sends goes to the real
+sockets. `why` is what the record says a refused decision was refused for.
 
     house.person("approve", question["approval_id"])
     kind_of(house.decide(question, "approve"))          # unauthorized
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -29,15 +31,29 @@ from aileron.model.secret import Secret
 from tests.attacks.hostile import kind_of
 from tests.attacks.same_user.terminal import APPROVER, PERSON, Someone, at_terminal
 from tests.cli.command import Command, Said
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.home import DaemonHome, daemon_home, probe_action
 from tests.support.upstream_http import CountingServer
 
-__all__ = ["ACTION", "House", "forged", "house", "only_as_an_ordinary_user", "signed", "the_persons_key"]
+__all__ = ["ACTION", "House", "ending", "forged", "house", "only_as_an_ordinary_user", "signed", "the_persons_key"]
 
 only_as_an_ordinary_user: Final = pytest.mark.skipif(
     os.geteuid() == 0, reason="root is outside of the promise: tried as uid 65534, see test_same_user.py"
 )
 ACTION: Final = "send"
+HELD_S: Final = 60
+"""How long an approved run of the action `hold` is held before it begins."""
+
+SEEN: Final = "/status/200"
+"""What a preview reads; the service answers it with `hello`."""
+_PREVIEW: Final = f"""
+[approval.preview]
+op = "fetch"
+[approval.preview.inputs]
+path = "{SEEN}"
+with_credential = true
+[approval.preview.render]
+"The service says" = "body"
+"""
 
 
 class House:
@@ -110,7 +126,7 @@ class House:
 
     def why(self, since: int) -> list[str]:
         """What was wrong with each decision that did not count, after row `since`."""
-        return [str(event["fields"]["why"]) for event in self.events("approval.refused", since)]
+        return [str(event["reason"]) for event in self.events("approval.refused", since)]
 
     def kind(self, answer: Answer) -> str:
         """Class of the failure, or `ok`."""
@@ -126,9 +142,16 @@ def house(*, appoint: bool = True, files: str = "") -> Iterator[House]:
         home.unlock()
         home.bind_probe()
         made = House(home, upstream)
-        home.add_probe_action("effect", "path:string", name=ACTION, gated=True)
-        home.add_probe_action("give_back", "text:string", name="look", gated=True)
         home.add_probe_action("give_back", "text:string", name="open", gated=False)
+        for name, rule in ((ACTION, "irreversible = false"), ("hold", f"undo_window_s = {HELD_S}")):
+            text = probe_action("effect", "path:string", name=name, gated=True)
+            text = text.replace("[approval]", f"[approval]\n{rule}")
+            home.must("POST", "/v1/actions", {"text": text, "file": "a test"})
+        text = probe_action("effect", "path:string", name="previewed", gated=True)
+        text = text.replace('capabilities = ["effect"]', 'capabilities = ["effect", "fetch"]')
+        home.must(
+            "POST", "/v1/actions", {"text": text.replace("\n+++\n\n#", f"\n{_PREVIEW}+++\n\n#"), "file": "a test"}
+        )
         if appoint:
             made.appoint()
         yield made
@@ -146,6 +169,12 @@ def signed(key: ApproverKey, question: dict[str, Any], decision: str = "approve"
         **more,
     }
     return {"at": fields["at"], "key_id": fields["key_id"], "signature": key.sign(DecisionStatement(**fields))}
+
+
+def ending(said: Said) -> str:
+    """How a command ended: its exit code, and the error it told."""
+    errors = re.findall(r"error: .*", f"{said.out}\n{said.err}")
+    return f"exit {said.code}, {errors[-1] if errors else 'without a word'}"
 
 
 def forged() -> ApproverKey:

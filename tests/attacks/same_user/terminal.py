@@ -33,8 +33,8 @@ APPROVER: Final = "a phrase of my own, 7 herons"
 """The approver's passphrase. No test may leave it in any file."""
 DEADLINE_S: Final = 40.0
 _AT_TERMINAL: Final = (
-    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "os.execvp(sys.argv[1], sys.argv[1:])"
+    "import fcntl, os, signal, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "sys.argv[1] and os.kill(os.getpid(), signal.SIGSTOP); os.execvp(sys.argv[2], sys.argv[2:])"
 )
 
 
@@ -55,7 +55,7 @@ class Someone:
 
 PERSON: Final = Someone(
     (
-        (r"the vault'?s passphrase[^\n]*:|vault[^\n]*passphrase[^\n]*:", PASSPHRASE),
+        (r"vault[^\n]*passphrase[^\n]*:|passphrase of the vault[^\n]*:", PASSPHRASE),
         (r"passphrase[^\n]*:", APPROVER),
         (r"\[y/N\]:?|\[y\]es[^\n]*:", "y"),
     )
@@ -74,6 +74,7 @@ def at_terminal(
     someone: Someone,
     *words: str,
     variables: Mapping[str, str] | None = None,
+    standing: bool = False,
     begun: Callable[[int, str], None] = lambda _pid, _terminal: None,
     at_prompt: Callable[[int, str, str], None] = lambda _pid, _terminal, _shown: None,
     after: Callable[[int], None] = lambda _pid: None,
@@ -81,14 +82,24 @@ def at_terminal(
     """Run `aileron WORDS` until it ends; what was shown, and its exit code.
 
     `begun` is called with its process id and the path of its terminal as soon as it runs, `at_prompt` also with what is shown
-    before each answer, `after` with the process id after each answer was typed.
+    before each answer, `after` with the process id after each answer was typed. With `standing` it stands still (SIGSTOP) before
+    the command's program begins, until `begun` sends it on.
     """
     master, slave = pty.openpty()
     terminal = os.ttyname(slave)
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
     try:
         process = subprocess.Popen(
-            [sys.executable, "-c", _AT_TERMINAL, sys.executable, "-m", "aileron", *words],
+            [
+                sys.executable,
+                "-c",
+                _AT_TERMINAL,
+                "standing" if standing else "",
+                sys.executable,
+                "-m",
+                "aileron",
+                *words,
+            ],
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -98,6 +109,8 @@ def at_terminal(
         os.close(slave)
     with process:
         try:
+            if standing:
+                os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
             begun(process.pid, terminal)
             shown = _typed(master, process, someone, lambda s: at_prompt(process.pid, terminal, s), after)
         finally:

@@ -1,0 +1,161 @@
+"""A socket of the attacker's in the place of the operator's: it shows the person something else, and listens.
+
+The person's command trusts nobody who answers: it computes what it signs from what it shows, and opens previews itself. So
+another plan is found out, another preview is not what the daemon would count, and one that passes by cannot be read.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.approver.box import seal
+from aileron.model.decision import PreviewStatement, digest_with_preview, moment, preview_digest
+from aileron.model.plan import Plan
+from tests.attacks.same_user.between import Between, Passed
+from tests.attacks.same_user.house import House, ending, forged, house, only_as_an_ordinary_user
+from tests.attacks.same_user.terminal import APPROVER
+from tests.attacks.tally import Attack
+
+pytestmark = [pytest.mark.jail, only_as_an_ordinary_user]
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[House]:
+    """One home: nothing here changes a file."""
+    with house() as made:
+        yield made
+
+
+def test_another_plan_than_the_one_that_is_signed_is_found_out(attack: Attack, home: House) -> None:
+    """A harmless plan under the digest of the real one, under its own, and the other way round: nothing is signed that counts."""
+    question = home.asked(path="/effect/real")
+    harmless = copy.deepcopy(question["plan"])
+    harmless["args"]["path"] = "/harmless"
+    harmless["steps"][0]["args"]["path"] = "/harmless"
+    own_digest = Plan.from_json(harmless).digest
+    lies = {
+        "a harmless plan under the real digest": {"plan": harmless},
+        "a harmless plan under its own digest": {"plan": harmless, "digest": own_digest},
+        "the real plan under another digest": {"digest": own_digest},
+        "a plan without its steps": {"plan": {**harmless, "steps": []}},
+        "no plan": {"plan": None},
+    }
+    for name, lie in lies.items():
+
+        def alter(passed: Passed, lie: dict[str, Any] = lie) -> Any:
+            is_it = passed.path.endswith(question["approval_id"])
+            return {**passed.answer, **lie} if passed.method == "GET" and is_it else passed.answer
+
+        with Between(home.home.path, alter):
+            said = home.person("approve", question["approval_id"])
+        attack.answered(
+            f"a socket in between shows {name}",
+            (True, "pending_approval", 0),
+            (said.code in (2, 9), home.status(question), home.effects(question)),
+            ending(said),
+        )
+    said = home.person("approve", question["approval_id"])
+    attack.worked("shown what is there, the person approves it", (0, 1), (said.code, home.effects(question)))
+
+
+def test_another_preview_is_not_what_the_daemon_counts(attack: Attack, home: House) -> None:
+    """Anybody can seal to the key that the command names, so one of its own is shown; a decision about it does not count."""
+    question, since = home.asked("previewed", path="/effect/previewed"), home.newest()
+
+    def alter(passed: Passed) -> Any:
+        if not passed.path.endswith("/preview"):
+            return passed.answer
+        fields = [{"label": "The service says", "value": "all is well", "multiline": False}]
+        digest = digest_with_preview(passed.body["digest"] or question["digest"], preview_digest({"fields": fields}))
+        shown = {"fields": fields, "problem": None, "taken_at": moment(0), "digest": digest}
+        statement = PreviewStatement(
+            approval_id=question["approval_id"],
+            **{name: passed.body[name] for name in ("recipient", "nonce", "at", "key_id")},
+        )
+        sealed = seal(passed.body["recipient"], json.dumps(shown).encode(), statement.signed_bytes())
+        return {"sealed": base64.b64encode(sealed).decode()}
+
+    with Between(home.home.path, alter):
+        said = home.person("approve", question["approval_id"])
+    attack.control("the person was shown it", True, "all is well" in said.out)
+    attack.answered(
+        "a preview made up by a socket in between",
+        (2, "pending_approval", 0, ["digest"]),
+        (said.code, home.status(question), home.effects(question), home.why(since)),
+        ending(said),
+    )
+    said = home.person("approve", question["approval_id"])
+    attack.worked(
+        "shown what is there, the person approves it",
+        (0, True, 1),
+        (said.code, "hello" in said.out, home.effects(question)),
+    )
+
+
+def test_a_preview_that_passes_by_cannot_be_read(attack: Attack, home: House) -> None:
+    """Neither on its way, nor in ledger, log or any file; nor asked for without the person's signature, or with a used one."""
+    question, since = home.asked("previewed", path="/effect/passing"), home.newest()
+    with Between(home.home.path) as between:
+        said = home.person("approve", question["approval_id"])
+    attack.worked("the person sees it", (0, True), (said.code, "hello" in said.out))
+    used = next(one for one in between.passed if one.path.endswith("/preview"))
+    attack.answered(
+        "a preview, read on its way",
+        [],
+        [word for word in (b"hello", b"service says", APPROVER.encode()) if word in between.heard_of("/preview")],
+    )
+    files = [
+        path
+        for path in home.home.path.rglob("*")
+        if path.is_file() and path.suffix in (".db", ".db-wal", ".log", ".json")
+    ]
+    attack.answered("a preview, in the files of the home", [], [path.name for path in files if _holds_preview(path)])
+    other = home.asked("previewed", path="/effect/other")
+    this = f"/v1/action-approvals/{other['approval_id']}/preview"
+    attack.answered(
+        "a preview, asked for with a used signature",
+        {"unauthorized", "invalid_request", "already_decided"},
+        home.kind(home.home.ask("POST", used.path, used.body)),
+    )
+    attack.answered("the same for another question", "unauthorized", home.kind(home.home.ask("POST", this, used.body)))
+    key = forged()
+    statement = PreviewStatement(
+        approval_id=other["approval_id"],
+        recipient="ab" * 32,
+        nonce="cd" * 16,
+        at=moment(time.time()),
+        key_id=key.key_id,
+    )
+    own = {
+        "recipient": "ab" * 32,
+        "nonce": "cd" * 16,
+        "at": statement.at,
+        "key_id": key.key_id,
+        "signature": key.sign(statement),
+    }
+    attack.answered(
+        "a preview, asked for with a key of its own", "unauthorized", home.kind(home.home.ask("POST", this, own))
+    )
+    attack.control("these are on record", True, len(home.why(since)) >= 2)
+
+
+def test_nothing_that_is_the_persons_alone_passes_by(attack: Attack, home: House) -> None:
+    """Through a socket in between goes a signature, not the passphrase, not the key."""
+    question = home.asked()
+    with Between(home.home.path) as between:
+        said = home.person("approve", question["approval_id"])
+    attack.answered("the approver's passphrase, on its way", False, APPROVER.encode() in between.heard)
+    attack.worked("the person approves it", (0, 1), (said.code, home.effects(question)))
+
+
+def _holds_preview(path: Path) -> bool:
+    data = path.read_bytes()
+    return b"The service says" in data and b'"hello"' in data
