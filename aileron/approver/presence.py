@@ -21,15 +21,14 @@ replaced our program. Where Yama is (kernel.yama.ptrace_scope = 1), only an ance
 
 `ask_passphrase` reads from the terminal itself, and holds it: exclusively (TIOCEXCL), so that no other process of the user can
 open it meanwhile, and by waiting in read(2), so that none that had it open before reads first: the kernel lets one reader wait at
-a time (drivers/tty/n_tty.c, atomic_read_lock). One that waits already when the question is put is found, and nothing is asked. A
-process that had the terminal open can still write a question of its own there, and one that is quicker than the microseconds
-between looking and waiting reads in our place.
+a time (drivers/tty/n_tty.c, atomic_read_lock). The question is shown when that wait has begun. One that waited before us is
+found, and nothing is asked. A process that had the terminal open can still write a question of its own there, and imitate ours.
 
 Rules
 - A passphrase comes from a terminal. Never from the environment, a file, an argument or standard input.
 - The terminal is put back as it was on every way out: an answer, Ctrl-C, Ctrl-Z, SIGTERM, the end of time. What was half typed is
   thrown away.
-- Only processes: nothing here works in a thread, signal(7).
+- For the main thread of a process, where Python's signals are.
 
 Source: proc_pid_mem(5), ptrace(2), prctl(2), ioctl_tty(2), termios(3), signal(7); docs/explanation/threat-model.md. Not here: the
 key (keyfile.py).
@@ -46,6 +45,8 @@ import signal
 import struct
 import sys
 import termios
+import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final, NoReturn, Self
@@ -237,6 +238,8 @@ def ask_passphrase(question: str, *, twice: bool = False) -> Secret:
             with _Signals() as signals, _still_there():
                 typed = _asked_once(descriptor, question, twice, signals)
             for number in signals.seen:  # as if it came now, when the terminal is as it was: Ctrl-Z stops us here
+                if number == signal.SIGALRM and signals.somebody_reads:
+                    raise _read_by_another()
                 if number == signal.SIGALRM:
                     raise _refused(f"nobody answered {question!r} within {ASK_S:.0f} s")
                 signal.raise_signal(number)
@@ -261,6 +264,7 @@ class _Signals:
 
     def __init__(self) -> None:
         self.seen: list[int] = []
+        self.somebody_reads = False
         self._interrupts = False
         self._before: dict[int, Any] = {}
 
@@ -379,25 +383,71 @@ def _line(descriptor: int, before: list[Any], question: str, signals: _Signals) 
     _check_nobody_reads(descriptor)
     _set(descriptor, before, is_line=True)
     signals.check()  # before anything is shown: whoever was stopped above begins anew without a word
-    os.write(descriptor, question.encode())  # from here on, nothing that is typed is thrown away
-    try:
-        with signals.waiting():
-            typed = _read_line(descriptor, question)
-    finally:
-        os.write(descriptor, b"\n")
-    return typed
+    with _Shower(descriptor, question, signals), signals.waiting():
+        return _read_line(descriptor, question)
 
 
-def _read_line(descriptor: int, question: str) -> bytes:
-    typed = b""
-    while not typed.endswith(b"\n"):
-        piece = os.read(descriptor, _MAX_LINE_BYTES)
-        if not piece:  # Ctrl-D, or the terminal has gone
-            raise _refused(f"no answer to {question.rstrip(': ')!r}")
-        typed += piece
-        if len(typed) > _MAX_LINE_BYTES:
-            raise _refused(f"more than {_MAX_LINE_BYTES} bytes are no answer to {question.rstrip(': ')!r}")
-    return typed.removesuffix(b"\n")
+class _Shower:
+    """Shows the question from a thread of its own, once this one waits in read(2) and is the one that will be given the line.
+
+    Where it sleeps says which it is (proc_pid_wchan(5)): `wait_woken` is the wait for input, with the lock of the terminal's
+    readers; anything else is the wait for that lock, which another reader has. Kernels without names for it (no
+    CONFIG_KALLSYMS) say `0`: there the question is shown after SETTLED_S all the same, and `_check_nobody_reads` has to do.
+    """
+
+    _WAITS_FOR_INPUT: Final = "wait_woken"
+    _SETTLED_S: Final = 0.5
+    """The thread gets from its start to read(2) in a tenth of a millisecond; a machine under load takes its time."""
+    _PAUSE_S: Final = 0.0005
+
+    def __init__(self, descriptor: int, question: str, signals: _Signals) -> None:
+        self._descriptor: Final = descriptor
+        self._question: Final = question
+        self._signals: Final = signals
+        self._reader: Final = threading.get_ident()
+        self._place: Final = f"/proc/self/task/{threading.get_native_id()}"
+        self._over: Final = threading.Event()
+        self._thread: Final = threading.Thread(target=self._run, daemon=True)
+        self._is_shown = False
+
+    def __enter__(self) -> None:
+        # Signals are for the thread that reads: one that another thread took would not end its read(2).
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        if self._is_shown:
+            os.write(self._descriptor, b"\n")
+
+    def _run(self) -> None:
+        settled = time.monotonic() + self._SETTLED_S
+        while not self._over.wait(self._PAUSE_S):
+            where = self._sleeps_in()
+            is_settled = time.monotonic() >= settled
+            if where == self._WAITS_FOR_INPUT or (where == "0" and is_settled):
+                self._is_shown = True
+                os.write(self._descriptor, self._question.encode())
+                return
+            if where is not None and is_settled:
+                self._signals.somebody_reads = True
+                signal.pthread_kill(self._reader, signal.SIGALRM)
+                return
+
+    def _sleeps_in(self) -> str | None:
+        """The kernel's name for where the reader sleeps, `0` where there is none; None while it does not sleep."""
+        try:
+            with open(f"{self._place}/stat", "rb") as file:
+                if file.read().rpartition(b") ")[2][:1] != b"S":
+                    return None
+            with open(f"{self._place}/wchan", "rb") as file:
+                return file.read().decode("latin-1")
+        except OSError:
+            return "0"
 
 
 def _set(descriptor: int, before: list[Any], *, is_line: bool) -> None:
@@ -422,15 +472,17 @@ def _check_nobody_reads(descriptor: int) -> None:
     try:
         os.read(descriptor, _MAX_LINE_BYTES)
     except BlockingIOError:
-        raise _unauthorized(
-            "another process reads what is typed at this terminal: close it, and begin again in a new one"
-        ) from None
+        raise _read_by_another() from None
     finally:
         os.set_blocking(descriptor, True)
 
 
 def _held_by_another() -> AileronError:
     return _unauthorized("another process has this terminal to itself (TIOCEXCL): begin again in a new terminal")
+
+
+def _read_by_another() -> AileronError:
+    return _unauthorized("another process reads what is typed at this terminal: close it, and begin again in a new one")
 
 
 def _unauthorized(message: str) -> AileronError:

@@ -86,6 +86,12 @@ def asks() -> int:
     return presence.alone(work)
 
 
+def asks_without_looking() -> int:
+    """As `asks`, where another reader came between looking for one and waiting: as if none had been looked for."""
+    presence._check_nobody_reads = lambda _descriptor: None
+    return asks()
+
+
 def asks_twice() -> int:
     """The same, for a new passphrase."""
     tell(begun=True)
@@ -326,6 +332,7 @@ HOSTS: Final[dict[str, Callable[[], int]]] = {
     function.__name__: function
     for function in (
         asks,
+        asks_without_looking,
         asks_twice,
         asks_in_the_open,
         asks_where_others_can_look,
