@@ -450,6 +450,18 @@ class _Shower:
             return "0"
 
 
+def _read_line(descriptor: int, question: str) -> bytes:
+    typed = b""
+    while not typed.endswith(b"\n"):
+        piece = os.read(descriptor, _MAX_LINE_BYTES)
+        if not piece:  # Ctrl-D, or the terminal has gone
+            raise _refused(f"no answer to {question.rstrip(': ')!r}")
+        typed += piece
+        if len(typed) > _MAX_LINE_BYTES:
+            raise _refused(f"more than {_MAX_LINE_BYTES} bytes are no answer to {question.rstrip(': ')!r}")
+    return typed.removesuffix(b"\n")
+
+
 def _set(descriptor: int, before: list[Any], *, is_line: bool) -> None:
     """No echo, and what was typed so far is thrown away. `is_line`: whole lines; else a read never waits, termios(3)."""
     changed = [*before[:6], list(before[6])]

@@ -120,7 +120,7 @@ def test_who_had_the_terminal_open_and_reads_after_the_question_gets_nothing(how
 
 @pytest.mark.parametrize("name", ["asks", "asks_without_looking"])
 def test_nothing_is_asked_where_somebody_reads_already(name: str) -> None:
-    """Who waits in read(2) first would get the answer: found by looking, or by whom the kernel lets wait; no question is shown."""
+    """Who waits in read(2) first would get the answer: found by looking, or by whom the kernel lets wait; nothing is shown."""
     with attacked(name) as (program, attacker):
         assert attacker.do("terminal", f"{program.terminal} keep") == "ok"
         assert attacker.do("reads", "waiting") == "ok"
