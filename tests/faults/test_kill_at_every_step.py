@@ -6,20 +6,15 @@ not on record, a run that began is `unknown` (or over, where its outcome was dur
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import psutil
 import pytest
 
 from aileron.client import DaemonUnreachable
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.crashing_daemon import crashing_daemon
+from tests.support.home import daemon_home
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
-ROOT = Path(__file__).resolve().parents[2]
 
 # One run: commits are requested+started, egress.sending, egress.finished, run.finished. Frames out: invoke, head, body, end;
 # frames in: request, result, end of stream.
@@ -32,20 +27,6 @@ NOTHING_DURABLE = {("before_commit", 1)}
 OUTCOME_DURABLE = {("after_commit", 4)}
 
 
-def _crashing_daemon(home: DaemonHome, point: str, count: int) -> subprocess.Popen[bytes]:
-    ready, told = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.crashing_daemon", str(home.path), str(told), point, str(count)],
-        pass_fds=[told],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-    )
-    os.close(told)
-    with open(ready, "rb") as pipe:
-        assert pipe.read() == b"ready"
-    return process
-
-
 @pytest.mark.parametrize(("point", "count"), CASES)
 def test_the_record_is_right_after_a_kill(point: str, count: int) -> None:
     """Whatever moment it was: nothing lost, nothing doubled, nothing unrecorded, nothing guessed."""
@@ -56,7 +37,7 @@ def test_the_record_is_right_after_a_kill(point: str, count: int) -> None:
         home.bind_probe()
         home.add_probe_action("effect")
         home.stop()
-        daemon = _crashing_daemon(home, point, count)
+        daemon = crashing_daemon(home.path, point, count)
         home.unlock()
         below = psutil.Process(daemon.pid).children(recursive=True)
         with pytest.raises((DaemonUnreachable, OSError)):

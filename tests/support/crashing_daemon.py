@@ -1,24 +1,56 @@
 """A real daemon that kills itself with SIGKILL at one chosen moment of a run: `python -m tests.support.crashing_daemon …`.
 
 Arguments: HOME READY_FD POINT N. POINT is one of `POINTS`; the process dies at the N-th time it is passed, counted from the
-first request to the spine on. Wrapped from outside, so that the product has no hook for it.
+first request to the spine, or the first decision, on. Wrapped from outside, so that the product has no hook for it.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from aileron.actions.agreed import AgreedTexts
+from aileron.actions.store import ActionStore
 from aileron.config import Home
+from aileron.daemon.deciding import Deciding
 from aileron.daemon.supervise import supervise
 from aileron.executor.channel import FrameChannel
 from aileron.ledger.sqlite import Ledger
 from aileron.runs.perform import Spine
+from aileron.vault.vault import Vault
 
-POINTS = ("before_commit", "after_commit", "before_send", "after_send", "after_receive")
+__all__ = ["POINTS", "crashing_daemon"]
+
+POINTS = (
+    *("before_commit", "after_commit", "before_send", "after_send", "after_receive"),
+    *(
+        "before_agreed_text",
+        "after_agreed_text",
+        "before_vault",
+        "after_vault",
+        "before_action_file",
+        "after_action_file",
+    ),
+)
+
+
+def crashing_daemon(home: Path, point: str, count: int) -> subprocess.Popen[bytes]:
+    """Start one for `home`; it dies at the `count`-th time it passes `point`."""
+    ready, told = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.crashing_daemon", str(home), str(told), point, str(count)],
+        pass_fds=[told],
+        cwd=Path(__file__).resolve().parents[2],
+        stdin=subprocess.DEVNULL,
+    )
+    os.close(told)
+    with open(ready, "rb") as pipe:
+        assert pipe.read() == b"ready"
+    return process
 
 
 class _Fuse:
@@ -59,10 +91,32 @@ def _wrap(fuse: _Fuse) -> None:
         fuse.armed = True
         return await request(self, *arguments)
 
+    async def arming_decide(self: Deciding, *arguments: Any) -> Any:
+        fuse.armed = True
+        return await decide(self, *arguments)
+
+    decide = Deciding.decide
+    Deciding.decide = arming_decide  # type: ignore[method-assign]
+    _around(fuse, AgreedTexts, "put", "agreed_text")
+    _around(fuse, Vault, "change_consents", "vault")
+    _around(fuse, ActionStore, "add", "action_file")
     Ledger.commit = crashing_commit  # type: ignore[method-assign]
     FrameChannel.send = crashing_send  # type: ignore[method-assign]
     FrameChannel.receive = crashing_receive  # type: ignore[method-assign]
     Spine.request = arming_request  # type: ignore[method-assign]
+
+
+def _around(fuse: _Fuse, owner: type, method: str, point: str) -> None:
+    """Pass a point before and one after a method of a class."""
+    original = getattr(owner, method)
+
+    def crashing(self: Any, *arguments: Any, **options: Any) -> Any:
+        fuse.passes(f"before_{point}")
+        done = original(self, *arguments, **options)
+        fuse.passes(f"after_{point}")
+        return done
+
+    setattr(owner, method, crashing)
 
 
 if __name__ == "__main__":

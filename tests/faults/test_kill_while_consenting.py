@@ -1,0 +1,68 @@
+"""kill -9 of the supervisor at every step of carrying out what a person agreed to: it is done, or it is asked about again.
+
+For each point: no change without its signed decision on record, nothing installed that does not run, nothing that runs without
+being agreed to, the chain verifies, and the person can have it done after all.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from aileron.client import DaemonUnreachable
+from tests.support.approver import Approver
+from tests.support.crashing_daemon import crashing_daemon
+from tests.support.home import DaemonHome, daemon_home, probe_action
+
+pytestmark = pytest.mark.jail
+
+# Agreeing to an action: decided, redeemed, the text kept, the vault, consent.agreed, the file, action.added.
+CASES = [
+    *((point, count) for point in ("before_commit", "after_commit") for count in (1, 2, 3, 4)),
+    *((f"{when}_{what}", 1) for when in ("before", "after") for what in ("agreed_text", "vault", "action_file")),
+]
+
+
+def installed(home: DaemonHome) -> bool:
+    """Whether the action's file is there."""
+    return (home.path / "actions" / "more.md").exists()
+
+
+@pytest.mark.parametrize(("point", "count"), CASES)
+def test_a_consent_is_carried_out_or_asked_about_again(point: str, count: int) -> None:
+    """Whatever moment it was: what is there runs, what runs was agreed to, and asking again works."""
+    approver, text = Approver(), probe_action("give_back", name="more")
+    with daemon_home() as home:
+        home.install_probe()
+        home.unlock()
+        home.bind_probe()
+        approver.appoint(home)
+        home.stop()
+        daemon = crashing_daemon(home.path, point, count)
+        home.unlock()
+        answer = home.ask("POST", "/v1/actions", {"text": text, "file": "x"})
+        approval_id = answer.body["approval_id"]
+        with pytest.raises((DaemonUnreachable, OSError)):
+            approver_ask(home, approver, approval_id)
+        assert daemon.wait(10) == -9
+        was_installed = installed(home)
+
+        home.unlock()
+        events = home.must("GET", "/v1/audit?order=oldest&limit=1000")["events"]
+        decided = [
+            event for event in events if event["type"] == "approval.decided" and event["approval"] == approval_id
+        ]
+        assert bool(decided) or not was_installed, "a change without its decision"
+        if installed(home):
+            assert home.run("more").status == 200, "what is there runs"
+        again = home.ask("POST", "/v1/actions", {"text": text, "file": "x", "replace": True})
+        if again.status == 202:
+            assert approver.agree(home, again)["status"] == "completed"
+        assert home.run("more").status == 200
+        verified = home.must("GET", "/v1/audit/verify")
+        assert verified["ok"], verified
+
+
+def approver_ask(home: DaemonHome, approver: Approver, approval_id: str) -> None:
+    """The decision, sent to a daemon that dies with it, and no other started for it."""
+    body = approver.decision(home, approval_id)
+    home.operator.ask("POST", f"/v1/action-approvals/{approval_id}/decide", body)
