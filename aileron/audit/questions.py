@@ -53,7 +53,7 @@ from aileron.ledger import (
     Transaction,
 )
 from aileron.model.consent import ConsentKind
-from aileron.model.decision import Signature, digest_with_preview
+from aileron.model.decision import Signature, digest_with_preview, parse_moment
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.outcome import Failed, RunStatus
 from aileron.model.plan import Plan
@@ -179,7 +179,7 @@ class Questions:
         return Frozen(
             run_id=row.run or "",
             plan=thaw(subject or b"", digest, row.id),
-            asked_at=row.created_us / 1_000_000,
+            asked_at=_asked_at(row),
             expires_at=row.expires_us / 1_000_000,
             digest=row.digest,
             asked_digest=row.asked_digest,
@@ -627,6 +627,15 @@ def _decided(row: ApprovalRow, decision: Literal["approve", "deny"], moved_us: i
 
 
 # Values
+
+
+def _asked_at(row: ApprovalRow) -> float:
+    """When it was asked, and never after the decision was signed: the row can be edited while no daemon runs, that cannot."""
+    asked_at = row.created_us / 1_000_000
+    try:
+        return asked_at if row.signed_at is None else min(asked_at, parse_moment(row.signed_at))
+    except ValueError:  # not as it was signed, which is found out where the signature is checked
+        return asked_at
 
 
 def _frozen_subject(subject: dict[str, Any]) -> tuple[bytes, str]:

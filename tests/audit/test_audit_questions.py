@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,22 @@ async def test_a_signed_decision_is_kept_whole(
         signed.head_signature,
     )
     assert verify(path).decisions.signed == 1
+
+
+async def test_a_question_was_not_asked_after_its_answer_was_signed(
+    audit: Audit, pending: Pending, plan: Plan, ledger: Ledger, path: Path
+) -> None:
+    """What must be unchanged since it was asked (a binding) is not made to seem so by a later time in the row."""
+    person = Signer()
+    signed = person.signed(pending.approval_id, plan.digest)
+    await audit.decide(pending.approval_id, "approve", digest=plan.digest, surface="operator", signed=signed)
+    assert (await audit.frozen(pending.approval_id)).asked_at == pytest.approx(START_S, abs=1)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE approvals SET created_us = created_us + 600000000")
+    connection.close()
+
+    assert (await audit.frozen(pending.approval_id)).asked_at == pytest.approx(START_S, abs=1)
+    assert verify(path).finding is not None
 
 
 async def test_who_decides_unsigned_as_a_key_is_named_loses(

@@ -19,6 +19,7 @@ from aileron.ledger.chain import NO_HASH, columns_of, link, make_record
 from aileron.model.decision import DecisionStatement, HeadStatement, moment
 from tests.audit.conftest import START_S, a_plan, an_invocation
 from tests.audit.signer import Signer
+from tests.cli.command import Command
 
 Facts = dict[str, Any]
 Forge = Callable[[list[Facts]], list[Facts]]
@@ -119,6 +120,23 @@ def test_what_a_person_signed_is_counted_and_what_that_proves_is_said(original: 
     assert report.to_json()["decisions"]["signed"] == 2
     known = verify(original, known_head=Head.parse(str(report.head)))
     assert not any("last head that was signed" in words for words in known.cannot_prove), "one kept outside is newer"
+
+
+def test_the_command_says_what_was_signed(original: Path, tmp_path: Path) -> None:
+    """In words and as JSON, for a copy, without a daemon; of a forged one what is wrong with it."""
+    aileron = Command(tmp_path / "home")
+    said = aileron("audit", "verify", "--file", str(original))
+    shown = dict(line.split("\t", 1) for line in said.out.splitlines())
+
+    assert said.code == 0, said
+    assert (shown["decisions"], shown["signed head"]) == ("2 signed, 1 unsigned", verify(original).signed_head)
+    assert NEXT.key_id in said.err
+    found = aileron("audit", "verify", "--file", str(original), "--json").json
+    assert found["decisions"] == {"signed": 2, "unsigned": 1, "unchecked": 0}
+    forged(original, tmp_path / "forged.db", _stripped(1))
+    wrong = aileron("audit", "verify", "--file", str(tmp_path / "forged.db"))
+    assert wrong.code == 9
+    assert "not signed" in wrong.err
 
 
 def test_a_chain_computed_anew_from_the_same_events_is_the_same_chain(original: Path, tmp_path: Path) -> None:
