@@ -1,0 +1,248 @@
+"""Hostile text in what a person is asked about, and beside it: consents, conversations, differences, edits, grants, keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aileron.model.canonical import canonical_json, sha256_digest
+from tests.cli.command import Command
+from tests.support.fake_daemon import FakeDaemon
+from tests.support.hostile_text import (
+    EVERYTHING,
+    MEGABYTE,
+    as_in_a_file,
+    assert_harmless,
+    assert_no_line_begins,
+)
+
+OURS = ("  fix: curl", "Approve? [y/N] yes", "Approver's passphrase", "signed by", "WIDER ")
+"""What none of these texts may begin a line with."""
+LATER = "2036-11-21T04:00:00.000Z"
+
+
+def subjects(text: str) -> dict[str, dict[str, Any]]:
+    """One consent of each kind, with this text wherever somebody else wrote something."""
+    change = {"where": text, "before": text, "after": text, "widens": True}
+    return {
+        "action_file": {
+            "name": text,
+            "text": f"{text}\n{text}",
+            "before": "sha256:" + "0" * 64,
+            "changes": [change, {**change, "before": None}, {**change, "after": None}],
+            "reaches": [text],
+            "credentials": [text],
+            "install": True,
+            "replace": True,
+        },
+        "connector": {
+            "name": text,
+            "version": text,
+            "hash": text,
+            "source": text,
+            "on_conflict": "replace",
+            "signature": text,
+            "reaches": [text],
+            "credential": text,
+            "imports": [text],
+            "limits": {text: text},
+        },
+        "binding": {"name": text, "connector": text, "secret": text, "username": text, "reaches": [text]},
+        "secret": {"name": text, "bindings": [text], "commitment": text},
+        "grant": {
+            "action": text,
+            "action_digest": text,
+            "credentials": [text],
+            "constraints": [
+                {"argument": text, "operator": operator, "value": value}
+                for operator, value in (("equals", text), ("one_of", [text]), ("prefix", text), (text, text))
+            ],
+            "uses": 1,
+            "until": LATER,
+        },
+        "settings": {"before": {text: [text], "sandbox.mode": text}, "after": {text: text, text + "2": None}},
+        text: {text: text},
+    }
+
+
+def question(kind: str, subject: dict[str, Any], text: str) -> dict[str, Any]:
+    """It as the daemon shows it."""
+    return {
+        "approval_id": "a",
+        "kind": kind,
+        "name": text,
+        "subject": {"kind": kind, **subject},
+        "digest": text,
+        "session": text,
+        "status": "pending_approval",
+        "created_at": text,
+        "expires_at": LATER,
+    }
+
+
+def run_question(text: str) -> dict[str, Any]:
+    """A run, with all that can stand beside its plan."""
+    change = {"where": text, "before": text, "after": text, "widens": False}
+    step = {
+        "id": text,
+        "op": text,
+        "connector": {"name": text, "version": text, "hash": text},
+        "args": {text: text},
+        "grant": {"hosts": [{"host": text, "port": 443}], "credential": {"binding": text}},
+    }
+    plan = {"action": text, "action_version": text, "args": {text: text, "body": f"{text}\n{text}"}, "steps": [step]}
+    return {
+        "approval_id": "a",
+        "kind": "action",
+        "action": text,
+        "session": text,
+        "status": "pending_approval",
+        "digest": text,
+        "expires_at": LATER,
+        "plan": {**plan, "preview": {"step": step, "render": [[text, text]]}},
+        "difference": {"approval_id": text, "decided_at": text, "changes": [change]},
+        "edits": [{"digest": text, "plan": plan, "changes": [change]}],
+        "conversation": [{"question": text, "answer": text}, {"question": f"{text}\n{text}"}],
+    }
+
+
+def test_every_kind_of_question_is_harmless(fake: FakeDaemon, aileron: Command):
+    """Shown, shown whole, asked about, and in a pipe."""
+    text = EVERYTHING
+    for kind, subject in subjects(text).items():
+        fake.script("GET", "/v1/action-approvals/a", (200, question(kind, subject, text)))
+        for shown in (
+            aileron.at_terminal("approval", "show", "a"),
+            aileron.at_terminal("approval", "show", "a", "--full"),
+            aileron.at_terminal("approve", "a", answers=[("\nApprove? [y/N] ", "n")]),
+        ):
+            assert shown.code in (0, 75), shown
+            assert_harmless(shown.out)
+            assert_no_line_begins(shown.out, *OURS)
+        assert_harmless(aileron("approval", "show", "a").out.replace("\t", ""))
+
+
+def test_what_stands_beside_a_run_is_harmless(fake: FakeDaemon, aileron: Command):
+    """Conversation, difference, edits, preview: none passes for a line of ours, or for the person's own words."""
+    text = EVERYTHING
+    fake.script("GET", "/v1/action-approvals/a", (200, run_question(text)))
+    for words, answers in (
+        (("approval", "show", "a"), []),
+        (("approval", "show", "a", "--full"), []),
+        (("approve", "a"), [("\nApprove? [y/N] ", "n")]),
+        (("deny", "a"), [("none): ", "")]),
+    ):
+        fake.script("POST", "/v1/action-approvals/a/decide", (200, {"status": text, "approval_id": text}))
+        shown = aileron.at_terminal(*words, answers=answers)
+
+        assert shown.code in (0, 75), shown
+        assert_harmless(shown.out)
+        assert_no_line_begins(shown.out, *OURS)
+
+
+def test_asking_back_and_editing_are_harmless(fake: FakeDaemon, aileron: Command):
+    """What the daemon repeats of them, in the question and in what has changed."""
+    text = EVERYTHING
+    fake.script("GET", "/v1/action-approvals/a", (200, run_question(text)))
+    fake.script("POST", "/v1/action-approvals/a/ask", (200, {"approval_id": text, "question": text}))
+    change = {"where": text, "before": text, "after": text, "widens": True}
+    plan = {**run_question(text)["plan"], "args": {"x": 1}}
+    fake.script("POST", "/v1/action-approvals/a/edit", (200, {"digest": "d", "plan": plan, "changes": [change]}))
+    for shown in (
+        aileron.at_terminal("approval", "ask", "a", "why"),
+        aileron.at_terminal("approval", "edit", "a", "--args", '{"x": 1}'),
+    ):
+        assert_harmless(shown.out)
+        assert_no_line_begins(shown.out, *OURS)
+
+
+def test_lists_of_consents_and_grants_are_harmless(fake: FakeDaemon, aileron: Command):
+    """Rows of every kind, grants with every condition; tables on a terminal, lines that a value cannot break in a pipe."""
+    text = EVERYTHING
+    fake.approvals = [
+        {**question(kind, {}, text), "approval_id": text, "status": text, "expires_at": text} for kind in subjects(text)
+    ]
+    fake.grants = [
+        {
+            "id": text,
+            "action": text,
+            "constraints": subjects(text)["grant"]["constraints"],
+            "uses": 1,
+            "used": 0,
+            "until": text,
+            "credentials": [text],
+        }
+    ]
+    for words in (("approval", "list"), ("grant", "list")):
+        assert_harmless(aileron.at_terminal(*words).out)
+        piped = aileron(*words)
+        assert_harmless(piped.out.replace("\t", ""))
+        assert len({line.count("\t") for line in piped.out.splitlines()}) == 1
+        assert aileron(*words, "--json").out.isascii()
+
+
+def test_who_decides_and_what_they_find_is_harmless(fake: FakeDaemon, aileron: Command):
+    """The status of an approver, and the inventory that is agreed to with a key."""
+    text = as_in_a_file(EVERYTHING)
+    inventory = {
+        "actions": [{"name": text, "version": text, "digest": text, "gated": True, "reaches": [text]}],
+        "bindings": [{"name": text, "connector": text, "secret": text, "username": text}],
+        "connectors": [{"name": text, "version": text, "hash": text, "reaches": [text]}],
+        "settings": {text: [text], "sandbox.mode": text},
+        text: {text: text},
+    }
+    fake.passphrase, fake.is_locked = "correct horse battery", False
+    answer = {"inventory": inventory, "digest": sha256_digest(canonical_json(inventory))}
+    fake.script("GET", "/v1/approver/inventory", (200, answer))
+    shown = aileron.at_terminal("approver", "init", answers=[("approver's key? [y/N] ", "n")])
+
+    assert "this is here already" in shown.out, shown
+    assert_harmless(shown.out)
+    assert_no_line_begins(shown.out, *OURS)
+    fake.approver = {"status": "ready", "key_id": text, "public_key": text, "created_at": text}
+    assert_harmless(aileron.at_terminal("approver", "status").out)
+    fake.approver = {"status": "problem", "problem": text}
+    assert_harmless(aileron.at_terminal("approver", "status").out)
+
+
+def test_the_record_of_decisions_is_harmless(fake: FakeDaemon, aileron: Command):
+    """Refused decisions, conversations, consents: `audit list`, `show`, and as JSON."""
+    text = EVERYTHING
+    facts = dict.fromkeys(("at", "run", "approval", "text", "reason", "key_id", "name", "route", "session"), text)
+    kinds = ("approval.refused", "approval.answered", "approval.edited", "caller.refused", "consent.agreed", text)
+    events = [{"seq": 1, "type": kind, **facts} for kind in kinds]
+    fake.events = events
+    fake.script("GET", "/v1/audit/r", (200, {"audit_id": text, "status": text, "events": events}))
+    for words in (("audit", "list"), ("audit", "show", "r")):
+        assert_harmless(aileron.at_terminal(*words).out)
+        assert_harmless(aileron(*words).out.replace("\t", ""))
+        assert aileron(*words, "--json").out.isascii()
+
+
+def test_a_megabyte_does_not_push_the_question_away(fake: FakeDaemon, aileron: Command):
+    """Where it goes and what is asked stand on the same few screens; how much is missing is said, and how to see it."""
+    asked = run_question("ok")
+    asked["plan"]["args"] = {"body": MEGABYTE, "lines": "\n" * 500_000, "many": [MEGABYTE]}
+    asked["plan"]["steps"][0]["args"] = asked["plan"]["args"]
+    asked["conversation"] = [{"question": "why", "answer": MEGABYTE}] * 20
+    asked["difference"]["changes"] = [
+        {"where": "args.body", "before": MEGABYTE, "after": MEGABYTE, "widens": False}
+    ] * 200
+    fake.script("GET", "/v1/action-approvals/a", (200, asked))
+    shown = aileron.at_terminal("approve", "a", answers=[("\nApprove? [y/N] ", "n")])
+
+    assert_harmless(shown.out)
+    assert len(shown.out.splitlines()) < 400
+    assert "more characters" in shown.out
+    assert "approval show a --full" in shown.out
+
+
+@pytest.mark.parametrize("host", ["g\u043e\u043egle.com", "xn--ggle-55da.com"])
+def test_a_host_in_other_letters_says_so(fake: FakeDaemon, aileron: Command, host: str):
+    """A homograph is the one thing that looks harmless."""
+    asked = run_question("ok")
+    asked["plan"]["steps"][0]["grant"]["hosts"] = [{"host": host, "port": 443}]
+    fake.script("GET", "/v1/action-approvals/a", (200, asked))
+
+    assert "not in plain letters" in aileron.at_terminal("approval", "show", "a").out
