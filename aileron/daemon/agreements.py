@@ -86,6 +86,7 @@ class Agreements:
         self._texts = texts
         self._manifest = manifest
         self._in_force = in_force.consented()
+        self._in_force_digest = settings_digest(self._in_force)  # once: it is compared before every run
         self._wanted = wanted.consented()
 
     def missing(self, action: ActionFile) -> ActionFileConsent | None:
@@ -124,7 +125,7 @@ class Agreements:
         consents = self._approver.consents()
         if consents is None:
             return True
-        return consents.agreed_digest(ConsentKind.SETTINGS, SETTINGS) == settings_digest(self._in_force)
+        return consents.agreed_digest(ConsentKind.SETTINGS, SETTINGS) == self._in_force_digest
 
     @property
     def settings_waiting(self) -> list[str]:
