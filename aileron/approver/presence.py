@@ -433,7 +433,9 @@ class _Shower:
                 self._is_shown = True
                 os.write(self._descriptor, self._question.encode())
                 return
-            if where is not None and is_settled:
+            if (
+                where is not None and "futex" not in where and is_settled
+            ):  # a futex: Python's own lock, on the way there
                 self._signals.somebody_reads = True
                 signal.pthread_kill(self._reader, signal.SIGALRM)
                 return

@@ -1,7 +1,7 @@
 """Secrets at rest, and who may borrow one. In the daemon only; nothing here reaches a network or a jail.
 
-envelope.py the ciphers and the key derivation · contents.py what the file says · bindings.py which secret for which
-connector · opened.py verified contents and their key · file.py where it lies · vault.py all of it as one object ·
+envelope.py the ciphers · contents.py what the file says · bindings.py which secret for which connector · consents.py who decides,
+and what they agreed to · opened.py verified contents and their key · file.py where it lies · vault.py all of it as one object ·
 lend.py one secret for one request
 
 Importing this loads `cryptography` (20 ms): the daemon does, a command line never.
