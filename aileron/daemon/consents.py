@@ -7,6 +7,8 @@ Rules
 - Asked about, nothing is changed. Agreed to, the decision is used up first, durably, and the change follows: a daemon that ends
   in between has changed nothing, and the person is asked again.
 - What is agreed to is in the vault before its effect is in a file: a file without its agreement does not run.
+- A question comes out of a file that others can write. So what it says of hosts, credentials and differences is found again
+  before it is carried out: one that would be asked otherwise by now fails, signed or not.
 - A secret's new value is kept in memory alone while its question waits, and is gone with the daemon.
 
 Source: docs/reference/consents.md. Not here: who signs (deciding.py), what has changed (agreements.py).
@@ -26,13 +28,16 @@ import anyio.to_thread
 import msgspec
 
 from aileron.actions.agreed import AgreedTexts
+from aileron.actions.manifest import parse_action
 from aileron.actions.store import ActionStore
+from aileron.approvals.grants import MIN_FOR_S, check_grant
 from aileron.approvals.signed import NotCounted, check_signed
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.config import Home
-from aileron.daemon.agreements import SETTINGS, AgreedSettings, settings_digest
+from aileron.daemon.agreements import SETTINGS, AgreedSettings, Agreements, settings_digest
 from aileron.daemon.answers import utc
+from aileron.daemon.appointing import binding_consent
 from aileron.daemon.shown import binding_facts, connector_facts
 from aileron.daemon.standing import Standing
 from aileron.ledger.rows import ApprovalRow
@@ -57,11 +62,11 @@ from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 from aileron.model.wire import ConsentAnswer
 from aileron.registry.content import ContentStore
-from aileron.registry.install import InstallResult, OnConflict, install, read_artifact
+from aileron.registry.install import Artifact, InstallResult, OnConflict, install, read_artifact
 from aileron.vault.bindings import Binding
 from aileron.vault.vault import Vault
 
-__all__ = ["SETTINGS_WAIT_S", "Consenting", "binding_of"]
+__all__ = ["SETTINGS_WAIT_S", "Consenting", "binding_of", "connector_consent"]
 
 _T = TypeVar("_T")
 WAIT_S: Final = 15 * 60.0
@@ -89,6 +94,7 @@ class Consenting:
         standing: Standing,
         *,
         actions: ActionStore,
+        agreements: Agreements,
         connectors: ContentStore,
         vault: Vault,
         audit: Audit,
@@ -98,6 +104,7 @@ class Consenting:
     ) -> None:
         self._standing = standing
         self._actions = actions
+        self._agreements = agreements
         self._connectors = connectors
         self._vault = vault
         self._audit = audit
@@ -147,7 +154,34 @@ class Consenting:
         signed_at = self._check_decided(row)
         await self._audit.redeem(row.id, row.digest)
         await self._standing.spend_decision(row.id, signed_at + SETTINGS_WAIT_S)
+        if not await _thread(lambda: self._is_so(subject)):
+            raise AileronError(
+                FailureClass.HASH_MISMATCH,
+                f"what {row.id} says is not what would be asked by now: nothing is changed, ask for it again",
+                boundary=Boundary.USER,
+            )
         return await self._do(subject, row.id)
+
+    def _is_so(self, subject: Subject) -> bool:
+        """Whether this is what would be asked now. A connector's artifact is looked at where it is installed; a secret's value
+        is that of its commitment. AileronError where it cannot be asked at all.
+        """
+        match subject:
+            case ActionFileConsent():
+                action = parse_action(subject.text, file=f"{subject.name}.md")
+                now = self._agreements.consent_to(action, install=subject.install, replace=subject.replace)
+                return now == subject
+            case BindingConsent():
+                return _is_binding(self._connectors, subject)
+            case GrantConsent():
+                action = self._actions.load(subject.action)
+                left_s = max(MIN_FOR_S, int(parse_moment(subject.until) - time.time()))
+                check_grant(action, subject.constraints, subject.uses, left_s)
+                return action.digest == subject.action_digest
+            case SettingsConsent():
+                return self._agreements.settings_consent() == subject
+            case _:
+                return True
 
     def _check_decided(self, row: ApprovalRow) -> float:
         """When the approver signed what the ledger's row says: its file could have been written while no daemon ran."""
@@ -240,6 +274,12 @@ class Consenting:
                 f"{subject.source} holds {artifact.pin.hash} by now, and {subject.hash} was agreed to: install it again",
                 boundary=Boundary.USER,
             )
+        if connector_consent(artifact, subject.source, subject.on_conflict) != subject:
+            raise AileronError(
+                FailureClass.HASH_MISMATCH,
+                f"{artifact.pin} is not as it was described: nothing is installed, ask for it again",
+                boundary=Boundary.USER,
+            )
         return install(artifact, self._connectors, on_conflict=msgspec.convert(subject.on_conflict, OnConflict))
 
     async def _binding(self, subject: BindingConsent, approval_id: str | None) -> dict[str, Any]:
@@ -311,6 +351,29 @@ def _is_agreed(consents: Consents, subject: Subject) -> bool:
             return consents.agreed_digest(ConsentKind.CONNECTOR, _name_of(subject)) == subject.hash
         case _:
             return False
+
+
+def connector_consent(artifact: Artifact, source: str, on_conflict: str) -> ConnectorConsent:
+    """What a person is asked before this artifact, found at `source`, is installed."""
+    manifest, credential = artifact.manifest, artifact.manifest.credential
+    return ConnectorConsent(
+        name=artifact.pin.name,
+        version=artifact.pin.version,
+        hash=artifact.pin.hash,
+        source=source,
+        on_conflict=on_conflict,
+        signature="unsigned",
+        reaches=tuple(map(str, manifest.hosts)),
+        credential=None if credential is None else f"{credential.kind} ({credential.scope})",
+        imports=tuple(sorted(manifest.imports)),
+        limits=msgspec.to_builtins(manifest.limits),
+    )
+
+
+def _is_binding(store: ContentStore, subject: BindingConsent) -> bool:
+    """Whether it reaches no more than it says: a version that was removed meanwhile takes nothing away from what was shown."""
+    now = binding_consent(store, subject.name, subject.connector, subject.secret, subject.username)
+    return set(now.reaches) <= set(subject.reaches)
 
 
 def binding_of(subject: BindingConsent) -> Binding:

@@ -32,7 +32,7 @@ from aileron.config import Home
 from aileron.daemon.agreements import Agreements
 from aileron.daemon.answers import utc
 from aileron.daemon.appointing import Appointing, binding_consent
-from aileron.daemon.consents import SETTINGS_WAIT_S, Consenting, binding_of
+from aileron.daemon.consents import SETTINGS_WAIT_S, Consenting, binding_of, connector_consent
 from aileron.daemon.deciding import Deciding
 from aileron.daemon.shown import action_facts, binding_facts, connector_facts, listed_facts
 from aileron.daemon.standing import Standing
@@ -191,19 +191,7 @@ class Manager:
         artifact = read_artifact(source)
         _check_runs_here(artifact)
         check_installable(artifact, self._connectors, on_conflict=on_conflict)
-        manifest, credential = artifact.manifest, artifact.manifest.credential
-        return ConnectorConsent(
-            name=artifact.pin.name,
-            version=artifact.pin.version,
-            hash=artifact.pin.hash,
-            source=str(source),
-            on_conflict=on_conflict,
-            signature="unsigned",
-            reaches=tuple(map(str, manifest.hosts)),
-            credential=None if credential is None else f"{credential.kind} ({credential.scope})",
-            imports=tuple(sorted(manifest.imports)),
-            limits=msgspec.to_builtins(manifest.limits),
-        )
+        return connector_consent(artifact, str(source), on_conflict)
 
     async def remove_connector(self, pin_hash: str) -> None:
         """Remove one by its hash."""

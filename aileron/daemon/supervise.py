@@ -174,6 +174,7 @@ class _Daemon:
             self._home,
             standing,
             actions=actions,
+            agreements=agreements,
             connectors=connectors,
             vault=vault,
             audit=audit,

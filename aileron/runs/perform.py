@@ -14,7 +14,8 @@ Rules
 - What is not written down does not happen: an invocation that does not resolve is one `refused` record and nothing else; one
   that is admitted at once is recorded as requested and started in one commit, before its jail exists.
 - `_carry_out` turns errors into values in one place and writes the outcome, shielded from cancellation, before it answers.
-- A file that is wider than what the person agreed to last does not run: it is refused, and they are asked.
+- A file that is wider than what the person agreed to last does not run: it is refused, and they are asked. Nor does a frozen plan
+  that is not what such a file gives, though it was signed: a person cannot see whose bytes a hash is of.
 - What a preview reads is for the person alone: the record has its digest, and a failure's class.
 - A run that is cut short (the daemon stops) is `unknown`: nobody can say whether its effect happened, and nothing is guessed.
 
@@ -295,8 +296,8 @@ class Spine:
     def _check_own(self, plan: Plan) -> None:
         """Return if `plan` is what its own file gives, and the person agreed to that file.
 
-        Nobody has signed it yet, and the ledger's file could have been written while no daemon ran: what it says of hosts,
-        credentials and of what only reads does not count by itself.
+        The ledger's file could have been written while no daemon ran, before anybody signed what it says: so that alone does not
+        count of hosts, credentials, bytes and of what only reads.
         """
         self._agreements.check_settings()
         self._actions.check_enabled(plan.action)
@@ -343,6 +344,8 @@ class Spine:
             self._bindings.check_unchanged(use, frozen.asked_at)
         if uses:
             self._bindings.check_unlocked()
+        if frozen.decision is not None and frozen.decision.signed is not None:
+            self._check_own(frozen.plan)
 
     async def _so_far(self, row: RunRow) -> Outcome | Pending | Running:
         outcome = query.outcome_of(row)

@@ -120,8 +120,8 @@ def test_installing_binding_and_adding_wait_with_nothing_changed(
 
     answers = {
         "action": home.ask("POST", "/v1/actions", {"text": probe_action("fetch", name="more"), "file": "x"}),
+        "binding": home.ask("POST", "/v1/bindings", binding),  # before the connector, which widens it
         "connector": home.ask("POST", "/v1/connectors", {"path": str(archive), "on_conflict": "keep_both"}),
-        "binding": home.ask("POST", "/v1/bindings", binding),
         "secret": home.ask("PUT", "/v1/secrets/pw", {"value_base64": value}),
     }
     unchanged = {name: home.must("GET", f"/v1/{name}") for name in lists}

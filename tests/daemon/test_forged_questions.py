@@ -1,0 +1,192 @@
+"""Questions that somebody wrote into the ledger while no daemon ran: what a person signs there is true, or nothing comes of it.
+
+The digest fits what is shown, and the signature is the approver's. What is shown has to be what the daemon itself
+would have asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from aileron.client import Answer
+from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.names import HostPort
+from aileron.model.plan import Plan
+from aileron.registry.content import ContentStore
+from aileron.registry.install import read_artifact
+from tests.support.approver import Approver
+from tests.support.home import PROBE, DaemonHome, daemon_home, other_probe, probe_action
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+PROBE_SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "probe"
+
+
+@pytest.fixture(scope="module")
+def approver() -> Approver:
+    """Whoever decides, and believes what they see."""
+    return Approver()
+
+
+@pytest.fixture
+def home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
+    """A home with an approver, a gated action and a free one; the vault open."""
+    with daemon_home() as made:
+        made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        made.install_probe(f"localhost:{upstream.port}")
+        made.unlock()
+        made.bind_probe()
+        made.add_probe_action("effect", "path:string?", name="gated", gated=True)
+        made.add_probe_action("effect", "path:string?", name="free")
+        approver.appoint(made)
+        yield made
+
+
+def word(answer: Answer) -> str:
+    """The class of a failure, or the status."""
+    return str(answer.body["error"]["class"] if answer.is_error else answer.body["status"])
+
+
+def forge(home: DaemonHome, approval_id: str, about: dict[str, Any]) -> None:
+    """Ask something else in the place of what is asked: row, bytes and digest, with the daemon stopped and started."""
+    home.stop()
+    with contextlib.closing(sqlite3.connect(home.path / "ledger.db")) as ledger, ledger:
+        changed = ledger.execute(
+            "UPDATE approvals SET subject = ?, digest = ? WHERE id = ?",
+            (msgspec.json.encode(about, order="sorted"), sha256_digest(canonical_json(about)), approval_id),
+        )
+        assert changed.rowcount == 1
+    home.unlock()
+
+
+def failed(answer: Answer) -> tuple[Any, Any]:
+    """How a consent ended that was agreed to, and the class of why."""
+    return answer.body.get("status"), (answer.body.get("error") or {}).get("class")
+
+
+def asked(home: DaemonHome, kind: str, tmp_path: Path) -> tuple[str, dict[str, Any]]:
+    """A question of this kind, as the daemon asks it: its id and subject."""
+    archive = tmp_path / "other.tar.gz"
+    archive.write_bytes(other_probe("localhost:1"))
+    undoable = probe_action("fetch", name="more")
+    requests: dict[str, tuple[str, dict[str, Any]]] = {
+        "action_file": ("/v1/actions", {"text": undoable, "file": "x"}),
+        "connector": ("/v1/connectors", {"path": str(archive), "on_conflict": "keep_both"}),
+        "binding": (
+            "/v1/bindings",
+            {"connector": PROBE, "name": "basic/probe/other", "username": "mira", "secret": "pw"},
+        ),
+    }
+    answer = home.ask("POST", *requests[kind])
+    assert answer.status == 202, f"it was done before: {answer.body}"
+    approval_id = str(answer.body["approval_id"])
+    return approval_id, home.must("GET", f"/v1/action-approvals/{approval_id}")["subject"]
+
+
+LIES: dict[str, dict[str, Any]] = {
+    "action_file": {"reaches": [], "credentials": []},
+    "connector": {"reaches": [], "credential": None},
+    "binding": {"reaches": []},
+}
+
+
+@pytest.mark.parametrize("kind", LIES)
+def test_a_change_that_is_not_what_it_says_is_not_made(
+    home: DaemonHome, approver: Approver, tmp_path: Path, kind: str
+) -> None:
+    """Where it reaches and what it takes is looked up again: a question that says less is not carried out. The true one is."""
+    approval_id, subject = asked(home, kind, tmp_path)
+    lists = ("actions", "connectors", "bindings")
+    before = {name: home.must("GET", f"/v1/{name}") for name in lists}
+
+    forge(home, approval_id, {**subject, **LIES[kind]})
+    agreed = approver.decide(home, approval_id)
+    unchanged = {name: home.must("GET", f"/v1/{name}") for name in lists}
+    again, asked_anew = asked(home, kind, tmp_path)
+
+    assert failed(agreed) == ("failed", "hash_mismatch")
+    assert unchanged == before
+    assert asked_anew == subject
+    assert word(approver.decide(home, again)) == "completed"  # the control
+
+
+def test_settings_that_were_not_compared_with_those_in_force_do_not_take_effect(
+    home: DaemonHome, approver: Approver
+) -> None:
+    """A question that shows no change, and says what nobody wrote into config.toml."""
+    home.stop()
+    file = home.path / "config.toml"
+    file.write_text(file.read_text().replace("private_plain = [", 'private_plain = ["localhost:2", '))
+    home.unlock()
+    (row,) = [one for one in home.must("GET", "/v1/action-approvals")["approvals"] if one["kind"] == "settings"]
+    subject = home.must("GET", f"/v1/action-approvals/{row['approval_id']}")["subject"]
+    evil = {**subject["after"], "egress.private": ["localhost:3"]}
+
+    forge(home, row["approval_id"], {**subject, "before": evil, "after": evil})
+    agreed = approver.decide(home, row["approval_id"])
+    waiting = home.must("GET", "/v1/status")["settings_waiting"]
+    home.stop()
+    home.unlock()
+    rows = [one for one in home.must("GET", "/v1/action-approvals")["approvals"] if one["kind"] == "settings"]
+
+    assert failed(agreed) == ("failed", "hash_mismatch")
+    assert waiting == ["egress.private_plain"]
+    assert word(approver.decide(home, rows[0]["approval_id"])) == "completed"  # the control
+
+
+def test_a_run_of_bytes_that_no_agreed_file_names_does_not_begin(
+    home: DaemonHome, approver: Approver, upstream: CountingServer, tmp_path: Path
+) -> None:
+    """A plan with a connector of the same name and version that was put into the store by hand: signed, and refused."""
+    question, untouched = home.asked("gated"), home.asked("gated")
+    plan = Plan.from_json(approver.shown(home, question["approval_id"])["plan"])
+    source = tmp_path / "probe"
+    shutil.copytree(PROBE_SOURCE, source)
+    (source / "extra.py").write_text("# other bytes\n")
+    other = read_artifact(source, [HostPort("localhost", upstream.port)])
+    ContentStore(home.path / "store" / "connectors").put(other.connector, other.manifest_bytes)
+    step = msgspec.structs.replace(plan.steps[0], connector=other.pin)
+    forged = msgspec.structs.replace(
+        plan,
+        action_text=plan.action_text.replace(plan.steps[0].connector.hash, other.pin.hash),
+        action_digest=sha256_digest(plan.action_text.replace(plan.steps[0].connector.hash, other.pin.hash).encode()),
+        steps=(step,),
+    )
+    effects = upstream.effects
+
+    forge(home, question["approval_id"], forged.to_json())
+    approver.decide(home, question["approval_id"])
+    result = home.result(question)
+
+    assert (result["status"], (result.get("error") or {}).get("class")) == ("failed", "consent_required"), result
+    assert upstream.effects == effects
+    approver.decide(home, untouched["approval_id"])  # the control
+    assert home.result(untouched)["status"] == "completed"
+
+
+def test_a_run_that_may_reach_more_than_its_file_gives_does_not_begin(
+    home: DaemonHome, approver: Approver, upstream: CountingServer
+) -> None:
+    """The same bytes and the same file, and one host more in the frozen plan."""
+    question = home.asked("gated")
+    plan = Plan.from_json(approver.shown(home, question["approval_id"])["plan"])
+    step = plan.steps[0]
+    grant = msgspec.structs.replace(step.grant, hosts=(*step.grant.hosts, HostPort("example.com", 443)))
+    forged = msgspec.structs.replace(plan, steps=(msgspec.structs.replace(step, grant=grant),))
+    effects = upstream.effects
+
+    forge(home, question["approval_id"], forged.to_json())
+    approver.decide(home, question["approval_id"])
+    result = home.result(question)
+
+    assert (result["status"], (result.get("error") or {}).get("class")) == ("failed", "hash_mismatch"), result
+    assert upstream.effects == effects
