@@ -110,7 +110,8 @@ class Dialogue:
     """One question to the person at this terminal, or to the one who typed the command.
 
     `tell` prints what a consent that was carried out has brought. `edit` is the digest of the edited plan that is meant.
-    `can_begin` says afterwards whether what was approved can begin now: only the vault's passphrase may be missing.
+    Afterwards `can_begin` says whether what was approved can begin now (only the vault's passphrase may be missing), and `other`
+    that somebody else was first.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class Dialogue:
         self._edit = edit
         self._tell = tell
         self.can_begin = True
+        self.other: Decided | None = None
 
     def approve(self) -> int:
         """Show it, ask, and approve it: 0, 75 for a no, or how what was agreed to failed. Problem for what stood in the way."""
@@ -198,8 +200,7 @@ class Dialogue:
         try:
             question = self._question(signer)
         except Decided as decided:
-            _note_other(decided)
-            return OK
+            return self._was_second(decided)
         except Problem as problem:
             if signer is not None or problem.name == "approval_expired":
                 raise
@@ -219,12 +220,16 @@ class Dialogue:
                 code = self._send(question, said, signer, preview, is_here=True)
                 return _DENIED if said.decision == "deny" and kind_of(question) != "action" else code
             except Decided as decided:
-                _note_other(decided)
-                return OK
+                return self._was_second(decided)
             except Problem as problem:  # a slip in the vault's passphrase is no reason to begin again
                 if signer is not None or problem.name == "approval_expired" or self._yes:
                     raise
                 output.note("\n".join(problem.lines()))
+
+    def _was_second(self, decided: Decided) -> int:
+        output.note(f"somebody else has decided it meanwhile: {visible(decided.status)}")
+        self.other = decided
+        return OK
 
     def _look(self, signer: Signer | None) -> int:
         question = self._question(signer)
@@ -317,14 +322,17 @@ def carry_through(
         return OK
     if as_json or not can_ask():
         return _left_waiting(answer, as_json=as_json)
+    dialogue = Dialogue(supervisor, str(answer.get("approval_id")), yes=yes, tell=tell)
     try:
-        code = Dialogue(supervisor, str(answer.get("approval_id")), yes=yes, tell=tell).settle_here()
+        code = dialogue.settle_here()
     except KeyboardInterrupt:
         output.note("\ninterrupted; nothing is decided")
         code = INTERRUPTED
     except Problem as problem:
         problem.fix = problem.fix or f"aileron approve {answer.get('approval_id')}"
         raise
+    if dialogue.other is not None and dialogue.other.status not in ("approved", "completed"):
+        raise dialogue.other
     if code in (UNFINISHED, INTERRUPTED):
         _note_ways(answer)
     return code
@@ -495,14 +503,10 @@ def _is_locked_out(answer: dict[str, Any]) -> bool:
     return answer.get("status") == "approved" and isinstance(error, dict) and error.get("class") == "vault_locked"
 
 
-def _note_other(decided: Decided) -> None:
-    output.note(f"somebody else has decided it meanwhile: {visible(decided.status)}")
-
-
 def _note_held(approval_id: str, held_until: Any) -> None:
     if held_until is not None:
         when = output.local_time(held_until, "stderr")
-        output.note(f"held until {when}: aileron approval cancel {visible(approval_id)}")
+        output.note(f"held until {when}; to take it back:\n  aileron approval cancel {visible(approval_id)}")
 
 
 def _left_waiting(answer: dict[str, Any], *, as_json: bool) -> int:

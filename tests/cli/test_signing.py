@@ -39,6 +39,7 @@ from tests.cli.questions import (
     subject_question,
 )
 from tests.support.fake_daemon import FakeDaemon, Reply, error
+from tests.support.hostile_text import EVERYTHING, as_in_a_file, assert_harmless, assert_no_line_begins, hostile
 
 PASSPHRASE = "Approver passphrase: "
 YES_OR_NO = "Approve? [y/N] "
@@ -429,7 +430,7 @@ def test_what_is_held_says_so(fake: FakeDaemon, aileron: Command, approver: Appr
     said = at_terminal(aileron, "approve", ID, "--wait", "0", answers=[(YES_OR_NO, "y"), SIGN])
 
     assert said.code == 0
-    assert f"held until 2099-11-21 04:01:00: aileron approval cancel {ID}\n" in said.out
+    assert f"held until 2099-11-21 04:01:00\n  cancel: aileron approval cancel {ID}\n" in said.out
     assert "it is still held, and begins at 2099-11-21 04:01:00\n" in said.out
 
 
@@ -643,6 +644,19 @@ def test_a_change_is_left_or_denied_where_it_was_typed(
 
     assert said.code == code
     assert (f"approve: aileron approve {ID}" in said.out) == (code == 75)
+
+
+@pytest.mark.parametrize(("status", "code"), [("denied", 6), ("expired", 6), ("completed", 0)])
+def test_a_change_that_somebody_else_decided_is_as_they_said(
+    fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], status: str, code: int
+):
+    """Between the question and the signature."""
+    asks(fake, subject_question(SUBJECTS["action_file"]))
+    fake.script("POST", f"{ONE}/decide", error("already_decided", 409, "x", details={"status": status}))
+    said = at_terminal(aileron, *changes["action_file"], answers=[(THREE_WAYS, "y"), SIGN])
+
+    assert said.code == code, said
+    assert f"somebody else has decided it meanwhile: {status}" in said.out
 
 
 def test_yes_to_a_change_is_no_signature(fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]]):
@@ -871,3 +885,52 @@ def test_a_signed_decision_names_its_key(fake: FakeDaemon, aileron: Command):
 
     assert f"signed\tby ed25519:{'ab' * 16}\n" in signed
     assert "signed\tno\n" in aileron("approval", "show", ID).out
+
+
+# Hostile text where it is decided about
+
+
+def _with_text(value: Any, text: str) -> Any:
+    """`value` with every string in it replaced, but for what says which kind it is."""
+    if isinstance(value, dict):
+        return {
+            name: inner if name in ("kind", "operator") else _with_text(inner, text) for name, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_with_text(inner, text) for inner in value]
+    return text if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("kind", SUBJECTS)
+def test_a_consent_of_hostile_text_is_harmless(fake: FakeDaemon, aileron: Command, approver: Approver, kind: str):
+    """Whatever an action's file, a path or a value says, where it is asked about and where it is looked at."""
+    subject = msgspec.convert(
+        _with_text(msgspec.to_builtins(SUBJECTS[kind]), as_in_a_file(EVERYTHING)), type(SUBJECTS[kind])
+    )
+    asks(fake, subject_question(subject, name=EVERYTHING, session=EVERYTHING))
+    for said in (
+        aileron.at_terminal("approve", ID, answers=[("\nApprove? [y/N] ", "n")]),
+        aileron.at_terminal("approval", "show", ID, "--full"),
+        aileron.at_terminal("approval", "list"),
+    ):
+        assert_harmless(said.out)
+        assert_no_line_begins(said.out, "  fix: curl", "approved", "x why", "status\tapproved")
+
+
+@hostile
+def test_what_stands_beside_a_plan_is_harmless(fake: FakeDaemon, aileron: Command, approver: Approver, text: str):
+    """Preview, difference, edits, the conversation and who asked."""
+    text = as_in_a_file(text)
+    change = {"where": text, "before": text, "after": text, "widens": True}
+    edit = {"digest": text, "plan": plan().to_json(), "changes": [change, {**change, "before": None}]}
+    difference = {"approval_id": text, "decided_at": text, "changes": [change]}
+    beside = {"difference": difference, "edits": [edit], "conversation": [{"question": text, "answer": text}]}
+    asks(fake, question(previewed({"to": text, "body": text + "\n" + text}), session=text, **beside))
+    fields = [{"label": text, "value": text, "multiline": many} for many in (False, True)]
+    digest = previewed({"to": text, "body": text + "\n" + text}).digest
+    fake.script("POST", f"{ONE}/preview", sealed_preview(approver, digest, fields))
+    said = aileron.at_terminal("approve", ID, answers=[SIGN, ("\nApprove? [y/N] ", "n")])
+
+    assert said.code == 75, said
+    assert_harmless(said.out)
+    assert_no_line_begins(said.out, "  fix: curl", "approved", "signed by")

@@ -128,7 +128,9 @@ def ask(
     if as_json:
         output.print_json(answer)
     else:
-        output.note(f"asked; the answer will be in: aileron approval show {visible(name)}")
+        output.note(
+            f"asked; the agent reads it with its next look, and what it says is in\n  aileron approval show {visible(name)}"
+        )
 
 
 def cancel(approval: Id, as_json: AsJson = False) -> None:
@@ -157,7 +159,7 @@ def list_(as_json: AsJson = False) -> None:
         empty="nothing waits for a person",
     )
     if approvals and output.is_terminal("stderr"):
-        output.note("\ndecide: aileron approve ID (it shows what would be done and asks), or aileron deny ID")
+        output.note("\nlook and decide: aileron approve ID\nsay no: aileron deny ID")
         deciding.note_unsigned(standing_of(supervisor))
 
 
@@ -197,7 +199,7 @@ def show(
     output.write("")
     show_question(entry, "stdout", more=None if full or not output.is_terminal() else deciding.more_of(name))
     if (entry.get("plan") or {}).get("preview") is not None and output.is_terminal("stderr"):
-        output.note(f"\nwhat would happen: aileron approval show {visible(name)} --preview")
+        output.note(f"\nwhat would happen:\n  aileron approval show {visible(name)} --preview")
 
 
 def _waiting(supervisor: Supervisor, approval: str) -> dict[str, Any]:
