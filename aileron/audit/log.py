@@ -418,7 +418,12 @@ class Audit(Questions):
 
     async def has_approver(self) -> bool:
         """Whether this ledger names a key that decisions are signed with."""
-        return await self._ledger.read(lambda snapshot: snapshot.newest("approver.set") is not None)
+        return await self.approver_key() is not None
+
+    async def approver_key(self) -> str | None:
+        """The id of the key that this ledger names last; None where it names none."""
+        known = await self._ledger.read(lambda snapshot: snapshot.newest("approver.set"))
+        return None if known is None else str(known.get("key_id"))
 
     async def agreed(self, kind: ConsentKind, name: str, digest: str, approval_id: str) -> None:
         """Record that what was consented to is what counts now under this name."""

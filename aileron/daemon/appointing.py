@@ -5,7 +5,7 @@ what was there before is agreed to as it was shown, and not because it was there
 too.
 
 Order: the texts agreed to → the vault → the ledger. A daemon that ends after the second has an approver who is not on record yet:
-everything is asked about again, and naming the same key once more puts it right.
+the vault has all that the record needs, and it is written when the vault is opened next (`catch_up`).
 
 Source: docs/reference/signed-decisions.md. Not here: the private key (approver/), what an approver then decides (deciding.py).
 """
@@ -30,7 +30,7 @@ from aileron.config import Home
 from aileron.daemon.agreements import SETTINGS, AgreedSettings, Agreements, settings_digest
 from aileron.daemon.standing import Standing
 from aileron.model.canonical import canonical_json, sha256_digest
-from aileron.model.consent import Agreement, BindingConsent, ConsentKind, Consents, subject_digest
+from aileron.model.consent import Agreement, Appointed, BindingConsent, ConsentKind, Consents, subject_digest
 from aileron.model.decision import PUBLIC_KEY_BYTES, ApproverStatement, check_signature, key_id_of
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
@@ -106,12 +106,28 @@ class Appointing:
                 why: Why = error.why if isinstance(error, NotCounted) else "signature"
                 await self._audit.refuse(_RECORD, "appoint", why, scope.value, key_id=None)
             raise
-        consents = await _thread(lambda: self._agreed(statement, seen))
+        consents = await _thread(lambda: self._agreed(statement, seen, asked))
         await _thread(lambda: self._settings.write(self._agreements.in_force))
         await _thread(lambda: self._vault.set_approver(consents))
         await self._audit.approver_set(statement, asked.signature, asked.old_signature)
         self._standing.recorded()
         return {"key_id": statement.key_id}
+
+    async def catch_up(self) -> None:
+        """Put on record whom the open vault names, where the daemon ended before it could."""
+        consents = self._standing.consents()
+        if consents is None or consents.appointed is None or await self._audit.approver_key() == consents.key_id:
+            return
+        named = consents.appointed
+        statement = ApproverStatement(
+            public_key=consents.public_key,
+            inventory=named.inventory,
+            replaces=named.replaces,
+            at=named.at,
+            key_id=consents.key_id,
+        )
+        await self._audit.approver_set(statement, named.signature, named.old_signature)
+        self._standing.recorded()
 
     async def _checked(self, asked: Appointment) -> ApproverStatement:
         self._vault.check_unlocked()
@@ -150,10 +166,19 @@ class Appointing:
             )
         check_signature(bytes.fromhex(now.public_key), statement, asked.old_signature)
 
-    def _agreed(self, statement: ApproverStatement, seen: _Seen) -> Consents:
+    def _agreed(self, statement: ApproverStatement, seen: _Seen, asked: Appointment) -> Consents:
         """What was seen, as agreements. With a key that replaces another, the grants of before go."""
         consents = Consents(
-            key_id=statement.key_id, public_key=statement.public_key, created_ms=int(time.time() * 1000)
+            key_id=statement.key_id,
+            public_key=statement.public_key,
+            created_ms=int(time.time() * 1000),
+            appointed=Appointed(
+                inventory=statement.inventory,
+                replaces=statement.replaces,
+                at=statement.at,
+                signature=asked.signature,
+                old_signature=asked.old_signature,
+            ),
         )
         agreements = [(ConsentKind.ACTION_FILE, action.name, self._texts.put(action.text)) for action in seen.actions]
         agreements += [(ConsentKind.CONNECTOR, f"{pin.name}@{pin.version}", pin.hash) for pin, _ in seen.connectors]

@@ -20,6 +20,7 @@ __all__ = [
     "MAX_CHANGE_CHARACTERS",
     "ActionFileConsent",
     "Agreement",
+    "Appointed",
     "BindingConsent",
     "Change",
     "ConnectorConsent",
@@ -210,12 +211,23 @@ class UsedDecision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     until: int
 
 
+class Appointed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the approver was named with (`ApproverStatement` of model/decision.py), for a record that was cut short."""
+
+    inventory: str
+    replaces: str | None
+    at: str
+    signature: str
+    old_signature: str | None
+
+
 class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who decides for this home, and all they agreed to. `public_key` is 32 bytes, hex."""
 
     key_id: str
     public_key: str
     created_ms: int
+    appointed: Appointed | None = None
     agreed: tuple[Agreement, ...] = ()
     """In order of kind and name, each once."""
     grants: tuple[StandingGrant, ...] = ()

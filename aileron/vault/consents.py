@@ -48,6 +48,9 @@ def check_consents(consents: Consents) -> None:
     _expect(_KEY.fullmatch(consents.public_key) is not None, "the approver's key is not 64 hex digits")
     _expect(consents.key_id == key_id_of(bytes.fromhex(consents.public_key)), "the approver's key has another id")
     _expect(0 <= consents.created_ms <= LATEST_S * 1000, "the date of the approver's key is no date")
+    if consents.appointed is not None:
+        for text in msgspec.to_builtins(consents.appointed).values():
+            _check_text(text or "none", "what the approver was named with")
     _expect(len(consents.agreed) <= MAX_AGREED, f"{len(consents.agreed)} agreements, more than {MAX_AGREED}")
     _expect(len(consents.grants) <= MAX_GRANTS, f"{len(consents.grants)} grants, more than {MAX_GRANTS}")
     for agreement in consents.agreed:

@@ -66,3 +66,31 @@ def approver_ask(home: DaemonHome, approver: Approver, approval_id: str) -> None
     """The decision, sent to a daemon that dies with it, and no other started for it."""
     body = approver.decision(home, approval_id)
     home.operator.ask("POST", f"/v1/action-approvals/{approval_id}/decide", body)
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_an_approver_who_was_named_in_the_last_moment_is_on_record_later(replaces: bool) -> None:
+    """Killed between the vault and the ledger: opening the vault puts them on record, and they decide."""
+    first, second = Approver(), Approver()
+    with daemon_home() as home:
+        home.install_probe()
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("give_back", name="gated", gated=True)
+        if replaces:
+            first.appoint(home)
+        home.stop()
+        daemon = crashing_daemon(home.path, "after_appointment", 1)
+        home.unlock()
+        body = second.appointment(home, first if replaces else None)
+        with pytest.raises((DaemonUnreachable, OSError)):
+            home.operator.ask("POST", "/v1/approver", body)
+        assert daemon.wait(10) == -9
+
+        home.unlock()
+        question = home.asked("gated")
+
+        assert home.must("GET", "/v1/approver")["key_id"] == second.key_id
+        assert second.decide(home, question["approval_id"]).body["status"] == "approved"
+        verified = home.must("GET", "/v1/audit/verify")
+        assert verified["ok"], verified

@@ -16,6 +16,7 @@ from typing import Any
 from aileron.actions.agreed import AgreedTexts
 from aileron.actions.store import ActionStore
 from aileron.config import Home
+from aileron.daemon.appointing import Appointing
 from aileron.daemon.deciding import Deciding
 from aileron.daemon.supervise import supervise
 from aileron.executor.channel import FrameChannel
@@ -95,11 +96,17 @@ def _wrap(fuse: _Fuse) -> None:
         fuse.armed = True
         return await decide(self, *arguments)
 
-    decide = Deciding.decide
+    async def arming_appoint(self: Appointing, *arguments: Any) -> Any:
+        fuse.armed = True
+        return await appoint(self, *arguments)
+
+    appoint, decide = Appointing.appoint, Deciding.decide
+    Appointing.appoint = arming_appoint  # type: ignore[method-assign]
     Deciding.decide = arming_decide  # type: ignore[method-assign]
     _around(fuse, AgreedTexts, "put", "agreed_text")
     _around(fuse, Vault, "change_consents", "vault")
     _around(fuse, ActionStore, "add", "action_file")
+    _around(fuse, Vault, "set_approver", "appointment")
     Ledger.commit = crashing_commit  # type: ignore[method-assign]
     FrameChannel.send = crashing_send  # type: ignore[method-assign]
     FrameChannel.receive = crashing_receive  # type: ignore[method-assign]
