@@ -68,8 +68,8 @@ FORMAT: Final = 1
 MAX_FILE_BYTES: Final = 4096  # 4 KiB: it has some 500, whatever the numbers in it
 MIN_PASSPHRASE_BYTES: Final = 8  # as of a vault, and for its reason: NIST SP 800-63B
 MAX_PASSPHRASE_BYTES: Final = 1024  # a line; a terminal gives at most 4095 bytes of one, termios(3)
-LOCK_S: Final = 5.0
-"""For another command that changes the key: it derives two keys and asks the daemon once."""
+LOCK_S: Final = 1.0
+"""For another command that changes the key. It holds the lock while its person types, so waiting longer is of no use."""
 _LARGEST: Final = 2**53 - 1  # RFC 8785, by way of I-JSON
 _LATEST_MS: Final = 253402300799000  # the last second of the year 9999
 _PUBLIC: Final = re.compile(r"[0-9a-f]{64}")

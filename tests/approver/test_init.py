@@ -1,0 +1,343 @@
+"""`aileron approver` at a terminal: what it shows and asks, what it sends, and what is left when it is cut short anywhere."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.approver import keyfile
+from aileron.approver.keyfile import create, open_key, public_of
+from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.decision import ApproverStatement, check_signature
+from aileron.model.secret import Secret
+from tests.cli.command import Answers, Command
+from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
+from tests.support.home import daemon_home
+
+VAULT = "correct horse battery"
+MINE = "nine of swords, reversed"
+HOSTILE = "basic/mail/\x1b[2Khome\u202e\u200b"
+INVENTORY: dict[str, Any] = {
+    "actions": [
+        {
+            "name": "send",
+            "version": "1.0.0",
+            "digest": "sha256:" + "1" * 64,
+            "gated": True,
+            "reaches": ["a.example:443", "b.example:443"],
+        },
+        {"name": "read", "version": "1.0.0", "digest": "sha256:" + "2" * 64, "gated": False, "reaches": []},
+    ],
+    "bindings": [{"name": HOSTILE, "connector": "github://o/r", "secret": "mail", "username": None}],
+    "connectors": [],
+    "settings": {"egress.private": ["nas.example.lan:443"], "sandbox.mode": "namespaces"},
+}
+NEW = [("New approver passphrase:", MINE), ("again:", MINE)]
+INIT: Answers = [("[y/N]", "y"), ("Vault passphrase:", VAULT), *NEW]
+
+
+class World(FakeDaemon):
+    """A daemon with an inventory, that believes every statement whose signatures it can check."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self.passphrase, self.is_locked = VAULT, False
+        self.inventory: Any = INVENTORY
+        self.digest: str | None = None
+        self.named: list[dict[str, Any]] = []
+        self.script("GET", "/v1/approver/inventory", self._show)
+        self.script("POST", "/v1/approver", self.name)
+
+    def _show(self, _seen: Seen) -> Reply:
+        return 200, {
+            "inventory": self.inventory,
+            "digest": self.digest or sha256_digest(canonical_json(self.inventory)),
+        }
+
+    def name(self, seen: Seen) -> Reply:
+        """POST /v1/approver."""
+        body = dict(seen.body)
+        if body.pop("passphrase") != VAULT:
+            return error("unauthorized", 401, "the passphrase is wrong")
+        signature, old_signature = body.pop("signature"), body.pop("old_signature", None)
+        public = bytes.fromhex(body["public_key"])
+        statement = ApproverStatement(
+            **{"replaces": None, **body, "key_id": "ed25519:" + _digest(public)},
+        )
+        check_signature(public, statement, signature)
+        if self.approver.get("key_id"):
+            assert statement.replaces == self.approver["key_id"]
+            check_signature(bytes.fromhex(self.approver["public_key"]), statement, old_signature)
+        self.named.append(body)
+        self.approver = {
+            "status": "ready",
+            "key_id": statement.key_id,
+            "public_key": statement.public_key,
+            "created_at": statement.at,
+        }
+        return 200, {"key_id": statement.key_id}
+
+
+def _digest(public: bytes) -> str:
+    return sha256_digest(public).removeprefix("sha256:")[:32]
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Short enough for sockets."""
+    path = Path(tempfile.mkdtemp(prefix="ail-"))
+    yield path / "h"
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def world(home: Path) -> Iterator[World]:
+    """Its daemon."""
+    with World(home) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def aileron(home: Path) -> Command:
+    """Its command line."""
+    return Command(home)
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    """Where the key is."""
+    return home / "approver.json"
+
+
+def settled(file: Path) -> bool:
+    """The key is in its place, and nothing beside it."""
+    return file.exists() and not keyfile.staged(file).exists()
+
+
+def flat(shown: str) -> str:
+    """Without colour and line breaks."""
+    return " ".join(shown.replace("\x1b[2m", "").replace("\x1b[0m", "").split())
+
+
+# Made
+
+
+def test_a_key_is_made_named_and_put_in_its_place(world: World, aileron: Command, file: Path) -> None:
+    """What is signed is the inventory that was shown; the file opens with what was typed, and status says all of it."""
+    said = aileron.at_terminal("approver", "init", answers=INIT)
+    assert said.code == 0, said
+    assert settled(file)
+    with open_key(file, Secret(MINE.encode())) as key:
+        assert [body["public_key"] for body in world.named] == [key.public_key.hex()]
+    assert world.named[0]["inventory"] == sha256_digest(canonical_json(INVENTORY))
+    assert f"{key.key_id} decides for this home from now on" in flat(said.out)
+    assert MINE not in said.out
+    assert VAULT not in said.out
+    status = aileron("approver", "status", "--json").json
+    assert (status["status"], status["key_id"]) == ("ready", key.key_id)
+    assert status["file"] == {"path": str(file), "status": "matches", "key_id": key.key_id}
+    shown = flat(aileron.at_terminal("approver", "status").out)
+    assert "decisions count with a signature only" in shown
+    assert "there, and it is that key" in shown
+
+
+def test_everything_that_counts_as_agreed_to_is_shown_and_harmless(world: World, aileron: Command) -> None:
+    """Each part of what is signed, what this version does not know too; what a terminal would obey is spelled out."""
+    world.inventory = {**INVENTORY, "something newer": [{"name": "x", "opens": {"a": 1}}], "a number": 7}
+    shown = flat(aileron.at_terminal("approver", "init", answers=[("[y/N]", "n")]).out)
+    for words in (
+        "send 1.0.0",
+        "digest: sha256:" + "1" * 64,
+        "gated: yes; reaches: a.example:443, b.example:443",
+        "read 1.0.0",
+        "gated: no; reaches: nothing",
+        "connectors none",
+        "egress.private: nas.example.lan:443",
+        'x; opens: {"a": 1}',
+        "a number 7",
+        r"basic/mail/\x1b[2Khome\u202e\u200b; connector: github://o/r; secret: mail; username: ",
+    ):
+        assert words in shown, words
+    assert "\u202e" not in shown
+
+
+def test_nothing_happens_after_a_no(world: World, aileron: Command, home: Path, file: Path) -> None:
+    """No passphrase is asked for, nothing is sent, and no file is left."""
+    for answer in ("n", "", "yess"):
+        said = aileron.at_terminal("approver", "init", answers=[("[y/N]", answer)])
+        assert (said.code, "nothing is changed" in said.out) == (1, True)
+        assert "passphrase:" not in said.out
+    assert world.asked("POST", "/v1/approver") == []
+    assert {path.name for path in home.iterdir()} <= {"run", "approver.json.lock"}
+
+
+def test_the_key_is_exchanged_with_the_old_ones_signature(world: World, aileron: Command, file: Path) -> None:
+    """Both sign; a wrong passphrase of the old one ends it with everything as it was."""
+    aileron.at_terminal("approver", "init", answers=INIT)
+    before = file.read_bytes()
+    ask: Answers = [("[y/N]", "y"), ("Vault passphrase:", VAULT), ("present key:", "another"), *NEW]
+    said = aileron.at_terminal("approver", "init", "--replace", answers=ask[:3])
+    assert (said.code, "wrong passphrase" in flat(said.out)) == (6, True)
+    assert file.read_bytes() == before
+    said = aileron.at_terminal("approver", "init", "--replace", answers=[*ask[:2], ("present key:", MINE), *NEW])
+    assert said.code == 0, said
+    assert (len(world.named), settled(file)) == (2, True)
+    assert world.named[1]["replaces"] == json.loads(before)["key_id"]
+    assert public_of(file).key_id == world.approver["key_id"] != json.loads(before)["key_id"]
+
+
+def test_a_locked_vault_is_opened_first(world: World, aileron: Command, file: Path) -> None:
+    """Its passphrase is asked for once, and tried before anything is shown; the third wrong one ends it."""
+    world.is_locked = True
+    wrong: Answers = [("Its passphrase:", "no")] * 3
+    said = aileron.at_terminal("approver", "init", answers=wrong)
+    assert (said.code, "2 left" in said.out, "1 left" in said.out) == (6, True, True)
+    said = aileron.at_terminal("approver", "init", answers=[wrong[0], ("Its passphrase:", VAULT), ("[y/N]", "y"), *NEW])
+    assert (said.code, settled(file)) == (0, True)
+
+
+def test_the_vaults_passphrase_may_be_given_and_the_approvers_not(world: World, aileron: Command, file: Path) -> None:
+    """By variable; the other is typed all the same, and may not be the same."""
+    same: Answers = [("[y/N]", "y"), ("New approver passphrase:", VAULT), ("again:", VAULT)]
+    short: Answers = [("New approver passphrase:", "short"), ("again:", "short")]
+    said = aileron.at_terminal("approver", "init", answers=[*same, *short, *NEW], AILERON_VAULT_PASSPHRASE=VAULT)
+    assert said.code == 0, said
+    assert "this is the vault's passphrase: take another one; try again (2 left)" in flat(said.out)
+    assert "at least" not in said.out
+    assert "5 bytes" in said.out
+    open_key(file, Secret(MINE.encode())).wipe()
+
+
+# Refused
+
+
+def test_without_a_terminal_it_says_what_to_do(world: World, aileron: Command, file: Path) -> None:
+    """Whatever is in the environment or on standard input."""
+    said = aileron("approver", "init", given=f"y\n{MINE}\n{MINE}\n", AILERON_VAULT_PASSPHRASE=VAULT)
+    assert said.code == 2
+    assert "an approver is made at a terminal" in said.err
+    assert "in a terminal of your own" in said.err
+    assert (world.seen, file.exists()) == ([], False)
+
+
+def test_who_decides_already_is_not_replaced_in_passing(world: World, aileron: Command, file: Path) -> None:
+    """Nor replaced where there is nobody, nor without the file that has to sign, nor over a file of unknown use."""
+    said = aileron.at_terminal("approver", "init", "--replace")
+    assert (said.code, "no approver to replace" in said.out) == (2, True)
+    create(file, Secret(MINE.encode()))
+    said = aileron.at_terminal("approver", "init")
+    assert (said.code, "is there already" in flat(said.out)) == (2, True)
+    file.unlink()
+    aileron.at_terminal("approver", "init", answers=INIT)
+    said = aileron.at_terminal("approver", "init")
+    assert (said.code, "aileron approver init --replace" in said.out) == (2, True)
+    file.rename(file.with_name("elsewhere"))
+    said = aileron.at_terminal("approver", "init", "--replace", answers=INIT[:2])
+    assert (said.code, "put a backup of approver.json in its place" in flat(said.out)) == (9, True)
+    assert len(world.named) == 1
+    status = aileron.at_terminal("approver", "status")
+    assert "not there" in status.out
+    create(file, Secret(MINE.encode()))
+    assert aileron("approver", "status", "--json").json["file"]["status"] == "another"
+    file.write_bytes(b"{}")
+    assert aileron("approver", "status", "--json").json["file"]["status"] == "damaged"
+
+
+@pytest.mark.parametrize("inventory", [INVENTORY, {"a": 2**60}, None])
+def test_another_digest_than_of_what_was_shown_ends_it(world: World, aileron: Command, inventory: Any) -> None:
+    """Nothing is asked and nothing is signed about what was not seen; also where it has no digest."""
+    world.inventory, world.digest = inventory, "sha256:" + "0" * 64
+    said = aileron.at_terminal("approver", "init", answers=INIT)
+    assert said.code == 9
+    assert "nothing is signed" in flat(said.out)
+    assert "passphrase" not in said.out
+    assert world.asked("POST", "/v1/approver") == []
+
+
+def test_a_refusal_of_the_daemon_leaves_no_key(world: World, aileron: Command, file: Path) -> None:
+    """Its words are told; nothing waits for another try that could not come to anything."""
+    world.script("POST", "/v1/approver", error("hash_mismatch", 409, "something was added meanwhile"))
+    said = aileron.at_terminal("approver", "init", answers=INIT)
+    assert (said.code, "something was added meanwhile" in flat(said.out)) == (9, True)
+    assert (file.exists(), keyfile.staged(file).exists()) == (False, False)
+
+
+# Cut short
+
+
+def test_an_answer_that_never_came_is_looked_for_by_the_next_init(world: World, aileron: Command, file: Path) -> None:
+    """The daemon may have named the key or not. Named: the key is put in its place. Not named: another one is made."""
+
+    def named_and_gone(seen: Seen) -> Reply:
+        world.name(seen)
+        raise ConnectionResetError
+
+    def gone(_seen: Seen) -> Reply:
+        raise ConnectionResetError
+
+    world.script("POST", "/v1/approver", gone, named_and_gone)
+    for is_named in (False, True):
+        said = aileron.at_terminal("approver", "init", answers=INIT)
+        assert (said.code, "aileron approver init" in said.out) == (69, True), said
+        assert (file.exists(), keyfile.staged(file).exists()) == (False, True)
+        status = aileron("approver", "status", "--json").json
+        assert status["file"]["status"] == ("waiting" if is_named else "absent")
+    assert "cut short" in flat(aileron.at_terminal("approver", "status").out)
+    said = aileron.at_terminal("approver", "init")
+    assert (said.code, settled(file)) == (0, True)
+    assert public_of(file).key_id == world.approver["key_id"]
+    with open_key(file, Secret(MINE.encode())):
+        assert "is in its place now" in flat(said.out)
+
+
+def test_an_interrupt_leaves_what_was_there(world: World, aileron: Command, file: Path) -> None:
+    """Ctrl-C at each of its questions: 130, nothing sent, no key."""
+    for number in range(1, len(INIT) + 1):
+        answers = [*INIT[: number - 1], (INIT[number - 1][0], "\x03")]
+        said = aileron.at_terminal("approver", "init", answers=answers)
+        assert said.code == 130, said
+    assert world.asked("POST", "/v1/approver") == []
+    assert (file.exists(), keyfile.staged(file).exists()) == (False, False)
+
+
+def test_two_at_once_do_not_lose_a_key(world: World, aileron: Command, file: Path) -> None:
+    """The second is told that the first is at it."""
+
+    def second() -> str:
+        said = aileron.at_terminal("approver", "init")
+        assert (said.code, "changed by another process" in flat(said.out)) == (1, True), said
+        return "y"
+
+    said = aileron.at_terminal("approver", "init", answers=[("[y/N]", second), *INIT[1:]])
+    assert (said.code, settled(file), len(world.named)) == (0, True, 1)
+
+
+@pytest.mark.jail
+def test_the_real_daemon_names_the_key_and_exchanges_it() -> None:
+    """With a real vault: made, found in it after a restart, exchanged; and one that was cut short is put in its place."""
+    with daemon_home() as real:
+        real.install_probe()
+        real.unlock()
+        real.bind_probe()
+        aileron, file = Command(real.path), real.path / "approver.json"
+        said = aileron.at_terminal("approver", "init", answers=INIT)
+        assert (said.code, "basic/probe/me" in said.out) == (0, True), said
+        first = public_of(file).key_id
+        real.stop()
+        assert aileron("approver", "status", "--json").json["status"] == "locked"
+        replace: Answers = [("Its passphrase:", VAULT), ("[y/N]", "y"), ("present key:", MINE), *NEW]
+        said = aileron.at_terminal("approver", "init", "--replace", answers=replace)
+        assert (said.code, first in said.out) == (0, True), said
+        status = aileron("approver", "status", "--json").json
+        assert (status["status"], status["file"]["status"]) == ("ready", "matches")
+        assert status["key_id"] == public_of(file).key_id != first
+        file.rename(keyfile.staged(file))
+        assert aileron("approver", "status", "--json").json["file"]["status"] == "waiting"
+        assert aileron.at_terminal("approver", "init").code == 0
+        assert settled(file)
