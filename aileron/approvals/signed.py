@@ -40,7 +40,7 @@ __all__ = [
     "usable_until",
 ]
 
-Why = Literal["unsigned", "key", "signature", "time", "digest", "locked", "scope"]
+Why = Literal["unsigned", "key", "signature", "time", "digest", "decided", "locked", "scope"]
 """What is wrong with a decision, as the record has it (`approval.refused`)."""
 
 CLOCK_S: Final = 60.0

@@ -366,7 +366,7 @@ class ApprovalDecided(_Event, frozen=True, kw_only=True, tag="approval.decided")
 
 
 RefusedTry = Literal["approve", "deny", "preview", "appoint"]
-RefusedReason = Literal["unsigned", "key", "signature", "time", "digest", "locked", "scope"]
+RefusedReason = Literal["unsigned", "key", "signature", "time", "digest", "decided", "locked", "scope"]
 
 
 class ApprovalRefused(_Event, frozen=True, kw_only=True, tag="approval.refused"):

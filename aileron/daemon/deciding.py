@@ -75,7 +75,13 @@ class Deciding:
         AileronError not_found, already_decided, approval_expired; unauthorized, invalid_request, vault_locked for one that does
         not count.
         """
-        question = await self._audit.check_decidable(approval_id)
+        try:
+            question = await self._audit.check_decidable(approval_id)
+        except AileronError as error:
+            if error.failure.failure_class is not FailureClass.NOT_FOUND and self._standing.is_hinted:
+                # Somebody who was slower, or a signature that is tried once more.
+                await self._audit.refuse(approval_id, decision.decision, "decided", scope.value, decision.key_id)
+            raise
         try:
             signed = self._counted(decision, approval_id)
             if decision.digest not in question.digests:
