@@ -106,6 +106,7 @@ def test_a_real_signature_serves_for_what_was_signed_and_once(attack: Attack, ho
         "what the person signed counts", ("ok", "denied"), (home.kind(_sent(home, first, kept)), home.status(first))
     )
     attack.answered("the same once more", "already_decided", home.kind(_sent(home, first, kept)))
+    attack.answered("what the record has of that", "decided", home.why(since)[-1])
 
 
 def test_an_approval_is_used_once_and_not_for_the_same_words_asked_again(attack: Attack, home: House) -> None:

@@ -320,7 +320,7 @@ def test_who_decides_is_not_named_by_somebody_else(attack: Attack) -> None:
         answer = home.home.ask("POST", "/v1/approver", _appointment("guessed passphrase"))
         attack.answered("POST approver first, guessing", "unauthorized", home.kind(answer))
         home.appoint()
-        persons = home.approver()["key_id"]
+        persons, since = home.approver()["key_id"], home.newest()
         said = home.tried("approver", "init", someone=wrong)
         attack.answered("approver init again", True, said.code != 0, ending(said))
         said = home.tried("approver", "init", "--replace", someone=wrong)
@@ -348,6 +348,8 @@ def test_who_decides_is_not_named_by_somebody_else(attack: Attack) -> None:
             home.kind(answer),
         )
         attack.answered("who decides after all this", persons, home.approver()["key_id"])
+        refused = len(home.events("approval.refused", since)) + len(home.events("vault.unlock_failed", since))
+        attack.answered("what the record has of it", True, refused >= 3, f"{refused} rows of refusals")
         said = home.person("approver", "init", "--replace")
         attack.worked("the person, with both", (0, True), (said.code, home.approver()["key_id"] != persons))
 

@@ -1,0 +1,130 @@
+"""Hostile text through a real daemon: kept as it came, and harmless wherever a person or a terminal meets it."""
+
+from __future__ import annotations
+
+import http.client
+import urllib.parse
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.command import Command
+from tests.support.approver import Approver
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.hostile_text import (
+    CORPUS,
+    EVERYTHING,
+    GROUPS,
+    MEGABYTE,
+    as_in_a_file,
+    assert_harmless,
+    assert_harmless_page,
+    assert_no_line_begins,
+)
+
+pytestmark = pytest.mark.jail
+
+OURS = ("  fix: curl", "Approve? [y/N] yes", "Approver's passphrase", "signed by")
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[DaemonHome]:
+    """One gated action whose argument is any text; decisions are signed."""
+    with daemon_home() as made:
+        made.install_probe()
+        made.unlock()
+        made.bind_probe()
+        made.add_probe_action("give_back", "text:string", gated=True)
+        Approver().appoint(made)
+        yield made
+
+
+def test_arguments_and_what_is_said_are_kept_as_they_came_and_shown_harmlessly(home: DaemonHome):
+    """Arguments, a question and its answer, a refused reason: the daemon changes nothing, the commands spell it out."""
+    aileron = Command(home.path)
+    for text in map(as_in_a_file, GROUPS.values()):
+        asked = home.asked("give-back", {"text": text})
+        this = f"/v1/action-approvals/{asked['approval_id']}"
+        home.must("POST", f"{this}/ask", {"question": text[:3000]})
+        answer = home.agent.request("POST", f"{this}/answer", {"answer": text[:3000]})
+        assert answer.status == 200, answer.body
+        home.decide(asked, "approve", text[:3000])  # unsigned: refused, and on record
+        shown = home.must("GET", this)
+
+        assert shown["plan"]["args"] == {"text": text}
+        assert shown["conversation"] == [{"question": text[:3000], "answer": text[:3000]}]
+        for words in (("approval", "show", asked["approval_id"]), ("approval", "show", asked["approval_id"], "--full")):
+            seen = aileron.at_terminal(*words)
+            assert seen.code == 0, seen
+            assert_harmless(seen.out)
+            assert_no_line_begins(seen.out, *OURS)
+    assert_harmless(aileron.at_terminal("audit", "list").out)
+    assert_harmless(aileron.at_terminal("audit", "show", shown["audit_id"]).out)
+    assert_harmless(aileron.at_terminal("approval", "list").out)
+
+
+def test_what_is_too_long_is_refused_in_words(home: DaemonHome):
+    """Most of the megabyte that a body may have, as argument, question, edit, reason: an error of ours, and nothing waits."""
+    text = MEGABYTE[:300_000]  # twice as long in JSON
+    before = len(home.must("GET", "/v1/action-approvals")["approvals"])
+    asked = home.asked("give-back", {"text": "short"})
+    this = f"/v1/action-approvals/{asked['approval_id']}"
+    tries = {
+        "an argument": home.run("give-back", {"text": text}),
+        "a question": home.ask("POST", f"{this}/ask", {"question": text}),
+        "an edit": home.ask("POST", f"{this}/edit", {"args": {"text": text}}),
+        "a reason": home.ask("POST", f"{this}/decide", {"decision": "deny", "digest": "x", "reason": text}),
+    }
+
+    assert {name: answer.is_error for name, answer in tries.items()} == dict.fromkeys(tries, True)
+    assert all(len(str(answer.body)) < 10_000 for answer in tries.values())
+    assert len(home.must("GET", "/v1/action-approvals")["approvals"]) == before + 1
+
+
+@pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())
+def test_no_page_repeats_what_its_address_says(home: DaemonHome, text: str):
+    """The review pages: 404 for what is no id, in words of ours; nothing of the address, of a header or of a query is in it."""
+    port = int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
+    quoted = urllib.parse.quote(as_in_a_file(text), safe="")
+    for path in (f"/approvals/{quoted}", f"/{quoted}", f"/approvals?x={quoted}"):
+        connection = http.client.HTTPConnection("localhost", port, timeout=10)
+        try:
+            connection.request("GET", path, headers={"User-Agent": quoted, "Referer": quoted})
+            page = connection.getresponse().read().decode()
+        finally:
+            connection.close()
+
+        assert_harmless_page(page)
+        assert text.strip() not in page or len(text.strip()) < 4
+        assert quoted not in page
+
+
+def test_the_review_page_of_a_real_question_says_nothing_of_it(home: DaemonHome):
+    """Whatever was asked: one page for all of them."""
+    pages = set()
+    for text in ("harmless", as_in_a_file(EVERYTHING)):
+        asked = home.asked("give-back", {"text": text})
+        address = urllib.parse.urlsplit(asked["review_url"])
+        connection = http.client.HTTPConnection("localhost", address.port or 0, timeout=10)
+        try:
+            connection.request("GET", address.path)
+            page = connection.getresponse().read().decode()
+        finally:
+            connection.close()
+        assert_harmless_page(page)
+        pages.add(page.replace(asked["approval_id"], "ID"))
+
+    assert len(pages) == 1
+
+
+def test_the_log_has_nothing_that_a_terminal_would_obey(home: DaemonHome):
+    """After all of this, as the file lies there."""
+    asked = home.asked("give-back", {"text": as_in_a_file(EVERYTHING)})
+    home.decide(asked, "deny", as_in_a_file(EVERYTHING)[:3000])
+    name = urllib.parse.quote(as_in_a_file(EVERYTHING)[:500].replace("/", "|"), safe="")
+    home.ask("POST", f"/v1/actions/{name}/run", {"args": {}})
+    home.ask("POST", "/v1/actions", {"text": as_in_a_file(EVERYTHING), "file": as_in_a_file(EVERYTHING)[:500]})
+    log = (home.path / "logs" / "daemon.log").read_text(encoding="utf-8")
+
+    assert "ready" in log
+    assert_harmless(log)
