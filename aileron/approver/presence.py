@@ -94,9 +94,8 @@ def alone(work: Callable[[], int]) -> int:
     _hide()
     terminal = _Terminal.maybe_open()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(
-            OSError, ValueError, AttributeError
-        ):  # else it is the child's to write, or to fail with
+        # What cannot be written is the child's to write, or to fail with.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # one that is ignored leaves no status to wait for, wait(2)
     blocked = {*_RELAYED, signal.SIGCHLD}
@@ -158,18 +157,18 @@ def _attend(child: int, terminal: _Terminal | None, waited_for: set[signal.Signa
     while True:
         info = signal.sigwaitinfo(waited_for)
         if info.si_signo != signal.SIGCHLD:
-            if (
-                info.si_code <= 0
-            ):  # somebody sent it to us; what a terminal sends (SI_KERNEL) goes to the child by itself
+            # Somebody sent it to us; what a terminal sends (SI_KERNEL) goes to the child by itself, sigaction(2).
+            if info.si_code <= 0:
                 os.kill(child, info.si_signo)  # not reaped yet, so the number is still its
             continue
         # One SIGCHLD may stand for several changes, and WNOHANG has none to tell in the end.
         while (changed := os.waitid(os.P_PID, child, os.WEXITED | os.WSTOPPED | os.WNOHANG)) is not None:
             if changed.si_code == os.CLD_EXITED:
                 os._exit(changed.si_status)
+            was_killed = changed.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
             if terminal is not None:
-                terminal.release(was_killed=changed.si_code != os.CLD_STOPPED)
-            if changed.si_code != os.CLD_STOPPED:
+                terminal.release(was_killed=was_killed)
+            if was_killed:
                 _die_by(changed.si_status)
             os.kill(os.getpid(), signal.SIGSTOP)  # for the shell, which waits for us; on `fg` we go on here
             if os.waitid(os.P_PID, child, os.WCONTINUED | os.WNOHANG) is None:  # a shell tells the whole job
