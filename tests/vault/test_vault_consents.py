@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.model.canonical import canonical_json
-from aileron.model.consent import Agreement, ConsentKind, Consents, Constraint, StandingGrant
+from aileron.model.consent import Agreement, ConsentKind, Consents, Constraint, StandingGrant, UsedDecision
 from aileron.model.decision import key_id_of
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.secret import Secret
@@ -57,6 +57,8 @@ AGREED = (
     .with_agreement(agreement("send"))
     .with_agreement(agreement("basic/mail/home", ConsentKind.BINDING))
     .with_grant(grant("act-2", "me@example.test", ["a", "b"], 10, 1.5, True, {"ö": None, "z": []}))
+    .with_use("act-2")
+    .with_used("act-1", 1_800_000_000, 1_700_000_000)
 )
 
 
@@ -65,6 +67,20 @@ def agreed(vault: Vault) -> Vault:
     """The open vault, with an approver who agreed to two things and granted one."""
     vault.set_approver(AGREED)
     return vault
+
+
+# Used decisions
+
+
+def test_used_decisions_are_kept_as_long_as_they_could_be_used() -> None:
+    """In order, each once; what is too old goes with the next one; and a grant counts its uses beside the others."""
+    known = approver().with_used("b", 20, 10).with_used("a", 30, 10).with_used("b", 25, 10)
+
+    assert known.used == (UsedDecision(approval="a", until=30), UsedDecision(approval="b", until=25))
+    assert (known.is_used("a"), known.is_used("c")) == (True, False)
+    assert [one.approval for one in known.with_used("c", 40, 26).used] == ["a", "c"]
+    granted = approver().with_grant(grant("act-1")).with_grant(grant("act-2")).with_use("act-2").with_use("act-2")
+    assert [one.used for one in granted.grants] == [0, 2]
 
 
 # Kept
@@ -204,6 +220,15 @@ TOO_MUCH: dict[str, Consents] = {
     "257 grants": msgspec.structs.replace(approver(), grants=tuple(grant(f"act-{number:04}") for number in range(257))),
     "agreements are not in order": msgspec.structs.replace(approver(), agreed=(agreement("b"), agreement("a"))),
     "agreements are not in order of kind": msgspec.structs.replace(approver(), agreed=(agreement("a"), agreement("a"))),
+    "4097 used decisions": msgspec.structs.replace(
+        approver(), used=tuple(UsedDecision(approval=f"act-{number:04}", until=1) for number in range(4097))
+    ),
+    "used decisions are not in order": msgspec.structs.replace(
+        approver(), used=(UsedDecision(approval="b", until=1), UsedDecision(approval="a", until=1))
+    ),
+    "end of a used decision": approver().with_used("act-1", -1, -2),
+    "what a used decision was about": approver().with_used("", 1, 0),
+    "of 3 uses was used 4 times": approver().with_grant(msgspec.structs.replace(grant("a"), uses=3, used=4)),
     "grants are not in order": msgspec.structs.replace(approver(), grants=(grant("b"), grant("a"))),
     "the name of an agreement has 0": approver().with_agreement(agreement("")),
     "the name of an agreement has 1025": approver().with_agreement(agreement("a" * 1025)),
@@ -295,6 +320,8 @@ CHANGES: dict[str, Callable[[Json], None]] = {
     "another digest agreed to": lambda consents: consents["agreed"][0].update(digest="sha256:" + "9" * 64),
     "a grant taken away": lambda consents: consents["grants"].clear(),
     "a grant without its constraints": _widened,
+    "a used decision forgotten": lambda consents: consents["used"].clear(),
+    "uses taken back": lambda consents: consents["grants"][0].update(used=0),
     "more uses": lambda consents: consents["grants"][0].update(uses=1000),
     "a later end": lambda consents: consents["grants"][0].update(until=1_900_000_000),
 }
