@@ -66,6 +66,28 @@ def test_another_plan_than_the_one_that_is_signed_is_found_out(attack: Attack, h
     attack.worked("shown what is there, the person approves it", (0, 1), (said.code, home.effects(question)))
 
 
+def test_a_yes_that_nobody_signed_is_worth_nothing(attack: Attack, home: House) -> None:
+    """The person is told that nobody signs here: they are asked for no passphrase, and their y/N decides nothing."""
+    question, since = home.asked(), home.newest()
+
+    def alter(passed: Passed) -> Any:
+        return {"status": "none"} if passed.path == "/v1/approver" else passed.answer
+
+    with Between(home.home.path, alter):
+        said = home.person("approve", question["approval_id"])
+    attack.answered(
+        "a socket in between says that nobody signs for this home",
+        (6, "pending_approval", 0, ["unsigned"]),
+        (said.code, home.status(question), home.effects(question), home.why(since)),
+        ending(said),
+    )
+    with Between(home.home.path, alter):
+        said = home.person("approver", "init")
+    attack.answered("the same, when the person names themselves anew", 2, said.code, ending(said))
+    said = home.person("approve", question["approval_id"])
+    attack.worked("told the truth, the person approves it", (0, 1), (said.code, home.effects(question)))
+
+
 def test_another_preview_is_not_what_the_daemon_counts(attack: Attack, home: House) -> None:
     """Anybody can seal to the key that the command names, so one of its own is shown; a decision about it does not count."""
     question, since = home.asked("previewed", path="/effect/previewed"), home.newest()
