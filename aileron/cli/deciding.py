@@ -13,7 +13,8 @@ believed: any process of this user may answer in its place. So
 5. what was shown is signed, the key is wiped, and the decision is sent
 
 Rules
-- The digest that is sent is the one of the very answer that was shown.
+- The digest that is sent is the one of the very answer that was shown. What was too long for the terminal is shown from that
+  answer too, in the same dialogue: what another command fetches may come from somebody else.
 - The plan and the question go to standard error: standard output has the result and nothing else.
 - A part of an id names a question to somebody who then sees it. Where nothing is shown before an approval, the whole id is
   needed: an agent that takes one question back and asks another must not have the second one approved.
@@ -69,7 +70,9 @@ _ROUTE = ("v1", "action-approvals")
 _LEAST_PART = 4
 """Characters of an id that name a question, its constant beginning not counted: one in 65,536 for the digits at its end."""
 _CONSTANT = "act-"
-_YES, _NO = ("y", "yes"), ("n", "no")
+_YES, _NO, _ALL = ("y", "yes"), ("n", "no"), ("f", "full")
+_MORE = "answer f to see all of it, before you decide"
+"""Where it is signed: instead of a command, whose answer may be another's."""
 _FIRST_WAIT_S = 2.0
 """Long enough for most; what cannot begin at all is told after it."""
 _LONGEST_WAIT_S = 60.0
@@ -174,10 +177,10 @@ class Dialogue:
         is_shown = signer is not None or (not self._yes and can_ask())
         preview = self._preview(question, signer)
         if is_shown:
-            show_question(question, more=more_of(self._id), preview=preview)
+            self._show(question, signer, preview)
             output.note("")
         note_unsigned(self._standing)
-        if is_shown and not self._yes and (ask_now("Approve? [y/N] ") or "").lower() not in _YES:
+        if is_shown and not self._yes and not self._is_yes(question, preview):
             output.note(f"nothing is decided: it still waits\n  deny: aileron deny {visible(self._id)}")
             return UNFINISHED
         if signer is None:
@@ -205,13 +208,13 @@ class Dialogue:
             if signer is not None or problem.name == "approval_expired":
                 raise
             return UNFINISHED
-        output.note(f"{visible(title_of(question))} waits for a person: this is what would be done\n")
+        output.note(f"{visible(title_of(question))} waits for a person\n")
         preview = self._preview(question, signer)
-        show_question(question, more=more_of(self._id), preview=preview)
+        self._show(question, signer, preview)
         output.note("")
         note_unsigned(self._standing)
         while True:
-            said = _Said("approve") if self._yes else _ask_here()
+            said = _Said("approve") if self._yes else _ask_here(lambda: _show_whole(question, preview))
             if said.decision is None:
                 return UNFINISHED
             try:
@@ -247,12 +250,23 @@ class Dialogue:
         self._id = str(question["approval_id"])
         return question
 
+    def _show(self, question: dict[str, Any], signer: Signer | None, preview: Preview | None) -> None:
+        """As much as a terminal holds; where it is signed, and nothing is asked that could bring the rest, all of it."""
+        more = more_of(self._id) if signer is None else None if self._yes else _MORE
+        show_question(question, more=more, preview=preview)
+
+    def _is_yes(self, question: dict[str, Any], preview: Preview | None) -> bool:
+        while (typed := (ask_now("Approve? [y/N] ") or "").lower()) in _ALL:
+            _show_whole(question, preview)
+        return typed in _YES
+
     def _preview(self, question: dict[str, Any], signer: Signer | None) -> Preview | None:
         """Of a plan that has one: the plan says so, and no flag beside it."""
         if signer is None or kind_of(question) != "action" or question["plan"].get("preview") is None:
             return None
+        output.note("what is there now is read first, for you alone: that takes your signature")
         signer.unlock()
-        output.note("reading what would happen …")
+        output.note("reading what would happen …\n")
         return signer.preview(self._supervisor, self._id, str(question["digest"]))
 
     def _send(
@@ -447,11 +461,18 @@ def note_under_way(answer: dict[str, Any], wait_s: float) -> None:
     output.note("\n".join([*lines, f"  look: aileron audit show {visible(str(answer.get('audit_id')))}"]))
 
 
-def _ask_here() -> _Said:
+def _show_whole(question: dict[str, Any], preview: Preview | None) -> None:
+    show_question(question, more=None, preview=preview)
+    output.note("")
+
+
+def _ask_here(show_whole: Callable[[], None]) -> _Said:
     while True:
         typed = ask_now("Approve? [y]es, [n]o, or Enter to leave it waiting: ")
         if not typed:
             return _Said(None)
+        if typed.lower() in _ALL:
+            show_whole()
         if typed.lower() in _NO:
             return _Said("deny", _ask_reason())
         if typed.lower() in _YES:

@@ -1,0 +1,86 @@
+"""What is signed is shown whole in the dialogue that signs it, and not by a command whose answer may come from somebody else."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.attacks.same_user.between import Between, Passed
+from tests.cli.command import Command
+from tests.support.home import PASSPHRASE, DaemonHome, daemon_home
+
+pytestmark = pytest.mark.jail
+APPROVER = "of the approver alone"
+SIGN = ("Approver passphrase: ", APPROVER)
+TAIL = "and the end of it, which nobody reads"
+WORDS = "x" * 900 + TAIL
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[DaemonHome]:
+    """A home with an approver, made at a terminal, and one gated action."""
+    with daemon_home() as home:
+        home.install_probe()
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("give_back", "text:string", gated=True)
+        said = Command(home.path).at_terminal(
+            "approver",
+            "init",
+            answers=[
+                ("Make the approver's key? [y/N] ", "y"),
+                ("Vault passphrase: ", PASSPHRASE),
+                ("New approver passphrase: ", APPROVER),
+                ("New approver passphrase, again: ", APPROVER),
+            ],
+        )
+        assert said.code == 0, said
+        yield home
+
+
+def harmless(passed: Passed, seen: list[str], approval_id: str) -> Any:
+    """What a socket in between says: the truth to whoever signs, who looks twice, and something else to whoever looks on."""
+    if passed.method != "GET" or not passed.path.endswith(approval_id):
+        return passed.answer
+    seen.append(passed.path)
+    if len(seen) <= 2:
+        return passed.answer
+    answer = copy.deepcopy(passed.answer)
+    for args in (answer["plan"]["args"], answer["plan"]["steps"][0]["args"]):
+        args["text"] = "x" * 900 + "harmless"
+    return answer
+
+
+def flat(text: str) -> str:
+    """Without the breaks that a terminal's width makes."""
+    return "".join(text.split())
+
+
+@pytest.mark.parametrize("words", [["f"], ["full", "F"]])
+def test_all_of_a_long_value_is_shown_before_it_is_signed(real: DaemonHome, words: list[str]) -> None:
+    """Cut, with how to see the rest; seen from the answer that is signed, whatever else a socket in between would say by then."""
+    aileron, seen = Command(real.path), list[str]()
+    approval_id = real.asked("give-back", {"text": WORDS})["approval_id"]
+    answers = [("Approve? [y/N] ", word) for word in (*words, "y")]
+
+    with Between(real.path, lambda passed: harmless(passed, seen, approval_id)):
+        said = aileron.at_terminal("approve", approval_id, answers=[*answers, SIGN], NO_COLOR="1")
+
+    before, _, after = flat(said.out).partition("Approve?[y/N]" + words[0])
+    assert said.code == 0, said
+    assert "answerftoseeallofit" in before
+    assert flat(TAIL) not in before
+    assert flat(TAIL) in after
+    assert "harmless" not in said.out
+
+
+def test_where_nothing_is_asked_all_of_it_is_shown(real: DaemonHome) -> None:
+    """`--yes` answers the question that could have brought the rest."""
+    approval_id = real.asked("give-back", {"text": WORDS})["approval_id"]
+    said = Command(real.path).at_terminal("approve", approval_id, "--yes", answers=[SIGN], NO_COLOR="1")
+
+    assert said.code == 0, said
+    assert flat(TAIL) in flat(said.out)
