@@ -153,7 +153,7 @@ def test_everything_that_counts_as_agreed_to_is_shown_and_harmless(world: World,
     shown = flat(aileron.at_terminal("approver", "init", answers=[("[y/N]", "n")]).out)
     for words in (
         "send 1.0.0",
-        "digest: sha256:" + "1" * 64,
+        "sha256:" + "1" * 64,
         "gated: yes; reaches: a.example:443, b.example:443",
         "read 1.0.0",
         "gated: no; reaches: nothing",
