@@ -42,6 +42,8 @@ _MAX_CHANGES = 30
 """Lines of one comparison; a screen has 24."""
 _MAX_SIDE = 160
 """Characters of each side of a change: two lines."""
+_MAX_FILE_LINES = 6
+"""Of an action's file: what it comes to stands above it, and the question below; a screen has 24."""
 _MAX_WORDS = 6
 """Turns of a conversation that are shown, the newest; all of them with --full."""
 
@@ -85,7 +87,10 @@ def change_lines(changes: Iterable[Mapping[str, Any]], more: str | None = None, 
             lines += missing_lines(len(listed) - number, "changes", more)
             break
         mark = "WIDER  " if marks and change.get("widens") else ""
-        lines += _change(f"{mark}{change.get('where')}: ", change.get("before"), change.get("after"), more)
+        where = str(change.get("where"))
+        if change.get("before") is not None:  # the arrow says that the value is another
+            where = where.removesuffix(" (new)")
+        lines += _change(f"{mark}{where}: ", change.get("before"), change.get("after"), more)
     return lines
 
 
@@ -110,6 +115,7 @@ def _show_run(question: dict[str, Any], stream: str, more: str | None, preview: 
     facts = [
         ("action", f"{plan.get('action', question.get('action'))} {plan.get('action_version', '')}".strip()),
         ("preview", _preview_lines(plan, preview, more)),
+        ("you edited", change_lines(question.get("changes") or [], more) or None),
         *plan_facts(plan, more),
         *_asked_facts(question, stream),
         ("differs", _difference_lines(question, more)),
@@ -152,6 +158,8 @@ def _difference_lines(question: dict[str, Any], more: str | None) -> list[str] |
     if not isinstance(found, dict):
         return "no call of this action was approved before"
     when = output.local_time(found.get("decided_at"), "stderr")
+    if "changes" in question:
+        when += "; your edit not counted"
     changes = change_lines(found.get("changes") or [], more)
     if not changes:
         return f"in nothing from the call approved last ({when})"
@@ -221,15 +229,18 @@ def _subject_facts(question: dict[str, Any], more: str | None) -> list[tuple[str
 
 def _of_action_file(subject: dict[str, Any], more: str | None) -> Iterator[tuple[str, Any]]:
     is_new = subject.get("before") is None
-    yield "action file", f"{subject.get('name')}, " + ("new" if is_new else "wider than the one you agreed to")
+    changes = subject.get("changes") or []
+    is_wider = any(change.get("widens") for change in changes)
+    how = "new" if is_new else "wider than what you agreed to" if is_wider else "changed since you agreed to it"
+    yield "action", f"{subject.get('name')}, its file: {how}"
     yield "so that", "it is installed, and may run" if subject.get("install") else "it may run as it lies there now"
     if subject.get("replace"):
         yield "replaces", "the action of that name"
     yield "reaches", _hosts(subject)
-    yield "credentials", list(subject.get("credentials") or []) or "none"
+    yield "credential", list(subject.get("credentials") or []) or "none"
     if not is_new:
-        yield "changes", change_lines(subject.get("changes") or [], more, marks=True) or "none"
-    yield "text", text_lines(str(subject.get("text")).rstrip("\n"), more)
+        yield "changes", change_lines(changes, more, marks=True) or "none"
+    yield "text", text_lines(str(subject.get("text")).rstrip("\n"), more, lines=_MAX_FILE_LINES)
 
 
 def _of_connector(subject: dict[str, Any]) -> Iterator[tuple[str, Any]]:

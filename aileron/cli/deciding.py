@@ -527,7 +527,7 @@ def _is_locked_out(answer: dict[str, Any]) -> bool:
 def _note_held(approval_id: str, held_until: Any) -> None:
     if held_until is not None:
         when = output.local_time(held_until, "stderr")
-        output.note(f"held until {when}; to take it back:\n  aileron approval cancel {visible(approval_id)}")
+        output.note(f"held until {when}\n  cancel: aileron approval cancel {visible(approval_id)}")
 
 
 def _left_waiting(answer: dict[str, Any], *, as_json: bool) -> int:

@@ -23,6 +23,7 @@ from typing import Any, TextIO
 from aileron.cli.visible import visible, visible_json, visible_lines
 
 __all__ = [
+    "BAR",
     "GUTTER",
     "UnwritableError",
     "as_text",
@@ -30,6 +31,7 @@ __all__ = [
     "folded",
     "is_read",
     "is_terminal",
+    "labelled",
     "local_time",
     "note",
     "prepare",
@@ -47,8 +49,14 @@ __all__ = [
 
 GUTTER = "  │ "
 """Before each line that somebody else wrote, so that none can pass for a line of ours."""
+BAR = "│ "
+"""The same among facts; a line that is folded has it on each of its parts."""
 _LONGEST_WORD = 200
 """Characters: a hash has 71, a link not many more."""
+_LEAST_INDENT = 2
+_TO_COPY = ("fix: ", "look: ", "approve: ", "deny: ", "cancel: ", "review: ", "aileron ")
+"""What begins a line that stays whole, because its end is copied."""
+_COMMANDS = ("aileron ", "sudo ", "systemd-run ")
 _nobody_reads = False
 _RED, _BOLD, _DIM = "31;1", "1", "2"
 
@@ -106,8 +114,8 @@ def is_read(wait_s: float = 0.0) -> bool:
 
 
 def note(text: str) -> None:
-    """Text and a line end on standard error: for people, not data."""
-    _write(sys.stderr, text + "\n")
+    """Text and a line end on standard error: for people, not data. A terminal gets it folded, but for commands to be copied."""
+    _write(sys.stderr, (_in_terminal(text) if is_terminal("stderr") else text) + "\n")
 
 
 def styled(text: str, style: str, stream: str = "stdout") -> str:
@@ -141,6 +149,8 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: 
     if not is_terminal():
         for row in cells:
             write("\t".join(row))
+    elif cells and not folds and _is_too_narrow(titles, cells):
+        _stacked(titles, cells)
     elif cells:
         _rich_table(titles, cells, {*folds, titles[-1]})
     else:
@@ -160,9 +170,11 @@ def print_facts(facts: Iterable[tuple[str, Any]], stream: str = "stdout", *, col
             write("\t".join([name, *values]), stream)
             continue
         lines = [line for entry in values for line in folded(entry, width)] or ["-"]
-        write(f"{styled(name.ljust(width), 'dim', stream)}{lines[0]}", stream)
+        if _indent_of(lines[0], width) < width:
+            lines.insert(0, "")
+        write(styled(name.ljust(width) if lines[0] else name, "dim", stream) + lines[0], stream)
         for line in lines[1:]:
-            write(" " * width + line, stream)
+            write(" " * _indent_of(line, width) + line, stream)
 
 
 def print_block(text: str) -> None:
@@ -225,6 +237,10 @@ def folded(text: str, indent: int) -> list[str]:
     room = max(_columns() - indent, 20)
     if len(text) <= room:
         return [text]
+    if text.startswith("aileron ") and text.isascii() and _indent_of(text, indent) < indent:
+        return [text]  # to be copied
+    if text.startswith(BAR):
+        return [BAR + line for line in folded(text.removeprefix(BAR), indent + len(BAR))]
     import textwrap
 
     may_overflow = text.isascii() and max(map(len, text.split(" "))) <= _LONGEST_WORD
@@ -250,6 +266,55 @@ def short_hash(pin: Any) -> str:
     """12 digits on a terminal, enough to tell two apart and to name one; all of it for a pipe."""
     text = as_text(pin)
     return text.removeprefix("sha256:")[:12] if is_terminal() else text
+
+
+def labelled(label: str, command: str) -> list[str]:
+    """`label` and what to do: a command to be copied on a line of its own where it does not fit beside the label."""
+    indent = _indent_of(command, len(label))
+    if indent < len(label):
+        return [label.rstrip(), " " * indent + command]
+    if command.startswith(_COMMANDS):
+        return [label + command]
+    first, *rest = folded(command, indent)
+    return [label + first, *(" " * indent + line for line in rest)]
+
+
+def _indent_of(line: str, indent: int) -> int:
+    """`indent`, or so much less that a line which cannot be folded fits all the same; never none."""
+    room = _columns() - len(line)
+    return indent if room >= indent or room < _LEAST_INDENT else room
+
+
+def _in_terminal(text: str) -> str:
+    lines: list[str] = []
+    for line in text.split("\n"):
+        words = line.lstrip(" ")
+        indent = len(line) - len(words)
+        if "\x1b" in words:  # styled, so laid out by whoever did that
+            lines.append(line)
+        elif words.startswith(_TO_COPY):
+            name, colon, value = words.partition(": ")
+            lines += labelled(" " * indent + name + colon, value) if colon else [line]
+        else:
+            lines += [" " * indent + part for part in folded(words, indent)]
+    return "\n".join(lines)
+
+
+def _is_too_narrow(titles: Sequence[str], rows: list[list[str]]) -> bool:
+    """Whether the last column could only be had by breaking words of plain letters: a name has to be read whole."""
+    others = sum(max(len(row[column]) for row in [titles, *rows]) + 2 for column in range(len(titles) - 1))
+    longest = max(len(word) for row in [titles, *rows] for word in row[-1].split(" ") or [""])
+    return _columns() - others < longest <= _columns() - _LEAST_INDENT
+
+
+def _stacked(titles: Sequence[str], rows: list[list[str]]) -> None:
+    """The last column on lines of its own, below the others."""
+    widths = [max(len(row[column]) for row in [titles, *rows]) for column in range(len(titles) - 1)]
+    for number, row in enumerate([list(titles), *rows]):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
+        write(line if number else styled(line, "bold"))
+        for part in folded(row[-1], _LEAST_INDENT):
+            write(" " * _LEAST_INDENT + (part if number else styled(part, "bold")))
 
 
 def _rich_table(titles: Sequence[str], rows: list[list[str]], folds: set[str]) -> None:

@@ -89,13 +89,13 @@ def argument_lines(args: dict[str, Any], more: str | None = None) -> list[str] |
     return lines or "none"
 
 
-def text_lines(text: str, more: str | None = None) -> list[str]:
+def text_lines(text: str, more: str | None = None, *, lines: int = _MAX_LINES) -> list[str]:
     """A text of several lines, each marked as not ours; cut after some, with how much is missing, where `more` shows all."""
-    shown = text if more is None else "\n".join(text[:_MAX_CHARACTERS].split("\n")[:_MAX_LINES])
-    lines = [f"│ {line}" for line in visible_lines(shown)]
+    shown = text if more is None else "\n".join(text[:_MAX_CHARACTERS].split("\n")[:lines])
+    marked = [f"{output.BAR}{line}" for line in visible_lines(shown)]
     if more is not None and len(shown) < len(text):
-        lines += missing_lines(len(text) - len(shown), "characters", more)
-    return lines
+        marked += missing_lines(len(text) - len(shown), "characters", more)
+    return marked
 
 
 def cut(before: str, value: str, more: str | None = None) -> list[str]:
@@ -142,7 +142,11 @@ def _in_order(plan: dict[str, Any]) -> dict[str, Any]:
     except AileronError:  # by another version, perhaps: then as they come
         return args
     ordered = [spec.name for spec in inputs if spec.name in args]
-    labels = {spec.name: f"{spec.name} ({spec.label})" for spec in inputs if spec.label}
+    labels = {
+        spec.name: f"{spec.name} ({spec.label})"
+        for spec in inputs
+        if spec.label and spec.label.casefold() != spec.name.casefold()
+    }
     return {labels.get(name, name): args[name] for name in [*ordered, *sorted(set(args) - set(ordered))]}
 
 

@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from aileron.cli.output import GUTTER, folded, is_terminal
+from aileron.cli.output import GUTTER, folded, is_terminal, labelled
 from aileron.cli.visible import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class Problem(Exception):
                 *(GUTTER + line for line in visible_lines(self.log.rstrip())),
             ]
         if self.fix:
-            lines.append(f"  fix: {_shown(self.fix)}")
+            lines += labelled("  fix: ", _shown(self.fix)) if is_terminal("stderr") else [f"  fix: {_shown(self.fix)}"]
         return lines
 
 
@@ -289,7 +289,7 @@ def _usual_fix(name: str, error: dict[str, Any], action: str | None) -> str | No
         return f"aileron action show {action}"
     if name in _FIX_IS_IN_RECORD and error.get("audit_id"):
         return f"aileron audit show {error['audit_id']}"
-    return _FIXES.get(name)
+    return None if "`aileron " in error["message"] else _FIXES.get(name)  # it says itself what to do
 
 
 def _labelled(label: str, text: str) -> list[str]:

@@ -278,7 +278,7 @@ def _waits_for_a_person(asked: Asked, answer: dict[str, Any]) -> int:
     if question := answer.get("question"):
         lines.append(f"  the person asks: {visible(str(question))}")
     ways = {
-        "expires": answer.get("expires_at"),
+        "expires": output.time_left(answer["expires_at"], "stderr") if answer.get("expires_at") else None,
         "look": f"aileron approval show {approval}",
         "approve": f"aileron approve {approval}",
         "deny": f"aileron deny {approval}",

@@ -504,7 +504,7 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
     }
     words = {
         "action_file": [
-            "wider than the one you agreed to",
+            "wider than what you agreed to",
             "WIDER  approval.required: true → false",
             "│ # Send a mail",
         ],

@@ -30,8 +30,9 @@ _KEY_DERIVATION_S: Final = 30.0
 _YES: Final = ("y", "yes")
 _COLUMN: Final = 14
 _AFTER: Final = """\
-From now on what waits here is decided with a signature, which needs a passphrase that no agent knows. So are new and
-wider actions, installs, bindings, grants, and settings that open ways out. What is listed above counts as agreed to.
+With a key, decisions here count only with a signature, which needs a passphrase that no agent knows. \
+New and wider actions, installs, bindings, grants and settings that open ways out wait for one, too. \
+What is listed above counts as agreed to.
 """
 
 
@@ -235,7 +236,8 @@ class _Init:
                 raise
             keyfile.put_in_place(self._file)
             output.note(f"{key.key_id} decides for this home from now on")
-        output.note(f"  its key is in {self._file}, under the passphrase you typed last: there is no other way to it")
+        output.note(f"  its key is in {self._file}")
+        output.note("  the passphrase you typed last is the only way to it: keep both where you keep such things")
         if old is not None:
             output.note(f"  {visible(str(standing.key_id))} decides nothing any more")
         return OK
@@ -290,26 +292,31 @@ def _show(inventory: Any) -> None:
         if isinstance(part, dict):
             facts.append((visible(str(name)), [f"{key}: {_shown(part[key])}" for key in sorted(part)] or "none"))
         elif isinstance(part, list):
-            facts.append((visible(str(name)), [_line(entry) for entry in part] or "none"))
+            facts.append((visible(str(name)), [line for entry in part for line in _lines(entry)] or "none"))
         else:
             facts.append((visible(str(name)), _shown(part)))
     output.print_facts(facts, "stderr", column=_COLUMN)
     output.note("")
 
 
-def _line(entry: Any) -> str:
-    """`NAME VERSION; gated: yes; reaches: a.example:443`."""
+def _lines(entry: Any) -> list[str]:
+    """`NAME VERSION; gated: yes; reaches: a.example:443`, and below it its digest, which says itself what it is."""
     if not isinstance(entry, dict):
-        return _shown(entry)
+        return [_shown(entry)]
     named = [str(entry[key]) for key in ("name", "version") if key in entry]
-    rest = [f"{key}: {_shown(value)}" for key, value in sorted(entry.items()) if key not in ("name", "version")]
-    return "; ".join([" ".join(named), *rest] if named else rest)
+    rest = {key: _shown(value) for key, value in sorted(entry.items()) if key not in ("name", "version")}
+    digests = {key: value for key, value in rest.items() if value.startswith("sha256:")}
+    facts = [f"{key}: {value}" for key, value in rest.items() if key not in digests]
+    first = "; ".join([" ".join(named), *facts] if named else facts)
+    return [*([first] if first else []), *digests.values()]
 
 
 def _shown(value: Any) -> str:
     """Not made harmless yet: that is done once, where it is printed."""
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
         return ", ".join(value) or "nothing"
+    if value is None:
+        return "none"
     return value if isinstance(value, str) else output.as_text(value)
 
 

@@ -266,4 +266,5 @@ def _print(checks: list[Check]) -> None:
         for line in rest:
             output.write(indent + line)
         if check.fix:
-            output.write(f"{indent}fix: {visible(check.fix)}")
+            for line in output.labelled(f"{indent}fix: ", visible(check.fix)):
+                output.write(line)
