@@ -337,6 +337,7 @@ class Manager:
         """The vault was opened: make the changes that were agreed to and could not be made then, ask what is to be asked."""
         async with self._changing:
             with contextlib.suppress(AileronError):  # an older vault: whoever runs something is told
+                await self._appointing.catch_up()
                 if (subject := self._agreements.settings_consent()) is not None:
                     await self._consents.ask(subject, SETTINGS_WAIT_S)
             await self._deciding.carry_out_agreed()
