@@ -38,6 +38,10 @@ KNOWN = {
     ("aileron/egress/inject.py", "Url"): "a type in a signature",
     ("aileron/egress/engine.py", "URL"): "httpcore2's, made of parts; a test below says that it gets no text to parse",
     (
+        "aileron/daemon/webhook.py",
+        "parse_url",
+    ): "where notifications go: the same parser, to know the destination beforehand",
+    (
         "aileron/registry/manifest.py",
         "urlsplit",
     ): "the address of an OAuth provider in a manifest; no request goes by it",
