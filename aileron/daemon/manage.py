@@ -223,24 +223,27 @@ class Manager:
             await self._audit.note(events.VaultCreated())
 
     async def unlock_vault(self, passphrase: Secret) -> None:
-        """Unlock; each try is on record. AileronError(hash_mismatch) for a vault that the record knows a newer one of."""
+        """Unlock; each try is on record. AileronError(hash_mismatch) for a vault that the record knows a newer one of, and, open
+        already, for another in the place of the one that is.
+        """
         async with self._changing:
-            was_locked = self._vault.is_locked
             try:
-                with self._standing.in_doubt() if was_locked else contextlib.nullcontext():
-                    await self._unlocked(passphrase, lock_again=was_locked)
+                if self._vault.is_locked:
+                    with self._standing.in_doubt():
+                        await self._unlocked(passphrase)
+                else:  # only looked at: nobody puts another in the place of one that is in use
+                    await _thread(lambda: self._vault.check_passphrase(passphrase))
             except AileronError as error:
                 await self._audit.note(events.VaultUnlockFailed(failure_class=error.failure.failure_class))
                 raise
             await self._audit.note(events.VaultUnlocked())
 
-    async def _unlocked(self, passphrase: Secret, *, lock_again: bool) -> None:
+    async def _unlocked(self, passphrase: Secret) -> None:
         await _thread(lambda: self._vault.unlock(passphrase))
         try:
             await self._check_newest()
         except BaseException:
-            if lock_again:
-                self._vault.lock()
+            self._vault.lock()
             raise
 
     async def _check_newest(self) -> None:

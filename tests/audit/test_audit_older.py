@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from aileron.audit.log import Audit
 from aileron.audit.older import older_than_record
 from aileron.ledger import Ledger
-from aileron.model.consent import Agreement, ConsentKind, Consents
+from aileron.model.consent import Agreement, Appointed, ConsentKind, Consents
 from tests.audit.signer import Signer
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +33,6 @@ async def test_the_newest_and_a_newer_one_are_not_older(audit: Audit, ledger: Le
     await audit.agreed(FILE, "send", FIRST, "act-1")
     for agreed in (("send", FIRST, "act-1"), ("send", SECOND, "act-2"), ("send", FIRST, "act-3")):
         assert await older_than_record(ledger, consents(signer, agreed)) is None
-    assert await older_than_record(ledger, consents(Signer(), ("send", FIRST, "act-1"))) is None
     assert await older_than_record(ledger, consents(signer)) is None
 
 
@@ -70,6 +70,27 @@ async def test_a_key_that_was_replaced_is_older(audit: Audit, ledger: Ledger) ->
 
     assert new.key_id in (await older_than_record(ledger, consents(old, ("send", FIRST, "act-1"))) or "")
     assert await older_than_record(ledger, consents(new, ("send", FIRST, new.key_id))) is None
+
+
+async def test_a_key_of_somebody_else_is_not_newer(audit: Audit, ledger: Ledger) -> None:
+    """A vault of their own, with an approver of their own: only with the signature of the key on record does it follow that."""
+    signer, successor, stranger = Signer(), Signer(), Signer()
+    await signer.appoint(audit)
+
+    def named(key: Signer, by: Signer) -> Consents:
+        statement = key.statement(signer)
+        appointed = Appointed(
+            inventory=statement.inventory,
+            replaces=statement.replaces,
+            at=statement.at,
+            signature=key.sign(statement),
+            old_signature=by.sign(statement),
+        )
+        return msgspec.structs.replace(consents(key), appointed=appointed)
+
+    for foreign in (consents(stranger), named(stranger, by=stranger)):
+        assert stranger.key_id in (await older_than_record(ledger, foreign) or "")
+    assert await older_than_record(ledger, named(successor, by=signer)) is None
 
 
 async def test_a_long_record_is_read_to_its_end(audit: Audit, ledger: Ledger) -> None:

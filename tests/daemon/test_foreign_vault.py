@@ -1,0 +1,90 @@
+"""A vault of somebody else, with an approver of its own and a passphrase they know, in the place of the one that is in use."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aileron.client import Answer
+from tests.support.approver import Approver
+from tests.support.home import PASSPHRASE, DaemonHome, daemon_home
+
+pytestmark = pytest.mark.jail
+OWN = "words of their own, all lower case"
+
+
+@pytest.fixture(scope="module")
+def approver() -> Approver:
+    """Whoever decides."""
+    return Approver()
+
+
+@pytest.fixture(scope="module")
+def stranger() -> Approver:
+    """Whoever would like to."""
+    return Approver()
+
+
+@pytest.fixture(scope="module")
+def foreign(stranger: Approver, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Their vault, made in a home of theirs."""
+    home = DaemonHome(tmp_path_factory.mktemp("own"))
+    try:
+        home.must("POST", "/v1/vault/init", {"passphrase": OWN})
+        answer = home.ask("POST", "/v1/approver", stranger.appointment(home, passphrase=OWN))
+        assert answer.status == 200, answer.body
+        return (home.path / "vault.json").read_bytes()
+    finally:
+        home.stop()
+
+
+@pytest.fixture
+def home(approver: Approver) -> Iterator[DaemonHome]:
+    """A home with an approver, a credential in use, the vault open."""
+    with daemon_home() as made:
+        made.install_probe()
+        made.unlock()
+        made.bind_probe()
+        approver.appoint(made)
+        yield made
+
+
+def word(answer: Answer) -> str:
+    """The class of a failure, or `ok`."""
+    return str(answer.body["error"]["class"]) if answer.is_error else "ok"
+
+
+def opened(home: DaemonHome, passphrase: str) -> str:
+    """What unlocking says."""
+    return word(home.ask("POST", "/v1/vault/unlock", {"passphrase": passphrase}))
+
+
+@pytest.mark.parametrize("locked_first", [False, True])
+def test_it_is_not_opened_and_takes_no_secret(
+    home: DaemonHome, approver: Approver, stranger: Approver, foreign: bytes, locked_first: bool
+) -> None:
+    """Put there while a new value waits for the person: whoever put it decides nothing. The person's own goes on."""
+    value = base64.b64encode(b"the-new-value-of-it").decode()
+    waiting = home.ask("PUT", "/v1/secrets/pw", {"value_base64": value}).body["approval_id"]
+    file = Path(home.path / "vault.json")
+    real = file.read_bytes()
+
+    file.write_bytes(foreign)
+    if locked_first:
+        home.must("POST", "/v1/vault/lock")
+    said = opened(home, OWN)
+    status = home.must("GET", "/v1/approver")
+    decided = stranger.decide(home, waiting)
+    kept = file.read_bytes()
+    file.write_bytes(real)
+    again = opened(home, PASSPHRASE)
+
+    assert said == "hash_mismatch"
+    assert status.get("key_id") in (None, approver.key_id)
+    assert word(decided) in ("unauthorized", "vault_locked")
+    assert kept == foreign
+    assert again == "ok"  # the controls
+    assert approver.decide(home, waiting).body["status"] == "completed"
