@@ -9,7 +9,7 @@ Widens
 - the gate gone; the preview gone, new or changed in any way: it is what the person decides by
 - `irreversible` true to false; the question waiting longer; the undo window shorter
 - in `[[requires.connectors]]` and `[[execute]]` everything but an entry taken away, and `idempotent` true to false
-- an input that is new, of another type, or no longer required
+- an input that is new, of another type, or no longer required; its label, which stands beside its value when a person decides
 
 Compared are the values, spelled as JSON: comments and layout do not count, and `1`, `1.0` and `true` are three things.
 
@@ -166,7 +166,7 @@ def _inputs(before: dict[str, InputSpec], after: dict[str, InputSpec]) -> Iterat
         yield from _changed(
             f"inputs {name}: required", _json(was.required), _json(spec.required), widens=not spec.required
         )
-        yield from _changed(f"inputs {name}: label", was.label, spec.label, widens=False)
+        yield from _changed(f"inputs {name}: label", was.label, spec.label, widens=True)
         yield from _changed(f"inputs {name}: description", was.description, spec.description, widens=False)
         yield from _changed(f"inputs {name}: multiline", _json(was.multiline), _json(spec.multiline), widens=False)
 

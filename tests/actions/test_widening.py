@@ -154,8 +154,8 @@ CHANGES: list[tuple[str, str, dict[str, bool], dict[str, bool]]] = [
     (
         '"Who gets it."',
         '"Who gets it."\nlabel = "To"\nmultiline = true',
-        {"inputs to: label": False, "inputs to: multiline": False},
-        {"inputs to: label": False, "inputs to: multiline": False},
+        {"inputs to: label": True, "inputs to: multiline": False},
+        {"inputs to: label": True, "inputs to: multiline": False},
     ),
     ('name = "send-email"', 'name = "send-mail"', {"name": True}, {"name": True}),
     ("[match]", "# a word\n[match]", {}, {}),
@@ -331,7 +331,7 @@ FILES = st.builds(
     body=_texts,
 )
 PROSE = ("version", "source", "intent", "body")
-PROSE_OF_INPUTS = (": label", ": description", ": multiline")
+PROSE_OF_INPUTS = (": description", ": multiline")
 
 
 def is_prose(change: Change) -> bool:
@@ -354,7 +354,7 @@ def beside_prose(action: ActionFile) -> bytes:
         intent="",
         body="",
         inputs=tuple(
-            msgspec.structs.replace(spec, label=None, description="", multiline=False)
+            msgspec.structs.replace(spec, description="", multiline=False)
             for spec in sorted(action.inputs, key=lambda spec: spec.name)
         ),
     )
