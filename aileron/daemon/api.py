@@ -190,7 +190,9 @@ class Api:
 
     def app(self) -> Starlette:
         """The ASGI application of this socket: every route exists on every socket, and says no where it must."""
-        return Starlette(routes=[self._route(spec) for spec in ROUTES])
+        return Starlette(
+            routes=[self._route(spec) for spec in ROUTES], exception_handlers={404: _no_route, 405: _no_route}
+        )
 
     def _route(self, spec: RouteSpec) -> Route:
         handler: Callable[[Request], Awaitable[Response]] = getattr(self, spec.handler)
@@ -450,6 +452,13 @@ class Api:
     def _session(self) -> str | None:
         """The only session whose runs this caller sees; None for all."""
         return LOCAL_SESSION if self._scope is Scope.AGENT else None
+
+
+async def _no_route(request: Request, _: Exception) -> Response:
+    """A path or a method that is no route's: a failure like any other."""
+    return failure_answer(
+        AileronError(FailureClass.NOT_FOUND, f"there is no {request.method} {request.url.path[:200]!a}").failure
+    )
 
 
 def _consent(answer: dict[str, Any] | ConsentAnswer) -> Response:

@@ -503,3 +503,14 @@ def test_the_daemon_may_open_more_files_than_a_shell_grants(home: DaemonHome) ->
     soft, hard = next(line.split()[3:5] for line in limits.splitlines() if line.startswith("Max open files"))
 
     assert int(soft) >= min(int(hard), 16384)
+
+
+def test_what_is_no_route_is_told_as_any_failure(home: DaemonHome) -> None:
+    """A path nobody serves, a name with a slash in it, a method that a route does not take."""
+    answers = [
+        home.ask("GET", "/v1/nowhere"),
+        home.ask("POST", "/v1/actions/a%2Fb/run", {"args": {}}),
+        home.ask("DELETE", "/v1/approver"),
+    ]
+
+    assert [(answer.status, answer.body["error"]["class"]) for answer in answers] == [(404, "not_found")] * 3
