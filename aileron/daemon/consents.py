@@ -163,8 +163,8 @@ class Consenting:
         return await self._do(subject, row.id)
 
     def _is_so(self, subject: Subject) -> bool:
-        """Whether this is what would be asked now. A connector's artifact is looked at where it is installed; a secret's value
-        is that of its commitment. AileronError where it cannot be asked at all.
+        """Whether this is what would be asked now. A connector's artifact is looked at where it is installed. AileronError where
+        it cannot be asked at all.
         """
         match subject:
             case ActionFileConsent():
@@ -173,6 +173,9 @@ class Consenting:
                 return now == subject
             case BindingConsent():
                 return _is_binding(self._connectors, subject)
+            case SecretConsent():
+                users = {str(one.name) for one in self._vault.bindings() if one.secret == subject.name}
+                return users <= set(subject.bindings)
             case GrantConsent():
                 action = self._actions.load(subject.action)
                 left_s = max(MIN_FOR_S, int(parse_moment(subject.until) - time.time()))
@@ -180,8 +183,10 @@ class Consenting:
                 return action.digest == subject.action_digest
             case SettingsConsent():
                 return self._agreements.settings_consent() == subject
-            case _:
+            case ConnectorConsent():
                 return True
+            case impossible:
+                assert_never(impossible)
 
     def _check_decided(self, row: ApprovalRow) -> float:
         """When the approver signed what the ledger's row says: its file could have been written while no daemon ran."""

@@ -120,9 +120,9 @@ def test_installing_binding_and_adding_wait_with_nothing_changed(
 
     answers = {
         "action": home.ask("POST", "/v1/actions", {"text": probe_action("fetch", name="more"), "file": "x"}),
+        "secret": home.ask("PUT", "/v1/secrets/pw", {"value_base64": value}),  # before another binding uses it
         "binding": home.ask("POST", "/v1/bindings", binding),  # before the connector, which widens it
         "connector": home.ask("POST", "/v1/connectors", {"path": str(archive), "on_conflict": "keep_both"}),
-        "secret": home.ask("PUT", "/v1/secrets/pw", {"value_base64": value}),
     }
     unchanged = {name: home.must("GET", f"/v1/{name}") for name in lists}
     untouched = (home.path / "vault.json").read_bytes()

@@ -1,4 +1,4 @@
-"""Questions that somebody wrote into the ledger while no daemon ran: what a person signs there is true, or nothing comes of it.
+"""Questions that somebody wrote into the ledger: what a person signs there is true, or nothing comes of it.
 
 The digest fits what is shown, and the signature is the approver's. What is shown has to be what the daemon itself
 would have asked.
@@ -6,6 +6,7 @@ would have asked.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import shutil
 import sqlite3
@@ -57,15 +58,13 @@ def word(answer: Answer) -> str:
 
 
 def forge(home: DaemonHome, approval_id: str, about: dict[str, Any]) -> None:
-    """Ask something else in the place of what is asked: row, bytes and digest, with the daemon stopped and started."""
-    home.stop()
+    """Ask something else in the place of what is asked: row, bytes and digest. The daemon runs on, and the vault is open."""
     with contextlib.closing(sqlite3.connect(home.path / "ledger.db")) as ledger, ledger:
         changed = ledger.execute(
             "UPDATE approvals SET subject = ?, digest = ? WHERE id = ?",
             (msgspec.json.encode(about, order="sorted"), sha256_digest(canonical_json(about)), approval_id),
         )
         assert changed.rowcount == 1
-    home.unlock()
 
 
 def failed(answer: Answer) -> tuple[Any, Any]:
@@ -117,6 +116,21 @@ def test_a_change_that_is_not_what_it_says_is_not_made(
     assert unchanged == before
     assert asked_anew == subject
     assert word(approver.decide(home, again)) == "completed"  # the control
+
+
+def test_a_secret_that_is_used_by_more_than_it_says_stays_as_it_is(home: DaemonHome, approver: Approver) -> None:
+    """Another value for a credential in use, asked about as one that nothing uses."""
+    body = {"value_base64": base64.b64encode(b"a value of their own").decode()}
+    before = home.must("GET", "/v1/secrets")
+    approval_id = home.ask("PUT", "/v1/secrets/pw", body).body["approval_id"]
+    subject = home.must("GET", f"/v1/action-approvals/{approval_id}")["subject"]
+
+    forge(home, approval_id, {**subject, "bindings": []})
+    agreed = approver.decide(home, approval_id)
+
+    assert failed(agreed) == ("failed", "hash_mismatch")
+    assert home.must("GET", "/v1/secrets") == before
+    assert approver.agree(home, home.ask("PUT", "/v1/secrets/pw", body))["status"] == "completed"  # the control
 
 
 def test_settings_that_were_not_compared_with_those_in_force_do_not_take_effect(
