@@ -156,7 +156,7 @@ def _difference_lines(question: dict[str, Any], more: str | None) -> list[str] |
         return None
     found = question["difference"]
     if not isinstance(found, dict):
-        return "no call of this action was approved before"
+        return "there is no approved call of this action to compare it with"
     when = output.local_time(found.get("decided_at"), "stderr")
     if "changes" in question:
         when += "; your edit not counted"
@@ -236,11 +236,24 @@ def _of_action_file(subject: dict[str, Any], more: str | None) -> Iterator[tuple
     yield "so that", "it is installed, and may run" if subject.get("install") else "it may run as it lies there now"
     if subject.get("replace"):
         yield "replaces", "the action of that name"
+    yield "each run", _when_it_runs(str(subject.get("text")))
     yield "reaches", _hosts(subject)
     yield "credential", list(subject.get("credentials") or []) or "none"
     if not is_new:
         yield "changes", change_lines(changes, more, marks=True) or "none"
     yield "text", text_lines(str(subject.get("text")).rstrip("\n"), more, lines=_MAX_FILE_LINES)
+
+
+def _when_it_runs(text: str) -> str | None:
+    """Whether it is asked about, out of the very text that is signed; None where this version cannot read that."""
+    from aileron.actions.manifest import parse_action
+    from aileron.model.failure import AileronError
+
+    try:
+        is_gated = parse_action(text, file="the action", allow_placeholder=True).approval.required
+    except AileronError:
+        return None
+    return "is asked about" if is_gated else "goes through: NOBODY IS ASKED"
 
 
 def _of_connector(subject: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -146,7 +146,7 @@ class Dialogue:
 
     def deny(self) -> int:
         """Deny it: 0. Problem for what stood in the way."""
-        return self._hold(self._deny)
+        return self._hold(self._deny, "deny")
 
     def settle_here(self) -> int:
         """Show it to whoever asked for it, and hear a yes, a no, or nothing.
@@ -160,10 +160,10 @@ class Dialogue:
         """Only show what its preview says."""
         return self._hold(self._look)
 
-    def _hold(self, work: Callable[[Signer | None], int]) -> int:
+    def _hold(self, work: Callable[[Signer | None], int], command: str = "approve") -> int:
         if not self._standing.is_signed:
             return work(None)
-        check_terminal(f"aileron approve {self._id}")
+        check_terminal(f"aileron {command} {self._id}")
 
         def signed() -> int:
             self._supervisor.open_vault(ask_alone)
@@ -190,9 +190,9 @@ class Dialogue:
     def _deny(self, signer: Signer | None) -> int:
         question = self._question(signer)
         if signer is not None:
-            output.note(
-                f"to be denied: {visible(title_of(question))}, asked by {visible(str(question.get('session')))}"
-            )
+            asker = question.get("session")
+            who = "" if asker is None else f", asked by {visible(str(asker))}"
+            output.note(f"to be denied: {visible(title_of(question))}{who}")
         note_unsigned(self._standing)
         reason = self._reason
         if reason is None and not self._as_json and can_ask():

@@ -32,6 +32,7 @@ from aileron.cli.supervisor import Supervisor, path_of
 
 if TYPE_CHECKING:
     from aileron.approver.keyfile import ApproverKey
+    from aileron.model.failure import AileronError
 
 __all__ = [
     "UNSIGNED",
@@ -213,7 +214,7 @@ class Signer:
                 return keyfile.open_key(file, passphrase)
             except AileronError as failed:
                 if failed.failure.failure_class is not FailureClass.UNAUTHORIZED or not left:
-                    raise Problem.of_failure(failed) from None
+                    raise _not_opened(failed) from None
                 output.note(f"it is another one; try again ({left} left)")
         raise AssertionError("the last try returns or raises")
 
@@ -227,6 +228,17 @@ class Signer:
             if self._key_id is not None and keyfile.public_of(new).key_id == self._key_id:
                 return new
         return self._file
+
+
+def _not_opened(failed: AileronError) -> Problem:
+    """With what is left to do, where it was the passphrase."""
+    from aileron.model.failure import FailureClass
+
+    problem = Problem.of_failure(failed)
+    if failed.failure.failure_class is FailureClass.UNAUTHORIZED:
+        problem.why = "nothing is decided; a passphrase that is lost cannot be recovered"
+        problem.fix = "try again, or see docs/how-to/sign-your-decisions.md: when the passphrase is lost"
+    return problem
 
 
 def mismatch(what: str, named: object, computed: str) -> Problem:

@@ -150,7 +150,9 @@ def test_a_key_is_made_named_and_put_in_its_place(world: World, aileron: Command
 def test_everything_that_counts_as_agreed_to_is_shown_and_harmless(world: World, aileron: Command) -> None:
     """Each part of what is signed, what this version does not know too; what a terminal would obey is spelled out."""
     world.inventory = {**INVENTORY, "something newer": [{"name": "x", "opens": {"a": 1}}], "a number": 7}
-    shown = flat(aileron.at_terminal("approver", "init", answers=[("[y/N]", "n")]).out)
+    said = aileron.at_terminal("approver", "init", answers=[("[y/N]", "n")], NO_COLOR="1")
+    assert [line for line in said.out.splitlines() if len(line) > 80] == [], "a terminal would break these inside words"
+    shown = flat(said.out)
     for words in (
         "send 1.0.0",
         "sha256:" + "1" * 64,

@@ -200,7 +200,7 @@ def test_settings_that_nobody_agreed_to_are_told(fake: FakeDaemon, aileron: Comm
     status = fake.reply(Seen("operator", "GET", "/v1/status", {}, {}, None))[1]
     fake.script("GET", "/v1/status", (200, {**status, "settings_waiting": ["egress.private", "sandbox.mode"]}))
 
-    assert "is in force, not the file, for egress.private, sandbox.mode\n" in aileron("status").out
+    assert "the file is not in force for egress.private, sandbox.mode: " in aileron("status").out
     assert ("note", "aileron approval list") in [
         (check["state"], check["fix"])
         for check in aileron("doctor", "--json").json["checks"]

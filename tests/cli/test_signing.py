@@ -539,6 +539,44 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
     assert "sandbox.mode" not in shown
 
 
+@pytest.mark.parametrize(
+    ("gate", "words"), [("", "NOBODY IS ASKED"), ("[approval]\nrequired = true\n", "is asked about")]
+)
+def test_whether_an_action_will_ask_is_said(
+    fake: FakeDaemon, aileron: Command, approver: Approver, gate: str, words: str
+):
+    """Out of the text that is signed, which is too long to be seen whole; every line fits the terminal."""
+    text = f"""+++
+name = "send-mail"
+version = "1.0.0"
+
+[[requires.connectors]]
+name = "github://example/connector-mail"
+version = "1.4.0"
+hash = "sha256:{"ab" * 32}"
+capabilities = ["send"]
+
+[match]
+intent = "send a mail"
+
+[[execute]]
+id = "send"
+connector = "github://example/connector-mail"
+op = "send"
+idempotent = false
+
+{gate}+++
+
+# Send a mail
+"""
+    subject = msgspec.structs.replace(SUBJECTS["action_file"], text=text, before=None, changes=())
+    asks(fake, subject_question(subject))
+    said = at_terminal(aileron, "approval", "show", ID)
+
+    assert [line for line in said.out.splitlines() if line.startswith("each run ") and words in line] != [], said.out
+    assert [line for line in said.out.splitlines() if len(line) > 80] == []
+
+
 def test_a_consent_that_could_not_be_carried_out_says_why(fake: FakeDaemon, aileron: Command, approver: Approver):
     """With the code of its failure; as JSON it is one object."""
     failed = error("hash_mismatch", 409, "other bytes by now")[1]["error"]
@@ -802,7 +840,7 @@ def test_what_differs_from_the_last_call_is_told(fake: FakeDaemon, aileron: Comm
     for difference, told in (
         (found, "from the call approved last"),
         ({**found, "changes": []}, "in nothing from the call approved last"),
-        (None, "no call of this action was approved before"),
+        (None, "there is no approved call of this action to compare it with"),
     ):
         asks(fake, question(difference=difference))
         assert told in aileron("approval", "show", ID).out

@@ -29,6 +29,9 @@ _KEY_DERIVATION_S: Final = 30.0
 """The daemon derives the vault's key once more; a machine under load takes its time."""
 _YES: Final = ("y", "yes")
 _COLUMN: Final = 14
+_AFTER_REPLACE: Final = """\
+The present key decides nothing any more then, and what it granted is gone. What is listed above counts as agreed to.
+"""
 _AFTER: Final = """\
 With a key, decisions here count only with a signature, which needs a passphrase that no agent knows. \
 New and wider actions, installs, bindings, grants and settings that open ways out wait for one, too. \
@@ -198,7 +201,7 @@ class _Init:
         if named != computed:
             raise mismatch("what is here already", named, computed)
         _show(inventory)
-        output.note(_AFTER)
+        output.note(_AFTER_REPLACE if self._replace else _AFTER)
         question = "Exchange the key of the approver? [y/N] " if self._replace else "Make the approver's key? [y/N] "
         return computed if (ask_now(question) or "").lower() in _YES else None
 
@@ -265,7 +268,9 @@ def _new_passphrase(vault: Secret) -> Secret:
     from aileron.approver import keyfile, presence
     from aileron.model.failure import AileronError
 
-    output.note("the approver's passphrase is one of its own: not the vault's, which files and variables may hold")
+    output.note(
+        "\nthe approver's passphrase is one of its own, of 8 bytes or more: not the vault's, which files and variables may hold"
+    )
     for left in range(_TRIES - 1, -1, -1):
         typed = presence.ask_passphrase("New approver passphrase", twice=True)
         try:

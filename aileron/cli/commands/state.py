@@ -37,8 +37,9 @@ _MEMORY = {
     "cgroup-v2": ("bounded for a compiled connector and all its processes by a control group (v2)",),
     "cgroup-v1": ("bounded for a compiled connector and all its processes by a control group (v1)",),
     "rlimit": (
-        "bounded for each process (rlimits); jails with several processes are looked at four times a second",
-        "where systemd runs: systemd-run --user --scope -p Delegate=yes aileron daemon start",
+        "bounded for each process (rlimits); jails with several processes are looked at four times a second; where systemd "
+        "runs it can bound them as a whole",
+        "systemd-run --user --scope -p Delegate=yes aileron daemon start",
     ),
 }
 _UNSIGNED = "not signed: any process of this user can make them"
@@ -232,9 +233,12 @@ def _decisions(running: dict[str, Any]) -> Check:
 
 
 def _kept_back(running: dict[str, Any]) -> str | None:
-    """Settings whose file says something that nobody has agreed to."""
+    """Settings whose file says something that was not agreed to when the daemon started."""
     keys = running.get("settings_waiting") or []
-    return f"what was agreed to last is in force, not the file, for {', '.join(map(str, keys))}" if keys else None
+    if not keys:
+        return None
+    names = ", ".join(map(str, keys))
+    return f"the file is not in force for {names}: it waits for your yes, or, after that, for a new start of the daemon"
 
 
 def _waiting(supervisor: Supervisor, running: dict[str, Any]) -> str:
