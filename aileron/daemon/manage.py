@@ -96,6 +96,9 @@ class Manager:
         self._web = web
         self._started_at = time.time()
         self._changing = anyio.Lock()
+        self._taken_back: dict[str, float] = {}
+        """Signed approvals that were cancelled while the vault was locked, and until when each could be used: at most as many as
+        there may be questions. A daemon that ends before the vault is opened forgets them, and the ledger alone has them then."""
 
     # actions
 
@@ -245,6 +248,12 @@ class Manager:
         except BaseException:
             self._vault.lock()
             raise
+        while self._taken_back:  # before anything that was approved begins
+            await self._spend(*self._taken_back.popitem())
+
+    async def _spend(self, approval_id: str, until: float) -> None:
+        with contextlib.suppress(AileronError):  # used or taken back before
+            await self._standing.spend_decision(approval_id, until)
 
     async def _check_newest(self) -> None:
         consents = self._vault.consents()
@@ -435,9 +444,12 @@ class Manager:
         """Take a question back. One that another session asked does not exist for this one."""
         await query.approval_result(self._ledger, approval_id, session)
         row = await self._audit.cancel(approval_id, surface=scope.value)
-        if row.signed is not None and not self._vault.is_locked:  # it was approved: what was taken back stays so
-            longest_s = (row.expires_us - row.created_us) / 1_000_000 + _LONGEST_HOLD_S
-            await self._standing.spend_decision(row.id, time.time() + longest_s)
+        if row.signed is not None:  # it was approved: what was taken back stays so
+            until = time.time() + (row.expires_us - row.created_us) / 1_000_000 + _LONGEST_HOLD_S
+            if self._vault.is_locked:
+                self._taken_back[row.id] = until
+            else:
+                await self._standing.spend_decision(row.id, until)
         return Settled(status=row.state.value, approval_id=row.id, audit_id=row.run)
 
     async def caller_refused(self, scope: Scope, route: str, session: str) -> None:

@@ -453,3 +453,30 @@ def test_callers_on_the_wrong_socket_are_on_record(home: DaemonHome) -> None:
     found = home.must("GET", "/v1/audit?type=caller.refused&limit=1000")["events"]
     assert "POST /v1/action-approvals/{id}/decide" in {event["route"] for event in found}
     assert json.dumps(found)
+
+
+def test_what_was_taken_back_while_the_vault_was_locked_stays_so(
+    own_home: DaemonHome, approver: Approver, upstream: CountingServer
+) -> None:
+    """Locked by somebody else in the moment in which it can be cancelled, and set back in the ledger afterwards."""
+    text = probe_action("effect", "path:string?", name="held", gated=True)
+    text = text.replace("[approval]\n", "[approval]\nundo_window_s = 3\n")
+    approver.agree(own_home, own_home.ask("POST", "/v1/actions", {"text": text, "file": "a test"}))
+    question, other = own_home.asked("held"), own_home.asked("held")
+    before = upstream.effects
+    for one in (question, other):
+        approver.decide(own_home, one["approval_id"])
+    own_home.must("POST", "/v1/vault/lock")
+    own_home.must("POST", f"/v1/action-approvals/{question['approval_id']}/cancel", {})
+    rewrite(
+        own_home,
+        f"UPDATE approvals SET state = 'approved' WHERE id = '{question['approval_id']}'",
+        f"UPDATE runs SET status = 'approved', outcome = NULL WHERE id = '{question['audit_id']}'",
+    )
+
+    own_home.unlock()
+    result = own_home.result(question)
+
+    assert (result["status"], result["error"]["class"]) == ("failed", "hash_mismatch")
+    assert own_home.result(other)["status"] == "completed"  # the control
+    assert upstream.effects == before + 1
