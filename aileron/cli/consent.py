@@ -14,6 +14,7 @@ Source: docs/reference/cli.md, docs/reference/consents.md. Not here: asking and 
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -137,13 +138,22 @@ def _preview_lines(plan: dict[str, Any], preview: Preview | None, more: str | No
     if preview.fields is None:
         return [f"FAILED, nothing is shown: {preview.problem}"]
     lines: list[str] = []
-    for field in preview.fields:
-        label, value = str(field.get("label")), field.get("value")
+    for label, value, field in _together(preview.fields):
         if isinstance(value, str) and (field.get("multiline") or "\n" in value):
             lines += [f"{label}:", *text_lines(value, more)]
         else:
             lines += cut(f"{label}: ", _value(value), more)
     return lines or "it says nothing"
+
+
+def _together(fields: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Label, value and field; neighbours that found nothing as one, so that the rest stays on the screen."""
+    for is_nothing, some in itertools.groupby(fields, lambda field: field.get("value") is None):
+        group = list(some)
+        if is_nothing:
+            yield ", ".join(str(field.get("label")) for field in group), None, group[0]
+        else:
+            yield from ((str(field.get("label")), field.get("value"), field) for field in group)
 
 
 def _value(value: Any) -> str:
