@@ -47,11 +47,16 @@ def stop() -> None:
     Runs cut short are recorded as unknown, and the vault is locked.
     """
     supervisor = Supervisor()
-    running = supervisor.maybe_ask("/v1/status")
+    try:
+        running = supervisor.maybe_ask("/v1/status")
+    except Problem as problem:
+        if problem.exit_code == UNREACHABLE:
+            raise
+        running = {}  # it runs, and cannot say how: with a vault's file that is damaged, for instance
     if running is None:
         output.note("no daemon runs")
         return
-    ended = _watch(int(running["pid"]))
+    ended = _watch(int(running["pid"])) if "pid" in running else None
     try:
         supervisor.ask("POST", "/v1/stop")
         if ended is not None and not select.select([ended], [], [], _STOP_S)[0]:
