@@ -212,7 +212,7 @@ def test_what_waits_is_counted_by_what_it_is(fake: FakeDaemon, aileron: Command)
     """Runs, and consents among them."""
     fake.approvals = [{"kind": "action"}, {"kind": "binding"}, {"kind": "action_file"}]
 
-    assert "waiting\t3 for a person, 2 of them consents: aileron approval list\n" in aileron("status").out
+    assert "waiting\t3 for a person (2 no runs but consents): aileron approval list\n" in aileron("status").out
 
 
 @pytest.mark.parametrize("words", [("status",), ("daemon", "status")])

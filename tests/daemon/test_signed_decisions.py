@@ -188,7 +188,7 @@ def test_what_changed_since_it_was_shown_is_not_agreed_to(bare_home: DaemonHome)
 
 
 def rewrite(home: DaemonHome, *statements: str) -> None:
-    """Write into the ledger's tables as anybody of the same user can while no daemon runs."""
+    """Write into the ledger's tables, as anybody of the same user can."""
     with sqlite3.connect(home.path / "ledger.db") as ledger:
         for statement in statements:
             ledger.execute(statement)

@@ -145,3 +145,15 @@ def test_where_user_namespaces_are_blocked_it_refuses_with_the_fix(bare_home: Da
 
     assert "confinement failed at namespaces and root: EPERM" in done.stdout
     assert "user namespaces" in done.stdout
+
+
+def test_a_damaged_vault_is_one_fact_of_the_status(bare_home: DaemonHome) -> None:
+    """Whoever looks what is wrong is told all the rest as well."""
+    bare_home.unlock()
+    bare_home.stop()
+    (bare_home.path / "vault.json").write_text("{}")
+
+    status = bare_home.must("GET", "/v1/status")
+
+    assert "not as aileron wrote it" in status["vault"]["problem"]
+    assert status["version"]

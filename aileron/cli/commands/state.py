@@ -246,12 +246,15 @@ def _waiting(supervisor: Supervisor, running: dict[str, Any]) -> str:
     pending = running.get("pending")
     listed = (supervisor.maybe_ask("/v1/action-approvals") or {}).get("approvals") if pending else None
     consents = sum(kind_of(entry) != "action" for entry in listed or [])
-    return f"{pending} for a person" + (f", {consents} of them consents: aileron approval list" if consents else "")
+    kinds = f" ({consents} no run but a consent)" if consents == 1 else f" ({consents} no runs but consents)"
+    return f"{pending} for a person" + (f"{kinds}: aileron approval list" if consents else "")
 
 
 def _vault(found: dict[str, Any]) -> Check:
     if not found.get("exists"):
         return Check("vault", "note", "none; connectors that need a credential need one", "aileron vault init")
+    if found.get("problem"):
+        return Check("vault", "bad", str(found["problem"]), "aileron vault status")
     if found.get("locked"):
         return Check("vault", "note", "locked", "aileron vault unlock")
     return Check("vault", "ok", "unlocked")

@@ -55,6 +55,8 @@ def state_of(status: dict[str, Any]) -> str:
     """In words."""
     if not status.get("exists"):
         return "none"
+    if status.get("problem"):
+        return f"not readable: {status['problem']}"
     return "locked" if status.get("locked") else "unlocked"
 
 
