@@ -465,7 +465,8 @@ async def test_a_lie_in_frames_is_a_network_error_and_its_connection_is_not_kept
 async def test_a_server_that_allows_no_request_gets_none(world: World, h2_upstream: MakeH2) -> None:
     """MAX_CONCURRENT_STREAMS of 0, once known: the next connection is no better, and the failure says so."""
     none = raw(SETTINGS, 0, 0, b"\0\3\0\0\0\0")
-    with h2_upstream(lambda seen: [*hello(seen), none]) as upstream:
+    # In one piece with the end of the answer: by the time that is read, so is this.
+    with h2_upstream(lambda seen: [head(seen, OK), none + data(seen, b"hello", end=True)]) as upstream:
         assert (await world.ask(upstream)).body == b"hello"
         error = await world.refusal(upstream)
     assert error.failure.failure_class is FailureClass.NETWORK_ERROR
