@@ -143,6 +143,10 @@ def shell(home: Path) -> Iterator[Shell]:
     opened.close()
 
 
+FOLDS = 3
+"""Lines of a terminal that one of ours may take."""
+
+
 def pattern(line: str) -> re.Pattern[str]:
     """A shown line as it may come: `…` is anything, runs of blanks are one."""
     parts = [r"\s+".join(map(re.escape, part.split())) for part in line.split("…")]
@@ -150,10 +154,17 @@ def pattern(line: str) -> re.Pattern[str]:
 
 
 def missing(shown: tuple[str, ...], printed: str) -> str | None:
-    """The first shown line that does not come, in order; None if all do."""
-    lines = iter(printed.splitlines())
+    """The first shown line that does not come, in order; None if all do. A terminal folds a long one into as many as FOLDS."""
+    lines, at = printed.splitlines(), 0
     for wanted in shown:
-        if not any(pattern(wanted).fullmatch(line) for line in lines):
+        for first in range(at, len(lines)):
+            taken = [
+                first + n for n in range(1, FOLDS + 1) if pattern(wanted).fullmatch(" ".join(lines[first : first + n]))
+            ]
+            if taken:
+                at = taken[0]
+                break
+        else:
             return wanted
     return None
 
