@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import anyio
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -199,6 +199,7 @@ class Api:
 
         async def guarded(request: Request) -> Response:
             if self._scope not in spec.scopes:
+                await _drained(request)
                 await self._manager.caller_refused(self._scope, f"{spec.method} {spec.path}", LOCAL_SESSION)
                 return failure_answer(_not_for_agents(spec).failure)
             try:
@@ -454,8 +455,21 @@ class Api:
         return LOCAL_SESSION if self._scope is Scope.AGENT else None
 
 
+async def _drained(request: Request) -> None:
+    """Take the body of a request that is refused whatever it says: a client that still writes when its connection is closed hears
+    of a broken pipe, and not of the refusal. As far as a body may go, and as long.
+    """
+    size = 0
+    with contextlib.suppress(ClientDisconnect), anyio.move_on_after(BODY_S):
+        async for piece in request.stream():
+            size += len(piece)
+            if size > MAX_BODY_BYTES:
+                return
+
+
 async def _no_route(request: Request, _: Exception) -> Response:
     """A path or a method that is no route's: a failure like any other."""
+    await _drained(request)
     return failure_answer(
         AileronError(FailureClass.NOT_FOUND, f"there is no {request.method} {request.url.path[:200]!a}").failure
     )
