@@ -18,6 +18,7 @@ test of a denial can say: nothing did. Not here: certificates (see `Authority`),
 from __future__ import annotations
 
 import contextlib
+import errno
 import dataclasses
 import socket
 import ssl
@@ -143,8 +144,11 @@ class Upstream:
         while not self._stopping.is_set():
             try:
                 sock, _address = self._listener.accept()
-            except OSError:
-                return
+            except OSError as error:
+                if error.errno != errno.EMFILE:
+                    return
+                self._stopping.wait(0.01)  # accept(2) takes its descriptor before it waits: a test may leave none for a while
+                continue
             self.connections += 1
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # pieces leave as the script says them
             self._start(self._serve, sock)
