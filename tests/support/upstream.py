@@ -18,8 +18,8 @@ test of a denial can say: nothing did. Not here: certificates (see `Authority`),
 from __future__ import annotations
 
 import contextlib
-import errno
 import dataclasses
+import errno
 import socket
 import ssl
 import threading
