@@ -147,9 +147,8 @@ class Upstream:
             except OSError as error:
                 if error.errno != errno.EMFILE:
                     return
-                self._stopping.wait(
-                    0.01
-                )  # accept(2) takes its descriptor before it waits: a test may leave none for a while
+                # accept(2) takes its descriptor before it waits, and a test may leave none for a while.
+                self._stopping.wait(0.01)
                 continue
             self.connections += 1
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # pieces leave as the script says them
