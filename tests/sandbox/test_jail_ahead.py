@@ -306,7 +306,7 @@ def test_a_host_that_is_killed_takes_along_what_waits(template: Template) -> Non
 
 
 def test_one_that_could_not_be_forked_ahead_fails_no_request_by_itself(template: Template) -> None:
-    """Namespaces run out: what waits already still serves, the next is told the reason, and with the reason it is over."""
+    """Namespaces run out: what waits already still serves, each after it is told the reason, and with the reason it is over."""
     command = [sys.executable, "-m", "tests.sandbox.hosts", "where_namespaces_run_out_and_come_back"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr.decode()
@@ -317,7 +317,7 @@ def test_one_that_could_not_be_forked_ahead_fails_no_request_by_itself(template:
             "aileron_sandbox: a child forked ahead failed at namespaces: errno 28",
             "aileron_sandbox: a child forked ahead was lost: wait status 18176",
         ],
-        "meanwhile": "confinement failed at namespaces: ENOSPC (No space left on device)",
+        "meanwhile": ["confinement failed at namespaces: ENOSPC (No space left on device)"],
         "afterwards": "jail",
         "waiting again": True,
     }

@@ -8,7 +8,8 @@ Rules
 - Before the request a child knows nothing of any invocation: the first thing it does is to close every descriptor it was born
   with but its own.
 - A child that cannot get as far as waiting ends at once and says so in the log. It does not keep its failure for a request
-  that comes when the reason may be gone: that one gets a child of its own, and if need be the reason of its own.
+  that comes when the reason may be gone: that one gets a child of its own, and if need be the reason of its own. Only one that
+  was handed to it before is told, for nobody else has it.
 
 Source: docs/explanation/jail.md. Not here: the steps (confine.py), the fork (__main__.py).
 """
@@ -45,26 +46,23 @@ def run(prepared: confine.Prepared, door: socket.socket, *, ahead: bool) -> NoRe
         failure = _first_failure(room.ahead(prepared))
         if failure is None and not prepared.is_compiled:
             program.get_ready()
-        if ahead and failure is not None:
-            step, number = failure
-            if number != errno.EPIPE:  # the template has ended, and that is no failure
-                print(f"aileron_sandbox: a child forked ahead failed at {step}: errno {number}", file=sys.stderr)
-        else:
-            if ahead and not prepared.is_compiled and prepared.mode == "namespaces":
-                program.rehearse(mounts.REHEARSAL, 1)
-            code = _answer(prepared, failure)
+        if ahead and failure is None and not prepared.is_compiled and prepared.mode == "namespaces":
+            program.rehearse(mounts.REHEARSAL, 1)
+        code = _answer(prepared, failure, ahead=ahead)
     finally:
         os._exit(code)
 
 
-def _answer(prepared: confine.Prepared, failure: _Failure | None) -> int:
+def _answer(prepared: confine.Prepared, failure: _Failure | None, *, ahead: bool) -> int:
     # No deadline is needed: the wait ends with the template's end of the door, and this process with the template, which is
     # pid 1 of the namespace above.
     door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=descriptors.DOOR)
+    if ahead and failure is not None:
+        door.shutdown(socket.SHUT_RD)  # from here the template's send is EPIPE; what was sent before can still be read
     data, fds, _, _ = socket.recv_fds(door, MAX_REQUEST, DESCRIPTORS_OF_A_SPAWN)
     door.detach()
     if not data:
-        return _NOT_NEEDED
+        return _NOT_NEEDED if failure is None else _lost(*failure)
     spawn = decode(data)
     if not isinstance(spawn, Spawn):
         raise ValueError("expected a Spawn")
@@ -77,6 +75,12 @@ def _answer(prepared: confine.Prepared, failure: _Failure | None) -> int:
         return program.run(landlocked.PROGRAM if prepared.mode == "landlock" else mounts.PROGRAM)
     step, number = failure
     os.write(prepared.status, Failed(spawn.child, number, step).encode())
+    return CONFINEMENT_FAILED
+
+
+def _lost(step: str, number: int) -> int:
+    if number != errno.EPIPE:  # the template has ended, and that is no failure
+        print(f"aileron_sandbox: a child forked ahead failed at {step}: errno {number}", file=sys.stderr)
     return CONFINEMENT_FAILED
 
 
