@@ -20,8 +20,8 @@ from aileron.model.consent import Consents
 from aileron.model.decision import (
     DecisionStatement,
     HeadStatement,
+    PreviewStatement,
     Signature,
-    Statement,
     check_signature,
     parse_moment,
 )
@@ -70,18 +70,18 @@ def check_signed(
             "unsigned",
             "decisions about this home are signed, and this one is not: decide with `aileron approve` or `aileron deny`",
         )
-    if signed.key_id != consents.key_id:
-        raise NotCounted(
-            "key", "the decision is signed with another key than the approver's: see `aileron approver status`"
-        )
     statement = DecisionStatement(
         approval_id=approval_id, digest=digest, decision=decision, reason=reason, at=signed.at, key_id=signed.key_id
     )
     counted(consents, statement, signed.signature)
 
 
-def counted(consents: Consents, statement: Statement, signature: str) -> None:
+def counted(
+    consents: Consents, statement: DecisionStatement | HeadStatement | PreviewStatement, signature: str
+) -> None:
     """Return if the approver of `consents` signed this statement. NotCounted otherwise."""
+    if statement.key_id != consents.key_id:
+        raise NotCounted("key", "it is signed with another key than the approver's: see `aileron approver status`")
     try:
         check_signature(bytes.fromhex(consents.public_key), statement, signature)
     except AileronError as error:

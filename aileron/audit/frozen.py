@@ -52,7 +52,6 @@ class Frozen:
     run_id: str
     plan: Plan
     asked_at: float
-    expires_at: float
     digest: str
     asked_digest: str
     decision: StoredDecision | None

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from aileron.ledger import EventFilter, Ledger, Snapshot
 from aileron.model.consent import Consents
-from aileron.model.decision import ApproverStatement, check_signature
+from aileron.model.decision import check_signature
 from aileron.model.failure import AileronError
 
 __all__ = ["older_than_record"]
@@ -65,16 +65,9 @@ def _older(snapshot: Snapshot, consents: Consents) -> str | None:
 
 def _was_named_by(known: dict[str, Any], consents: Consents) -> bool:
     """Whether the key on record signed that these consents' key takes its place: the daemon ended before that was noted."""
-    named = consents.appointed
-    if named is None or named.replaces != known["key_id"] or named.old_signature is None:
+    named, statement = consents.appointed, consents.appointment()
+    if named is None or statement is None or named.replaces != known["key_id"] or named.old_signature is None:
         return False
-    statement = ApproverStatement(
-        public_key=consents.public_key,
-        inventory=named.inventory,
-        replaces=named.replaces,
-        at=named.at,
-        key_id=consents.key_id,
-    )
     try:
         check_signature(bytes.fromhex(known["public_key"]), statement, named.old_signature)
     except (AileronError, ValueError):

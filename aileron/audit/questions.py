@@ -180,7 +180,6 @@ class Questions:
             run_id=row.run or "",
             plan=thaw(subject or b"", digest, row.id),
             asked_at=_asked_at(row),
-            expires_at=row.expires_us / 1_000_000,
             digest=row.digest,
             asked_digest=row.asked_digest,
             decision=decision_of(row),

@@ -28,12 +28,12 @@ from aileron.approver.box import seal
 from aileron.audit import query
 from aileron.audit.events import RefusedTry
 from aileron.audit.log import Audit
+from aileron.audit.moves import MAX_MESSAGE_CHARACTERS
 from aileron.daemon.answers import utc
 from aileron.daemon.consents import Consenting
 from aileron.daemon.standing import Standing
-from aileron.ledger.rows import ApprovalRow
 from aileron.ledger.sqlite import Ledger
-from aileron.model.consent import ConsentKind, Consents
+from aileron.model.consent import ConsentKind
 from aileron.model.decision import PreviewStatement, Signature, digest_with_preview, preview_digest
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
@@ -42,8 +42,6 @@ from aileron.runs.perform import Spine
 
 __all__ = ["Deciding"]
 
-MAX_REASON: Final = 4000
-"""Characters: as many as the record keeps; a longer one would not be the one that was signed."""
 MAX_NONCES: Final = 1000
 """Requests for previews within two minutes: a person makes a handful."""
 
@@ -128,19 +126,12 @@ class Deciding:
             return None
         try:
             before, now = await self._audit.frozen(last.id), await self._audit.frozen(approval_id)
-            self._check_was_approved(last)
+            self._standing.check_approved(last)
         except AileronError:  # not as it was signed: nothing to compare with
             return None
         changes = msgspec.to_builtins(against_last(before.plan, now.plan))
         decided_at = None if last.decided_us is None else utc(last.decided_us / 1_000_000)
         return {"approval_id": last.id, "decided_at": decided_at, "changes": changes}
-
-    def _check_was_approved(self, row: ApprovalRow) -> None:
-        consents = self._standing.consents()
-        if consents is not None:
-            check_signed(
-                consents, row.signed, approval_id=row.id, digest=row.digest, decision="approve", reason=row.reason
-            )
 
     async def edit(self, approval_id: str, args: dict[str, Any]) -> dict[str, Any]:
         """The plan with other arguments, as something that may be approved too; nothing is decided. AileronError bad_input,
@@ -195,8 +186,9 @@ class Deciding:
                     "key", "nobody signs for this home: aileron approver init", FailureClass.INVALID_REQUEST
                 )
             return None
-        if decision.reason is not None and len(decision.reason) > MAX_REASON:
-            raise AileronError(FailureClass.INVALID_REQUEST, f"the reason is longer than {MAX_REASON} characters")
+        if decision.reason is not None and len(decision.reason) > MAX_MESSAGE_CHARACTERS:  # what is cut was not signed
+            problem = f"the reason is longer than {MAX_MESSAGE_CHARACTERS} characters"
+            raise AileronError(FailureClass.INVALID_REQUEST, problem)
         check_signed(
             consents,
             signed,
@@ -218,7 +210,6 @@ class Deciding:
                 "a preview is for whoever decides, and nobody signs for this home: aileron approver init",
                 boundary=Boundary.USER,
             )
-        _check_key(consents, asked.key_id)
         counted(consents, statement, asked.signature)
         check_fresh(asked.at)
         self._use(asked.nonce)
@@ -239,8 +230,3 @@ class Deciding:
         if error.failure.failure_class is FailureClass.INVALID_REQUEST and not isinstance(error, NotCounted):
             why = "signature"
         await self._audit.refuse(approval_id, what, why, scope.value, key_id)
-
-
-def _check_key(consents: Consents, key_id: str) -> None:
-    if key_id != consents.key_id:
-        raise NotCounted("key", "it is signed with another key than the approver's: see `aileron approver status`")

@@ -25,6 +25,8 @@ from typing import Any, Literal
 
 import anyio.to_thread
 
+from aileron.approvals.signed import check_signed
+from aileron.ledger.rows import ApprovalRow
 from aileron.model.consent import Consents
 from aileron.model.decision import moment
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -74,6 +76,17 @@ class Standing:
                 boundary=Boundary.USER,
             )
         return consents
+
+    def check_approved(self, row: ApprovalRow) -> None:
+        """Return if the approver signed what the ledger's row says they approved: its file could have been written by others.
+
+        Nothing to say where nobody signs. AileronError vault_locked, hash_mismatch, NotCounted.
+        """
+        consents = self.consents()
+        if consents is not None:
+            check_signed(
+                consents, row.signed, approval_id=row.id, digest=row.digest, decision="approve", reason=row.reason
+            )
 
     async def spend_decision(self, approval_id: str, until: float) -> None:
         """Remember in the vault that this decision was used. AileronError vault_locked; hash_mismatch where it was before."""

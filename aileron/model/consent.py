@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Self
 import msgspec
 
 from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.decision import ApproverStatement
 
 __all__ = [
     "MAX_CHANGE_CHARACTERS",
@@ -234,6 +235,18 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """In order of id."""
     used: tuple[UsedDecision, ...] = ()
     """In order of approval: what the ledger says was used, said again where nobody can set it back."""
+
+    def appointment(self) -> ApproverStatement | None:
+        """What the approver was named with, as it was signed; None where that was not kept."""
+        if self.appointed is None:
+            return None
+        return ApproverStatement(
+            public_key=self.public_key,
+            inventory=self.appointed.inventory,
+            replaces=self.appointed.replaces,
+            at=self.appointed.at,
+            key_id=self.key_id,
+        )
 
     def agreed_digest(self, kind: ConsentKind, name: str) -> str | None:
         """The digest agreed to last; None: never asked, or taken back."""

@@ -276,7 +276,7 @@ class Spine:
         planned = frozen.plan.preview
         if planned is None:
             raise AileronError(FailureClass.INVALID_REQUEST, f"the action of {approval_id} has no preview")
-        await anyio.to_thread.run_sync(self._check_own, frozen.plan)
+        await anyio.to_thread.run_sync(self._check_readable, frozen.plan)
         reading = preview_plan(frozen.plan)
         admitted = self._gate.admit(reading)
         if isinstance(admitted, NeedsPerson):
@@ -293,14 +293,17 @@ class Spine:
         )
         return Previewed(frozen.plan.digest, fields, None if failure is None else failure.message)
 
+    def _check_readable(self, plan: Plan) -> None:
+        self._agreements.check_settings()
+        self._actions.check_enabled(plan.action)
+        self._check_own(plan)
+
     def _check_own(self, plan: Plan) -> None:
         """Return if `plan` is what its own file gives, and the person agreed to that file.
 
         The ledger's file could have been written while no daemon ran, before anybody signed what it says: so that alone does not
         count of hosts, credentials, bytes and of what only reads.
         """
-        self._agreements.check_settings()
-        self._actions.check_enabled(plan.action)
         action = check_as_resolved(plan, connectors=self._connectors, bindings=self._bindings, settings=self._settings)
         if (missing := self._agreements.missing(action)) is not None:
             raise NotAgreed(missing)
