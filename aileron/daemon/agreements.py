@@ -99,17 +99,16 @@ class Agreements:
         digest = consents.agreed_digest(ConsentKind.ACTION_FILE, action.name)
         if digest == action.digest:
             return None
-        before = None if digest is None else self.agreed_file(digest)
+        before = self._agreed_file(digest)
         if before is not None and not any(change.widens for change in changes(before, action)):
             return None
-        return self.consent_to(action, install=False, replace=False)
+        return consent_of(before, action, manifests=self._manifest, install=False, replace=False)
 
     def consent_to(self, action: ActionFile, *, install: bool, replace: bool) -> ActionFileConsent:
         """What a person is asked before this file may run."""
         consents = self._approver.consents()
         digest = None if consents is None else consents.agreed_digest(ConsentKind.ACTION_FILE, action.name)
-        before = None if digest is None else self.agreed_file(digest)
-        return consent_of(before, action, manifests=self._manifest, install=install, replace=replace)
+        return consent_of(self._agreed_file(digest), action, manifests=self._manifest, install=install, replace=replace)
 
     def check_settings(self) -> None:
         """Return if the settings in force are those agreed to. AileronError consent_required, vault_locked, hash_mismatch."""
@@ -150,7 +149,7 @@ class Agreements:
         """The settings that a person agrees to, as they are now."""
         return self._in_force
 
-    def agreed_file(self, digest: str) -> ActionFile | None:
-        """The action file of this digest; None where its text is gone."""
-        text = self._texts.maybe_get(digest)
+    def _agreed_file(self, digest: str | None) -> ActionFile | None:
+        """The action file of this digest; None for none, and where its text is gone."""
+        text = None if digest is None else self._texts.maybe_get(digest)
         return None if text is None else parse_action(text, file="the file agreed to")

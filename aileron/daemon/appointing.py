@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
-import anyio
 import anyio.to_thread
 import msgspec
 
@@ -28,6 +26,7 @@ from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.config import Home
 from aileron.daemon.agreements import SETTINGS, AgreedSettings, Agreements, settings_digest
+from aileron.daemon.reach import action_reach, binding_consent
 from aileron.daemon.standing import Standing
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.consent import Agreement, Appointed, BindingConsent, ConsentKind, Consents, subject_digest
@@ -44,7 +43,6 @@ from aileron.vault.vault import Vault
 
 __all__ = ["Appointing"]
 
-_T = TypeVar("_T")
 _KEY: Final = re.compile(rf"[0-9a-f]{{{2 * PUBLIC_KEY_BYTES}}}")
 _RECORD: Final = "approver"
 """What a refused try is on record under, in place of an approval's id."""
@@ -85,7 +83,7 @@ class Appointing:
     async def inventory(self) -> dict[str, Any]:
         """What exists and would be agreed to with a key: `{"inventory", "digest"}`. AileronError(vault_locked)."""
         self._vault.check_unlocked()
-        found = self._inventory(await _thread(self._look))
+        found = self._inventory(await anyio.to_thread.run_sync(self._look))
         return {"inventory": found, "digest": sha256_digest(canonical_json(found))}
 
     async def appoint(self, asked: Appointment, scope: Scope) -> dict[str, Any]:
@@ -94,7 +92,7 @@ class Appointing:
         """
         try:
             statement = await self._checked(asked)
-            seen = await _thread(self._look)  # once: what is compared is what is agreed to
+            seen = await anyio.to_thread.run_sync(self._look)  # once: what is compared is what is agreed to
             if sha256_digest(canonical_json(self._inventory(seen))) != asked.inventory:
                 raise AileronError(
                     FailureClass.INVALID_REQUEST,
@@ -106,9 +104,9 @@ class Appointing:
                 why: Why = error.why if isinstance(error, NotCounted) else "signature"
                 await self._audit.refuse(_RECORD, "appoint", why, scope.value, key_id=None)
             raise
-        consents = await _thread(lambda: self._agreed(statement, seen, asked))
-        await _thread(lambda: self._settings.write(self._agreements.in_force))
-        await _thread(lambda: self._vault.set_approver(consents))
+        consents = await anyio.to_thread.run_sync(lambda: self._agreed(statement, seen, asked))
+        await anyio.to_thread.run_sync(lambda: self._settings.write(self._agreements.in_force))
+        await anyio.to_thread.run_sync(lambda: self._vault.set_approver(consents))
         await self._audit.approver_set(statement, asked.signature, asked.old_signature)
         self._standing.recorded()
         return {"key_id": statement.key_id}
@@ -116,23 +114,17 @@ class Appointing:
     async def catch_up(self) -> None:
         """Put on record whom the open vault names, where the daemon ended before it could."""
         consents = self._standing.consents()
-        if consents is None or consents.appointed is None or await self._audit.approver_key() == consents.key_id:
+        if consents is None or await self._audit.approver_key() == consents.key_id:
             return
-        named = consents.appointed
-        statement = ApproverStatement(
-            public_key=consents.public_key,
-            inventory=named.inventory,
-            replaces=named.replaces,
-            at=named.at,
-            key_id=consents.key_id,
-        )
-        await self._audit.approver_set(statement, named.signature, named.old_signature)
-        self._standing.recorded()
+        named, statement = consents.appointed, consents.appointment()
+        if named is not None and statement is not None:
+            await self._audit.approver_set(statement, named.signature, named.old_signature)
+            self._standing.recorded()
 
     async def _checked(self, asked: Appointment) -> ApproverStatement:
         self._vault.check_unlocked()
         try:
-            await _thread(lambda: self._vault.check_passphrase(Secret(asked.passphrase.encode())))
+            await anyio.to_thread.run_sync(lambda: self._vault.check_passphrase(Secret(asked.passphrase.encode())))
         except AileronError as error:
             await self._audit.note(events.VaultUnlockFailed(failure_class=error.failure.failure_class))
             raise
@@ -224,34 +216,5 @@ class Appointing:
             "version": action.version,
             "digest": action.digest,
             "gated": action.approval.required,
-            "reaches": self._reach(action),
+            "reaches": action_reach(self._connectors, action),
         }
-
-    def _reach(self, action: ActionFile) -> list[str]:
-        hosts: set[str] = set()
-        for required in action.connectors:
-            try:
-                manifest = self._connectors.manifest(ConnectorPin(str(required.name), required.version, required.hash))
-            except AileronError:
-                continue  # not installed, or damaged: it cannot run
-            hosts.update(map(str, manifest.hosts))
-        return sorted(hosts)
-
-
-def binding_consent(
-    store: ContentStore, name: str, connector: str, secret: str, username: str | None
-) -> BindingConsent:
-    """What a binding means: the hosts that the installed versions of its connector declare."""
-    reaches = {
-        str(host)
-        for entry in store.list_connectors()
-        if entry.manifest is not None and str(entry.manifest.name) == connector
-        for host in entry.manifest.hosts
-    }
-    return BindingConsent(
-        name=name, connector=connector, secret=secret, username=username, reaches=tuple(sorted(reaches))
-    )
-
-
-async def _thread(work: Callable[[], _T]) -> _T:
-    return await anyio.to_thread.run_sync(work)

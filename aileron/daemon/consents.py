@@ -21,9 +21,8 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar, assert_never
+from typing import Any, Final, assert_never
 
-import anyio
 import anyio.to_thread
 import msgspec
 
@@ -31,13 +30,13 @@ from aileron.actions.agreed import AgreedTexts
 from aileron.actions.manifest import parse_action
 from aileron.actions.store import ActionStore
 from aileron.approvals.grants import MIN_FOR_S, check_grant
-from aileron.approvals.signed import NotCounted, check_signed
+from aileron.approvals.signed import NotCounted
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.config import Home
 from aileron.daemon.agreements import SETTINGS, AgreedSettings, Agreements, settings_digest
 from aileron.daemon.answers import utc
-from aileron.daemon.appointing import binding_consent
+from aileron.daemon.reach import binding_consent
 from aileron.daemon.shown import binding_facts, connector_facts
 from aileron.daemon.standing import Standing
 from aileron.ledger.rows import ApprovalRow
@@ -62,17 +61,18 @@ from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 from aileron.model.wire import ConsentAnswer
 from aileron.registry.content import ContentStore
-from aileron.registry.install import Artifact, InstallResult, OnConflict, install, read_artifact
+from aileron.registry.install import Artifact, OnConflict, install, read_artifact
 from aileron.vault.bindings import Binding
 from aileron.vault.vault import Vault
 
 __all__ = ["SETTINGS_WAIT_S", "Consenting", "binding_of", "connector_consent"]
 
-_T = TypeVar("_T")
 WAIT_S: Final = 15 * 60.0
 """As long as a question about a run waits, unless its action says otherwise."""
 SETTINGS_WAIT_S: Final = 24 * 3600.0
 """Asked when the daemon starts, and nobody may be there then."""
+_UNSIGNED: Final = "unsigned"
+"""By its publisher, like every artifact yet."""
 MAX_HELD: Final = 16
 """Values of secrets that wait for a decision: 64 KiB each at most, and a person sets one at a time."""
 _KINDS: Final[dict[type[Any], ConsentKind]] = {
@@ -115,15 +115,15 @@ class Consenting:
         self._held: dict[str, tuple[bytes, Secret]] = {}
         """By commitment: the nonce and the value."""
 
-    async def settle(self, subject: Subject) -> dict[str, Any] | ConsentAnswer:
-        """Do it now where nobody signs, or this was agreed to already, and say what was done; else ask.
-
-        AileronError vault_locked and what each change says.
+    async def maybe_ask(self, about: Callable[[], Subject]) -> ConsentAnswer | None:
+        """Ask first; None where nobody signs, or this was agreed to already. `about` may read files. AileronError vault_locked,
+        busy, and what `about` says.
         """
         consents = self._standing.consents()
-        if consents is None or _is_agreed(consents, subject):
-            return await self._do(subject, None)
-        return await self.ask(subject)
+        if consents is None:
+            return None
+        subject = await anyio.to_thread.run_sync(about)
+        return None if _is_agreed(consents, subject) else await self.ask(subject)
 
     async def ask(self, subject: Subject, wait_s: float = WAIT_S) -> ConsentAnswer:
         """Put it into the queue, or find it there. AileronError(busy) where too much waits."""
@@ -154,7 +154,7 @@ class Consenting:
         signed_at = self._check_decided(row)
         await self._audit.redeem(row.id, row.digest)
         await self._standing.spend_decision(row.id, signed_at + SETTINGS_WAIT_S)
-        if not await _thread(lambda: self._is_so(subject)):
+        if not await anyio.to_thread.run_sync(self._is_so, subject):
             raise AileronError(
                 FailureClass.HASH_MISMATCH,
                 f"what {row.id} says is not what would be asked by now: nothing is changed, ask for it again",
@@ -190,10 +190,9 @@ class Consenting:
 
     def _check_decided(self, row: ApprovalRow) -> float:
         """When the approver signed what the ledger's row says: its file could have been written while no daemon ran."""
-        consents = self._standing.consents()
-        if consents is None or row.signed is None:
+        if self._standing.consents() is None or row.signed is None:
             raise NotCounted("unsigned", f"{row.id} was not agreed to with a signature: nothing is changed")
-        check_signed(consents, row.signed, approval_id=row.id, digest=row.digest, decision="approve", reason=row.reason)
+        self._standing.check_approved(row)
         signed_at = parse_moment(row.signed.at)
         if time.time() > signed_at + SETTINGS_WAIT_S:
             raise AileronError(
@@ -209,7 +208,7 @@ class Consenting:
         if self._vault.is_locked or (consents := self._standing.consents()) is None:
             return
         if consents.agreed_digest(kind, name) is not None:
-            await _thread(lambda: self._vault.change_consents(lambda now: now.without_agreement(kind, name)))
+            await self._change(lambda now: now.without_agreement(kind, name))
             await self._audit.ended(kind, name, "removed")
 
     def hold(self, name: str, bindings: tuple[str, ...], value: Secret) -> SecretConsent:
@@ -221,7 +220,45 @@ class Consenting:
         self._held[commitment] = (nonce, value)
         return SecretConsent(name=name, bindings=bindings, commitment=commitment)
 
-    async def _do(self, subject: Subject, approval_id: str | None) -> dict[str, Any]:
+    async def put_action(self, text: str, *, replace: bool) -> dict[str, Any]:
+        """Install an action file's text. AileronError as ActionStore.add."""
+        before = {entry.name for entry in await anyio.to_thread.run_sync(self._actions.list_actions)}
+        action = await anyio.to_thread.run_sync(lambda: self._actions.add(text, replace=replace))
+        await self._audit.note(
+            events.ActionAdded(action=action.name, version=action.version, digest=action.digest, source=action.source)
+        )
+        return {"name": action.name, "replaced": action.name in before}
+
+    async def put_connector(self, artifact: Artifact, source: str, on_conflict: OnConflict) -> dict[str, Any]:
+        """Install an artifact that was found at `source`. AileronError as registry.install."""
+        result = await anyio.to_thread.run_sync(lambda: install(artifact, self._connectors, on_conflict=on_conflict))
+        pin = result.pin
+        if result.new:
+            await self._audit.note(
+                events.ConnectorInstalled(
+                    connector=pin.name, version=pin.version, hash=pin.hash, source=source, signature=_UNSIGNED
+                )
+            )
+        for gone in result.replaced:
+            await self._audit.note(events.ConnectorRemoved(connector=gone.name, version=gone.version, hash=gone.hash))
+        replaced = [gone.hash for gone in result.replaced]
+        return {**connector_facts(pin, result.manifest), "new": result.new, "replaced": replaced}
+
+    async def put_binding(self, binding: Binding) -> dict[str, Any]:
+        """Bind. AileronError as Vault.bind."""
+        await anyio.to_thread.run_sync(lambda: self._vault.bind(binding))
+        await self._audit.note(
+            events.BindingCreated(binding=str(binding.name), connector=binding.connector, secret=binding.secret)
+        )
+        return binding_facts(binding)
+
+    async def put_secret(self, name: str, value: Secret) -> dict[str, Any]:
+        """Store a secret in place of what was there. AileronError as Vault.set_secret."""
+        await anyio.to_thread.run_sync(lambda: self._vault.set_secret(name, value))
+        await self._audit.note(events.SecretSet(name=name))
+        return {"name": name}
+
+    async def _do(self, subject: Subject, approval_id: str) -> dict[str, Any]:
         match subject:
             case ActionFileConsent():
                 return await self._action_file(subject, approval_id)
@@ -238,64 +275,25 @@ class Consenting:
             case impossible:
                 assert_never(impossible)
 
-    async def _action_file(self, subject: ActionFileConsent, approval_id: str | None) -> dict[str, Any]:
+    async def _action_file(self, subject: ActionFileConsent, approval_id: str) -> dict[str, Any]:
         digest = sha256_digest(subject.text.encode())
-        if approval_id is not None:
-            await _thread(lambda: self._texts.put(subject.text))
-            await self._agree(ConsentKind.ACTION_FILE, subject.name, digest, approval_id)
+        await anyio.to_thread.run_sync(self._texts.put, subject.text)
+        await self._agree(ConsentKind.ACTION_FILE, subject.name, digest, approval_id)
         if not subject.install:
             return {"name": subject.name, "digest": digest}
-        before = {entry.name for entry in await _thread(self._actions.list_actions)}
-        action = await _thread(lambda: self._actions.add(subject.text, replace=subject.replace))
-        await self._audit.note(
-            events.ActionAdded(action=action.name, version=action.version, digest=action.digest, source=action.source)
-        )
-        return {"name": action.name, "replaced": action.name in before}
+        return await self.put_action(subject.text, replace=subject.replace)
 
-    async def _connector(self, subject: ConnectorConsent, approval_id: str | None) -> dict[str, Any]:
-        result = await _thread(lambda: self._install(subject))
-        if approval_id is not None:
-            await self._agree(ConsentKind.CONNECTOR, f"{subject.name}@{subject.version}", subject.hash, approval_id)
-        if result.new:
-            await self._audit.note(
-                events.ConnectorInstalled(
-                    connector=result.pin.name,
-                    version=result.pin.version,
-                    hash=result.pin.hash,
-                    source=subject.source,
-                    signature=subject.signature,
-                )
-            )
-        for pin in result.replaced:
-            await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
-        replaced = [pin.hash for pin in result.replaced]
-        return {**connector_facts(result.pin, result.manifest), "new": result.new, "replaced": replaced}
+    async def _connector(self, subject: ConnectorConsent, approval_id: str) -> dict[str, Any]:
+        artifact = await anyio.to_thread.run_sync(_artifact_of, subject)
+        on_conflict = msgspec.convert(subject.on_conflict, OnConflict)
+        result = await self.put_connector(artifact, subject.source, on_conflict)
+        await self._agree(ConsentKind.CONNECTOR, _name_of(subject), subject.hash, approval_id)
+        return result
 
-    def _install(self, subject: ConnectorConsent) -> InstallResult:
-        artifact = read_artifact(Path(subject.source))
-        if artifact.pin.hash != subject.hash:
-            raise AileronError(
-                FailureClass.HASH_MISMATCH,
-                f"{subject.source} holds {artifact.pin.hash} by now, and {subject.hash} was agreed to: install it again",
-                boundary=Boundary.USER,
-            )
-        if connector_consent(artifact, subject.source, subject.on_conflict) != subject:
-            raise AileronError(
-                FailureClass.HASH_MISMATCH,
-                f"{artifact.pin} is not as it was described: nothing is installed, ask for it again",
-                boundary=Boundary.USER,
-            )
-        return install(artifact, self._connectors, on_conflict=msgspec.convert(subject.on_conflict, OnConflict))
-
-    async def _binding(self, subject: BindingConsent, approval_id: str | None) -> dict[str, Any]:
-        binding = binding_of(subject)
-        await _thread(lambda: self._vault.bind(binding))
-        if approval_id is not None:
-            await self._agree(ConsentKind.BINDING, subject.name, subject_digest(subject), approval_id)
-        await self._audit.note(
-            events.BindingCreated(binding=subject.name, connector=subject.connector, secret=subject.secret)
-        )
-        return binding_facts(binding)
+    async def _binding(self, subject: BindingConsent, approval_id: str) -> dict[str, Any]:
+        result = await self.put_binding(binding_of(subject))
+        await self._agree(ConsentKind.BINDING, subject.name, subject_digest(subject), approval_id)
+        return result
 
     async def _secret(self, subject: SecretConsent) -> dict[str, Any]:
         nonce, value = self._held.pop(subject.commitment, (b"", None))
@@ -305,17 +303,9 @@ class Consenting:
                 f"the new value of {subject.name} is not kept any more: aileron secret set {subject.name}",
                 boundary=Boundary.USER,
             )
-        await _thread(lambda: self._vault.set_secret(subject.name, value))
-        await self._audit.note(events.SecretSet(name=subject.name))
-        return {"name": subject.name}
+        return await self.put_secret(subject.name, value)
 
-    async def _grant(self, subject: GrantConsent, approval_id: str | None) -> dict[str, Any]:
-        if approval_id is None:
-            raise AileronError(
-                FailureClass.CONSENT_REQUIRED,
-                "a standing grant is signed, and nobody signs for this home: aileron approver init",
-                boundary=Boundary.USER,
-            )
+    async def _grant(self, subject: GrantConsent, approval_id: str) -> dict[str, Any]:
         grant = StandingGrant(
             id=approval_id,
             action=subject.action,
@@ -325,25 +315,23 @@ class Consenting:
             uses=subject.uses,
             until=int(parse_moment(subject.until)),
         )
-        await _thread(lambda: self._vault.change_consents(lambda consents: consents.with_grant(grant)))
+        await self._change(lambda consents: consents.with_grant(grant))
         await self._audit.agreed(ConsentKind.GRANT, subject.action, subject_digest(subject), approval_id)
         return {"id": approval_id, "action": subject.action, "uses": subject.uses, "until": subject.until}
 
-    async def _config(self, subject: SettingsConsent, approval_id: str | None) -> dict[str, Any]:
-        if approval_id is None:
-            raise TypeError("without an approver, settings are those of the file")
+    async def _config(self, subject: SettingsConsent, approval_id: str) -> dict[str, Any]:
         await self._agree(ConsentKind.SETTINGS, SETTINGS, settings_digest(subject.after), approval_id)
-        await _thread(lambda: self._settings.write(subject.after))
+        await anyio.to_thread.run_sync(self._settings.write, subject.after)
         return {"settings": subject.after, "restart": True}
 
     async def _agree(self, kind: ConsentKind, name: str, digest: str, approval_id: str) -> None:
         agreement = Agreement(kind=kind, name=name, digest=digest, approval=approval_id)
 
-        def add(consents: Consents) -> Consents:
-            return consents.with_agreement(agreement)
-
-        await _thread(lambda: self._vault.change_consents(add))
+        await self._change(lambda consents: consents.with_agreement(agreement))
         await self._audit.agreed(kind, name, digest, approval_id)
+
+    async def _change(self, how: Callable[[Consents], Consents]) -> None:
+        await anyio.to_thread.run_sync(self._vault.change_consents, how)
 
 
 def _is_agreed(consents: Consents, subject: Subject) -> bool:
@@ -367,12 +355,29 @@ def connector_consent(artifact: Artifact, source: str, on_conflict: str) -> Conn
         hash=artifact.pin.hash,
         source=source,
         on_conflict=on_conflict,
-        signature="unsigned",
+        signature=_UNSIGNED,
         reaches=tuple(map(str, manifest.hosts)),
         credential=None if credential is None else f"{credential.kind} ({credential.scope})",
         imports=tuple(sorted(manifest.imports)),
         limits=msgspec.to_builtins(manifest.limits),
     )
+
+
+def _artifact_of(subject: ConnectorConsent) -> Artifact:
+    artifact = read_artifact(Path(subject.source))
+    if artifact.pin.hash != subject.hash:
+        raise AileronError(
+            FailureClass.HASH_MISMATCH,
+            f"{subject.source} holds {artifact.pin.hash} by now, and {subject.hash} was agreed to: install it again",
+            boundary=Boundary.USER,
+        )
+    if connector_consent(artifact, subject.source, subject.on_conflict) != subject:
+        raise AileronError(
+            FailureClass.HASH_MISMATCH,
+            f"{artifact.pin} is not as it was described: nothing is installed, ask for it again",
+            boundary=Boundary.USER,
+        )
+    return artifact
 
 
 def _is_binding(store: ContentStore, subject: BindingConsent) -> bool:
@@ -404,7 +409,3 @@ def _name_of(subject: Subject) -> str:
             return SETTINGS
         case _:
             return subject.name
-
-
-async def _thread(work: Callable[[], _T]) -> _T:
-    return await anyio.to_thread.run_sync(work)

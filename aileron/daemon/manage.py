@@ -31,13 +31,14 @@ from aileron.audit.verify import verify
 from aileron.config import Home
 from aileron.daemon.agreements import Agreements
 from aileron.daemon.answers import utc
-from aileron.daemon.appointing import Appointing, binding_consent
+from aileron.daemon.appointing import Appointing
 from aileron.daemon.consents import SETTINGS_WAIT_S, Consenting, binding_of, connector_consent
 from aileron.daemon.deciding import Deciding
+from aileron.daemon.reach import action_reach, binding_consent
 from aileron.daemon.shown import action_facts, binding_facts, connector_facts, listed_facts
 from aileron.daemon.standing import Standing
 from aileron.ledger.sqlite import Ledger
-from aileron.model.consent import ConnectorConsent, ConsentKind, Constraint, GrantConsent
+from aileron.model.consent import ConsentKind, Constraint, GrantConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import ActionFile
@@ -104,12 +105,12 @@ class Manager:
 
     async def actions(self) -> list[dict[str, Any]]:
         """Every action file, sorted by name."""
-        return [listed_facts(entry) for entry in await _thread(self._actions.list_actions)]
+        return [listed_facts(entry) for entry in await anyio.to_thread.run_sync(self._actions.list_actions)]
 
     async def action(self, name: str) -> dict[str, Any]:
         """One action, whole."""
-        action = await _thread(lambda: self._actions.load(name))
-        enabled = await _thread(lambda: self._actions.is_enabled(name))
+        action = await anyio.to_thread.run_sync(lambda: self._actions.load(name))
+        enabled = await anyio.to_thread.run_sync(lambda: self._actions.is_enabled(name))
         return {
             **action_facts(action, enabled),
             "text": action.text,
@@ -117,7 +118,7 @@ class Manager:
             "digest": action.digest,
             "input_schema": input_schema(action),
             "steps": msgspec.to_builtins(action.steps),
-            "hosts": await _thread(lambda: self._hosts(action)),
+            "hosts": await anyio.to_thread.run_sync(lambda: action_reach(self._connectors, action)),
         }
 
     async def add_action(self, text: str, file: str, *, replace: bool) -> dict[str, Any] | ConsentAnswer:
@@ -135,41 +136,32 @@ class Manager:
                 text_bound = bind_placeholders(text, file=file[:_MAX_PATH], pins=pins)
                 return self._actions.check_addable(text_bound, replace=replace)
 
-            action = await _thread(bind)
-            subject = await _thread(lambda: self._agreements.consent_to(action, install=True, replace=replace))
-            answer = await self._consents.settle(subject)
-        return answer if isinstance(answer, ConsentAnswer) else {**answer, "bound": bound}
+            action = await anyio.to_thread.run_sync(bind)
+            answer = await self._consents.maybe_ask(
+                lambda: self._agreements.consent_to(action, install=True, replace=replace)
+            )
+            if answer is not None:
+                return answer
+            return {**await self._consents.put_action(action.text, replace=replace), "bound": bound}
 
     async def enable_action(self, name: str, enabled: bool) -> None:
         """Switch an action on or off."""
         async with self._changing:
-            await _thread(lambda: self._actions.load(name))
-            await _thread(lambda: self._actions.set_enabled(name, enabled))
+            await anyio.to_thread.run_sync(lambda: self._actions.load(name))
+            await anyio.to_thread.run_sync(lambda: self._actions.set_enabled(name, enabled))
             await self._audit.note(events.ActionEnabled(action=name) if enabled else events.ActionDisabled(action=name))
 
     async def remove_action(self, name: str) -> None:
         """Delete an action file."""
         async with self._changing:
-            await _thread(lambda: self._actions.remove(name))
+            await anyio.to_thread.run_sync(lambda: self._actions.remove(name))
             await self._audit.note(events.ActionRemoved(action=name))
             await self._consents.end(ConsentKind.ACTION_FILE, name)
 
     async def dry_run(self, spine: Spine, invocation: Invocation) -> dict[str, Any]:
         """The plan of an invocation with its digest; nothing runs and nothing is recorded."""
-        plan = await _thread(lambda: spine.resolve(invocation))
+        plan = await anyio.to_thread.run_sync(lambda: spine.resolve(invocation))
         return {**plan.to_json(), "digest": plan.digest}
-
-    def _hosts(self, action: ActionFile) -> list[str]:
-        hosts: set[str] = set()
-        for connector in action.connectors:
-            try:
-                manifest = self._connectors.manifest(
-                    ConnectorPin(str(connector.name), connector.version, connector.hash)
-                )
-            except AileronError:
-                continue  # the run says what is wrong with it
-            hosts.update(map(str, manifest.hosts))
-        return sorted(hosts)
 
     # connectors
 
@@ -179,7 +171,7 @@ class Manager:
             connector_facts(entry.pin, entry.manifest)
             if entry.pin is not None and entry.manifest is not None
             else {"hash": entry.hash, "problem": entry.problem}
-            for entry in await _thread(self._connectors.list_connectors)
+            for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)
         ]
 
     async def install_connector(self, path: str, on_conflict: OnConflict) -> dict[str, Any] | ConsentAnswer:
@@ -188,20 +180,24 @@ class Manager:
         if not source.is_absolute() or len(os.fsencode(path)) > _MAX_PATH:
             raise AileronError(FailureClass.INVALID_REQUEST, "path is not an absolute path on this machine")
         async with self._changing:
-            return await self._consents.settle(await _thread(lambda: self._connector_consent(source, on_conflict)))
+            artifact = await anyio.to_thread.run_sync(lambda: self._installable(source, on_conflict))
+            answer = await self._consents.maybe_ask(lambda: connector_consent(artifact, str(source), on_conflict))
+            if answer is not None:
+                return answer
+            return await self._consents.put_connector(artifact, str(source), on_conflict)
 
-    def _connector_consent(self, source: Path, on_conflict: OnConflict) -> ConnectorConsent:
+    def _installable(self, source: Path, on_conflict: OnConflict) -> Artifact:
         artifact = read_artifact(source)
         _check_runs_here(artifact)
         check_installable(artifact, self._connectors, on_conflict=on_conflict)
-        return connector_consent(artifact, str(source), on_conflict)
+        return artifact
 
     async def remove_connector(self, pin_hash: str) -> None:
         """Remove one by its hash."""
         async with self._changing:
             found = [
                 entry.pin or ConnectorPin("", "", entry.hash)  # a damaged one has lost its name, and goes all the same
-                for entry in await _thread(self._connectors.list_connectors)
+                for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)
                 if entry.hash == pin_hash
             ]
             if not found:
@@ -209,7 +205,7 @@ class Manager:
                     FailureClass.NOT_FOUND, f"no connector {pin_hash[:80]!r} is installed; see `aileron connector list`"
                 )
             pin = found[0]
-            await _thread(lambda: self._connectors.remove(pin))
+            await anyio.to_thread.run_sync(lambda: self._connectors.remove(pin))
             await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
             await self._consents.end(ConsentKind.CONNECTOR, str(pin))
 
@@ -229,7 +225,7 @@ class Manager:
     async def create_vault(self, passphrase: Secret) -> None:
         """Make the vault and leave it unlocked."""
         async with self._changing:
-            await _thread(lambda: self._vault.create(passphrase))
+            await anyio.to_thread.run_sync(lambda: self._vault.create(passphrase))
             await self._audit.note(events.VaultCreated())
 
     async def unlock_vault(self, passphrase: Secret) -> None:
@@ -242,14 +238,14 @@ class Manager:
                     with self._standing.in_doubt():
                         await self._unlocked(passphrase)
                 else:  # only looked at: nobody puts another in the place of one that is in use
-                    await _thread(lambda: self._vault.check_passphrase(passphrase))
+                    await anyio.to_thread.run_sync(lambda: self._vault.check_passphrase(passphrase))
             except AileronError as error:
                 await self._audit.note(events.VaultUnlockFailed(failure_class=error.failure.failure_class))
                 raise
             await self._audit.note(events.VaultUnlocked())
 
     async def _unlocked(self, passphrase: Secret) -> None:
-        await _thread(lambda: self._vault.unlock(passphrase))
+        await anyio.to_thread.run_sync(lambda: self._vault.unlock(passphrase))
         try:
             await self._check_newest()
         except BaseException:
@@ -292,14 +288,12 @@ class Manager:
             used_by = tuple(sorted(str(one.name) for one in self._vault.bindings() if one.secret == name))
             if used_by and self._standing.consents() is not None:
                 return await self._consents.ask(self._consents.hold(name, used_by, value))
-            await _thread(lambda: self._vault.set_secret(name, value))
-            await self._audit.note(events.SecretSet(name=name))
-        return {"name": name}
+            return await self._consents.put_secret(name, value)
 
     async def remove_secret(self, name: str) -> None:
         """Forget a secret."""
         async with self._changing:
-            await _thread(lambda: self._vault.remove_secret(name))
+            await anyio.to_thread.run_sync(lambda: self._vault.remove_secret(name))
             await self._audit.note(events.SecretRemoved(name=name))
 
     def bindings(self) -> list[dict[str, Any]]:
@@ -314,21 +308,23 @@ class Manager:
         async with self._changing:
             kinds: set[str] = {
                 entry.manifest.credential.kind
-                for entry in await _thread(self._connectors.list_connectors)
+                for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)
                 if entry.manifest is not None and entry.manifest.credential is not None and entry.manifest.name == fqn
             }
             _check_kind(fqn, binding_name, kinds)
-            subject = await _thread(
+            subject = await anyio.to_thread.run_sync(
                 lambda: binding_consent(self._connectors, str(binding_name), str(fqn), secret, username)
             )
-            await _thread(lambda: self._vault.check_bindable(binding_of(subject)))
-            return await self._consents.settle(subject)
+            binding = binding_of(subject)
+            await anyio.to_thread.run_sync(lambda: self._vault.check_bindable(binding))
+            answer = await self._consents.maybe_ask(lambda: subject)
+            return await self._consents.put_binding(binding) if answer is None else answer
 
     async def unbind(self, name: str) -> None:
         """Revoke a binding."""
         binding_name = _parsed(BindingName.parse, name)
         async with self._changing:
-            await _thread(lambda: self._vault.revoke(binding_name))
+            await anyio.to_thread.run_sync(lambda: self._vault.revoke(binding_name))
             await self._audit.note(events.BindingRevoked(binding=str(binding_name)))
             await self._consents.end(ConsentKind.BINDING, str(binding_name))
 
@@ -397,12 +393,12 @@ class Manager:
 
     async def add_grant(
         self, action_name: str, constraints: tuple[Constraint, ...], uses: int, for_s: int, binding: str | None
-    ) -> dict[str, Any] | ConsentAnswer:
+    ) -> ConsentAnswer:
         """Ask for a standing grant. AileronError as approvals/grants.py says, consent_required without an approver."""
         async with self._changing:
-            action = await _thread(lambda: self._actions.load(action_name))
+            action = await anyio.to_thread.run_sync(lambda: self._actions.load(action_name))
             check_grant(action, constraints, uses, for_s)
-            if (missing := await _thread(lambda: self._agreements.missing(action))) is not None:
+            if (missing := await anyio.to_thread.run_sync(lambda: self._agreements.missing(action))) is not None:
                 raise AileronError(
                     FailureClass.CONSENT_REQUIRED,
                     f"the file of action {missing.name!r} is not as you agreed to it: run it once, and decide that first",
@@ -411,14 +407,20 @@ class Manager:
             subject = GrantConsent(
                 action=action.name,
                 action_digest=action.digest,
-                credentials=await _thread(
+                credentials=await anyio.to_thread.run_sync(
                     lambda: used_credentials(action, connectors=self._connectors, bindings=self._vault, binding=binding)
                 ),
                 constraints=constraints,
                 uses=uses,
                 until=utc(int(time.time()) + for_s),
             )
-            return await self._consents.settle(subject)
+            if (answer := await self._consents.maybe_ask(lambda: subject)) is None:
+                raise AileronError(
+                    FailureClass.CONSENT_REQUIRED,
+                    "a standing grant is signed, and nobody signs for this home: aileron approver init",
+                    boundary=Boundary.USER,
+                )
+            return answer
 
     async def revoke_grant(self, grant_id: str) -> None:
         """End a grant. AileronError(not_found), (vault_locked)."""
@@ -426,7 +428,7 @@ class Manager:
             consents = self._standing.consents()
             if consents is None or all(grant.id != grant_id for grant in consents.grants):
                 raise AileronError(FailureClass.NOT_FOUND, f"no grant {grant_id[:80]!r}; see `aileron grant list`")
-            await _thread(lambda: self._vault.change_consents(lambda now: now.without_grant(grant_id)))
+            await anyio.to_thread.run_sync(lambda: self._vault.change_consents(lambda now: now.without_grant(grant_id)))
             await self._audit.grant_revoked(grant_id)
 
     # runs, approvals, audit
@@ -473,7 +475,7 @@ class Manager:
 
     async def verify(self) -> dict[str, Any]:
         """Check the chain, from the file."""
-        report = await _thread(lambda: verify(self._home.ledger, expected_home=self._home.path))
+        report = await anyio.to_thread.run_sync(lambda: verify(self._home.ledger, expected_home=self._home.path))
         problem = msgspec.to_builtins(report.finding)
         return {
             "ok": report.is_whole,
@@ -501,10 +503,6 @@ class Manager:
             "approver": self._standing.facts(),
             "settings_waiting": self._agreements.settings_waiting,
         }
-
-
-async def _thread(work: Callable[[], _T]) -> _T:
-    return await anyio.to_thread.run_sync(work)
 
 
 def _check_runs_here(artifact: Artifact) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from aileron.client import Answer
-from tests.support.approver import Approver
-from tests.support.home import PROBE, DaemonHome, daemon_home, other_probe, probe_action
+from tests.support.approver import Approver, decided_home
+from tests.support.home import PROBE, DaemonHome, other_probe, probe_action
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -27,14 +27,7 @@ def approver() -> Approver:
 @pytest.fixture
 def home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
     """A home with an approver, a gated action and a free one."""
-    with daemon_home() as made:
-        made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        made.install_probe(f"localhost:{upstream.port}")
-        made.unlock()
-        made.bind_probe()
-        made.add_probe_action("effect", "path:string?", name="gated", gated=True)
-        made.add_probe_action("effect", "path:string?", name="free")
-        approver.appoint(made)
+    with decided_home(upstream, approver) as made:
         yield made
 
 
@@ -232,6 +225,18 @@ def test_without_an_approver_a_grant_is_refused_with_the_way_to_one(bare_home: D
 
     assert word(answer) == "consent_required"
     assert "aileron approver init" in answer.body["error"]["message"]
+
+
+def test_an_action_may_come_before_its_connector_where_nobody_is_asked(bare_home: DaemonHome, home: DaemonHome) -> None:
+    """Added as before, and its run says what is missing; a person could not be shown where it goes."""
+    text = probe_action("effect", name="early").replace("bound-at-release", "0" * 64)
+
+    added = bare_home.ask("POST", "/v1/actions", {"text": text, "file": "x"})
+    ran = bare_home.run("early")
+    asked = home.ask("POST", "/v1/actions", {"text": text, "file": "x"})
+
+    assert (added.status, word(ran), word(asked)) == (200, "not_found", "hash_mismatch")  # there it has another hash
+    assert home.must("GET", "/v1/action-approvals")["approvals"] == []
 
 
 def test_settings_take_effect_when_they_are_agreed_to(

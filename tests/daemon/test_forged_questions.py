@@ -23,8 +23,8 @@ from aileron.model.names import HostPort
 from aileron.model.plan import Plan
 from aileron.registry.content import ContentStore
 from aileron.registry.install import read_artifact
-from tests.support.approver import Approver
-from tests.support.home import PROBE, DaemonHome, daemon_home, other_probe, probe_action
+from tests.support.approver import Approver, decided_home
+from tests.support.home import PROBE, DaemonHome, other_probe, probe_action
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -41,14 +41,7 @@ def approver() -> Approver:
 @pytest.fixture
 def home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
     """A home with an approver, a gated action and a free one; the vault open."""
-    with daemon_home() as made:
-        made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        made.install_probe(f"localhost:{upstream.port}")
-        made.unlock()
-        made.bind_probe()
-        made.add_probe_action("effect", "path:string?", name="gated", gated=True)
-        made.add_probe_action("effect", "path:string?", name="free")
-        approver.appoint(made)
+    with decided_home(upstream, approver) as made:
         yield made
 
 

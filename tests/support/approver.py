@@ -6,9 +6,11 @@ It computes every digest itself, from what the daemon shows, and never takes the
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import secrets
 import time
+from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -28,9 +30,10 @@ from aileron.model.decision import (
     preview_digest,
 )
 from aileron.model.plan import Plan
-from tests.support.home import PASSPHRASE, DaemonHome
+from tests.support.home import PASSPHRASE, DaemonHome, daemon_home
+from tests.support.upstream_http import CountingServer
 
-__all__ = ["Approver"]
+__all__ = ["Approver", "decided_home"]
 
 _ROUTE: Final = "/v1/action-approvals"
 
@@ -156,3 +159,17 @@ class Approver:
             "signature": self.sign(statement),
         }
         return body if plan_digest is None else {**body, "digest": plan_digest}
+
+
+@contextlib.contextmanager
+def decided_home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
+    """A home for which `approver` decides, with the actions `gated` and `free`, both with one effect; the vault open."""
+    with daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        home.install_probe(f"localhost:{upstream.port}")
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("effect", "path:string?", name="gated", gated=True)
+        home.add_probe_action("effect", "path:string?", name="free")
+        approver.appoint(home)
+        yield home
