@@ -1,11 +1,13 @@
 """What does the one door cost? A whole `POST /v1/actions/{name}/run`: resolved, recorded, jailed, conversed, reaped, recorded.
 
-Two questions, each interleaved in one run. The daemon is a real one in a home of its own, warm, asked over its agent socket on
+Three questions, each interleaved in one run. The daemon is a real one in a home of its own, warm, asked over its agent socket on
 connections that are kept open, by a client that does nothing but send and receive bytes.
 - How long does one take? Against a tool call of the official MCP SDK (low-level server, stdio), which has no sandbox, no record
   and no check at all, called through the SDK's own client session. Goal: at most 2.5 times.
 - How many a second for 32 callers? Against bubblewrap with Python, which has no ledger and no checks, with as many callers as
   are best for it. Goal: at least 8 times.
+- What does it cost that decisions are signed? A run, and one that is asked about, approved and carried out, against the same in
+  a home without an approver. The derivation of the key from its passphrase is the command's, and not in it.
 """
 
 from __future__ import annotations
@@ -34,13 +36,17 @@ from benchmarks.peers import (
     bwrap_echo,
     bwrap_echoes,
 )
+from tests.support.approver import Approver
 from tests.support.home import DaemonHome, daemon_home
 
 ROUNDS = 200
+TEXT = {"text": "x"}
 RATE_ROUNDS = 6
 RATE_CALLERS, RATE_RUNS, RATE_PEERS = 32, 192, 40
 """Callers, and invocations in one window of each side: about a second."""
 RUN, MCP_CALL = "a run", "a tool call of the MCP SDK"
+SIGNED, UNSIGNED = "a run, decisions signed", "a run, decisions unsigned"
+APPROVED, LET_BY = "approved and carried out, signed", "approved and carried out, unsigned"
 
 
 def main() -> None:
@@ -52,6 +58,7 @@ def main() -> None:
         home.add_probe_action("give_back", "text:string")
         _measure_latency(home)
         _measure_rate(home)
+        _measure_signed(home)
 
 
 def _measure_latency(home: DaemonHome) -> None:
@@ -77,12 +84,41 @@ def _measure_latency(home: DaemonHome) -> None:
 def _measure_rate(home: DaemonHome) -> None:
     ours = f"runs, {RATE_CALLERS} callers"
     theirs: dict[str, Variant] = {f"{BWRAP_PYTHON}, {callers} callers": _peer_rate(callers) for callers in CALLERS}
-    with contextlib.ExitStack() as stack:
-        doors = [stack.enter_context(Door(home.path)) for _ in range(RATE_CALLERS)]
-        taken = interleave({ours: lambda: _window(doors), **({} if BWRAP_MISSING else theirs)}, RATE_ROUNDS, warm_ups=1)
+    taken = interleave({ours: lambda: _window(home), **({} if BWRAP_MISSING else theirs)}, RATE_ROUNDS, warm_ups=1)
     peer = next(iter(theirs)) if BWRAP_MISSING else best_of(taken, list(theirs), "per s")
     question = Question(f"runs a second, {RATE_CALLERS} callers", ours, peer, at_least(8))
     answer("run-rate.json", taken, [question], "per s", dict.fromkeys(theirs, BWRAP_MISSING or ""))
+
+
+def _measure_signed(unsigned: DaemonHome) -> None:
+    approver = Approver()
+
+    def approve_unsigned() -> None:
+        question = unsigned.asked("ask-first", TEXT)
+        unsigned.decide(question, "approve")
+        assert unsigned.result(question)["status"] == "completed"
+
+    def approve_signed() -> None:
+        question = signed.asked("ask-first", TEXT)
+        approver.decide(signed, question["approval_id"])
+        assert signed.result(question)["status"] == "completed"
+
+    with daemon_home() as signed:
+        signed.install_probe()
+        signed.unlock()
+        signed.bind_probe()
+        signed.add_probe_action("give_back", "text:string")
+        for home in (signed, unsigned):
+            home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+        approver.appoint(signed)
+        with Door(signed.path) as ours, Door(unsigned.path) as theirs:
+            runs = interleave({SIGNED: ours.run, UNSIGNED: theirs.run}, ROUNDS)
+        asked = interleave({APPROVED: approve_signed, LET_BY: approve_unsigned}, ROUNDS // 5)
+    questions = [
+        Question("POST …/run where decisions are signed", SIGNED, UNSIGNED),
+        Question("asked, approved, carried out: signed", APPROVED, LET_BY),
+    ]
+    answer("run-signed.json", runs | asked, questions)
 
 
 def _peer_rate(callers: int) -> Callable[[], Measured]:
@@ -94,11 +130,15 @@ def _peer_rate(callers: int) -> Callable[[], Measured]:
     return window
 
 
-def _window(doors: list[Door]) -> Measured:
-    """Runs a second: each caller asks again as soon as it has its answer."""
+def _window(home: DaemonHome) -> Measured:
+    """Runs a second: each caller asks again as soon as it has its answer.
+
+    The connections are this window's own: while a peer has its turn the daemon closes those that say nothing.
+    """
     left = RATE_RUNS
-    began = time.perf_counter()
-    with selectors.DefaultSelector() as selector:
+    with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
+        doors = [stack.enter_context(Door(home.path)) for _ in range(RATE_CALLERS)]
+        began = time.perf_counter()
         for door in doors:
             selector.register(door, selectors.EVENT_READ, door)
             door.ask()
@@ -115,14 +155,14 @@ def _window(doors: list[Door]) -> Measured:
                         key.data.ask()
                         left -= 1
                         waiting += 1
-    return Measured([RATE_RUNS / (time.perf_counter() - began)])
+        return Measured([RATE_RUNS / (time.perf_counter() - began)])
 
 
 class Door:
     """One caller: a connection to the agent socket that is kept, and the one request it sends."""
 
     def __init__(self, home: Path) -> None:
-        body = json.dumps({"args": {"text": "x"}}).encode()
+        body = json.dumps({"args": TEXT}).encode()
         head = "POST /v1/actions/give-back/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         self._request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
         self._received = b""

@@ -23,7 +23,7 @@ END: Final = "<!-- end of results -->"
 ORDER: Final = (
     "jail-first-frame.json", "jail-reaped.json", "jail-rate.json", "jail-memory.json",
     "frames-64.json", "frames-4096.json", "frames-1048576.json",
-    "run.json", "run-rate.json", "noise.json", "egress.json", "client.json",
+    "run.json", "run-rate.json", "run-signed.json", "noise.json", "egress.json", "client.json",
     "ledger-one.json", "ledger-many.json", "ledger-size.json",
 )  # fmt: skip
 """The files that have rows, in their order; others in results/ are none of this table's."""
