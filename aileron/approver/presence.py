@@ -432,9 +432,8 @@ class _Shower:
                 self._is_shown = True
                 os.write(self._descriptor, self._question.encode())
                 return
-            if (
-                where is not None and "futex" not in where and is_settled
-            ):  # a futex: Python's own lock, on the way there
+            # A futex is Python's own lock, on the way there.
+            if where is not None and "futex" not in where and is_settled:
                 self._signals.somebody_reads = True
                 signal.pthread_kill(self._reader, signal.SIGALRM)
                 return

@@ -23,7 +23,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from aileron.cli import output
 from aileron.cli.problem import INTEGRITY, Problem, local_work
@@ -33,21 +33,27 @@ from aileron.cli.supervisor import Supervisor, path_of
 if TYPE_CHECKING:
     from aileron.approver.keyfile import ApproverKey
     from aileron.model.failure import AileronError
+    from aileron.model.secret import Secret
 
 __all__ = [
+    "TRIES",
     "UNSIGNED",
     "Preview",
     "Signer",
     "Standing",
     "alone",
     "ask_alone",
+    "ask_until_right",
     "check_terminal",
+    "key_in",
     "mismatch",
     "standing_of",
+    "text_of",
 ]
 
 UNSIGNED: Final = "not signed: any process of this user can decide; aileron approver init"
-_TRIES: Final = 3
+TRIES: Final = 3
+_T = TypeVar("_T")
 _NONCE_BYTES: Final = 16
 _PREVIEW_S: Final = 30.0
 """The daemon reads it from the service within 5 s; a jail on a machine under load takes its time."""
@@ -115,10 +121,45 @@ def ask_alone(question: str) -> str:
 
     with local_work():
         typed = presence.ask_passphrase(question)
+    return text_of(typed)
+
+
+def ask_until_right(question: str, use: Callable[[Secret], _T]) -> _T:
+    """What `use` makes of a passphrase that is typed as for `ask_alone`, asked for again while its Problem is that it is another.
+
+    Problem of `use` for a third such, and for anything else at once.
+    """
+    from aileron.approver import presence
+
+    for left in range(TRIES - 1, -1, -1):
+        with local_work():
+            typed = presence.ask_passphrase(question)
+        try:
+            return use(typed)
+        except Problem as problem:
+            if problem.name != "unauthorized" or not left:
+                raise
+            output.note(f"it is another one; try again ({left} left)")
+    raise AssertionError("the last try returns or raises")
+
+
+def text_of(passphrase: Secret) -> str:
+    """As JSON has it. Problem for what is not UTF-8."""
     try:
-        return typed.reveal().decode()
+        return passphrase.reveal().decode()
     except UnicodeDecodeError:
         raise Problem.usage("the passphrase is not UTF-8") from None
+
+
+def key_in(file: Path) -> str | None:
+    """The id of the key in an approver's file, unverified; None where there is none that can be read."""
+    from aileron.approver import keyfile
+    from aileron.model.failure import AileronError
+
+    try:
+        return keyfile.public_of(file).key_id
+    except AileronError:
+        return None
 
 
 class Signer:
@@ -202,32 +243,25 @@ class Signer:
             return _opened_preview(json.loads(recipient.open(sealed, statement.signed_bytes())), plan_digest)
 
     def _opened(self) -> ApproverKey:
-        from aileron.approver import keyfile, presence
-        from aileron.model.failure import AileronError, FailureClass
+        from aileron.approver import keyfile
+        from aileron.model.failure import AileronError
 
         file = self._file_of_approver()
-        for left in range(_TRIES - 1, -1, -1):
-            with local_work():
-                presence.check_unwatched()
-                passphrase = presence.ask_passphrase("Approver passphrase")
+
+        def opened(passphrase: Secret) -> ApproverKey:
             try:
                 return keyfile.open_key(file, passphrase)
             except AileronError as failed:
-                if failed.failure.failure_class is not FailureClass.UNAUTHORIZED or not left:
-                    raise _not_opened(failed) from None
-                output.note(f"it is another one; try again ({left} left)")
-        raise AssertionError("the last try returns or raises")
+                raise _not_opened(failed) from None
+
+        return ask_until_right("Approver passphrase", opened)
 
     def _file_of_approver(self) -> Path:
         """The staged one where a command that exchanges the key ended before it took its place: keyfile.py."""
         from aileron.approver import keyfile
-        from aileron.model.failure import AileronError
 
         new = keyfile.staged(self._file)
-        with contextlib.suppress(AileronError):
-            if self._key_id is not None and keyfile.public_of(new).key_id == self._key_id:
-                return new
-        return self._file
+        return new if self._key_id is not None and key_in(new) == self._key_id else self._file
 
 
 def _not_opened(failed: AileronError) -> Problem:

@@ -65,12 +65,16 @@ class Supervisor:
         body = {"passphrase": passphrase}
         checked(self._request(self._operator, "POST", "/v1/vault/unlock", body, _KEY_DERIVATION_S, None))
 
-    def open_vault(self, ask: Callable[[str], str] = ask_unseen) -> None:
-        """See that the vault is open before a person types a secret for it; at a terminal, `ask` for its passphrase."""
+    def is_vault_locked(self) -> bool:
+        """Whether the vault waits for its passphrase. Problem where there is no vault."""
         status = self.ask("GET", "/v1/vault/status")
         if not status["exists"]:
             raise Problem("there is no vault yet", exit_code=4, name="vault_locked", fix="aileron vault init")
-        if not status["locked"]:
+        return bool(status["locked"])
+
+    def open_vault(self, ask: Callable[[str], str] = ask_unseen) -> None:
+        """See that the vault is open before a person types a secret for it; at a terminal, `ask` for its passphrase."""
+        if not self.is_vault_locked():
             return
         passphrase = self._passphrase()
         if passphrase is None and can_ask():

@@ -96,7 +96,7 @@ class Standing:
                 raise AileronError(FailureClass.HASH_MISMATCH, f"{approval_id} was used or taken back before")
             return now.with_used(approval_id, math.ceil(until), int(time.time()))
 
-        await anyio.to_thread.run_sync(lambda: self._vault.change_consents(used))
+        await anyio.to_thread.run_sync(self._vault.change_consents, used)
 
     async def spend_use(self, grant_id: str) -> None:
         """Count a use of a grant in the vault. AileronError vault_locked; consent_required where none is left."""
@@ -108,7 +108,7 @@ class Standing:
                 )
             return now.with_use(grant_id)
 
-        await anyio.to_thread.run_sync(lambda: self._vault.change_consents(counted))
+        await anyio.to_thread.run_sync(self._vault.change_consents, counted)
 
     def recorded(self) -> None:
         """The ledger tells of an approver from now on."""

@@ -12,7 +12,7 @@ from aileron.cli import output
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.problem import FAILED, INTEGRITY, OK, UNREACHABLE, Problem, local_work
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
-from aileron.cli.signing import Standing, alone, mismatch, standing_of
+from aileron.cli.signing import TRIES, Standing, alone, ask_until_right, key_in, mismatch, standing_of, text_of
 from aileron.cli.supervisor import Supervisor, checked
 from aileron.cli.visible import visible
 
@@ -24,7 +24,6 @@ __all__ = ["init", "status"]
 
 _ROUTE: Final = "/v1/approver"
 _INVENTORY: Final = "/v1/approver/inventory"
-_TRIES: Final = 3
 _KEY_DERIVATION_S: Final = 30.0
 """The daemon derives the vault's key once more; a machine under load takes its time."""
 _YES: Final = ("y", "yes")
@@ -136,36 +135,26 @@ class _Init:
 
     def _opened_vault(self) -> Secret | None:
         """See that the vault is open; its passphrase, if it was asked for."""
-        found = self._supervisor.ask("GET", "/v1/vault/status")
-        if not found["exists"]:
-            raise Problem("there is no vault yet", exit_code=4, name="vault_locked", fix="aileron vault init")
-        return self._vault_passphrase("The vault is locked. Its passphrase") if found["locked"] else None
+        is_locked = self._supervisor.is_vault_locked()
+        return self._vault_passphrase("The vault is locked. Its passphrase") if is_locked else None
 
     def _vault_passphrase(self, question: str) -> Secret:
         """The right one: the daemon tries it. Problem for a third wrong one, or one wrong one that was given beforehand."""
-        from aileron.approver import presence
         from aileron.model.secret import Secret
 
+        def tried(passphrase: Secret) -> Secret:
+            self._supervisor.unlock(text_of(passphrase))
+            return passphrase
+
         if self._given is not None:
-            self._supervisor.unlock(self._given)
-            return Secret(self._given.encode())
-        for left in range(_TRIES - 1, -1, -1):
-            typed = presence.ask_passphrase(question)
-            try:
-                self._supervisor.unlock(_text(typed))
-            except Problem as problem:
-                if problem.name != "unauthorized" or not left:
-                    raise
-                output.note(f"it is another one; try again ({left} left)")
-            else:
-                return typed
-        raise AssertionError("the last try returns or raises")
+            return tried(Secret(self._given.encode()))
+        return ask_until_right(question, tried)
 
     def _finish_earlier(self, standing: Standing) -> bool:
         """Whether an earlier `init` came as far as the vault, and all that was left to do was to put its key in place."""
         from aileron.approver import keyfile
 
-        if standing.key_id is None or _key_in(keyfile.staged(self._file)) != standing.key_id:
+        if standing.key_id is None or key_in(keyfile.staged(self._file)) != standing.key_id:
             return False
         keyfile.put_in_place(self._file)
         output.note(f"the key of the last try decides for this home, and is in its place now: {self._file}")
@@ -208,7 +197,7 @@ class _Init:
     def _old_key(self, standing: Standing) -> ApproverKey:
         from aileron.approver import keyfile, presence
 
-        if _key_in(self._file) != standing.key_id:
+        if key_in(self._file) != standing.key_id:
             raise Problem(
                 f"the approver's key, {standing.key_id}, is not in {self._file}",
                 exit_code=INTEGRITY,
@@ -228,7 +217,7 @@ class _Init:
             try:
                 checked(
                     self._supervisor.send(
-                        "POST", _ROUTE, {"passphrase": _text(vault), **body}, wait_s=_KEY_DERIVATION_S
+                        "POST", _ROUTE, {"passphrase": text_of(vault), **body}, wait_s=_KEY_DERIVATION_S
                     )
                 )
             except Problem as problem:
@@ -271,7 +260,7 @@ def _new_passphrase(vault: Secret) -> Secret:
     output.note(
         "\nthe approver's passphrase is one of its own, of 8 bytes or more: not the vault's, which files and variables may hold"
     )
-    for left in range(_TRIES - 1, -1, -1):
+    for left in range(TRIES - 1, -1, -1):
         typed = presence.ask_passphrase("New approver passphrase", twice=True)
         try:
             keyfile.check_passphrase(typed)
@@ -325,30 +314,12 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else output.as_text(value)
 
 
-def _text(passphrase: Secret) -> str:
-    try:
-        return passphrase.reveal().decode()
-    except UnicodeDecodeError:
-        raise Problem.usage("the passphrase is not UTF-8") from None
-
-
-def _key_in(path: Path) -> str | None:
-    """The id of the key in a file, unverified; None where there is none that can be read."""
-    from aileron.approver import keyfile
-    from aileron.model.failure import AileronError
-
-    try:
-        return keyfile.public_of(path).key_id
-    except AileronError:
-        return None
-
-
 def _file_status(path: Path, named: Any) -> dict[str, Any]:
     """What is at `path`, and whether it is the key that the vault names; unverified, as everything without a passphrase."""
     from aileron.approver import keyfile
     from aileron.model.failure import AileronError, FailureClass
 
-    if named is not None and _key_in(path) != named and _key_in(keyfile.staged(path)) == named:
+    if named is not None and key_in(path) != named and key_in(keyfile.staged(path)) == named:
         return {"path": str(keyfile.staged(path)), "status": "waiting", "key_id": named}
     try:
         found = keyfile.public_of(path).key_id

@@ -28,8 +28,7 @@ def init(passphrase_file: PassphraseFile = None) -> None:
 def unlock(passphrase_file: PassphraseFile = None) -> None:
     """Unlock it until the daemon stops or you lock it."""
     supervisor = Supervisor()
-    if not supervisor.ask("GET", "/v1/vault/status")["exists"]:
-        raise Problem("there is no vault yet", exit_code=4, name="vault_locked", fix="aileron vault init")
+    supervisor.is_vault_locked()  # or there is none, and nobody types a passphrase for it
     supervisor.unlock(_passphrase("unlock", "Passphrase of the vault", passphrase_file, twice=False))
     output.note("the vault is unlocked")
 
