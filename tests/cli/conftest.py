@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.command import Command
 from tests.support.fake_daemon import FakeDaemon
+from tests.support.upstream_http import CountingServer
 
 
 @pytest.fixture
@@ -19,6 +20,13 @@ def home() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="ail-"))
     yield path / "h"
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[CountingServer]:
+    """A plain HTTP server on loopback."""
+    with CountingServer() as server:
+        yield server
 
 
 @pytest.fixture

@@ -28,10 +28,10 @@ from aileron.model.manifest import ApprovalRule, CredentialNeed, LimitsSpec
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan, PlannedPreview, Step
 from aileron.model.secret import Secret
+from tests.cli.person import APPROVER
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen
 
 __all__ = [
-    "APPROVER",
     "HEAD",
     "ID",
     "ONE",
@@ -47,7 +47,6 @@ __all__ = [
 
 ID = "act-20261121T040000-0123456789abcdefcafe"
 ONE = f"/v1/action-approvals/{ID}"
-APPROVER = "not the vault's passphrase"
 HEAD = "41:" + "ab" * 32
 _HASH = "sha256:" + "cd" * 32
 _CONNECTOR = "github://example/connector-mail"

@@ -10,11 +10,10 @@ import pytest
 
 from tests.attacks.same_user.between import Between, Passed
 from tests.cli.command import Command
-from tests.support.home import PASSPHRASE, DaemonHome, daemon_home
+from tests.cli.person import INIT, SIGN
+from tests.support.home import DaemonHome, daemon_home
 
 pytestmark = pytest.mark.jail
-APPROVER = "of the approver alone"
-SIGN = ("Approver passphrase: ", APPROVER)
 TAIL = "and the end of it, which nobody reads"
 WORDS = "x" * 900 + TAIL
 
@@ -27,16 +26,7 @@ def real() -> Iterator[DaemonHome]:
         home.unlock()
         home.bind_probe()
         home.add_probe_action("give_back", "text:string", gated=True)
-        said = Command(home.path).at_terminal(
-            "approver",
-            "init",
-            answers=[
-                ("Make the approver's key? [y/N] ", "y"),
-                ("Vault passphrase: ", PASSPHRASE),
-                ("New approver passphrase: ", APPROVER),
-                ("New approver passphrase, again: ", APPROVER),
-            ],
-        )
+        said = Command(home.path).at_terminal("approver", "init", answers=INIT)
         assert said.code == 0, said
         yield home
 

@@ -23,9 +23,9 @@ from aileron.model.decision import (
 )
 from aileron.model.plan import Plan
 from aileron.model.secret import Secret
-from tests.cli.command import Command, Said
+from tests.cli.command import Command
+from tests.cli.person import APPROVER, SIGN, at_terminal, flat
 from tests.cli.questions import (
-    APPROVER,
     HEAD,
     ID,
     ONE,
@@ -45,7 +45,6 @@ PASSPHRASE = "Approver passphrase: "
 YES_OR_NO = "Approve? [y/N] "
 THREE_WAYS = "leave it waiting: "
 WHY = "Enter for none): "
-SIGN = (PASSPHRASE, APPROVER)
 FIELDS = [
     {"label": "To", "value": "mira@example.com", "multiline": False},
     {"label": "Body", "value": "Dear Mira\nall of it", "multiline": True},
@@ -80,18 +79,6 @@ def assert_signed(approver: Approver, body: dict[str, Any], digest: str, decisio
     assert (body["decision"], body["digest"], body["key_id"], body["head"]) == (decision, digest, approver.key_id, HEAD)
     check_signature(approver.public_key, statement, body["signature"])
     check_signature(approver.public_key, head, body["head_signature"])
-
-
-def at_terminal(aileron: Command, *words: str, answers: Any = (), **more: str) -> Said:
-    """Without colours, and nothing that was typed unseen is to be seen."""
-    said = aileron.at_terminal(*words, answers=answers, NO_COLOR="1", **more)
-    assert APPROVER not in said.out
-    return said
-
-
-def flat(said: Said) -> str:
-    """What was shown, however a terminal's width has broken its lines."""
-    return " ".join(said.out.split())
 
 
 # One decision

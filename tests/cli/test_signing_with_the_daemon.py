@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cli.command import Command, Said
+from tests.cli.command import Command
+from tests.cli.person import APPROVER, INIT, SIGN, at_terminal
 from tests.support.home import PASSPHRASE, PROBE, DaemonHome, daemon_home, other_probe, probe_action
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
-APPROVER = "of the approver alone"
-SIGN = ("Approver passphrase: ", APPROVER)
 YES_OR_NO = ("Approve? [y/N] ", "y")
 YES = ("leave it waiting: ", "y")
 LEAVE = ("leave it waiting: ", "")
 WHY = ("Enter for none): ", "")
-INIT = [
-    ("Make the approver's key? [y/N] ", "y"),
-    ("Vault passphrase: ", PASSPHRASE),
-    ("New approver passphrase: ", APPROVER),
-    ("New approver passphrase, again: ", APPROVER),
-]
 PREVIEW = """
 [approval.preview]
 op = "fetch"
@@ -32,13 +24,6 @@ inputs = { path = "/read" }
 render = { Status = "status", Body = "body", Missing = "nothing.here" }
 multiline = ["Body"]
 """
-
-
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[CountingServer]:
-    """A plain HTTP server on loopback."""
-    with CountingServer() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -81,18 +66,6 @@ def _previewed(text: str) -> str:
 def aileron(real: DaemonHome) -> Command:
     """The command line of that home."""
     return Command(real.path)
-
-
-def at_terminal(aileron: Command, *words: str, answers: Any = (), **more: str) -> Said:
-    """Without colours."""
-    said = aileron.at_terminal(*words, answers=answers, NO_COLOR="1", **more)
-    assert APPROVER not in said.out
-    return said
-
-
-def flat(said: Said) -> str:
-    """What was shown, however a terminal's width has broken its lines."""
-    return " ".join(said.out.split())
 
 
 def waiting(aileron: Command, action: str, *words: str) -> str:

@@ -23,13 +23,6 @@ SECRET = "hunter2-hunter2"
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[CountingServer]:
-    """A plain HTTP server on loopback."""
-    with CountingServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def real(upstream: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
     """A home that was set up with commands, in a script."""
     folder = tmp_path_factory.mktemp("probe")

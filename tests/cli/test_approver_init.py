@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,24 +87,10 @@ def _digest(public: bytes) -> str:
 
 
 @pytest.fixture
-def home() -> Iterator[Path]:
-    """Short enough for sockets."""
-    path = Path(tempfile.mkdtemp(prefix="ail-"))
-    yield path / "h"
-    shutil.rmtree(path, ignore_errors=True)
-
-
-@pytest.fixture
 def world(home: Path) -> Iterator[World]:
     """Its daemon."""
     with World(home) as daemon:
         yield daemon
-
-
-@pytest.fixture
-def aileron(home: Path) -> Command:
-    """Its command line."""
-    return Command(home)
 
 
 @pytest.fixture
