@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.approver import Approver
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.upstream_http import CountingServer
 
@@ -15,6 +16,12 @@ def upstream() -> Iterator[CountingServer]:
     """A plain HTTP server on loopback that counts what reaches it."""
     with CountingServer() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def approver() -> Approver:
+    """Whoever decides for the homes of this module that name them."""
+    return Approver()
 
 
 @pytest.fixture(scope="module")

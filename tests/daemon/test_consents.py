@@ -18,12 +18,6 @@ pytestmark = pytest.mark.jail
 GATE = "required = true"
 
 
-@pytest.fixture(scope="module")
-def approver() -> Approver:
-    """Whoever decides."""
-    return Approver()
-
-
 @pytest.fixture
 def home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
     """A home with an approver, a gated action and a free one."""

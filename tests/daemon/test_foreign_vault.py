@@ -17,12 +17,6 @@ OWN = "words of their own, all lower case"
 
 
 @pytest.fixture(scope="module")
-def approver() -> Approver:
-    """Whoever decides."""
-    return Approver()
-
-
-@pytest.fixture(scope="module")
 def stranger() -> Approver:
     """Whoever would like to."""
     return Approver()

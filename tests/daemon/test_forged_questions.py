@@ -32,12 +32,6 @@ pytestmark = pytest.mark.jail
 PROBE_SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "probe"
 
 
-@pytest.fixture(scope="module")
-def approver() -> Approver:
-    """Whoever decides, and believes what they see."""
-    return Approver()
-
-
 @pytest.fixture
 def home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
     """A home with an approver, a gated action and a free one; the vault open."""

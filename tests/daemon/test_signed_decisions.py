@@ -17,7 +17,7 @@ import pytest
 from aileron.approver.box import Recipient
 from aileron.client import Answer
 from aileron.model.plan import Plan
-from tests.support.approver import Approver
+from tests.support.approver import Approver, decided_home
 from tests.support.home import DaemonHome, daemon_home, probe_action
 from tests.support.upstream_http import CountingServer
 
@@ -33,35 +33,16 @@ multiline = ["Body"]
 
 
 @pytest.fixture(scope="module")
-def approver() -> Approver:
-    """Whoever decides for the homes of this module."""
-    return Approver()
-
-
-def furnish(made: DaemonHome, upstream: CountingServer, approver: Approver) -> None:
-    """Actions, a credential, and then an approver."""
-    made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-    made.install_probe(f"localhost:{upstream.port}")
-    made.unlock()
-    made.bind_probe()
-    made.add_probe_action("effect", "path:string?", name="gated", gated=True)
-    made.add_probe_action("effect", "path:string?", name="free")
-    approver.appoint(made)
-
-
-@pytest.fixture(scope="module")
 def home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
     """A home with an approver, the vault open."""
-    with daemon_home() as made:
-        furnish(made, upstream, approver)
+    with decided_home(upstream, approver) as made:
         yield made
 
 
 @pytest.fixture
 def own_home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
     """The same for tests that stop its daemon and write in its files."""
-    with daemon_home() as made:
-        furnish(made, upstream, approver)
+    with decided_home(upstream, approver) as made:
         yield made
 
 
