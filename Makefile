@@ -27,7 +27,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests $(foreach path,$(JAIL_TESTS),--ignore=$(path))
 
-bench: $(VENV)/.bench
+bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m tests.faults.kills 1000
 	$(BIN)/python -m benchmarks.soak 10000
@@ -44,11 +44,6 @@ $(VENV)/.dev: pyproject.toml .ci/setup
 	PYTHON="$(PYTHON)" .ci/setup "$(VENV)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.demo
-
-$(VENV)/.bench: pyproject.toml .ci/setup
-	PYTHON="$(PYTHON)" .ci/setup "$(VENV)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
-	@touch $@ $(VENV)/.dev $(VENV)/.demo
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
