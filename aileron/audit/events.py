@@ -74,6 +74,8 @@ __all__ = [
     "RunUnknown",
     "SecretRemoved",
     "SecretSet",
+    "SessionEnded",
+    "SessionStarted",
     "VaultCreated",
     "VaultLocked",
     "VaultUnlockFailed",
@@ -482,6 +484,34 @@ class CallerRefused(_Event, frozen=True, kw_only=True, tag="caller.refused"):
     """When the first of them came."""
 
 
+# Who asks
+
+
+class SessionStarted(_Event, frozen=True, kw_only=True, tag="session.started"):
+    """An agent may ask under a name of its own, with a token that nobody else has."""
+
+    session: str
+    agent: str
+    folder: str
+    """Where it works."""
+    token_digest: str
+    """`sha256:…` of the token; of 256 random bits, so that nobody finds them again."""
+    expires_at_us: int
+    pid: int | None = None
+    """The process with which it ends, if it ends with one."""
+    pid_started: float | None = None
+    """When that process began, in seconds since the epoch: a number is used again."""
+
+
+class SessionEnded(_Event, frozen=True, kw_only=True, tag="session.ended"):
+    """Its token opens nothing any more. What it asked for goes on."""
+
+    session: str
+    reason: str
+    """`ended`, `expired`, `process gone`."""
+    exit_code: int | None = None
+
+
 # What is installed
 
 
@@ -603,7 +633,9 @@ class DaemonStopped(_Event, frozen=True, kw_only=True, tag="daemon.stopped"):
 
 
 Notice = (
-    ConnectorInstalled
+    SessionStarted
+    | SessionEnded
+    | ConnectorInstalled
     | ConnectorRemoved
     | ActionAdded
     | ActionEnabled

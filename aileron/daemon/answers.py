@@ -16,7 +16,7 @@ from aileron.model.failure import Failure
 from aileron.model.outcome import Failed, Outcome, Pending, Running, Succeeded
 from aileron.model.wire import ErrorAnswer, ErrorBody, PendingAnswer, RunAnswer, RunningAnswer
 
-__all__ = ["as_json", "failure_answer", "run_answer", "utc"]
+__all__ = ["as_json", "failure_answer", "pending_answer", "run_answer", "utc"]
 
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -39,7 +39,7 @@ def run_answer(answer: Outcome | Pending | Running, review: str) -> Response:
         case Failed():
             return failure_answer(answer.failure, answer.run_id)
         case Pending():
-            return as_json(_pending(answer, review), 202)
+            return as_json(pending_answer(answer, review), 202)
         case Running():
             return as_json(RunningAnswer(run_id=answer.run_id, status=answer.status), 202)
         case _:
@@ -52,7 +52,8 @@ def utc(seconds: float) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _pending(pending: Pending, review: str) -> PendingAnswer:
+def pending_answer(pending: Pending, review: str) -> PendingAnswer:
+    """That a person decides first."""
     return PendingAnswer(
         approval_id=pending.approval_id,
         audit_id=pending.run_id,

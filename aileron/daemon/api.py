@@ -6,7 +6,8 @@ nothing: runs go to the spine through the runner (the one door is `POST /v1/acti
 Rules
 - A body is read at most MAX_BODY_BYTES far, and decoded as what the route says; unknown keys are refused.
 - Every failure leaves as `{"error": …}` with the status of its class (answers.py); nothing foreign leaks.
-- An agent sees its own session's runs and no others: what is not its own does not exist.
+- An agent sees its own session's runs and no others: what is not its own does not exist. Its session is that of the token it
+  shows; a token that is not good is refused, and is never as none.
 
 Source: docs/reference/http-api.md, compared with `ROUTES` by a test.
 """
@@ -27,20 +28,20 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aileron.audit.watch import Watch
 from aileron.daemon.answers import as_json, failure_answer, run_answer
+from aileron.daemon.doors import Following
 from aileron.daemon.manage import Manager
 from aileron.daemon.runner import Runner
+from aileron.daemon.sessions import LOCAL_SESSION, Sessions
 from aileron.model.consent import Constraint
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
-from aileron.model.outcome import RunStatus
 from aileron.model.secret import Secret
-from aileron.model.wire import Appointment, ConsentAnswer, Decision, ErrorBody, PreviewRequest, RunRequest
+from aileron.model.wire import Appointment, ConsentAnswer, Decision, PreviewRequest, RunRequest
 from aileron.registry.install import OnConflict
 from aileron.runs.perform import Spine
 
-__all__ = ["MAX_BODY_BYTES", "ROUTES", "Api", "RouteSpec"]
+__all__ = ["MAX_BODY_BYTES", "ROUTES", "Api", "RouteSpec", "bearer"]
 
 MAX_BODY_BYTES: Final = 1 << 20
 """1 MiB: arguments of an action travel in one frame header of 64 KiB, a secret is at most that, an action file 256 KiB."""
@@ -48,7 +49,8 @@ BODY_S: Final = 10.0
 """For a body to arrive: on this machine, a megabyte takes milliseconds."""
 DEFAULT_WAIT_S: Final = 25.0
 MAX_WAIT_S: Final = 60.0
-LOCAL_SESSION: Final = "local"
+MAX_TOKEN: Final = 256
+"""Characters of an Authorization field that are looked at; a token has 47."""
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -102,6 +104,10 @@ ROUTES: Final = (
     RouteSpec("GET", "/v1/secrets", "list_secrets", _OPERATOR),
     RouteSpec("PUT", "/v1/secrets/{name}", "set_secret", _OPERATOR),
     RouteSpec("DELETE", "/v1/secrets/{name}", "remove_secret", _OPERATOR),
+    RouteSpec("GET", "/v1/sessions", "list_sessions", _OPERATOR),
+    RouteSpec("POST", "/v1/sessions", "open_session", _OPERATOR),
+    RouteSpec("GET", "/v1/sessions/{id}", "show_session", _OPERATOR),
+    RouteSpec("POST", "/v1/sessions/{id}/end", "end_session", _OPERATOR),
     RouteSpec("GET", "/v1/audit", "list_audit", _OPERATOR),
     RouteSpec("GET", "/v1/audit/verify", "verify_audit", _OPERATOR),
     RouteSpec("GET", "/v1/audit/{id}", "show_audit", _OPERATOR),
@@ -152,6 +158,17 @@ class _AddGrant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     binding: str | None = None
 
 
+class _OpenSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    agent: str
+    folder: str
+    for_s: int | None = None
+    pid: int | None = None
+
+
+class _EndSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    exit_code: int | None = None
+
+
 class _Passphrase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     passphrase: str
 
@@ -167,7 +184,7 @@ class _SetSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Api:
-    """The handlers of one socket."""
+    """The handlers of one socket. `needs_token`: nobody is `local` there, because others than the user can reach it."""
 
     def __init__(
         self,
@@ -176,17 +193,21 @@ class Api:
         spine: Spine,
         runner: Runner,
         manager: Manager,
-        watch: Watch,
+        following: Following,
+        sessions: Sessions,
         review: str,
         stop: Callable[[], None],
+        needs_token: bool = False,
     ) -> None:
         self._scope = scope
         self._spine = spine
         self._runner = runner
         self._manager = manager
-        self._watch = watch
+        self._following = following
+        self._sessions = sessions
         self._review = review
         self._stop = stop
+        self._needs_token = needs_token
 
     def app(self) -> Starlette:
         """The ASGI application of this socket: every route exists on every socket, and says no where it must."""
@@ -198,9 +219,14 @@ class Api:
         handler: Callable[[Request], Awaitable[Response]] = getattr(self, spec.handler)
 
         async def guarded(request: Request) -> Response:
+            try:
+                session = request.state.session = self._session_of(request)
+            except AileronError as error:
+                await _drained(request)
+                return failure_answer(error.failure)
             if self._scope not in spec.scopes:
                 await _drained(request)
-                await self._manager.caller_refused(self._scope, f"{spec.method} {spec.path}", LOCAL_SESSION)
+                await self._manager.caller_refused(self._scope, f"{spec.method} {spec.path}", session)
                 return failure_answer(_not_for_agents(spec).failure)
             try:
                 return await handler(request)
@@ -225,7 +251,7 @@ class Api:
             action=request.path_params["name"],
             args=asked.args,
             scope=self._scope,
-            session=LOCAL_SESSION,
+            session=request.state.session,
             binding=asked.binding,
             idempotency_key=request.headers.get("idempotency-key"),
         )
@@ -235,30 +261,14 @@ class Api:
 
     async def show_run(self, request: Request) -> Response:
         """Where a run is, and its outcome."""
-        run_id = request.path_params["id"]
-        return as_json(await self._state(lambda: self._manager.run(run_id, self._session()), _wait_s(request, 0.0)))
+        run_id, session = request.path_params["id"], self._seen_by(request)
+        return as_json(await self._following.state(lambda: self._manager.run(run_id, session), _wait_s(request, 0.0)))
 
     async def approval_result(self, request: Request) -> Response:
         """Always 200 with `status`: what became of an ask."""
-        asked = request.path_params["id"]
-        look = lambda: self._manager.approval_result(asked, self._session())  # noqa: E731 - two words, used once
-        return as_json(await self._state(look, _wait_s(request, 0.0)))
-
-    async def _state(self, look: Callable[[], Awaitable[dict[str, Any]]], wait_s: float) -> dict[str, Any]:
-        """What `look` finds once it is final, or when `wait_s` is over. Whoever asks sees that what is approved begins."""
-        state = await look()
-        if _is_over(state) or "audit_id" not in state:
-            return state
-        problem = await self._begun(state)
-        state = await self._watch.follow(state["audit_id"], state, look, _is_over, wait_s)
-        if problem is not None and state["status"] == RunStatus.APPROVED:
-            state["error"] = ErrorBody.of(problem.failure, state["audit_id"])
-        return state
-
-    async def _begun(self, state: dict[str, Any]) -> AileronError | None:
-        if state["status"] != RunStatus.APPROVED or "approval_id" not in state:
-            return None
-        return await self._runner.resume(state["approval_id"])
+        asked, session = request.path_params["id"], self._seen_by(request)
+        look = lambda: self._manager.approval_result(asked, session)  # noqa: E731 - two words, used once
+        return as_json(await self._following.state(look, _wait_s(request, 0.0)))
 
     # actions
 
@@ -319,7 +329,7 @@ class Api:
     async def answer(self, request: Request) -> Response:
         """The answer to it."""
         asked = await _body(request, _Answer)
-        return as_json(await self._manager.answer(request.path_params["id"], asked.answer, self._session()))
+        return as_json(await self._manager.answer(request.path_params["id"], asked.answer, self._seen_by(request)))
 
     async def show_approver(self, _request: Request) -> Response:
         """Whether decisions are signed, and with which key."""
@@ -352,7 +362,7 @@ class Api:
 
     async def cancel(self, request: Request) -> Response:
         """Take a question back, or an approval that was not used."""
-        return as_json(await self._manager.cancel(request.path_params["id"], self._scope, self._session()))
+        return as_json(await self._manager.cancel(request.path_params["id"], self._scope, self._seen_by(request)))
 
     # connectors, bindings, vault
 
@@ -423,6 +433,26 @@ class Api:
         await self._manager.remove_secret(request.path_params["name"])
         return as_json({"removed": request.path_params["name"]})
 
+    # sessions
+
+    async def list_sessions(self, _request: Request) -> Response:
+        """Who asked, and asks: the newest first."""
+        return as_json({"sessions": await self._sessions.newest()})
+
+    async def open_session(self, request: Request) -> Response:
+        """Begin a session; its token is said this once."""
+        asked = await _body(request, _OpenSession)
+        return as_json(await self._sessions.open(asked.agent, asked.folder, asked.for_s, asked.pid))
+
+    async def show_session(self, request: Request) -> Response:
+        """One session."""
+        return as_json(await self._sessions.show(request.path_params["id"]))
+
+    async def end_session(self, request: Request) -> Response:
+        """End a session: its token opens nothing any more."""
+        asked = await _body(request, _EndSession)
+        return as_json(await self._sessions.end(request.path_params["id"], asked.exit_code))
+
     # audit and the daemon itself
 
     async def list_audit(self, request: Request) -> Response:
@@ -450,9 +480,38 @@ class Api:
         self._stop()
         return as_json({"stopping": True})
 
-    def _session(self) -> str | None:
+    def _session_of(self, request: Request) -> str:
+        """Who asks. AileronError(unauthorized) for a token that is not good, and for none where one is needed."""
+        if self._scope is Scope.OPERATOR:
+            return LOCAL_SESSION
+        token = bearer(request.headers.getlist("authorization"))
+        if token is not None:
+            return self._sessions.session_of(token)
+        if self._needs_token:
+            raise AileronError(
+                FailureClass.UNAUTHORIZED,
+                "a session token is needed here: Authorization: Bearer TOKEN; `aileron sessions new` makes one",
+                boundary=Boundary.USER,
+            )
+        return LOCAL_SESSION
+
+    def _seen_by(self, request: Request) -> str | None:
         """The only session whose runs this caller sees; None for all."""
-        return LOCAL_SESSION if self._scope is Scope.AGENT else None
+        session: str = request.state.session
+        return session if self._scope is Scope.AGENT else None
+
+
+def bearer(fields: list[str]) -> str | None:
+    """The token that a request shows in its Authorization fields; None where it shows none.
+
+    AileronError(unauthorized) for anything else there: whoever shows something means to be somebody.
+    """
+    if not fields:
+        return None
+    scheme, _, token = fields[0][:MAX_TOKEN].partition(" ")
+    if len(fields) > 1 or scheme.lower() != "bearer" or not token:
+        raise AileronError(FailureClass.UNAUTHORIZED, "Authorization is not one `Bearer TOKEN`", boundary=Boundary.USER)
+    return token.strip()
 
 
 async def _drained(request: Request) -> None:
@@ -497,10 +556,6 @@ async def _body(request: Request, shape: type[_T]) -> _T:
         raise AileronError(FailureClass.INVALID_REQUEST, f"the body is not as expected: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise AileronError(FailureClass.INVALID_REQUEST, "the body is not JSON") from None
-
-
-def _is_over(state: dict[str, Any]) -> bool:
-    return RunStatus(state["status"]).is_final
 
 
 def _wait_s(request: Request, default: float) -> float:

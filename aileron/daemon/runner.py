@@ -45,6 +45,8 @@ class _Entry:
 
     def __init__(self) -> None:
         self.run_id: str | None = None
+        self.is_wanted = True
+        """Nobody took the call back; asked before the record, and never after it."""
         self.recorded = anyio.Event()
         self.done = anyio.Event()
         self.answer: Outcome | Pending | Running | None = None
@@ -70,16 +72,23 @@ class Runner:
         """Approved, and waiting for one of MAX_RUNS to end: at most as many as there may be questions."""
 
     async def submit(self, invocation: Invocation, wait_s: float) -> Outcome | Pending | Running:
-        """Begin; wait until it ends, or waits for a person, or `wait_s` is over. AileronError busy past MAX_RUNS."""
+        """Begin; wait until it ends, or waits for a person, or `wait_s` is over. AileronError busy past MAX_RUNS.
+
+        A caller that is cancelled takes the call back, if it is not on record yet; what is goes on.
+        """
         if self._count >= MAX_RUNS:
             raise AileronError(
                 FailureClass.BUSY, f"{MAX_RUNS} runs are under way: try again when one has ended", retriable=True
             )
         until = time.monotonic() + wait_s
-        entry = self._start(lambda entry: self._spine.request(invocation, entry.announce))
-        with anyio.move_on_after(wait_s):
-            await entry.done.wait()
-        await entry.recorded.wait()  # never long: it is one commit away
+        entry = self._start(lambda entry: self._spine.request(invocation, entry.announce, lambda: entry.is_wanted))
+        try:
+            with anyio.move_on_after(wait_s):
+                await entry.done.wait()
+            await entry.recorded.wait()  # never long: it is one commit away
+        except anyio.get_cancelled_exc_class():
+            entry.is_wanted = False
+            raise
         answer = _answer_of(entry)
         if isinstance(answer, Running) and entry.answer is not None:  # asked for before, with the same key
             return await self._follow(answer, until - time.monotonic())

@@ -42,10 +42,12 @@ from aileron.daemon.appointing import Appointing
 from aileron.daemon.clock import close_on_time
 from aileron.daemon.consents import Consenting
 from aileron.daemon.deciding import Deciding
+from aileron.daemon.doors import Following
 from aileron.daemon.manage import Manager
 from aileron.daemon.notify import Notifier
 from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
+from aileron.daemon.sessions import Sessions
 from aileron.daemon.standing import Standing
 from aileron.daemon.web import listen_on_loopback, review_base, web_app
 from aileron.egress.engine import Egress
@@ -156,6 +158,8 @@ class _Daemon:
         audit = Audit(ledger)
         await audit.recover()
         await audit.daemon_started(__version__, self._jails.layers)
+        sessions = Sessions(audit, ledger)
+        await sessions.load()
         vault = self._vault
         standing = Standing(vault, on_record=await audit.has_approver())
         connectors = ContentStore(self._home.connectors)
@@ -199,6 +203,7 @@ class _Daemon:
             background.start_soon(self._jails.serve)
             background.start_soon(close_on_time, ledger, audit, spine)
             background.start_soon(notifier.serve)
+            background.start_soon(sessions.end_on_time)
             background.start_soon(self._stop_on_signal)
             async with anyio.create_task_group() as runs:
                 runner = Runner(spine, runs, audit.watch)
@@ -228,6 +233,7 @@ class _Daemon:
                     layers=self._jails.layers,
                     web=review_base(self._port),
                 )
+                following = Following(runner, audit.watch)
                 async with anyio.create_task_group() as servers:
                     for scope, path in (
                         (Scope.AGENT, self._home.agent_socket),
@@ -238,7 +244,8 @@ class _Daemon:
                             spine=spine,
                             runner=runner,
                             manager=manager,
-                            watch=audit.watch,
+                            following=following,
+                            sessions=sessions,
                             review=review_base(self._port),
                             stop=self._stop,
                         )

@@ -149,6 +149,12 @@ class Snapshot(States):
         ).fetchone()
         return approval_row(row) if row else None
 
+    def count_asked(self, session: str) -> int:
+        """How many runs a session asked for."""
+        counted = "SELECT count(*) FROM events INDEXED BY events_session WHERE session = ? AND type = 'run.requested'"
+        count: int = self._db.execute(counted, (session,)).fetchone()[0]
+        return count
+
     def events(self, wanted: EventFilter) -> list[EventRow]:
         """The events that match, a page of them (`records`)."""
         return [EventRow(row.seq, msgspec.json.decode(row.record), row.hash) for row in self.records(wanted)]

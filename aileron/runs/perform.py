@@ -192,15 +192,18 @@ class Spine:
             self._bindings.check_unlocked()
         return plan
 
-    async def request(self, invocation: Invocation, announce: Callable[[str], None]) -> Outcome | Pending | Running:
+    async def request(
+        self, invocation: Invocation, announce: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True
+    ) -> Outcome | Pending | Running:
         """Take one invocation as far as it goes without a person; `announce` is told the run id once it is recorded.
 
-        AileronError where nothing could be recorded, and so nothing was done.
+        `is_wanted` is asked once, before the record: whoever took the call back by then is refused as `cancelled`. AileronError
+        where nothing could be recorded, and so nothing was done.
         """
         earlier = await self._audit.earlier(invocation)
         if earlier is None:
             try:
-                return await self._request_first(invocation, announce)
+                return await self._request_first(invocation, announce, is_wanted)
             except KeyTaken:  # by another caller, between the look and the record
                 earlier = await self._audit.earlier(invocation)
                 if earlier is None:
@@ -209,10 +212,12 @@ class Spine:
         return await self._so_far(earlier)
 
     async def _request_first(
-        self, invocation: Invocation, announce: Callable[[str], None]
+        self, invocation: Invocation, announce: Callable[[str], None], is_wanted: Callable[[], bool]
     ) -> Outcome | Pending | Running:
         try:
             plan = await anyio.to_thread.run_sync(self.resolve, invocation)
+            if not is_wanted():
+                raise AileronError(FailureClass.CANCELLED, "the call was taken back before it began: nothing was done")
         except AileronError as error:
             failure = await self._with_question(error)
             return Failed(run_id=await self._audit.refused(invocation, failure), failure=failure)

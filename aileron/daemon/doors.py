@@ -1,0 +1,147 @@
+"""What an agent may ask, whatever it came in through: list, run, look after its own. The routes of the agent socket and the tools
+of the protocol's server are this, and nothing else.
+
+Runs in the daemon. Callers are untrusted; who they are was established before (sessions.py). What is another session's does not
+exist. Nothing here decides: runs go to the spine through the runner.
+
+Source: docs/reference/http-api.md; aileron/mcp/door.py says what each method owes. Not here: HTTP (api.py), the protocol (mcp/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import anyio.to_thread
+import msgspec
+
+from aileron.actions.manifest import input_schema
+from aileron.actions.store import ActionStore
+from aileron.audit.watch import Watch
+from aileron.daemon.answers import pending_answer
+from aileron.daemon.manage import Manager
+from aileron.daemon.runner import Runner
+from aileron.daemon.sessions import Sessions
+from aileron.mcp.door import Call, Offered
+from aileron.model.failure import AileronError
+from aileron.model.invocation import Invocation, Scope
+from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
+from aileron.model.wire import ErrorBody, RunningAnswer
+
+__all__ = ["AgentDoor", "Following"]
+
+_QUESTION: Final = "act-"
+"""What the id of a question begins with; a run's begins otherwise."""
+
+
+class Following:
+    """Looks at a run, or at a question, until it is over."""
+
+    def __init__(self, runner: Runner, watch: Watch) -> None:
+        self._runner = runner
+        self._watch = watch
+
+    async def state(self, look: Callable[[], Awaitable[dict[str, Any]]], wait_s: float) -> dict[str, Any]:
+        """What `look` finds once it is final, or when `wait_s` is over. Whoever asks sees that what is approved begins."""
+        state = await look()
+        if _is_over(state) or "audit_id" not in state:
+            return state
+        problem = await self._begun(state)
+        state = await self._watch.follow(state["audit_id"], state, look, _is_over, wait_s)
+        if problem is not None and state["status"] == RunStatus.APPROVED:
+            state["error"] = ErrorBody.of(problem.failure, state["audit_id"])
+        return state
+
+    async def _begun(self, state: dict[str, Any]) -> AileronError | None:
+        if state["status"] != RunStatus.APPROVED or "approval_id" not in state:
+            return None
+        return await self._runner.resume(state["approval_id"])
+
+
+class AgentDoor:
+    """One for each daemon: what aileron/mcp/door.py asks for."""
+
+    def __init__(
+        self,
+        *,
+        actions: ActionStore,
+        runner: Runner,
+        manager: Manager,
+        following: Following,
+        sessions: Sessions,
+        review: str,
+    ) -> None:
+        self._actions = actions
+        self._runner = runner
+        self._manager = manager
+        self._following = following
+        self._sessions = sessions
+        self._review = review
+
+    async def offered(self) -> list[Offered]:
+        """The actions that are whole and switched on."""
+
+        def look() -> list[Offered]:
+            return [
+                Offered(action=entry.action, input_schema=input_schema(entry.action))
+                for entry in self._actions.list_actions()
+                if entry.action is not None and entry.enabled
+            ]
+
+        return await anyio.to_thread.run_sync(look)
+
+    async def run(self, call: Call, wait_s: float) -> dict[str, Any]:
+        """The one door."""
+        self._sessions.check_open(call.session)
+        invocation = Invocation(
+            action=call.action, args=call.args, scope=Scope.AGENT, session=call.session, binding=call.binding
+        )
+        return _as_state(await self._runner.submit(invocation, wait_s), self._review)
+
+    async def state(self, session: str, asked: str, wait_s: float) -> dict[str, Any]:
+        """Where a run or a question is."""
+        self._sessions.check_open(session)
+        look = self._manager.approval_result if asked.startswith(_QUESTION) else self._manager.run
+        return _plain(await self._following.state(lambda: look(asked, session), wait_s))
+
+    async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:
+        """Answer what a person asked back."""
+        self._sessions.check_open(session)
+        return await self._manager.answer(approval_id, answer, session)
+
+    async def cancel(self, session: str, approval_id: str) -> dict[str, Any]:
+        """Take a question back."""
+        self._sessions.check_open(session)
+        return _plain(await self._manager.cancel(approval_id, Scope.AGENT, session))
+
+    async def pending(self, session: str) -> list[dict[str, Any]]:
+        """What the session asked and nobody decided yet."""
+        self._sessions.check_open(session)
+        return [
+            {**question, "review_url": f"{self._review}/approvals/{question['approval_id']}"}
+            for question in await self._manager.approvals()
+            if question.get("session") == session
+        ]
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """An answer of model/wire.py, or a dict that holds such values, as JSON values."""
+    answer: dict[str, Any] = msgspec.to_builtins(value)
+    return answer
+
+
+def _as_state(answer: Outcome | Pending | Running, review: str) -> dict[str, Any]:
+    match answer:
+        case Succeeded():
+            return {"status": RunStatus.COMPLETED.value, "audit_id": answer.run_id, "result": answer.result}
+        case Failed():
+            error = _plain(ErrorBody.of(answer.failure, answer.run_id))
+            return {"status": RunStatus.FAILED.value, "audit_id": answer.run_id, "error": error}
+        case Pending():
+            return _plain(pending_answer(answer, review))
+        case Running():
+            return _plain(RunningAnswer(run_id=answer.run_id, status=answer.status))
+
+
+def _is_over(state: dict[str, Any]) -> bool:
+    return RunStatus(state["status"]).is_final

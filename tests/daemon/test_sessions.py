@@ -1,0 +1,180 @@
+"""Sessions: a token each, which opens what its own session asked and nothing else, until the session is over."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aileron.client import Answer
+from tests.support.canary import scan
+from tests.support.home import DaemonHome, daemon_home
+
+pytestmark = pytest.mark.jail
+DEADLINE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[DaemonHome]:
+    """A home with an action that runs at once and one that asks."""
+    with daemon_home() as home:
+        home.install_probe()
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("give_back", "text:string")
+        home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+        yield home
+
+
+def begin(home: DaemonHome, **facts: Any) -> dict[str, Any]:
+    """A new session, with its token."""
+    session: dict[str, Any] = home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/srv/work", **facts})
+    return session
+
+
+def ask(home: DaemonHome, token: str | None, method: str, path: str, body: Any = None) -> Answer:
+    """One request on the agent socket, with a token."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return home.agent.request(method, path, body, headers=headers)
+
+
+def asked(home: DaemonHome, token: str) -> dict[str, Any]:
+    """A question of that session."""
+    answer = ask(home, token, "POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}})
+    assert answer.status == 202, answer.body
+    question: dict[str, Any] = answer.body
+    return question
+
+
+def until_over(home: DaemonHome, session: str) -> dict[str, Any]:
+    """The session, once it is no longer open."""
+    until = time.monotonic() + DEADLINE_S
+    while (shown := home.must("GET", f"/v1/sessions/{session}"))["status"] == "open":
+        assert time.monotonic() < until, shown
+        time.sleep(0.1)
+    return shown
+
+
+def test_a_session_runs_and_sees_its_own_and_not_what_another_asked(home: DaemonHome) -> None:
+    """Each of two tokens finds its own question, and the other's does not exist for it, nor for a caller without one."""
+    mine, yours = begin(home), begin(home, agent="codex")
+    question = asked(home, mine["token"])
+    path = f"/v1/action-approvals/{question['approval_id']}"
+
+    assert ask(home, mine["token"], "GET", f"{path}/result").body["status"] == "pending_approval"
+    for other in (yours["token"], None):
+        assert ask(home, other, "GET", f"{path}/result").body["error"]["class"] == "not_found"
+        assert ask(home, other, "GET", f"/v1/runs/{question['audit_id']}").body["error"]["class"] == "not_found"
+        assert ask(home, other, "POST", f"{path}/cancel").body["error"]["class"] == "not_found"
+    assert ask(home, mine["token"], "POST", f"{path}/cancel").body["status"] == "cancelled"
+
+
+def test_a_session_lists_and_runs_and_decides_nothing(home: DaemonHome) -> None:
+    """Routes of the person are refused with their reason; listing and running beside them work."""
+    token = begin(home)["token"]
+    question = asked(home, token)
+    decision = {"decision": "approve", "digest": "sha256:" + "0" * 64}
+
+    assert ask(home, token, "GET", "/v1/actions").status == 200
+    ran = ask(home, token, "POST", "/v1/actions/give-back/run", {"args": {"text": "x"}})
+    assert ran.status == 200, ran.body
+    for method, path, body in (
+        ("POST", f"/v1/action-approvals/{question['approval_id']}/decide", decision),
+        ("GET", "/v1/sessions", None),
+        ("POST", "/v1/sessions", {"agent": "x", "folder": "/"}),
+        ("GET", "/v1/audit", None),
+    ):
+        answer = ask(home, token, method, path, body)
+        assert answer.body["error"]["class"] == "unauthorized", path
+        assert "not served on the agent socket" in answer.body["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    ["Bearer ail_" + "A" * 43, "Bearer nonsense", "Bearer ", "Basic bWlyYTp4", "ail_" + "A" * 43],
+    ids=["unknown", "no token of ours", "empty", "another scheme", "no scheme"],
+)
+def test_a_token_that_is_not_good_is_refused_and_is_not_as_none(home: DaemonHome, shown: str) -> None:
+    """What would be answered without a token, and with a good one, is refused with a bad one."""
+    good = begin(home)["token"]
+
+    refused = home.agent.request("GET", "/v1/actions", headers={"Authorization": shown})
+
+    assert (refused.status, refused.body["error"]["class"]) == (401, "unauthorized")
+    assert ask(home, good, "GET", "/v1/actions").status == 200
+    assert ask(home, None, "GET", "/v1/actions").status == 200
+
+
+def test_the_token_of_a_session_that_ended_opens_nothing(home: DaemonHome) -> None:
+    """It did before; what the session had asked for stays, and can still be decided."""
+    session = begin(home)
+    question = asked(home, session["token"])
+
+    ended = home.must("POST", f"/v1/sessions/{session['id']}/end", {"exit_code": 3})
+
+    assert (ended["status"], ended["exit_code"], ended["reason"], ended["runs"]) == ("ended", 3, "ended", 1)
+    assert ask(home, session["token"], "GET", "/v1/actions").body["error"]["class"] == "unauthorized"
+    assert home.decide({**question, "digest": digest_of(home, question)}, "approve").status == 200
+    assert home.result(question)["status"] == "completed"
+
+
+def digest_of(home: DaemonHome, question: dict[str, Any]) -> str:
+    """What a person would be shown."""
+    return str(home.must("GET", f"/v1/action-approvals/{question['approval_id']}")["digest"])
+
+
+def test_a_session_ends_with_the_process_it_began_with(home: DaemonHome) -> None:
+    """A launcher that is killed leaves no token behind that opens anything."""
+    launcher = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        session = begin(home, pid=launcher.pid)
+        assert ask(home, session["token"], "GET", "/v1/actions").status == 200
+    finally:
+        launcher.kill()
+        launcher.communicate()
+
+    over = until_over(home, session["id"])
+
+    assert (over["status"], over["reason"], over["exit_code"]) == ("ended", "process gone", None)
+    assert ask(home, session["token"], "GET", "/v1/actions").body["error"]["class"] == "unauthorized"
+
+
+def test_a_session_goes_on_when_the_daemon_starts_again() -> None:
+    """Its token is known by the record, which holds no token; one that ended meanwhile stays ended."""
+    with daemon_home() as home:
+        stays, ended = begin(home, pid=os.getpid()), begin(home)
+        home.must("POST", f"/v1/sessions/{ended['id']}/end", {})
+        home.kill()
+
+        assert ask(home, stays["token"], "GET", "/v1/actions").status == 200
+        assert ask(home, ended["token"], "GET", "/v1/actions").body["error"]["class"] == "unauthorized"
+        listed = home.must("GET", "/v1/sessions")["sessions"]
+        assert [one["id"] for one in listed] == [ended["id"], stays["id"]]
+        assert home.must("GET", "/v1/audit/verify")["ok"]
+        home.stop()
+        assert scan([home.path], *(one["token"].removeprefix("ail_").encode() for one in (stays, ended))) == {}
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"agent": "Not A Name"}, "not a name"),
+        ({"folder": "here"}, "not an absolute path"),
+        ({"for_s": 59}, "expected 60 to"),
+        ({"for_s": 8 * 24 * 3600}, "expected 60 to"),
+        ({"pid": 2**22 + 1}, "no process"),
+    ],
+    ids=["agent", "folder", "too short", "too long", "process"],
+)
+def test_what_no_session_can_be_is_refused(home: DaemonHome, facts: dict[str, Any], why: str) -> None:
+    """Each refusal says what was expected; the same request without that part makes a session."""
+    answer = home.ask("POST", "/v1/sessions", {"agent": "claude", "folder": "/srv/work", **facts})
+
+    assert (answer.status, answer.body["error"]["class"]) == (400, "invalid_request")
+    assert why in answer.body["error"]["message"]
+    assert begin(home)["status"] == "open"
