@@ -1,0 +1,115 @@
+"""A language model that follows a script: an HTTP server on loopback which the agents take for the real one.
+
+A script is a generator of steps, written once for all agents. `yield "tool", {…}` uses a tool of our MCP server, by the name it has
+there, and gets what the model is then shown of the result, with the whole request; to return is to say a last word. It runs in the
+server's thread between two turns of the agent, so it can also do what a person would meanwhile.
+
+    def script() -> Script:
+        turn = yield "give_back", {"text": "hello"}
+        assert "hello" in turn.shown.text
+
+    with LanguageModel(script) as model:
+        ...run an agent against http://127.0.0.1:{model.port}...
+    assert model.is_finished, model.problem
+
+Only requests that offer tools are turns; for the others (a title, a summary) some words will do. A turn that is asked for again gets
+the same answer. Everything that was asked is kept. Not here: the wires (wires.py).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import traceback
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Final, NamedTuple, Self
+
+from tests.agents.llm.wires import Asked, Say, Shown, Use, read, speak
+from tests.support.upstream import Seen, Upstream, answer
+
+__all__ = ["LAST_WORDS", "LanguageModel", "Script", "Turn"]
+
+LAST_WORDS: Final = "Everything was done."
+_ASIDE: Final = Say("A conversation")
+
+
+class Turn(NamedTuple):
+    """What the model is shown of the result of its last call, and the whole request."""
+
+    shown: Shown
+    asked: Asked
+
+
+Script = Generator[tuple[str, dict[str, Any]], Turn, None]
+
+
+class LanguageModel:
+    """A running server; a context manager."""
+
+    def __init__(self, script: Callable[[], Script]) -> None:
+        self._script = script()
+        self._upstream = Upstream(self._answer)
+        self._lock = threading.Lock()
+        self._step: Say | Use | None = None
+        self._calls = 0
+        self.port = self._upstream.port
+        self.turns: list[Asked] = []
+        self.asides: list[Asked] = []
+        self.is_finished = False
+        self.problem = "the script has not come to its end"
+
+    def __enter__(self) -> Self:
+        self._upstream.__enter__()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._upstream.__exit__(*exc_info)
+
+    @property
+    def requests(self) -> list[Seen]:
+        """Everything that came, turns or not, as it was on the wire."""
+        return self._upstream.requests
+
+    def _answer(self, seen: Seen) -> bytes | Iterable[bytes]:
+        asked = read(seen)
+        if asked is not None:
+            return speak(asked, self._next(asked))
+        path = seen.target.partition("?")[0]
+        if path == "/v1/models":
+            return _json({"object": "list", "data": [], "has_more": False})
+        if path.endswith("/count_tokens"):
+            return _json({"input_tokens": 10})
+        return answer(b"{}", "Content-Type: application/json", status="404 Not Found")
+
+    def _next(self, asked: Asked) -> Say | Use:
+        if not asked.tools:
+            self.asides.append(asked)
+            return _ASIDE
+        with self._lock:
+            self.turns.append(asked)
+            if self._step is None:
+                self._step = self._advance(asked, None)
+            elif isinstance(self._step, Use) and self._step.call_id in asked.results:
+                self._step = self._advance(asked, Turn(asked.results[self._step.call_id], asked))
+            return self._step
+
+    def _advance(self, asked: Asked, turn: Turn | None) -> Say | Use:
+        """The script's next step. A mistake in it, or a tool that is not offered, ends the conversation and is told to the test."""
+        try:
+            name, args = next(self._script) if turn is None else self._script.send(turn)
+        except StopIteration:
+            self.is_finished = True
+            return Say(LAST_WORDS)
+        except Exception:  # noqa: BLE001 - the thread's end: the test reads `problem`
+            self.problem = traceback.format_exc()
+            return Say("The script has a mistake.")
+        tool = asked.tool(name)
+        if tool is None:
+            self.problem = f"{name} is not offered: {', '.join(tool.name for tool in asked.tools)}"
+            return Say(f"There is no tool {name}.")
+        self._calls += 1
+        return Use(f"call_{self._calls}", tool, args)
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return answer(json.dumps(value).encode(), "Content-Type: application/json")
