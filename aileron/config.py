@@ -6,7 +6,8 @@ and the nearest valid one. Where a value comes from the environment, it is `AILE
 Some settings decide what may be reached, how strong a jail is and where something is sent by itself. Anybody who can write the
 file could change them, so where an approver exists, those are in force as a person agreed to them last: `CONSENTED` lists them,
 `Settings.consented` says what a person is shown, `Settings.with_consented` puts what was agreed to in place of the file's. The
-certificates of `egress.ca_file` are read here, once: what was agreed to is those bytes, not what lies at the path by then.
+certificates of `egress.ca_file` and `daemon.certificate` are read here, once: what was agreed to is those bytes, not what lies at
+the path by then.
 
 Source: docs/reference/configuration.md, checked against `Settings`; docs/reference/consents.md. Not here: what was agreed to (the
 vault), asking (daemon/).
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import ipaddress
 import os
 import re
 import stat
@@ -27,7 +29,18 @@ from aileron import files
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 
-__all__ = ["CONSENTED", "Home", "SandboxMode", "Settings", "keep_port", "load_settings"]
+__all__ = [
+    "CONSENTED",
+    "GatewaySettings",
+    "Home",
+    "ListenAddress",
+    "SandboxMode",
+    "Settings",
+    "Upstream",
+    "agreed_form",
+    "keep_port",
+    "load_settings",
+]
 
 SandboxMode = Literal["namespaces", "landlock"]
 
@@ -36,8 +49,10 @@ MAX_CONFIG_BYTES: Final = 1 << 20
 MAX_CA_BYTES: Final = 1 << 20
 """1 MiB: all authorities of a distribution take about a fifth of that."""
 _MAX_URL: Final = 2048
-"""Characters of a webhook's URL; what servers and proxies take at least (RFC 9110 section 4.1 asks for 8000)."""
+"""Characters of a URL; what servers and proxies take at least (RFC 9110 section 4.1 asks for 8000)."""
 _WEBHOOK: Final = re.compile(r"https://([a-z0-9.-]+)(?::([0-9]+))?(?:/[!-\"$-\[\]-~]*)?")
+_UPSTREAM: Final = re.compile(r"(https?)://([a-z0-9.-]+)(?::([0-9]+))?((?:/[A-Za-z0-9._~-]+)*)/?")
+"""A path is plain segments: nothing in it that two programs could read differently."""
 _SECRET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 """As vault/bindings.py has it."""
 
@@ -116,6 +131,68 @@ class Home:
 
 
 @dataclasses.dataclass(frozen=True)
+class ListenAddress:
+    """Where to listen beside loopback: the address of one interface, IPv4 or IPv6 in its one spelling, and a port."""
+
+    address: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> ListenAddress:
+        """Parse `192.0.2.1:8443` or `[2001:db8::1]:8443`. ValueError says what is wrong."""
+        address, separator, port = text.rpartition(":")
+        bare = address.removeprefix("[").removesuffix("]") if address.startswith("[") else address
+        try:
+            parsed = ipaddress.ip_address(bare)
+        except ValueError:
+            raise ValueError("is not ADDRESS:PORT with an IP address") from None
+        number = int(port) if re.fullmatch(r"[1-9][0-9]{0,4}", port) else 0
+        made = cls(str(parsed), number)
+        if not separator or not 1024 <= number <= 65535:
+            raise ValueError("has no port from 1024 to 65535")
+        if parsed.is_unspecified or parsed.is_multicast or getattr(parsed, "scope_id", None) is not None:
+            raise ValueError("is not the address of one interface (`ip address` lists them)")
+        if str(made) != text:
+            raise ValueError(f"is spelt {str(made)!r}")
+        return made
+
+    def __str__(self) -> str:
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Upstream:
+    """Where requests for one provider's API go. `url` is https, or http on loopback, with a path to put before theirs or none.
+
+    `secret` names what is sent there in place of the client's key; None: the client's own key passes.
+    """
+
+    url: str
+    secret: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class GatewaySettings:
+    """The way to the models' APIs."""
+
+    anthropic: Upstream = Upstream("https://api.anthropic.com")
+    """For `/v1/messages`, and for `/v1/models` where `anthropic-version` is sent."""
+    openai: Upstream = Upstream("https://api.openai.com")
+    """For all else."""
+    require_vault: bool = True
+    """Whether a locked vault stops it. Default yes: an agent that thinks and cannot act wastes what its model costs."""
+
+
+_GATEWAY_KEYS: Final = (
+    "gateway.require_vault",
+    "gateway.upstreams.anthropic.url",
+    "gateway.upstreams.anthropic.secret",
+    "gateway.upstreams.openai.url",
+    "gateway.upstreams.openai.secret",
+)
+
+
+@dataclasses.dataclass(frozen=True)
 class Settings:
     """What the user may set. Everything else is a constant beside the code that uses it, with its reason."""
 
@@ -125,12 +202,22 @@ class Settings:
     """host:port pairs spoken to without TLS, on loopback only. Default none."""
     egress_ca_file: Path | None = None
     """PEM file of one more certificate authority for what leaves. Default none: the system's."""
-    egress_ca_pem: str | None = dataclasses.field(default=None, repr=False, metadata={"is_key": False})
+    egress_ca_pem: str | None = dataclasses.field(default=None, repr=False, metadata={"keys": ()})
     """What was in that file when it was read. No setting of its own; without it the file has no effect."""
     sandbox_mode: SandboxMode = "namespaces"
     """What jails are made of. Default all layers; `landlock` is weaker, and for machines that forbid user namespaces."""
     daemon_port: int | None = None
     """TCP port of the pages, on loopback only. Default: chosen once, and kept here by the daemon."""
+    daemon_listen: ListenAddress | None = None
+    """One more address for agents elsewhere, in containers above all, over TLS. Default none: loopback only."""
+    daemon_certificate: Path | None = None
+    """PEM file of the certificate shown there, with its chain. Default none; needed to listen."""
+    daemon_certificate_key: Path | None = None
+    """PEM file of its private key. Default none; needed to listen. Not read here: TLS takes only the certificate's own."""
+    daemon_certificate_pem: str | None = dataclasses.field(default=None, repr=False, metadata={"keys": ()})
+    """What was in the certificate's file when it was read. No setting of its own; without it nothing is listened on."""
+    gateway: GatewaySettings = dataclasses.field(default=GatewaySettings(), metadata={"keys": _GATEWAY_KEYS})
+    """Where the models' APIs are."""
     notify_desktop: bool = True
     """Whether a question is announced on the desktop, where there is one. Default yes: a question nobody sees expires."""
     notify_webhook: str | None = None
@@ -141,10 +228,19 @@ class Settings:
     def consented(self) -> dict[str, Any]:
         """The settings a person agrees to, by the names of CONSENTED, as JSON values; lists are sorted, defaults are there."""
         return {
-            "egress.ca_file": None if self.egress_ca_file is None else str(self.egress_ca_file),
-            "egress.ca_file_sha256": None if self.egress_ca_pem is None else _digest(self.egress_ca_pem),
+            "daemon.certificate": _maybe_text(self.daemon_certificate),
+            "daemon.certificate_key": _maybe_text(self.daemon_certificate_key),
+            "daemon.certificate_sha256": _maybe_digest(self.daemon_certificate_pem),
+            "daemon.listen": _maybe_text(self.daemon_listen),
+            "egress.ca_file": _maybe_text(self.egress_ca_file),
+            "egress.ca_file_sha256": _maybe_digest(self.egress_ca_pem),
             "egress.private": sorted(map(str, self.egress_private)),
             "egress.private_plain": sorted(map(str, self.egress_private_plain)),
+            "gateway.require_vault": self.gateway.require_vault,
+            "gateway.upstreams.anthropic.secret": self.gateway.anthropic.secret,
+            "gateway.upstreams.anthropic.url": self.gateway.anthropic.url,
+            "gateway.upstreams.openai.secret": self.gateway.openai.secret,
+            "gateway.upstreams.openai.url": self.gateway.openai.url,
             "notify.webhook": self.notify_webhook,
             "notify.webhook_secret": self.notify_webhook_secret,
             "sandbox.mode": self.sandbox_mode,
@@ -154,7 +250,8 @@ class Settings:
         """The same with what `consented` gave at another time in place of its own; what is absent there is at its default.
 
         The certificates are those of the digest that was agreed to: of these settings, or read from the file that is named. Where
-        neither has them any more there are none, `consented` then says so, and the file's authority is not trusted.
+        neither has them any more there are none, `consented` then says so, the file's authority is not trusted, and nothing is
+        listened on.
         AileronError(invalid_request) for values that `consented` cannot have given.
         """
         where = Path("what was agreed to")
@@ -164,27 +261,24 @@ class Settings:
         flat = {key: value for key, value in values.items() if value is not None}
         webhook, secret = _webhook(where, flat)
         ca_file = _file(where, flat, "egress.ca_file")
+        listen, certificate, key = _listen(where, flat)
         return dataclasses.replace(
             self,
             egress_private=_host_ports(where, flat, "egress.private"),
             egress_private_plain=_host_ports(where, flat, "egress.private_plain"),
             egress_ca_file=ca_file,
-            egress_ca_pem=self._maybe_agreed_pem(ca_file, flat.get("egress.ca_file_sha256")),
+            egress_ca_pem=_maybe_agreed_pem(self.egress_ca_pem, ca_file, flat.get("egress.ca_file_sha256")),
             sandbox_mode=_sandbox_mode(where, flat, "sandbox.mode"),
+            daemon_listen=listen,
+            daemon_certificate=certificate,
+            daemon_certificate_key=key,
+            daemon_certificate_pem=_maybe_agreed_pem(
+                self.daemon_certificate_pem, certificate, flat.get("daemon.certificate_sha256")
+            ),
+            gateway=_gateway(where, flat),
             notify_webhook=webhook,
             notify_webhook_secret=secret,
         )
-
-    def _maybe_agreed_pem(self, ca_file: Path | None, digest: object) -> str | None:
-        if ca_file is None or digest is None:
-            return None
-        if self.egress_ca_pem is not None and _digest(self.egress_ca_pem) == digest:
-            return self.egress_ca_pem
-        try:
-            pem = _read_pem(ca_file)
-        except (OSError, ValueError):
-            return None
-        return pem if _digest(pem) == digest else None
 
 
 _KEYS: Final = (
@@ -193,20 +287,55 @@ _KEYS: Final = (
     "egress.ca_file",
     "sandbox.mode",
     "daemon.port",
+    "daemon.listen",
+    "daemon.certificate",
+    "daemon.certificate_key",
+    *_GATEWAY_KEYS,
     "notify.desktop",
     "notify.webhook",
     "notify.webhook_secret",
 )
 CONSENTED: Final = (
+    "daemon.certificate",
+    "daemon.certificate_key",
+    "daemon.certificate_sha256",
+    "daemon.listen",
     "egress.ca_file",
     "egress.ca_file_sha256",
     "egress.private",
     "egress.private_plain",
+    "gateway.require_vault",
+    "gateway.upstreams.anthropic.secret",
+    "gateway.upstreams.anthropic.url",
+    "gateway.upstreams.openai.secret",
+    "gateway.upstreams.openai.url",
     "notify.webhook",
     "notify.webhook_secret",
     "sandbox.mode",
 )
 """What is in force only as a person agreed to it, where an approver exists: the closed list."""
+_FIRST_CONSENTED: Final = frozenset(
+    {
+        "egress.ca_file",
+        "egress.ca_file_sha256",
+        "egress.private",
+        "egress.private_plain",
+        "notify.webhook",
+        "notify.webhook_secret",
+        "sandbox.mode",
+    }
+)
+"""Those that were there when the first home's settings were agreed to: in every digest of them, with their defaults."""
+
+
+def agreed_form(values: dict[str, Any]) -> dict[str, Any]:
+    """What of `Settings.consented` counts when two sets of settings are compared by their digest.
+
+    A setting that came later and is at its default says what an agreement of before it said, which did not name it: a new version
+    does not ask about what nobody changed. So a default of those must not change either.
+    """
+    defaults = Settings().consented()
+    return {key: value for key, value in values.items() if key in _FIRST_CONSENTED or value != defaults.get(key)}
 
 
 def load_settings(path: Path) -> Settings:
@@ -225,13 +354,19 @@ def load_settings(path: Path) -> Settings:
             raise _refused(path, f"unknown setting {key!r}{hint}")
     ca_file = _file(path, flat, "egress.ca_file")
     webhook, secret = _webhook(path, flat)
+    listen, certificate, certificate_key = _listen(path, flat)
     return Settings(
         egress_private=_host_ports(path, flat, "egress.private"),
         egress_private_plain=_host_ports(path, flat, "egress.private_plain"),
         egress_ca_file=ca_file,
-        egress_ca_pem=None if ca_file is None else _pem(path, ca_file),
+        egress_ca_pem=None if ca_file is None else _pem(path, "egress.ca_file", ca_file),
         sandbox_mode=_sandbox_mode(path, flat, "sandbox.mode"),
         daemon_port=_port(path, flat, "daemon.port"),
+        daemon_listen=listen,
+        daemon_certificate=certificate,
+        daemon_certificate_key=certificate_key,
+        daemon_certificate_pem=None if certificate is None else _public_pem(path, certificate),
+        gateway=_gateway(path, flat),
         notify_desktop=_boolean(path, flat, "notify.desktop", Settings.notify_desktop),
         notify_webhook=webhook,
         notify_webhook_secret=secret,
@@ -287,19 +422,27 @@ def _file(path: Path, flat: dict[str, Any], key: str) -> Path | None:
     return Path(value)
 
 
-def _pem(path: Path, ca_file: Path) -> str:
+def _pem(path: Path, key: str, file: Path) -> str:
     try:
-        return _read_pem(ca_file)
+        return _read_pem(file)
     except OSError as error:
         problem = error.strerror or "cannot be read"
     except ValueError as error:
         problem = str(error)
-    raise _refused(path, f"egress.ca_file {ca_file}: {problem}; it must be a PEM certificate file")
+    raise _refused(path, f"{key} {file}: {problem}; it must be a PEM certificate file")
 
 
-def _read_pem(ca_file: Path) -> str:
-    """The text of a certificate file, whosever it is. OSError or ValueError; whether it holds a certificate, egress sees."""
-    descriptor = os.open(ca_file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not hold us
+def _public_pem(path: Path, certificate: Path) -> str:
+    pem = _pem(path, "daemon.certificate", certificate)
+    if "PRIVATE KEY-----" in pem:
+        why = f"daemon.certificate {certificate} holds a private key: keep that in the file of daemon.certificate_key alone"
+        raise _refused(path, why)
+    return pem
+
+
+def _read_pem(file: Path) -> str:
+    """The text of a certificate file, whosever it is. OSError or ValueError; whether it holds a certificate, its user sees."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not hold us
     with open(descriptor, "rb") as opened:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError("is not a regular file")
@@ -310,6 +453,27 @@ def _read_pem(ca_file: Path) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise ValueError("is not text") from None
+
+
+def _maybe_agreed_pem(read: str | None, file: Path | None, digest: object) -> str | None:
+    """The text of this digest: the one that was read already, or what is in the file."""
+    if file is None or digest is None:
+        return None
+    if read is not None and _digest(read) == digest:
+        return read
+    try:
+        pem = _read_pem(file)
+    except (OSError, ValueError):
+        return None
+    return pem if _digest(pem) == digest else None
+
+
+def _maybe_text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _maybe_digest(pem: str | None) -> str | None:
+    return None if pem is None else _digest(pem)
 
 
 def _digest(pem: str) -> str:
@@ -344,6 +508,59 @@ def _url_problem(url: str) -> str | None:
     except ValueError as error:
         return str(error)
     return None
+
+
+def _listen(path: Path, flat: dict[str, Any]) -> tuple[ListenAddress | None, Path | None, Path | None]:
+    """Address, certificate, key: all or none."""
+    value = flat.get("daemon.listen")
+    certificate, key = _file(path, flat, "daemon.certificate"), _file(path, flat, "daemon.certificate_key")
+    if value is None and certificate is None and key is None:
+        return None, None, None
+    if value is None or certificate is None or key is None:
+        why = "daemon.listen, daemon.certificate and daemon.certificate_key go together: what is served elsewhere is encrypted"
+        raise _refused(path, why)
+    if not isinstance(value, str):
+        raise _refused(path, 'daemon.listen is not an "ADDRESS:PORT" string')
+    try:
+        return ListenAddress.parse(value), certificate, key
+    except ValueError as error:
+        raise _refused(path, f"daemon.listen {value!r} {error}; it is written as in 192.0.2.1:8443") from error
+
+
+def _gateway(path: Path, flat: dict[str, Any]) -> GatewaySettings:
+    return GatewaySettings(
+        anthropic=_upstream(path, flat, "anthropic", GatewaySettings.anthropic),
+        openai=_upstream(path, flat, "openai", GatewaySettings.openai),
+        require_vault=_boolean(path, flat, "gateway.require_vault", GatewaySettings.require_vault),
+    )
+
+
+def _upstream(path: Path, flat: dict[str, Any], provider: str, default: Upstream) -> Upstream:
+    key = f"gateway.upstreams.{provider}"
+    url, secret = flat.get(f"{key}.url", default.url), flat.get(f"{key}.secret")
+    if not isinstance(url, str) or (problem := _upstream_problem(url)):
+        why = "a string is needed" if not isinstance(url, str) else problem
+        raise _refused(path, f"{key}.url is not a URL such as {default.url}: {why}")
+    if secret is not None and (not isinstance(secret, str) or not _SECRET_NAME.fullmatch(secret)):
+        raise _refused(path, f"{key}.secret is not the name of a secret, as `aileron secret set NAME` takes it")
+    return Upstream(url, secret)
+
+
+def _upstream_problem(url: str) -> str | None:
+    found = _UPSTREAM.fullmatch(url)
+    if found is None or len(url) > _MAX_URL:
+        return f"https, a host in lower case, plain path segments, at most {_MAX_URL} characters; no user, query or fragment"
+    scheme, host, port, prefix = found.groups()
+    try:
+        HostPort.parse(f"{host}:{port or 443}")
+    except ValueError as error:
+        return str(error)
+    if scheme == "http" and host != "localhost" and not re.fullmatch(r"127(\.[0-9]+){3}", host):
+        return "http is for loopback only, so that no key is sent in the clear"
+    segments = prefix.split("/")
+    if not {".", ".."}.isdisjoint(segments):
+        return "a path is written without . and .."
+    return "leave out /v1, which every request brings" if segments[-1] == "v1" else None
 
 
 def _boolean(path: Path, flat: dict[str, Any], key: str, default: bool) -> bool:

@@ -25,7 +25,7 @@ from aileron.actions.agreed import MAX_TEXT_BYTES, AgreedTexts
 from aileron.actions.manifest import parse_action
 from aileron.actions.widening import changes, consent_of
 from aileron.approvals.gate import Approver
-from aileron.config import Settings
+from aileron.config import Settings, agreed_form
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.consent import ActionFileConsent, ConsentKind, SettingsConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -40,8 +40,8 @@ _log = logging.getLogger(__name__)
 
 
 def settings_digest(values: dict[str, Any]) -> str:
-    """What the vault holds of settings that were agreed to."""
-    return sha256_digest(canonical_json(values))
+    """What the vault holds of settings that were agreed to, also before there were all of those there are now."""
+    return sha256_digest(canonical_json(agreed_form(values)))
 
 
 class AgreedSettings:

@@ -140,8 +140,11 @@ def test_every_command_and_option_has_an_entry(words: str, command: Any) -> None
 
 def test_the_settings_are_the_ones_in_force() -> None:
     """Neither a key more nor one less, in the order of the code; and each key has its field."""
-    keys = [field for field in dataclasses.fields(Settings) if field.metadata.get("is_key", True)]
-    fields = [field.name.replace("_", ".", 1) for field in keys]
+    fields = [
+        key
+        for field in dataclasses.fields(Settings)
+        for key in field.metadata.get("keys", (field.name.replace("_", ".", 1),))
+    ]
 
     assert [bare(row[0]) for row in table(page("configuration.md"), "The file")] == list(_KEYS) == fields
 

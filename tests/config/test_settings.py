@@ -14,7 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron.config import CONSENTED, MAX_CA_BYTES, Settings, load_settings
+from aileron.config import (
+    CONSENTED,
+    MAX_CA_BYTES,
+    GatewaySettings,
+    ListenAddress,
+    Settings,
+    Upstream,
+    agreed_form,
+    load_settings,
+)
 from aileron.model.canonical import canonical_json
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
@@ -41,20 +50,27 @@ def refusal(directory: Path, text: str) -> str:
 
 
 def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
-    """Nothing private, nothing sent by itself, all layers, and a word on the desktop."""
+    """Nothing private, nothing sent by itself, all layers, loopback only, the providers' own APIs, and a word on the desktop."""
     settings = load_settings(tmp_path / "config.toml")
 
     assert settings == Settings()
+    assert (settings.daemon_listen, settings.gateway.require_vault) == (None, True)
+    assert settings.gateway.anthropic == Upstream("https://api.anthropic.com", None)
+    assert settings.gateway.openai == Upstream("https://api.openai.com", None)
     assert (settings.notify_desktop, settings.notify_webhook, settings.notify_webhook_secret) == (True, None, None)
 
 
 def test_a_whole_file_is_read(tmp_path: Path) -> None:
     """Every key, and of the certificate file what is in it."""
     (tmp_path / "ca.pem").write_text(PEM)
+    (tmp_path / "own.pem").write_text(PEM * 2)
     settings = load(
         tmp_path,
         f'[egress]\nprivate = ["nas.lan:443"]\nprivate_plain = ["localhost:8080"]\nca_file = "{tmp_path}/ca.pem"\n'
-        '[sandbox]\nmode = "landlock"\n[daemon]\nport = 27182\n'
+        '[sandbox]\nmode = "landlock"\n[daemon]\nport = 27182\nlisten = "192.0.2.1:8443"\n'
+        f'certificate = "{tmp_path}/own.pem"\ncertificate_key = "{tmp_path}/own.key"\n'
+        '[gateway]\nrequire_vault = false\n[gateway.upstreams]\nopenai.url = "http://localhost:11434"\n'
+        '[gateway.upstreams.anthropic]\nurl = "https://llm.example.com:8443/team-a/anthropic/"\nsecret = "claude"\n'
         '[notify]\ndesktop = false\nwebhook = "https://hooks.example.com:8443/x"\nwebhook_secret = "hook"\n',
     )
 
@@ -65,6 +81,15 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         egress_ca_pem=PEM,
         sandbox_mode="landlock",
         daemon_port=27182,
+        daemon_listen=ListenAddress("192.0.2.1", 8443),
+        daemon_certificate=tmp_path / "own.pem",
+        daemon_certificate_key=tmp_path / "own.key",
+        daemon_certificate_pem=PEM * 2,
+        gateway=GatewaySettings(
+            anthropic=Upstream("https://llm.example.com:8443/team-a/anthropic/", "claude"),
+            openai=Upstream("http://localhost:11434"),
+            require_vault=False,
+        ),
         notify_desktop=False,
         notify_webhook="https://hooks.example.com:8443/x",
         notify_webhook_secret="hook",
@@ -83,6 +108,13 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         (WEBHOOK.replace('"hook"', '"Hook key"'), "notify.webhook_secret is not the name of a secret"),
         (WEBHOOK.replace('"hook"', "1"), "notify.webhook_secret is not the name of a secret"),
         (WEBHOOK.replace('"https://hooks.example.com/a?b=c"', "1"), "not an https URL"),
+        ("[gateway]\nrequire_vault = 0\n", "gateway.require_vault is neither true nor false"),
+        ("[gateway.upstreams.gemini]\nurl = 'x'\n", "unknown setting 'gateway.upstreams.gemini.url'"),
+        ("[gateway.upstreams.openai]\nsecret = 'A b'\n", "gateway.upstreams.openai.secret is not the name of a secret"),
+        ("[gateway.upstreams.openai]\nsecret = 1\n", "gateway.upstreams.openai.secret is not the name of a secret"),
+        ("[gateway.upstreams.openai]\nurl = 1\n", "such as https://api.openai.com: a string is needed"),
+        ("[gateway]\nupstreams = 1\n", "unknown setting 'gateway.upstreams'"),
+        ("[daemon]\ncertificate_sha256 = 'x'\n", "unknown setting 'daemon.certificate_sha256'"),
     ],
 )
 def test_a_mistake_is_told_with_the_setting(tmp_path: Path, text: str, message: str) -> None:
@@ -122,6 +154,120 @@ def test_a_webhook_is_an_https_url_of_one_reading(tmp_path: Path, url: str) -> N
     )
     for fine in ("https://hooks.example.com", "https://hooks.example.com/", "https://10.0.0.1:8443/a/b?c=d&e=%20"):
         assert load(tmp_path, f'[notify]\nwebhook = "{fine}"\nwebhook_secret = "k"\n').notify_webhook == fine
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://api.example.com", "http is for loopback only"),
+        ("http://10.0.0.1:8080", "http is for loopback only"),
+        ("http://127.example.com", "http is for loopback only"),
+        ("http://localhost.example.com", "http is for loopback only"),
+        ("https://api.openai.com/v1", "leave out /v1"),
+        ("https://api.openai.com/v1/", "leave out /v1"),
+        ("https://api.example.com/a/../b", "without . and .."),
+        ("https://api.example.com/a/./b", "without . and .."),
+        ("https://api.example.com/a//b", "plain path segments"),
+        ("https://api.example.com//", "plain path segments"),
+        ("https://api.example.com/a%2fb", "plain path segments"),
+        ("https://api.example.com/a?b", "no user, query or fragment"),
+        ("https://api.example.com?", "no user, query or fragment"),
+        ("https://api.example.com/#a", "no user, query or fragment"),
+        ("https://user@api.example.com", "no user, query or fragment"),
+        ("https://user:key@api.example.com", "no user, query or fragment"),
+        ("HTTPS://api.example.com", "https, a host in lower case"),
+        ("https://Api.example.com", "https, a host in lower case"),
+        ("ftp://api.example.com", "https, a host in lower case"),
+        ("//api.example.com", "https, a host in lower case"),
+        ("https://", "https, a host in lower case"),
+        ("", "https, a host in lower case"),
+        ("https://[::1]", "https, a host in lower case"),
+        ("https://api.example.com:", "https, a host in lower case"),
+        ("https://api.example.com:0", "not a number from 1 to 65535"),
+        ("https://api.example.com.", "not a lower-case host name"),
+        ("https://127.1", "four decimal octets"),
+        ("https://api.example.com/" + "a" * 2048, "at most 2048 characters"),
+    ],
+)
+def test_an_upstream_is_a_url_of_one_reading(tmp_path: Path, url: str, why: str) -> None:
+    """https or loopback, and nothing that two programs could understand differently; plain ones are taken as they are."""
+    message = refusal(tmp_path, f'[gateway.upstreams.openai]\nurl = "{url}"\n')
+    assert "gateway.upstreams.openai.url is not a URL such as https://api.openai.com: " in message
+    assert why in message
+    for fine in ("https://a.example", "https://10.0.0.1:8443/x/v1.1_~-/", "http://localhost", "http://127.0.0.2:1/a"):
+        assert load(tmp_path, f'[gateway.upstreams.openai]\nurl = "{fine}"\n').gateway.openai.url == fine
+
+
+# An address of one's own
+
+
+def listening(directory: Path, address: str, pem: str = PEM) -> str:
+    """The file that says where to listen, with a certificate beside it."""
+    (directory / "own.pem").write_text(pem)
+    files = f'certificate = "{directory}/own.pem"\ncertificate_key = "{directory}/own.key"\n'
+    return f'[daemon]\nlisten = "{address}"\n{files}'
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("localhost:8443", "is not ADDRESS:PORT with an IP address"),
+        ("example.com:8443", "is not ADDRESS:PORT with an IP address"),
+        ("192.0.2.1", "is not ADDRESS:PORT with an IP address"),
+        ("", "is not ADDRESS:PORT with an IP address"),
+        ("127.1:8443", "is not ADDRESS:PORT with an IP address"),
+        ("192.0.2.1:", "has no port from 1024 to 65535"),
+        ("192.0.2.1:443", "has no port from 1024 to 65535"),
+        ("192.0.2.1:65536", "has no port from 1024 to 65535"),
+        ("192.0.2.1:08443", "has no port from 1024 to 65535"),
+        ("192.0.2.1:8443a", "has no port from 1024 to 65535"),
+        ("0.0.0.0:8443", "is not the address of one interface"),
+        ("[::]:8443", "is not the address of one interface"),
+        ("224.0.0.1:8443", "is not the address of one interface"),
+        ("[fe80::1%eth0]:8443", "is not the address of one interface"),
+        ("[2001:DB8::1]:8443", "is spelt '[2001:db8::1]:8443'"),
+        ("2001:db8::1:8443", "is spelt '[2001:db8::1]:8443'"),
+        ("[192.0.2.1]:8443", "is spelt '192.0.2.1:8443'"),
+    ],
+)
+def test_an_address_of_ones_own_is_one_interface_and_a_port(tmp_path: Path, address: str, why: str) -> None:
+    """No name, which could come to mean another interface, and not all of them; IPv4 and IPv6 are taken."""
+    assert why in refusal(tmp_path, listening(tmp_path, address))
+    for fine in ("192.0.2.1:8443", "[2001:db8::1]:1024", "127.0.0.1:65535"):
+        assert str(load(tmp_path, listening(tmp_path, fine)).daemon_listen) == fine
+
+
+@pytest.mark.parametrize("missing", ["listen", "certificate", "certificate_key"])
+def test_an_address_of_ones_own_is_encrypted(tmp_path: Path, missing: str) -> None:
+    """Address, certificate and key: all of them, or none."""
+    lines = listening(tmp_path, "192.0.2.1:8443").splitlines()
+    without = [line for line in lines if not line.startswith(f"{missing} ")]
+    assert len(without) == len(lines) - 1
+
+    assert "daemon.listen, daemon.certificate and daemon.certificate_key go together" in refusal(
+        tmp_path, "\n".join(without)
+    )
+
+
+def test_a_certificate_that_is_shown_to_others_is_no_place_for_its_key(tmp_path: Path) -> None:
+    """Clients are given that file; one with the certificate alone is read, and its key is not."""
+    key = "-----BEGIN PRIVATE KEY-----\nQUFB\n-----END PRIVATE KEY-----\n"
+    assert "own.pem holds a private key" in refusal(tmp_path, listening(tmp_path, "192.0.2.1:8443", PEM + key))
+
+    settings = load(tmp_path, listening(tmp_path, "192.0.2.1:8443"))
+    assert settings.daemon_certificate_pem == PEM
+    assert settings.daemon_certificate_key == tmp_path / "own.key"  # which is not there
+    assert "BEGIN" not in repr(settings)
+    assert settings.consented()["daemon.certificate_sha256"] == f"sha256:{hashlib.sha256(PEM.encode()).hexdigest()}"
+
+
+def test_a_certificate_that_cannot_be_read_is_named_with_its_setting(tmp_path: Path) -> None:
+    """Not there, and a folder."""
+    text = listening(tmp_path, "192.0.2.1:8443")
+    (tmp_path / "own.pem").unlink()
+    assert f"daemon.certificate {tmp_path}/own.pem: No such file" in refusal(tmp_path, text)
+    (tmp_path / "own.pem").mkdir()
+    assert f"daemon.certificate {tmp_path}/own.pem: " in refusal(tmp_path, text)
 
 
 # Certificates
@@ -187,10 +333,19 @@ def test_what_a_person_agrees_to_is_json_with_the_defaults_in_it() -> None:
     settings = Settings(egress_private=frozenset({HostPort("b.lan", 1), HostPort("a.lan", 2)}))
 
     assert settings.consented() == {
+        "daemon.certificate": None,
+        "daemon.certificate_key": None,
+        "daemon.certificate_sha256": None,
+        "daemon.listen": None,
         "egress.ca_file": None,
         "egress.ca_file_sha256": None,
         "egress.private": ["a.lan:2", "b.lan:1"],
         "egress.private_plain": [],
+        "gateway.require_vault": True,
+        "gateway.upstreams.anthropic.secret": None,
+        "gateway.upstreams.anthropic.url": "https://api.anthropic.com",
+        "gateway.upstreams.openai.secret": None,
+        "gateway.upstreams.openai.url": "https://api.openai.com",
         "notify.webhook": None,
         "notify.webhook_secret": None,
         "sandbox.mode": "namespaces",
@@ -201,12 +356,22 @@ def test_what_a_person_agrees_to_is_json_with_the_defaults_in_it() -> None:
 _hosts = st.frozensets(st.builds(HostPort, st.sampled_from(["nas.lan", "localhost"]), st.integers(1, 3)), max_size=3)
 _webhooks = st.sampled_from([(None, None), ("https://a.example/", "hook"), ("https://b.example", "key")])
 _files = st.sampled_from([(None, None), (Path("/nowhere/ca.pem"), PEM), (Path("/nowhere/b.pem"), "another")])
+_addresses = st.builds(ListenAddress, st.sampled_from(["192.0.2.1", "2001:db8::1"]), st.integers(8443, 8444))
+_certificates = st.sampled_from([(Path("/nowhere/own.pem"), PEM), (Path("/nowhere/other.pem"), "another")])
+_upstreams = st.builds(
+    Upstream,
+    st.sampled_from(["https://api.anthropic.com", "https://api.openai.com", "http://localhost:1/a"]),
+    st.sampled_from([None, "claude"]),
+)
+_gateways = st.builds(GatewaySettings, _upstreams, _upstreams, st.booleans())
 
 
 @st.composite
 def _settings(draw: st.DrawFn) -> Settings:
     webhook, secret = draw(_webhooks)
     ca_file, ca_pem = draw(_files)
+    listen = draw(st.none() | _addresses)
+    certificate, certificate_pem = (None, None) if listen is None else draw(_certificates)
     return Settings(
         egress_private=draw(_hosts),
         egress_private_plain=draw(_hosts),
@@ -214,6 +379,11 @@ def _settings(draw: st.DrawFn) -> Settings:
         egress_ca_pem=ca_pem,
         sandbox_mode=draw(st.sampled_from(["namespaces", "landlock"])),
         daemon_port=draw(st.none() | st.integers(1024, 1030)),
+        daemon_listen=listen,
+        daemon_certificate=certificate,
+        daemon_certificate_key=None if certificate is None else certificate.with_suffix(".key"),
+        daemon_certificate_pem=certificate_pem,
+        gateway=draw(_gateways),
         notify_desktop=draw(st.booleans()),
         notify_webhook=webhook,
         notify_webhook_secret=secret,
@@ -230,12 +400,20 @@ def test_with_what_they_say_settings_stay_as_they_are(settings: Settings) -> Non
 def test_what_was_agreed_to_is_in_force_and_nothing_else(file: Settings, agreed: Settings) -> None:
     """All of the list comes from what was agreed to, all else from the file."""
     in_force = file.with_consented(json.loads(json.dumps(agreed.consented())))
-    have_the_bytes = agreed.egress_ca_pem in {None, file.egress_ca_pem}
-    expected = agreed.consented() | ({} if have_the_bytes else {"egress.ca_file_sha256": None})
+    lost = {
+        name: None
+        for name, wanted, read in (
+            ("egress.ca_file_sha256", agreed.egress_ca_pem, file.egress_ca_pem),
+            ("daemon.certificate_sha256", agreed.daemon_certificate_pem, file.daemon_certificate_pem),
+        )
+        if wanted not in {None, read}
+    }
+    expected = agreed.consented() | lost
 
     assert in_force.consented() == expected
     assert (in_force.daemon_port, in_force.notify_desktop) == (file.daemon_port, file.notify_desktop)
     assert in_force.egress_ca_pem in {None, agreed.egress_ca_pem}
+    assert in_force.daemon_certificate_pem in {None, agreed.daemon_certificate_pem}
 
 
 def test_the_certificates_agreed_to_are_found_again_by_their_digest(tmp_path: Path) -> None:
@@ -276,9 +454,31 @@ def test_what_is_absent_from_an_older_agreement_is_at_its_default() -> None:
         {"sandbox.mode": "none"},
         {"notify.webhook": "https://a.example/"},
         {"notify.webhook": "http://a.example/", "notify.webhook_secret": "k"},
+        {"daemon.listen": "192.0.2.1:8443"},
+        {"gateway.require_vault": "no"},
+        {"gateway.upstreams.openai.url": "http://api.example.com"},
     ],
 )
 def test_values_that_nobody_can_have_agreed_to_are_refused(values: dict[str, Any]) -> None:
     """The copy they come from is a file."""
     with pytest.raises(AileronError, match="what was agreed to"):
         Settings().with_consented(values)
+
+
+def test_an_agreement_from_before_the_gateway_is_still_one() -> None:
+    """Its digest had seven names in it, and nobody is asked again because there are more now; whoever changes one is."""
+    before = Settings(egress_private=frozenset({HostPort("nas.lan", 1)})).consented()
+    seven = {key: value for key, value in before.items() if not key.startswith(("daemon.", "gateway."))}
+    assert len(seven) == 7
+
+    in_force = Settings().with_consented(seven)
+    assert in_force.consented() == before
+    assert agreed_form(in_force.consented()) == seven
+
+
+@given(_settings(), _settings())
+def test_two_sets_of_settings_have_one_form_only_if_they_are_the_same(one: Settings, other: Settings) -> None:
+    """What is left out of it is a default, so nothing else can stand in its place."""
+    forms = [canonical_json(agreed_form(settings.consented())) for settings in (one, other)]
+
+    assert (forms[0] == forms[1]) == (one.consented() == other.consented())
