@@ -22,6 +22,8 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
 
     action: ActionFile
     input_schema: dict[str, Any]
+    granted: bool = False
+    """A standing grant may let a call of a gated action through at once, so its hints say what the action does."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ __all__ = [
     "ACTION_NAME",
     "INPUT_NAME",
     "OP_NAME",
+    "RESERVED_TOOLS",
     "SCHEMES",
     "BindingName",
     "Fqn",
@@ -36,6 +37,8 @@ SCHEMES: Final = ("github", "gitlab", "hub")
 ACTION_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 INPUT_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 OP_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+RESERVED_TOOLS: Final = frozenset({"cancel_action", "check_action_status", "list_pending", "wait_for_action"})
+"""Tool names that are Aileron's own (docs/reference/mcp.md): an action may not take one."""
 
 _SEMVER: Final = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"

@@ -1,0 +1,172 @@
+"""Newline-delimited JSON-RPC over a byte stream, for the SDK: one message a line, both ways, and everything bounded.
+
+Runs in the daemon, once for each connection of run/mcp.sock. The peer is untrusted: it may send anything, any amount of it, and
+may never read. What it sends becomes the SDK's messages; what is none is answered with the JSON-RPC error that says so.
+
+Rules
+- A line has at most MAX_LINE_BYTES; a longer one is answered and ends the connection, because what follows it cannot be found.
+- At most MAX_CALLS requests are under way; one more, or one whose id is in use, is answered with an error and goes no further.
+- While an answer cannot be written nothing more is read, and after WRITE_S the connection ends: a peer that does not read holds
+  what fits in the socket and MAX_CALLS answers.
+
+Source: MCP specification, "Transports" (stdio framing); JSON-RPC 2.0, section 5.1. Not here: what a message means (server.py).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any, Final
+
+import anyio
+from anyio.abc import ByteStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp_types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+__all__ = ["MAX_CALLS", "MAX_LINE_BYTES", "WRITE_S", "LineTooLong", "LineWire", "Splitter", "error_line"]
+
+MAX_LINE_BYTES: Final = 1 << 20
+"""1 MiB, as a body of the HTTP API: the arguments of an action travel in one frame header of 64 KiB."""
+MAX_CALLS: Final = 64
+"""Requests under way on one connection: what the daemon runs at once for everybody. The busiest agent measured had eight."""
+WRITE_S: Final = 60.0
+"""For one answer to leave. A peer reads in microseconds; one that is stopped in a debugger gets a minute."""
+_READ_BYTES: Final = 64 << 10
+_TOO_MANY: Final = -32000
+"""JSON-RPC's first implementation-defined error."""
+_log = logging.getLogger(__name__)
+
+Incoming = SessionMessage | Exception
+
+
+class LineTooLong(Exception):
+    """A line is longer than MAX_LINE_BYTES, ended or not."""
+
+
+class Splitter:
+    """Bytes in pieces of any size → lines without their ends. Holds at most one line."""
+
+    def __init__(self, most: int = MAX_LINE_BYTES) -> None:
+        self._most = most
+        self._held = bytearray()
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """The lines that `piece` completes, without empty ones. LineTooLong, after which nothing can be fed any more."""
+        fresh = len(self._held)
+        self._held += piece
+        if b"\n" not in memoryview(self._held)[fresh:].tobytes():
+            self._check(len(self._held))
+            return []
+        *lines, rest = bytes(self._held).split(b"\n")
+        for line in (*lines, rest):
+            self._check(len(line))
+        self._held = bytearray(rest)
+        return [line for line in lines if line.strip()]
+
+    def _check(self, length: int) -> None:
+        if length > self._most:
+            raise LineTooLong(f"a line of more than {self._most} bytes")
+
+
+class LineWire:
+    """One connection: `read` feeds the SDK, `write` empties it. Both end when the stream does."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._writing = anyio.Lock()
+        self._calls: set[str] = set()
+
+    async def read(self, into: MemoryObjectSendStream[Incoming]) -> None:
+        """Until the peer ends its side, or says something after which nothing can be understood."""
+        splitter = Splitter()
+        async with into:
+            while True:
+                try:
+                    piece = await self._stream.receive(_READ_BYTES)
+                except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    return
+                try:
+                    lines = splitter.feed(piece)
+                except LineTooLong:
+                    await self._send(error_line(None, INVALID_REQUEST, f"a message has at most {MAX_LINE_BYTES} bytes"))
+                    return
+                for line in lines:
+                    await self._take(line, into)
+
+    async def write(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Until the SDK has nothing more to say. TimeoutError when the peer does not read."""
+        async with outgoing:
+            async for item in outgoing:
+                message = item.message
+                await self._send(_line(message))
+                if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+                    self._calls.discard(str(message.id))
+
+    async def _take(self, line: bytes, into: MemoryObjectSendStream[Incoming]) -> None:
+        try:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValidationError as error:
+            await self._send(_not_a_message(line, error))
+            return
+        if not isinstance(message, JSONRPCRequest):
+            await into.send(SessionMessage(message))
+            return
+        key = str(message.id)  # the SDK, too, takes "7" and 7 for the same request
+        if key in self._calls:
+            await self._send(error_line(message.id, INVALID_REQUEST, "a request with this id is under way"))
+        elif len(self._calls) >= MAX_CALLS:
+            problem = f"at most {MAX_CALLS} requests at once on a connection; wait for an answer"
+            await self._send(error_line(message.id, _TOO_MANY, problem))
+        else:
+            self._calls.add(key)
+
+            async def unanswered() -> None:
+                self._calls.discard(key)
+
+            await into.send(SessionMessage(message, ServerMessageMetadata(on_request_unanswered=unanswered)))
+
+    async def _send(self, line: bytes) -> None:
+        with anyio.fail_after(WRITE_S):
+            async with self._writing:
+                await self._stream.send(line)
+
+
+def error_line(request: RequestId | None, code: int, message: str) -> bytes:
+    """A JSON-RPC error of this layer, as a line."""
+    error = JSONRPCError(jsonrpc="2.0", id=request, error=ErrorData(code=code, message=message))
+    return error.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+
+
+def _line(message: Any) -> bytes:
+    try:
+        text: str = message.model_dump_json(by_alias=True, exclude_unset=True)
+    except (PydanticSerializationError, ValueError) as error:
+        # A lone surrogate, which UTF-8 cannot carry. What it was in is not repeated here.
+        _log.warning("an answer could not be written: %s", type(error).__name__)
+        return error_line(getattr(message, "id", None), -32603, "the answer cannot be written as JSON")
+    return text.encode() + b"\n"
+
+
+def _not_a_message(line: bytes, error: ValidationError) -> bytes:
+    """The JSON-RPC error for what is no message, under its id where it has one."""
+    if any(problem["type"] == "json_invalid" for problem in error.errors(include_url=False, include_input=False)):
+        return error_line(None, PARSE_ERROR, "not JSON")
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return error_line(None, PARSE_ERROR, "not JSON")
+    asked = found.get("id") if isinstance(found, dict) and "method" in found else None
+    known = asked if isinstance(asked, str | int) and not isinstance(asked, bool) else None
+    return error_line(known, INVALID_REQUEST, "not one JSON-RPC 2.0 message")

@@ -1,0 +1,295 @@
+r"""What an agent is told: the answers of the daemon as results of tool calls, the same facts twice.
+
+Some agents show their model only `structuredContent`, others only the text, so each holds everything: a short sentence that says
+what happened and what to tell the person (`message`), one that says what to do next (`next_step`), and the facts. Runs in the
+daemon; pure. Reasons, questions and messages of failures come from people, connectors and upstreams: in the sentences their
+hidden characters are spelled out and their length is bounded; as facts they are data.
+
+Rules
+- `isError` is set when what was asked is over and did not complete, and when the call itself was refused.
+- An outcome that nobody knows carries `do_not_retry`.
+- A result whose JSON is longer than PAGE_BYTES comes in pages, never split inside a character; put together they are that JSON.
+- Everything else in an answer is bounded too: what is too long is cut, or left out and named.
+
+Source: docs/reference/mcp.md; MCP specification, "Tools". Not here: which tools there are (tools.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from mcp_types import CallToolResult, TextContent
+
+from aileron.model.failure import AileronError, Failure, FailureClass
+from aileron.model.outcome import RunStatus
+from aileron.model.text import hidden_at
+
+__all__ = ["PAGE_BYTES", "cancelled", "pages_of", "pending_list", "refused", "state_result", "visible"]
+
+PAGE_BYTES: Final = 24 << 10
+"""Of a result's JSON, in UTF-8: about 8,000 tokens, a third of what the strictest agent measured lets through."""
+_MAX_WORDS: Final = 2000
+"""Characters of somebody else's words inside a sentence: a paragraph, not a page."""
+_MAX_ERROR_CHARACTERS: Final = 8000
+"""Of a failure's message: a connector may send 64 KiB, and an agent needs the beginning."""
+_MAX_FACT_BYTES: Final = 8 << 10
+"""Of any one fact that is a structure: details of a failure, arguments that a person edited."""
+_MAX_LISTED: Final = 100
+"""Questions in one list: more are only counted."""
+
+_COPIED: Final = ("action", "approval_id", "audit_id", "run_id", "review_url", "expires_at", "held_until")
+_DO_NOT_REPEAT: Final = "Do not call the action again for this."
+
+_NEXT: Final[dict[FailureClass, str]] = {
+    FailureClass.INVALID_REQUEST: "Correct the call and try again.",
+    FailureClass.BAD_INPUT: "Correct the arguments and call again.",
+    FailureClass.NOT_FOUND: "Check the name or the id; list_pending shows what waits for a person.",
+    FailureClass.UNAUTHORIZED: "This session has ended or is not known. Tell the person to start you again.",
+    FailureClass.VAULT_LOCKED: "Ask the person to run: aileron vault unlock. Then call again.",
+    FailureClass.BINDING_REQUIRED: "Tell the person what the message says; call again once they have done it.",
+    FailureClass.BINDING_FAILED: "Tell the person what the message says; call again once they have done it.",
+    FailureClass.APPROVAL_DENIED: "A person said no. Do not ask for the same again.",
+    FailureClass.CONSENT_REQUIRED: "Tell the person what the message says; only they can agree. Call again once they have.",
+    FailureClass.IDEMPOTENCY_CONFLICT: "Call with the arguments of the first call, or without its key.",
+    FailureClass.OUTCOME_UNKNOWN: (
+        "Do not call it again: it may have happened. Tell the person to look at the service, and at: aileron audit list."
+    ),
+    FailureClass.ACTION_DISABLED: "A person switched it off. Tell them, and do not look for a way round.",
+    FailureClass.ALREADY_DECIDED: "Ask check_action_status how it ended.",
+    FailureClass.APPROVAL_EXPIRED: "Ask the person whether they still want it before you call the action again.",
+    FailureClass.CANCELLED: "Call the action again only if it is still wanted.",
+    FailureClass.BUSY: "Wait a few seconds, then call again.",
+}
+_NEXT_RETRIABLE: Final = "This may pass: you may call again later, a few times at most. Otherwise tell the person."
+_NEXT_OTHERWISE: Final = "Tell the person what the message says; calling again will not help by itself."
+
+
+def state_result(state: dict[str, Any], *, page: int = 1) -> CallToolResult:
+    """Where a run or a question is, as the door said it; `page` is of the result, from 1.
+
+    AileronError(bad_input) for a page that is not there.
+    """
+    status = RunStatus(state["status"])
+    asked = state.get("approval_id") or state.get("audit_id") or state.get("run_id")
+    facts: dict[str, Any] = {"status": status.value, "message": "", "next_step": "", "id": asked}
+    facts |= {name: state[name] for name in _COPIED if state.get(name) is not None}
+    if not status.is_final:
+        facts["poll_after_ms"] = state.get("poll_after_ms") or 2000
+    for name in ("reason", "question"):
+        if state.get(name):
+            facts[name] = _cut(str(state[name]), _MAX_ERROR_CHARACTERS)
+    if state.get("executed_arguments") is not None:
+        facts["executed_arguments"] = _bounded(state["executed_arguments"])
+    if state.get("error"):
+        facts["error"] = _error(state["error"])
+    if status is RunStatus.UNKNOWN or _class(facts) is FailureClass.OUTCOME_UNKNOWN:
+        facts["do_not_retry"] = True
+    facts["message"], facts["next_step"] = _sentences(status, facts)
+    if status is RunStatus.COMPLETED:
+        _put_result(facts, state.get("result"), page)
+    elif page != 1:
+        raise AileronError(FailureClass.BAD_INPUT, f"there is no page {page}: it is {status.value} and has no result")
+    return _told(facts, is_error=status.is_final and status is not RunStatus.COMPLETED)
+
+
+def refused(failure: Failure, *, status: RunStatus | None = None) -> CallToolResult:
+    """A call that was refused; nothing was done. `status` for a call of an action: it is `failed`."""
+    facts: dict[str, Any] = {} if status is None else {"status": status.value}
+    error = _error(msgspec.to_builtins(failure))
+    facts |= {"message": _words(failure.message), "next_step": _next(failure.failure_class, failure.retriable)}
+    facts["error"] = error
+    if failure.failure_class is FailureClass.OUTCOME_UNKNOWN:
+        facts["do_not_retry"] = True
+    return _told(facts, is_error=True)
+
+
+def cancelled(state: dict[str, Any]) -> CallToolResult:
+    """A question was taken back: what cancel_action says when it did what it is for."""
+    facts = {
+        "status": state["status"],
+        "message": "It was taken back. Nothing was done, and nobody can approve it any more.",
+        "next_step": "Call the action again only if it is wanted after all.",
+        "id": state.get("approval_id"),
+    }
+    facts |= {name: state[name] for name in _COPIED if state.get(name) is not None}
+    return _told(facts, is_error=False)
+
+
+def pending_list(questions: list[dict[str, Any]]) -> CallToolResult:
+    """What this session asked and nobody decided yet, at most _MAX_LISTED of them."""
+    shown = [
+        {name: question[name] for name in (*_COPIED, "status", "created_at") if question.get(name) is not None}
+        for question in questions[:_MAX_LISTED]
+    ]
+    count = len(questions)
+    message = "Nothing that you asked for waits for a person." if not count else f"{count} waiting for a person."
+    next_step = (
+        "Go on."
+        if not count
+        else "Ask check_action_status about one with its approval_id, or take it back with cancel_action."
+    )
+    facts = {"message": message, "next_step": next_step, "count": count, "pending": shown}
+    return _told(facts, is_error=False)
+
+
+def pages_of(result: Any) -> tuple[str, ...]:
+    """The JSON of a result, cut into pieces of at most PAGE_BYTES each, between characters."""
+    document = _json(result).encode()
+    pieces = []
+    start = 0
+    while start < len(document):
+        end = min(start + PAGE_BYTES, len(document))
+        while end < len(document) and document[end] & 0xC0 == 0x80:  # a continuation byte: RFC 3629, section 3
+            end -= 1
+        pieces.append(document[start:end].decode())
+        start = end
+    return tuple(pieces)
+
+
+def visible(text: str) -> str:
+    r"""`text` on one line, with what a reader would not see spelled out: `visible("a\u202eb")` is `a\\u202eb`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(letter if hidden_at(letter) is None else _spelled(letter) for letter in text)
+
+
+def _put_result(facts: dict[str, Any], result: Any, page: int) -> None:
+    pages = pages_of(result)
+    if not 1 <= page <= len(pages):
+        raise AileronError(FailureClass.BAD_INPUT, f"there is no page {page}: the result has {len(pages)}")
+    if len(pages) == 1:
+        facts["result"] = result
+        return
+    facts |= {"page": page, "pages": len(pages)}
+    if page < len(pages):
+        facts["next_page"] = page + 1
+        facts["next_step"] = (
+            f"result_json is page {page} of {len(pages)} of the result's JSON. If you need the next, call check_action_status "
+            f"with this id and page {page + 1}."
+        )
+    else:
+        facts["next_step"] = f"result_json is the last of {len(pages)} pages of the result's JSON."
+    facts["result_json"] = pages[page - 1]
+
+
+def _sentences(status: RunStatus, facts: dict[str, Any]) -> tuple[str, str]:
+    """What happened, and what to do next."""
+    match status:
+        case RunStatus.COMPLETED:
+            edited = " A person changed the arguments first: executed_arguments is what ran."
+            return "The action completed." + (edited if "executed_arguments" in facts else ""), "Use the result."
+        case RunStatus.PENDING_APPROVAL:
+            return _waiting(facts)
+        case RunStatus.APPROVED:
+            return _approved(facts)
+        case RunStatus.RUNNING:
+            return "It has begun and is not over yet; it goes on whether anybody waits or not.", _poll(facts)
+        case RunStatus.FAILED:
+            error = facts.get("error", {})
+            words = _words(str(error.get("message", "no reason is on record")))
+            return f"The action failed: {words}", _next(_class(facts), bool(error.get("retriable")))
+        case RunStatus.DENIED:
+            reason = f': "{_words(facts["reason"])}"' if "reason" in facts else ", and gave no reason"
+            advice = (
+                "Do not ask for the same again. If the reason says what to change, you may ask once with that changed."
+            )
+            return f"A person said no{reason}. Nothing was done.", advice
+        case RunStatus.EXPIRED:
+            return "Nobody decided in time, so nothing was done.", _NEXT[FailureClass.APPROVAL_EXPIRED]
+        case RunStatus.CANCELLED:
+            return "It was taken back before it ran. Nothing was done.", _NEXT[FailureClass.CANCELLED]
+        case RunStatus.UNKNOWN:
+            words = "It was cut short after it began: whether it happened is not known."
+            return words, _NEXT[FailureClass.OUTCOME_UNKNOWN]
+
+
+def _waiting(facts: dict[str, Any]) -> tuple[str, str]:
+    asked = facts["id"]
+    if "question" in facts:
+        message = f'Nothing has happened yet. The person who decides asks you: "{_words(facts["question"])}"'
+        return message, f"Call check_action_status with id {asked} and your answer; then they decide."
+    where = f" at {facts['review_url']}" if "review_url" in facts else ""
+    message = (
+        f"Nothing has happened yet: a person must decide first. Tell them what you asked for, and that it waits{where} "
+        f"or with: aileron approve {asked}"
+    )
+    return message, (
+        f"Do other work, or end your turn. Later call check_action_status with id {asked} (wait_for_action waits for a while). "
+        f"{_DO_NOT_REPEAT} Do not try to approve it: that is done where you have no access."
+    )
+
+
+def _approved(facts: dict[str, Any]) -> tuple[str, str]:
+    message = "A person approved it, and it has not begun yet."
+    if "held_until" in facts:
+        message += f" It is held until {facts['held_until']}, and can be cancelled until then."
+    if "error" in facts:
+        message += f" It cannot begin now: {_words(str(facts['error'].get('message', '')))}"
+    return message, _poll(facts)
+
+
+def _poll(facts: dict[str, Any]) -> str:
+    return f"Call check_action_status with id {facts['id']} later, or wait_for_action. {_DO_NOT_REPEAT}"
+
+
+def _next(failure_class: FailureClass | None, retriable: bool) -> str:
+    known = _NEXT.get(failure_class) if failure_class is not None else None
+    return known or (_NEXT_RETRIABLE if retriable else _NEXT_OTHERWISE)
+
+
+def _class(facts: dict[str, Any]) -> FailureClass | None:
+    try:
+        return FailureClass(facts.get("error", {}).get("class", ""))
+    except ValueError:
+        return None
+
+
+def _error(error: Any) -> dict[str, Any]:
+    """A failure as a fact. Its class, and whether it is worth another try, always fit; the rest is bounded."""
+    plain: dict[str, Any] = msgspec.to_builtins(error)
+    facts = {name: _bounded(value) for name, value in plain.items() if value not in (None, {}, [])}
+    facts["retriable"] = bool(plain.get("retriable"))
+    return facts
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, str):
+        return _cut(value, _MAX_ERROR_CHARACTERS)
+    size = len(msgspec.json.encode(value))
+    return (
+        value if size <= _MAX_FACT_BYTES else f"(left out: {size} bytes; a person sees them with `aileron audit show`)"
+    )
+
+
+def _words(text: str) -> str:
+    return visible(_cut(text, _MAX_WORDS))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]} … ({len(text) - most} more characters)"
+
+
+def _told(facts: dict[str, Any], *, is_error: bool) -> CallToolResult:
+    text = f"{facts['message']} {facts['next_step']}\n\n{_json(facts)}"
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=facts, is_error=is_error)
+
+
+def _json(value: Any) -> str:
+    """JSON in which hidden characters are escapes: still the same values, and nothing that a terminal would obey."""
+    document = msgspec.json.encode(value).decode()
+    if document.isascii() and document.isprintable():
+        return document
+    return "".join(letter if hidden_at(letter) is None else _escaped(letter) for letter in document)
+
+
+def _spelled(letter: str) -> str:
+    code = ord(letter)
+    return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(letter) or (
+        f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    )
+
+
+def _escaped(letter: str) -> str:
+    units = letter.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

@@ -1,0 +1,176 @@
+"""Actions as tools, and the four tools that are Aileron's own: what an agent is shown. Pure; runs in the daemon.
+
+Rules
+- One tool for each action that is switched on; the order is fixed: our own first, then by name.
+- Every tool has a title and all four hints, from what the action file says (docs/adr/0019-mcp.md says why each is what it is).
+- A description is the file's Markdown, at most MAX_DESCRIPTION characters; a page of the list at most PAGE_TOOLS tools.
+
+Source: docs/reference/mcp.md; MCP specification, "Tools" and "Pagination". Not here: what a call does (server.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from mcp_types import Tool, ToolAnnotations
+
+from aileron.mcp.door import Offered
+from aileron.model.manifest import ActionFile
+from aileron.model.names import tool_name
+
+__all__ = ["MAX_DESCRIPTION", "MAX_WAIT_S", "OWN", "PAGE_TOOLS", "page_of", "tool_of"]
+
+MAX_DESCRIPTION: Final = 8192
+"""Characters of a body: every request to a model carries each of them again. The longest description in use has 2,000."""
+PAGE_TOOLS: Final = 200
+"""Tools in one page: many more than a model can choose from, so that agents which never ask for a second page miss nothing."""
+MAX_WAIT_S: Final = 50
+"""The most wait_for_action waits: two agents give a call 60 seconds."""
+_UP_FRONT: Final = {"anthropic/alwaysLoad": True}
+"""Claude Code declares such a tool at once, where it would else have to search for it by name."""
+_CURSOR: Final = re.compile(r"after:([a-z0-9_]{1,64})")
+
+_ID: Final = {
+    "type": "string",
+    "description": "The id that the action's answer gave (approval_id, run_id or audit_id).",
+}
+
+
+def tool_of(offered: Offered) -> Tool:
+    """The tool of one action."""
+    action = offered.action
+    return Tool(
+        name=tool_name(action.name),
+        title=action.intent,
+        description=_described(action),
+        input_schema=offered.input_schema,
+        annotations=_annotated(offered),
+        _meta=_UP_FRONT,
+    )
+
+
+def page_of(offered: Iterable[Offered], cursor: str | None) -> tuple[list[Tool], str | None]:
+    """One page of the list, and the cursor of the next. ValueError for a cursor that is none of ours.
+
+    A cursor names the tool before the page, so what is added or removed between two pages moves nothing else.
+    """
+    after = "" if cursor is None else _after(cursor)
+    rest = sorted((entry for entry in offered if tool_name(entry.action.name) > after), key=_by_name)
+    room = PAGE_TOOLS - (len(OWN) if cursor is None else 0)
+    tools = [*(OWN if cursor is None else ()), *(tool_of(entry) for entry in rest[:room])]
+    return tools, f"after:{tools[-1].name}" if len(rest) > room else None
+
+
+def _after(cursor: str) -> str:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise ValueError("not a cursor of this server")
+    return match.group(1)
+
+
+def _by_name(entry: Offered) -> str:
+    return tool_name(entry.action.name)
+
+
+def _described(action: ActionFile) -> str:
+    body = action.body.strip() or action.intent
+    if len(body) <= MAX_DESCRIPTION:
+        return body
+    return f"{body[:MAX_DESCRIPTION]}\n\n(cut here: {len(body) - MAX_DESCRIPTION} more characters)"
+
+
+def _annotated(offered: Offered) -> ToolAnnotations:
+    """What a call of it can do. Reasons: docs/adr/0019-mcp.md."""
+    action = offered.action
+    repeatable = all(step.idempotent for step in action.steps)
+    asks_first = action.approval.required and not offered.granted
+    reads = repeatable and not action.approval.required
+    return ToolAnnotations(
+        title=action.intent,
+        read_only_hint=reads,
+        destructive_hint=not reads and not asks_first and action.approval.irreversible,
+        idempotent_hint=repeatable and not asks_first,
+        open_world_hint=True,
+    )
+
+
+def _own(
+    name: str,
+    title: str,
+    description: str,
+    properties: dict[str, Any],
+    *,
+    required: tuple[str, ...] = (),
+    reads: bool = False,
+    repeatable: bool = True,
+) -> Tool:
+    return Tool(
+        name=name,
+        title=title,
+        description=description,
+        input_schema={
+            "type": "object",
+            "properties": properties,
+            "required": list(required),
+            "additionalProperties": False,
+        },
+        annotations=ToolAnnotations(
+            title=title,
+            read_only_hint=reads,
+            destructive_hint=False,
+            idempotent_hint=repeatable,
+            open_world_hint=False,
+        ),
+        _meta=_UP_FRONT,
+    )
+
+
+OWN: Final = (
+    _own(
+        "cancel_action",
+        "Take back what waits for approval",
+        "Takes back an action that waits for a person, or that was approved and has not begun. Nothing is done then. What has "
+        "begun cannot be taken back. Use it when what you asked for is no longer wanted.",
+        {"id": {"type": "string", "description": "The approval_id."}},
+        required=("id",),
+    ),
+    _own(
+        "check_action_status",
+        "Where an action is",
+        "Says where an action is that was not over when you called it: it waits for a person, runs, completed (with the result), "
+        "failed, was denied (with the reason), expired or was cancelled. Give `answer` when the person asked you a question, and "
+        "`page` for more of a long result.",
+        {
+            "id": _ID,
+            "answer": {"type": "string", "description": "Your answer, where a question of the person waits for one."},
+            "page": {"type": "integer", "minimum": 1, "description": "Which page of a long result; 1 unless given."},
+        },
+        required=("id",),
+    ),
+    _own(
+        "list_pending",
+        "What waits for a person",
+        "Lists what you asked for in this session and nobody decided yet.",
+        {},
+        reads=True,
+    ),
+    _own(
+        "wait_for_action",
+        "Wait for an action",
+        f"As check_action_status, but waits up to `seconds` (at most {MAX_WAIT_S}) for it to end, or for the person to ask you "
+        "something. Use it once or twice, then do other work or end your turn: a person may take long.",
+        {
+            "id": _ID,
+            "seconds": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": MAX_WAIT_S,
+                "description": "How long to wait; 25 unless given.",
+            },
+        },
+        required=("id",),
+        reads=True,
+    ),
+)

@@ -1,0 +1,240 @@
+"""A door that keeps its runs in a dict, and the SDK's own client at a socket pair: what the tests of the protocol talk through.
+
+The door is a peer behind the seam (aileron/mcp/door.py), as small as it can be while keeping its promises; the same questions are
+put to a real daemon in test_server_daemon.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import anyio
+from anyio.abc import SocketStream
+from mcp.client import Client
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from aileron.actions.manifest import input_schema, parse_action
+from aileron.mcp.door import Call, Offered
+from aileron.mcp.server import McpServer
+from aileron.model.failure import AileronError, FailureClass
+
+__all__ = ["ERAS", "DictDoor", "RawPeer", "action_text", "connected", "offered", "raw_peer", "running"]
+
+ERAS: Final = ("legacy", "auto")
+"""How the SDK's client begins: `initialize`, or `server/discover`."""
+
+
+def action_text(
+    name: str, *, gated: bool = False, idempotent: bool = False, irreversible: bool = True, body: str = ""
+) -> str:
+    """An action file with one optional input, `topic`."""
+    approval = f"\n[approval]\nrequired = true\nirreversible = {str(irreversible).lower()}\n" if gated else ""
+    return f"""+++
+name = "{name}"
+version = "1.0.0"
+
+[match]
+intent = "do {name}"
+
+[[requires.connectors]]
+name = "github://aileron-tests/probe"
+version = "1.0.0"
+hash = "sha256:{"a" * 64}"
+capabilities = ["echo"]
+
+[[inputs]]
+name = "topic"
+type = "string"
+description = "What about."
+required = false
+
+[[execute]]
+id = "one"
+connector = "github://aileron-tests/probe"
+op = "echo"
+idempotent = {str(idempotent).lower()}
+{approval}+++
+
+{body or f"Does {name}."}
+"""
+
+
+def offered(name: str, *, granted: bool = False, **options: Any) -> Offered:
+    """The same as the door offers it."""
+    action = parse_action(action_text(name, **options), file=f"{name}.md")
+    return Offered(action=action, input_schema=input_schema(action), granted=granted)
+
+
+class DictDoor:
+    """Runs are what the test put into `answers`; states are kept by session and id."""
+
+    def __init__(self, *actions: Offered) -> None:
+        self.actions = {entry.action.name: entry for entry in actions}
+        self.answers: dict[str, dict[str, Any]] = {}
+        self.states: dict[tuple[str, str], dict[str, Any]] = {}
+        self.calls: list[Call] = []
+        self.begun = anyio.Event()
+        self.cancelled = anyio.Event()
+        self.hold: anyio.Event | None = None
+        self.waits: list[float] = []
+
+    async def offered(self) -> list[Offered]:
+        return [self.actions[name] for name in sorted(self.actions)]
+
+    async def run(self, call: Call, wait_s: float) -> dict[str, Any]:
+        self.calls.append(call)
+        self.waits.append(wait_s)
+        if call.action not in self.actions:
+            raise AileronError(FailureClass.NOT_FOUND, f"no action {call.action!r} is installed")
+        if self.hold is not None:
+            self.begun.set()
+            try:
+                await self.hold.wait()
+            except BaseException:
+                self.cancelled.set()
+                raise
+        answer = self.answers.get(
+            call.action, {"status": "completed", "audit_id": "run-1", "result": {"args": call.args}}
+        )
+        for name in ("approval_id", "audit_id", "run_id"):
+            if name in answer:
+                self.states[call.session, answer[name]] = answer
+        return answer
+
+    async def state(self, session: str, asked: str, wait_s: float) -> dict[str, Any]:
+        self.waits.append(wait_s)
+        return self._own(session, asked)
+
+    async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:
+        state = self._own(session, approval_id)
+        if "question" not in state:
+            raise AileronError(FailureClass.INVALID_REQUEST, "no question waits for an answer")
+        del state["question"]
+        return {"approval_id": approval_id, "answer": answer}
+
+    async def cancel(self, session: str, approval_id: str) -> dict[str, Any]:
+        state = self._own(session, approval_id)
+        if state["status"] != "pending_approval":
+            raise AileronError(FailureClass.ALREADY_DECIDED, "it was decided", details={"status": state["status"]})
+        state["status"] = "cancelled"
+        return {"status": "cancelled", "approval_id": approval_id, "audit_id": state["audit_id"]}
+
+    async def pending(self, session: str) -> list[dict[str, Any]]:
+        return [
+            state | {"action": "any", "created_at": "2026-01-01T00:00:00Z"}
+            for (owner, asked), state in self.states.items()
+            if owner == session and state["status"] == "pending_approval" and asked == state.get("approval_id")
+        ]
+
+    def _own(self, session: str, asked: str) -> dict[str, Any]:
+        if (session, asked) not in self.states:
+            raise AileronError(FailureClass.NOT_FOUND, f"nothing here has the id {asked!r}")
+        return self.states[session, asked]
+
+
+@contextlib.asynccontextmanager
+async def running(door: DictDoor) -> AsyncIterator[McpServer]:
+    """A server of this door."""
+    server = McpServer(door, "1.2.3")
+    async with server.run():
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def connected(server: McpServer, mode: str, session: str = "local", **options: Any) -> AsyncIterator[Client]:
+    """The SDK's client on a connection of its own, in the era `mode` names."""
+    async with anyio.create_task_group() as tasks:
+        async with _pair() as (ours, theirs):
+            tasks.start_soon(server.serve, theirs, session)
+            async with Client(_LineTransport(ours), mode=mode, **options) as client:
+                yield client
+        tasks.cancel_scope.cancel()
+
+
+class RawPeer:
+    """A client that says what it likes, line by line."""
+
+    def __init__(self, stream: SocketStream) -> None:
+        self.stream = stream
+        self._held = b""
+
+    async def say(self, message: Any) -> None:
+        """One message, or bytes as they are."""
+        await self.stream.send(message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n")
+
+    async def hear(self) -> Any:
+        """The next message; None once the server ended the connection."""
+        while b"\n" not in self._held:
+            try:
+                self._held += await self.stream.receive()
+            except (anyio.EndOfStream, anyio.BrokenResourceError):
+                return None
+        line, _, self._held = self._held.partition(b"\n")
+        return json.loads(line)
+
+    async def open(self) -> None:
+        """Begin as the older era does."""
+        client = {"name": "raw", "version": "1"}
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
+        await self.say({"jsonrpc": "2.0", "id": "init", "method": "initialize", "params": params})
+        assert (await self.hear())["id"] == "init"
+        await self.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    async def call(self, request: Any, tool: str, args: dict[str, Any] | None = None) -> None:
+        """Ask for a tool, without waiting for its answer."""
+        params = {"name": tool, "arguments": args or {}}
+        await self.say({"jsonrpc": "2.0", "id": request, "method": "tools/call", "params": params})
+
+
+@contextlib.asynccontextmanager
+async def raw_peer(server: McpServer, session: str = "local") -> AsyncIterator[RawPeer]:
+    """A connection without the SDK's client."""
+    async with anyio.create_task_group() as tasks:
+        async with _pair() as (ours, theirs):
+            tasks.start_soon(server.serve, theirs, session)
+            yield RawPeer(ours)
+        tasks.cancel_scope.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _pair() -> AsyncIterator[tuple[SocketStream, SocketStream]]:
+    one, other = socket.socketpair()
+    async with await SocketStream.from_socket(one) as ours, await SocketStream.from_socket(other) as theirs:
+        yield ours, theirs
+
+
+@contextlib.asynccontextmanager
+async def _lines(stream: SocketStream) -> AsyncIterator[tuple[Any, Any]]:
+    into, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, out = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def read() -> None:
+        held = b""
+        async with into:
+            with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                while True:
+                    held += await stream.receive()
+                    *lines, held = held.split(b"\n")
+                    for line in lines:
+                        await into.send(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
+
+    async def write() -> None:
+        async with out:
+            async for item in out:
+                await stream.send(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        tasks.start_soon(write)
+        async with incoming, outgoing:
+            yield incoming, outgoing
+        tasks.cancel_scope.cancel()
+
+
+def _LineTransport(stream: SocketStream) -> Any:  # noqa: N802 - what the SDK calls a transport
+    return _lines(stream)
