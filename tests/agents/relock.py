@@ -1,7 +1,8 @@
 """Make pins/package-lock.json anew after a version in pins/package.json was changed: `python -m tests.agents.relock`.
 
-npm's own lock, without what is for other systems (npm leaves some of those half written, and then refuses its own lock) and without
-the address each archive came from: the hashes say what it has to be, and the machine's configuration says where it is had.
+npm's own lock, without what is for other systems (npm leaves some of those half written, and then refuses its own lock) and
+without the address each archive came from: the hashes say what it has to be, and the machine's configuration says where it is
+had.
 
 Not here: installing (install.py). pi and node are pinned there and in pins/node.txt.
 """

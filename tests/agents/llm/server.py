@@ -1,8 +1,8 @@
 """A language model that follows a script: an HTTP server on loopback which the agents take for the real one.
 
-A script is a generator of steps, written once for all agents. `yield "tool", {…}` uses a tool of our MCP server, by the name it has
-there, and gets what the model is then shown of the result, with the whole request; to return is to say a last word. It runs in the
-server's thread between two turns of the agent, so it can also do what a person would meanwhile.
+A script is a generator of steps, written once for all agents. `yield "tool", {…}` uses a tool of our MCP server, by the name it
+has there, and gets what the model is then shown of the result, with the whole request; to return is to say a last word. It runs
+in the server's thread between two turns of the agent, so it can also do what a person would meanwhile.
 
     def script() -> Script:
         turn = yield "give_back", {"text": "hello"}
@@ -12,8 +12,8 @@ server's thread between two turns of the agent, so it can also do what a person 
         ...run an agent against http://127.0.0.1:{model.port}...
     assert model.is_finished, model.problem
 
-Only requests that offer tools are turns; for the others (a title, a summary) some words will do. A turn that is asked for again gets
-the same answer. Everything that was asked is kept. Not here: the wires (wires.py).
+Only requests that offer tools are turns; for the others (a title, a summary) some words will do. A turn that is asked for again
+gets the same answer. Everything that was asked is kept. Not here: the wires (wires.py).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class LanguageModel:
             return self._step
 
     def _advance(self, asked: Asked, turn: Turn | None) -> Say | Use:
-        """The script's next step. A mistake in it, or a tool that is not offered, ends the conversation and is told to the test."""
+        """The script's next step. A mistake in it, or a tool that is not offered, ends the conversation: `problem`."""
         try:
             name, args = next(self._script) if turn is None else self._script.send(turn)
         except StopIteration:

@@ -1,8 +1,8 @@
 """Three ways to speak to a language model, both directions: Anthropic's Messages, OpenAI's Chat Completions and Responses.
 
-`read` turns a request into one `Asked`, whatever the wire: which tools the model is offered, which results it is shown, what else it
-is told. `speak` turns one `Say` or `Use` into the answer, as one document or as server-sent events, as the request wants it.
-Pure: bytes in, bytes out. It knows what the five agents send and need, and what it does not know it leaves alone.
+`read` turns a request into one `Asked`, whatever the wire: which tools the model is offered, which results it is shown, what
+else it is told. `speak` turns one `Say` or `Use` into the answer, as one document or as server-sent events, as the request
+wants it. Pure: bytes in, bytes out. It knows what the five agents send and need, and what it does not know it leaves alone.
 
     asked = read(seen)                                  # None where it is no conversation: a list of models, a count
     declared = asked.tool("give_back")                  # whatever the agent made of the name
@@ -23,7 +23,11 @@ from tests.support.upstream import Seen, answer, chunked_answer
 __all__ = ["Asked", "Declared", "Say", "Shown", "Use", "Wire", "read", "speak"]
 
 Wire = Literal["messages", "chat", "responses"]
-WIRES: Final[dict[str, Wire]] = {"/v1/messages": "messages", "/v1/chat/completions": "chat", "/v1/responses": "responses"}
+WIRES: Final[dict[str, Wire]] = {
+    "/v1/messages": "messages",
+    "/v1/chat/completions": "chat",
+    "/v1/responses": "responses",
+}
 _SERVER: Final = "aileron"
 """The name under which the agents know our MCP server."""
 _MODEL: Final = "scripted"
@@ -307,7 +311,11 @@ def _text_events(item: dict[str, Any]) -> list[dict[str, Any]]:
     (part,) = item["content"]
     at = {"item_id": item["id"], "output_index": 0, "content_index": 0}
     return [
-        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress", "content": []}},
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": {**item, "status": "in_progress", "content": []},
+        },
         {"type": "response.content_part.added", **at, "part": {**part, "text": ""}},
         {"type": "response.output_text.delta", **at, "delta": part["text"]},
         {"type": "response.output_text.done", **at, "text": part["text"]},
@@ -318,7 +326,11 @@ def _text_events(item: dict[str, Any]) -> list[dict[str, Any]]:
 def _call_events(item: dict[str, Any]) -> list[dict[str, Any]]:
     at = {"item_id": item["id"], "output_index": 0}
     return [
-        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress", "arguments": ""}},
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": {**item, "status": "in_progress", "arguments": ""},
+        },
         {"type": "response.function_call_arguments.delta", **at, "delta": item["arguments"]},
         {"type": "response.function_call_arguments.done", **at, "arguments": item["arguments"]},
     ]

@@ -1,0 +1,143 @@
+"""What the model does in a test, the same for all agents, and what it was shown of it.
+
+One conversation goes through everything an agent is used for: a call, a call a person approves meanwhile, one they deny, one
+whose connector fails, an action that appears, one that is switched off. The script does what the person would do, through the
+operator socket, and notes what the model is shown; the tests read the notes.
+
+Not here: which agent, and how it is started (agents.py), what must be true of the notes (test_agents.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import threading
+from collections.abc import Iterator
+
+from tests.agents.llm.server import Script
+from tests.agents.llm.wires import Asked, Shown
+from tests.agents.tap import Tap
+from tests.support.home import DaemonHome
+
+__all__ = ["GREETING", "REASON", "Notes", "everything", "list_and_call", "prepare"]
+
+GREETING = "a word in return"
+REASON = "Not on a Friday, please."
+_UPSTREAM_SAID = "the upstream said 503"
+_FOLLOWS_S = 15.0
+"""How long an agent may take to list the tools again after it was told that they changed; those that do took under a second."""
+_TURNS = 30
+"""How many turns a new list may take to reach the model: an agent makes its next request while it still reads the list."""
+
+
+@dataclasses.dataclass
+class Notes:
+    """What the model was shown, by what it did."""
+
+    offered: Asked | None = None
+    called: Shown | None = None
+    pending: Shown | None = None
+    approved: Shown | None = None
+    denied: Shown | None = None
+    failed: Shown | None = None
+    late: Shown | None = None
+    withdrawn: bool = False
+    switched_off: Shown | None = None
+
+
+def prepare(home: DaemonHome) -> None:
+    """The connector and the actions of the script."""
+    home.install_probe()
+    home.add_probe_action("give_back", "text:string", name="give-back")
+    home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+    home.add_probe_action("fail_as", "status:integer", name="fail-now")
+    home.add_probe_action("give_back", "text:string", name="soon-gone")
+
+
+def list_and_call(notes: Notes) -> Script:
+    """One call: the tools are there, and one answers."""
+    turn = yield "give_back", {"text": GREETING}
+    notes.offered, notes.called = turn.asked, turn.shown
+
+
+def everything(notes: Notes, home: DaemonHome, tap: Tap, *, follows: bool) -> Script:
+    """The whole list; `follows` says whether this agent is known to list the tools again when they change."""
+    turn = yield "give_back", {"text": GREETING}
+    notes.offered, notes.called = turn.asked, turn.shown
+
+    turn = yield "ask_first", {"text": "may I"}
+    notes.pending = turn.shown
+    with _approved_meanwhile(home, tap):
+        turn = yield "wait_for_action", {"id": _id_in(notes.pending), "seconds": 50}
+    notes.approved = turn.shown
+
+    turn = yield "ask_first", {"text": "and now"}
+    _decide(home, "deny", REASON)
+    turn = yield "check_action_status", {"id": _id_in(turn.shown)}
+    notes.denied = turn.shown
+
+    turn = yield "fail_now", {"status": 503}
+    notes.failed = turn.shown
+
+    lists = len(tap.asked("tools/list"))
+    home.add_probe_action("give_back", "text:string", name="late-comer")
+    _wait_for_list(tap, lists, follows)
+    for _turn in range(_TURNS if follows else 2):
+        turn = yield "give_back", {"text": "is there anything new"}
+        if turn.asked.tool("late_comer"):
+            turn = yield "late_comer", {"text": GREETING}
+            notes.late = turn.shown
+            break
+
+    lists = len(tap.asked("tools/list"))
+    home.must("PATCH", "/v1/actions/soon-gone", {"enabled": False})
+    _wait_for_list(tap, lists, follows)
+    for _turn in range(_TURNS if follows else 2):
+        turn = yield "give_back", {"text": "is anything gone"}
+        if not turn.asked.tool("soon_gone"):
+            notes.withdrawn = True
+            break
+    else:
+        turn = yield "soon_gone", {"text": GREETING}
+        notes.switched_off = turn.shown
+
+
+def _id_in(shown: Shown) -> str:
+    """The id of the question, as the model finds it in what it is shown."""
+    found = re.search(r'"approval_id"\s*:\s*"([^"]+)"', shown.text)
+    assert found, f"no id is shown: {shown.text}"
+    return found[1]
+
+
+def _decide(home: DaemonHome, decision: str, reason: str | None = None) -> None:
+    """What the person says to the one question there is."""
+    asked = home.must("GET", "/v1/action-approvals")["approvals"]
+    (question,) = [each for each in asked if each["status"] == "pending_approval"]
+    answer = home.decide(question, decision, reason)
+    assert not answer.is_error, answer.body
+
+
+@contextlib.contextmanager
+def _approved_meanwhile(home: DaemonHome, tap: Tap) -> Iterator[None]:
+    """Somebody who says yes as soon as the agent has begun to wait."""
+
+    def person() -> None:
+        if tap.wait(lambda tap: bool(tap.calls("wait_for_action")), _FOLLOWS_S):
+            _decide(home, "approve")
+
+    thread = threading.Thread(target=person)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _wait_for_list(tap: Tap, lists: int, follows: bool) -> None:
+    """Until the tools have been listed again, for an agent that does."""
+    if follows:
+        again = tap.wait(
+            lambda tap: len([each for each in tap.asked("tools/list") if tap.answer(each)]) > lists, _FOLLOWS_S
+        )
+        assert again, f"the tools were not listed again in {_FOLLOWS_S} s"
