@@ -129,6 +129,11 @@ class Home:
         """HTTP, every route."""
         return self.run / "operator.sock"
 
+    @property
+    def mcp_socket(self) -> Path:
+        """The Model Context Protocol, agent scope: for `aileron-mcp`."""
+        return self.run / "mcp.sock"
+
 
 @dataclasses.dataclass(frozen=True)
 class ListenAddress:

@@ -32,7 +32,7 @@ from aileron.daemon.answers import as_json, failure_answer, run_answer
 from aileron.daemon.doors import Following
 from aileron.daemon.manage import Manager
 from aileron.daemon.runner import Runner
-from aileron.daemon.sessions import LOCAL_SESSION, Sessions
+from aileron.daemon.sessions import LOCAL_SESSION, Sessions, no_token, token_shown
 from aileron.model.consent import Constraint
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
@@ -41,7 +41,7 @@ from aileron.model.wire import Appointment, ConsentAnswer, Decision, PreviewRequ
 from aileron.registry.install import OnConflict
 from aileron.runs.perform import Spine
 
-__all__ = ["MAX_BODY_BYTES", "ROUTES", "Api", "RouteSpec", "bearer"]
+__all__ = ["MAX_BODY_BYTES", "ROUTES", "Api", "RouteSpec"]
 
 MAX_BODY_BYTES: Final = 1 << 20
 """1 MiB: arguments of an action travel in one frame header of 64 KiB, a secret is at most that, an action file 256 KiB."""
@@ -49,8 +49,6 @@ BODY_S: Final = 10.0
 """For a body to arrive: on this machine, a megabyte takes milliseconds."""
 DEFAULT_WAIT_S: Final = 25.0
 MAX_WAIT_S: Final = 60.0
-MAX_TOKEN: Final = 256
-"""Characters of an Authorization field that are looked at; a token has 47."""
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -484,34 +482,17 @@ class Api:
         """Who asks. AileronError(unauthorized) for a token that is not good, and for none where one is needed."""
         if self._scope is Scope.OPERATOR:
             return LOCAL_SESSION
-        token = bearer(request.headers.getlist("authorization"))
+        token = token_shown(request.headers.getlist("authorization"))
         if token is not None:
             return self._sessions.session_of(token)
         if self._needs_token:
-            raise AileronError(
-                FailureClass.UNAUTHORIZED,
-                "a session token is needed here: Authorization: Bearer TOKEN; `aileron sessions new` makes one",
-                boundary=Boundary.USER,
-            )
+            raise no_token()
         return LOCAL_SESSION
 
     def _seen_by(self, request: Request) -> str | None:
         """The only session whose runs this caller sees; None for all."""
         session: str = request.state.session
         return session if self._scope is Scope.AGENT else None
-
-
-def bearer(fields: list[str]) -> str | None:
-    """The token that a request shows in its Authorization fields; None where it shows none.
-
-    AileronError(unauthorized) for anything else there: whoever shows something means to be somebody.
-    """
-    if not fields:
-        return None
-    scheme, _, token = fields[0][:MAX_TOKEN].partition(" ")
-    if len(fields) > 1 or scheme.lower() != "bearer" or not token:
-        raise AileronError(FailureClass.UNAUTHORIZED, "Authorization is not one `Bearer TOKEN`", boundary=Boundary.USER)
-    return token.strip()
 
 
 async def _drained(request: Request) -> None:

@@ -81,14 +81,27 @@ class AgentDoor:
     async def offered(self) -> list[Offered]:
         """The actions that are whole and switched on."""
 
+        granted = await self._granted()
+
         def look() -> list[Offered]:
             return [
-                Offered(action=entry.action, input_schema=input_schema(entry.action))
+                Offered(
+                    action=entry.action,
+                    input_schema=input_schema(entry.action),
+                    granted=entry.action.name in granted,
+                )
                 for entry in self._actions.list_actions()
                 if entry.action is not None and entry.enabled
             ]
 
         return await anyio.to_thread.run_sync(look)
+
+    async def _granted(self) -> frozenset[str]:
+        """The actions for which a standing grant has uses left."""
+        try:
+            return frozenset(grant["action"] for grant in await self._manager.grants() if not grant["over"])
+        except AileronError:  # the vault is locked, or another's: nothing runs at once
+            return frozenset()
 
     async def run(self, call: Call, wait_s: float) -> dict[str, Any]:
         """The one door."""

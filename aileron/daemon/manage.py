@@ -28,14 +28,14 @@ from aileron.audit import events, query
 from aileron.audit.log import Audit
 from aileron.audit.older import older_than_record
 from aileron.audit.verify import verify
-from aileron.config import Home
+from aileron.config import Home, Settings
 from aileron.daemon.agreements import Agreements
 from aileron.daemon.answers import utc
 from aileron.daemon.appointing import Appointing
 from aileron.daemon.consents import SETTINGS_WAIT_S, Consenting, binding_of, connector_consent
 from aileron.daemon.deciding import Deciding
 from aileron.daemon.reach import action_reach, binding_consent
-from aileron.daemon.shown import action_facts, binding_facts, connector_facts, listed_facts
+from aileron.daemon.shown import action_facts, binding_facts, connector_facts, gateway_facts, listed_facts
 from aileron.daemon.standing import Standing
 from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import ConsentKind, Constraint, GrantConsent
@@ -80,6 +80,7 @@ class Manager:
         deciding: Deciding,
         appointing: Appointing,
         layers: tuple[str, ...],
+        settings: Settings,
         web: str,
     ) -> None:
         self._home = home
@@ -94,6 +95,7 @@ class Manager:
         self._deciding = deciding
         self._appointing = appointing
         self._layers = layers
+        self._settings = settings
         self._web = web
         self._started_at = time.time()
         self._changing = anyio.Lock()
@@ -496,6 +498,8 @@ class Manager:
             "started_at": utc(self._started_at),
             "vault": self._vault_facts(),
             "web": self._web,
+            "listen": None if self._settings.daemon_listen is None else f"https://{self._settings.daemon_listen}",
+            "gateway": gateway_facts(self._settings.gateway),
             "jail": {"layers": list(self._layers)},
             "actions": len(await self.actions()),
             "connectors": len(await self.connectors()),

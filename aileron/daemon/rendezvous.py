@@ -1,4 +1,4 @@
-"""Where clients and the one daemon of a home find each other: the lock, the two sockets, `daemon.json`.
+"""Where clients and the one daemon of a home find each other: the lock, the sockets, `daemon.json`.
 
 Rules
 - Whoever holds the lock on `run/daemon.lock` is the daemon. The kernel gives it back when the process ends, however it ends,
@@ -50,7 +50,7 @@ def hold(home: Home, facts: dict[str, Any]) -> Iterator[None]:
         try:
             yield
         finally:
-            for path in (announcement, home.agent_socket, home.operator_socket):
+            for path in (announcement, home.agent_socket, home.operator_socket, home.mcp_socket):
                 path.unlink(missing_ok=True)
     finally:
         os.close(lock)

@@ -32,7 +32,7 @@ from aileron.audit.query import utc
 from aileron.ledger import MAX_ROWS, EventFilter, EventRow, Ledger, Snapshot
 from aileron.model.failure import AileronError, Boundary, FailureClass
 
-__all__ = ["LOCAL_SESSION", "MAX_OPEN", "MAX_S", "TOKEN_PREFIX", "Sessions"]
+__all__ = ["LOCAL_SESSION", "MAX_OPEN", "MAX_S", "TOKEN_PREFIX", "Sessions", "no_token", "token_shown"]
 
 LOCAL_SESSION: Final = "local"
 """Every caller on a socket of this home that shows no token: they see each other's runs."""
@@ -46,6 +46,8 @@ DEFAULT_S: Final = 12 * 3600
 MAX_LISTED: Final = 200
 LOOK_S: Final = 5.0
 """Between two looks at the processes that sessions end with."""
+MAX_TOKEN: Final = 256
+"""Characters of an Authorization field that are looked at; a token has 47."""
 _MIN_S: Final = 60
 _MAX_FOLDER: Final = 4096  # PATH_MAX, limits.h
 _AGENT: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
@@ -125,12 +127,7 @@ class Sessions:
         """The id of the session that this token belongs to. AileronError(unauthorized)."""
         one = self._open.get(_digest(token)) if _TOKEN.fullmatch(token) else None
         if one is None or one.expires_at_us <= self._ledger.now_us():
-            raise AileronError(
-                FailureClass.UNAUTHORIZED,
-                "this session token is unknown, or its session is over: `aileron launch AGENT` begins one, or "
-                "`aileron sessions new`",
-                boundary=Boundary.USER,
-            )
+            raise _over()
         return one.id
 
     def check_open(self, session: str) -> None:
@@ -140,7 +137,7 @@ class Sessions:
             one.id == session and one.expires_at_us > now_us for one in self._open.values()
         ):
             return
-        raise AileronError(FailureClass.UNAUTHORIZED, f"session {session} is over", boundary=Boundary.USER)
+        raise _over()
 
     async def show(self, session: str) -> dict[str, Any]:
         """One session. AileronError(not_found)."""
@@ -183,6 +180,36 @@ class Sessions:
         if self._open.pop(one.token_digest, None) is None:
             return  # somebody else was faster
         await self._audit.note(events.SessionEnded(session=one.id, reason=reason, exit_code=exit_code))
+
+
+def token_shown(fields: list[str]) -> str | None:
+    """The token that a request shows in its Authorization fields; None where it shows none.
+
+    AileronError(unauthorized) for anything else there: whoever shows something means to be somebody.
+    """
+    if not fields:
+        return None
+    scheme, _, token = fields[0][:MAX_TOKEN].partition(" ")
+    if len(fields) > 1 or scheme.lower() != "bearer" or not token:
+        raise AileronError(FailureClass.UNAUTHORIZED, "Authorization is not one `Bearer TOKEN`", boundary=Boundary.USER)
+    return token.strip()
+
+
+def no_token() -> AileronError:
+    """That one is needed."""
+    return AileronError(
+        FailureClass.UNAUTHORIZED,
+        "a session token is needed here: Authorization: Bearer TOKEN; `aileron sessions new` makes one",
+        boundary=Boundary.USER,
+    )
+
+
+def _over() -> AileronError:
+    return AileronError(
+        FailureClass.UNAUTHORIZED,
+        "this session token is unknown, or its session is over: `aileron launch AGENT` begins one, or `aileron sessions new`",
+        boundary=Boundary.USER,
+    )
 
 
 def _check(agent: str, folder: str, for_s: int) -> None:

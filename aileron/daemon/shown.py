@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 
 from aileron.actions.store import Listed
+from aileron.config import GatewaySettings
 from aileron.daemon.answers import utc
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.plan import ConnectorPin
 from aileron.vault.bindings import Binding
 
-__all__ = ["action_facts", "binding_facts", "connector_facts", "listed_facts"]
+__all__ = ["action_facts", "binding_facts", "connector_facts", "gateway_facts", "listed_facts"]
 
 
 def listed_facts(entry: Listed) -> dict[str, Any]:
@@ -65,4 +66,12 @@ def binding_facts(binding: Binding) -> dict[str, Any]:
         "username": binding.username,
         "secret": binding.secret,
         "created_at": utc(binding.created_at),
+    }
+
+
+def gateway_facts(settings: GatewaySettings) -> dict[str, Any]:
+    """Where the models' APIs are, and whether the daemon adds the key."""
+    return {
+        name: {"url": upstream.url, "has_key": upstream.secret is not None}
+        for name, upstream in (("anthropic", settings.anthropic), ("openai", settings.openai))
     }

@@ -17,16 +17,15 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import msgspec
-from hypercorn.asyncio import serve
-from hypercorn.config import Config
 from starlette.types import ASGIApp
 
 import aileron_sandbox
@@ -42,14 +41,18 @@ from aileron.daemon.appointing import Appointing
 from aileron.daemon.clock import close_on_time
 from aileron.daemon.consents import Consenting
 from aileron.daemon.deciding import Deciding
-from aileron.daemon.doors import Following
+from aileron.daemon.doors import AgentDoor, Following
+from aileron.daemon.keys import GatewayKeys
 from aileron.daemon.manage import Manager
 from aileron.daemon.notify import Notifier
+from aileron.daemon.ports import OnlyHere, Served, WithToken, listen_on, listen_on_loopback, loopback_names
+from aileron.daemon.protocol import AgentProtocol, action_files
 from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
+from aileron.daemon.serving import certificate_names, serve, tls_context
 from aileron.daemon.sessions import Sessions
 from aileron.daemon.standing import Standing
-from aileron.daemon.web import listen_on_loopback, review_base, web_app
+from aileron.daemon.web import pages, review_base
 from aileron.egress.engine import Egress
 from aileron.egress.inject import LentCredential
 from aileron.executor.execute import Executor
@@ -68,9 +71,6 @@ from aileron_sandbox.runtime import PythonRuntime
 
 __all__ = ["supervise"]
 
-_GRACE_S: Final = 5.0
-_IDLE_S: Final = 2.0
-"""A connection without a request; one that its client closed costs a descriptor for as long."""
 _DESCRIPTORS: Final = 16384
 """64 runs have a dozen each; the rest is for callers that wait. A jail has a limit of its own."""
 _LOG_BYTES, _LOG_FILES = 5 << 20, 3
@@ -142,6 +142,7 @@ class _Daemon:
         self._port, self._loopback = listen_on_loopback(wanted.daemon_port)
         if wanted.daemon_port is None:
             keep_port(home.config, self._port)
+        self._elsewhere = _elsewhere(self._settings)
         # Before the event loop and in the main thread: the template must not outlive or predecease it (jails.py).
         self._jails = Jails(_runtime(), self._settings.sandbox_mode)
         self._stopping: anyio.Event | None = None
@@ -231,27 +232,61 @@ class _Daemon:
                         agreements=agreements,
                     ),
                     layers=self._jails.layers,
+                    settings=self._settings,
                     web=review_base(self._port),
                 )
                 following = Following(runner, audit.watch)
+                review = review_base(self._port)
+                door = AgentDoor(
+                    actions=actions,
+                    runner=runner,
+                    manager=manager,
+                    following=following,
+                    sessions=sessions,
+                    review=review,
+                )
+                protocol = AgentProtocol(
+                    door, sessions, __version__, action_files(self._home.actions, self._home.action_state)
+                )
+                keys = GatewayKeys(vault, sessions, agreements)
+                gateway = pages()  # GATEWAY-STUB
+                _log.debug("keys: %s", keys)
                 async with anyio.create_task_group() as servers:
-                    for scope, path in (
-                        (Scope.AGENT, self._home.agent_socket),
-                        (Scope.OPERATOR, self._home.operator_socket),
-                    ):
-                        api = Api(
+                    servers.start_soon(self._until_stop, protocol.serve, listen(self._home.mcp_socket))
+
+                    def api(scope: Scope, *, needs_token: bool = False) -> ASGIApp:
+                        return Api(
                             scope,
                             spine=spine,
                             runner=runner,
                             manager=manager,
                             following=following,
                             sessions=sessions,
-                            review=review_base(self._port),
+                            review=review,
                             stop=self._stop,
+                            needs_token=needs_token,
+                        ).app()
+
+                    def served(shown: ASGIApp | None) -> ASGIApp:
+                        return Served(
+                            pages=shown,
+                            agents=api(Scope.AGENT, needs_token=True),
+                            mcp=WithToken(protocol.http, sessions),
+                            gateway=gateway,
                         )
-                        # Listening before "ready": a client that connects in between waits in the backlog.
-                        servers.start_soon(_serve, api.app(), [listen(path)], self._wait_stop)
-                    servers.start_soon(_serve, web_app(self._port), self._loopback, self._wait_stop)
+
+                    # Listening before "ready": a client that connects in between waits in the backlog.
+                    for scope, path in (
+                        (Scope.AGENT, self._home.agent_socket),
+                        (Scope.OPERATOR, self._home.operator_socket),
+                    ):
+                        servers.start_soon(serve, api(scope), [listen(path)], self._wait_stop)
+                    names = loopback_names(self._port)
+                    here = OnlyHere(served(pages()), names, [f"http://{name}" for name in names])
+                    servers.start_soon(serve, here, self._loopback, self._wait_stop)
+                    if self._elsewhere is not None:
+                        listener, tls, names = self._elsewhere
+                        servers.start_soon(serve, OnlyHere(served(None), names, []), [listener], self._wait_stop, tls)
                     _log.info(
                         "ready: version %s, pid %s, layers %s", __version__, os.getpid(), " ".join(self._jails.layers)
                     )
@@ -262,6 +297,15 @@ class _Daemon:
         vault.lock()
         await audit.daemon_stopped(__version__)
         _log.info("stopped")
+
+    async def _until_stop(
+        self, work: Callable[[socket.socket], Coroutine[Any, Any, None]], listener: socket.socket
+    ) -> None:
+        """Connections that last as long as an agent does are ended first."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work, listener)
+            await self._wait_stop()
+            tasks.cancel_scope.cancel()
 
     def _stop(self) -> None:
         if self._stopping is not None:
@@ -292,6 +336,16 @@ def _in_force(home: Home, wanted: Settings, vault: Vault) -> Settings:
     return wanted if agreed is None else wanted.with_consented(agreed.consented())
 
 
+def _elsewhere(settings: Settings) -> tuple[socket.socket, ssl.SSLContext, list[str]] | None:
+    """What `daemon.listen` asks for: a listening socket, what it shows, and the names it is asked for by."""
+    address, pem, key = settings.daemon_listen, settings.daemon_certificate_pem, settings.daemon_certificate_key
+    if address is None or pem is None or key is None:
+        return None
+    tls = tls_context(pem, key)
+    names = [str(address), *(f"{name}:{address.port}" for name in certificate_names(pem))]
+    return listen_on(address), tls, names
+
+
 class _Lender:
     """The vault's loans in the type egress asks for: the two rooms do not know each other."""
 
@@ -302,17 +356,6 @@ class _Lender:
     def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
         with self._lender.lend(use) as loan:
             yield LentCredential(loan.kind, loan.secret, loan.username)
-
-
-async def _serve(app: ASGIApp, listeners: list[socket.socket], stopped: Callable[[], Awaitable[None]]) -> None:
-    config = Config()
-    config.bind = [f"fd://{listener.detach()}" for listener in listeners]
-    config.graceful_timeout = _GRACE_S
-    config.keep_alive_timeout = _IDLE_S
-    config.accesslog = None
-    config.errorlog = logging.getLogger("hypercorn.error")
-    config.include_server_header = False
-    await serve(app, config, shutdown_trigger=stopped)  # type: ignore[arg-type]
 
 
 def _runtime() -> PythonRuntime:

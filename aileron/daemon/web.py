@@ -1,47 +1,31 @@
-"""The web side of the daemon: one loopback port, the same for as long as the home exists, and what every request must pass.
+"""The pages of the loopback port.
 
 Runs in the daemon. Everything on this port is reachable by every user of the machine and by every page in the person's
 browser, so nothing here is secret and nothing decides; until there are pages to decide on, a review address answers with one
 page that names the commands, the same for every identifier, whether there is such an approval or not.
 
 Rules
-- Both loopback addresses are taken, or the daemon does not start: `localhost` may mean either, and whoever else listened on
-  the other one would be shown what is ours.
-- The Host of a request must be this port under a loopback name (a rebinding name is refused), and an Origin, where a browser
-  sends one, must be this port as well.
 - No script runs on a page, nothing is loaded from elsewhere, nobody may frame it, nothing is kept.
 
-Source: RFC 9110, section 7.2 (Host); RFC 6454 (Origin); docs/reference/http-api.md. Not here: the routes of the sockets (api.py).
+Source: docs/reference/http-api.md. Not here: who may ask the port at all, and what else is served there (ports.py).
 """
 
 from __future__ import annotations
 
 import base64
-import errno
 import hashlib
 import html
 import re
-import secrets
-import socket
 from typing import Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
-from aileron.model.failure import AileronError, FailureClass
+__all__ = ["harmless", "pages", "review_base"]
 
-__all__ = ["listen_on_loopback", "review_base", "web_app"]
-
-_ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
-_FIRST_PORT, _LAST_PORT = 20480, 32767
-"""Where a new port is chosen: below the range from which Linux numbers outgoing connections (32768, ip(7)), so that none of
-those holds it when the daemon comes back."""
-_TRIES: Final = 64
-"""Ports tried before it is plain that something else is wrong."""
-_BACKLOG: Final = 64
 _APPROVAL_ID: Final = re.compile(r"act-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}", re.ASCII)
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1c2024; --soft: #5b6570; --paper: #fcfcfb; --box: #f0f0ec; --line: #d9d9d2 }
@@ -102,77 +86,20 @@ def review_base(port: int) -> str:
     return f"http://localhost:{port}"
 
 
-def listen_on_loopback(port: int | None) -> tuple[int, list[socket.socket]]:
-    """Listening sockets on the loopback addresses there are, all on `port`; without one, on a free port that is chosen now.
-
-    AileronError(internal_error) where the port is another program's.
-    """
-    if port is not None:
-        try:
-            return port, _listeners(port)
-        except OSError as error:
-            raise AileronError(
-                FailureClass.INTERNAL_ERROR,
-                f"port {port} on loopback cannot be listened on ({error.strerror}): end the program that has it "
-                "(`ss -ltnp` names it), or remove daemon.port from config.toml, and a new one is chosen",
-            ) from error
-    for _ in range(_TRIES):
-        candidate = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT + 1)
-        try:
-            return candidate, _listeners(candidate)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise AileronError(
-                    FailureClass.INTERNAL_ERROR,
-                    f"loopback cannot be listened on: {error.strerror}; see `ip address show lo`",
-                ) from error
-    raise AileronError(
-        FailureClass.INTERNAL_ERROR,
-        f"{_TRIES} ports of loopback were all taken: set daemon.port in config.toml to a free one",
-    )
-
-
-def web_app(port: int) -> ASGIApp:
-    """The application of the loopback port."""
+def pages() -> ASGIApp:
+    """The application that serves them."""
     routes = [
         Route("/approvals", _list_page, methods=["GET"]),
         Route("/approvals/{id}", _review_page, methods=["GET"]),
         Route("/healthz", _health, methods=["GET"]),
     ]
-    return _OnlyThisPort(Starlette(routes=routes), port)
-
-
-class _OnlyThisPort:
-    """Refuses what a browser was tricked into sending here."""
-
-    def __init__(self, app: ASGIApp, port: int) -> None:
-        self._app = app
-        self._hosts = frozenset(f"{name}:{port}".encode() for name in ("localhost", "127.0.0.1", "[::1]"))
-        self._origins = frozenset(b"http://" + host for host in self._hosts)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        refusal = self._refusal(scope["headers"])
-        if refusal is not None:
-            await _harmless(PlainTextResponse(refusal + "\n", 403))(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-    def _refusal(self, headers: list[tuple[bytes, bytes]]) -> str | None:
-        hosts = [value.lower() for name, value in headers if name == b"host"]
-        if len(hosts) != 1 or hosts[0] not in self._hosts:
-            return "this address is served under the name localhost only"
-        if any(value.lower() not in self._origins for name, value in headers if name == b"origin"):
-            return "this address answers no other site"
-        return None
+    return Starlette(routes=routes)
 
 
 async def _review_page(request: Request) -> Response:
     asked = request.path_params["id"]
     if not _APPROVAL_ID.fullmatch(asked):
-        return _harmless(PlainTextResponse("no such page\n", 404))
+        return harmless(PlainTextResponse("no such page\n", 404))
     return _page("A question for you", _REVIEW.format(id=html.escape(asked)))
 
 
@@ -181,53 +108,14 @@ async def _list_page(_request: Request) -> Response:
 
 
 async def _health(_request: Request) -> Response:
-    return _harmless(PlainTextResponse("ok\n"))
+    return harmless(PlainTextResponse("ok\n"))
 
 
 def _page(title: str, body: str) -> Response:
-    return _harmless(HTMLResponse(_PAGE.format(title=title, style=_STYLE, body=body)))
+    return harmless(HTMLResponse(_PAGE.format(title=title, style=_STYLE, body=body)))
 
 
-def _harmless(response: Response) -> Response:
+def harmless(response: Response) -> Response:
     """With the headers that keep a page from doing more than showing itself."""
     response.headers.update(_HEADERS)
     return response
-
-
-def _listeners(port: int) -> list[socket.socket]:
-    made: list[socket.socket] = []
-    try:
-        for family, address in _ADDRESSES:
-            listener = _listener(family, address, port)
-            if listener is not None:
-                made.append(listener)
-    except OSError:
-        for listener in made:
-            listener.close()
-        raise
-    return made
-
-
-def _listener(family: socket.AddressFamily, address: str, port: int) -> socket.socket | None:
-    """None where this machine has no IPv6."""
-    try:
-        listener = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        if family is socket.AF_INET6 and error.errno == errno.EAFNOSUPPORT:
-            return None
-        raise
-    try:
-        listener.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # a daemon that ended a moment ago is no other program
-        if family is socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind((address, port))
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        if family is socket.AF_INET6 and error.errno == errno.EADDRNOTAVAIL:
-            return None
-        raise
-    return listener

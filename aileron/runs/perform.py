@@ -217,7 +217,11 @@ class Spine:
         try:
             plan = await anyio.to_thread.run_sync(self.resolve, invocation)
             if not is_wanted():
-                raise AileronError(FailureClass.CANCELLED, "the call was taken back before it began: nothing was done")
+                raise AileronError(
+                    FailureClass.CANCELLED,
+                    "the call was taken back before it began: nothing was done",
+                    boundary=Boundary.USER,
+                )
         except AileronError as error:
             failure = await self._with_question(error)
             return Failed(run_id=await self._audit.refused(invocation, failure), failure=failure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import re
 import socket
 from collections.abc import Iterator
@@ -67,17 +68,42 @@ def test_a_review_address_names_the_commands_and_shows_nothing_else(page_home: D
         "/approvals/%3Cscript%3E",
         f"/approvals/{KNOWN}%0A",
         f"/approvals/{KNOWN}/decide",
-        "/v1/status",
-        "/v1/actions",
         "/",
     ],
 )
 def test_nothing_else_is_there(page_home: DaemonHome, path: str) -> None:
-    """No API, no page for what is not an identifier, and nothing of the address in the answer."""
+    """No page for what is not an identifier, and nothing of the address in the answer."""
     status, body, _ = get(port_of(page_home), path)
 
     assert status == 404
     assert "script" not in body
+
+
+def token_of(home: DaemonHome) -> str:
+    """Of a new session."""
+    return str(home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})["token"])
+
+
+@pytest.mark.parametrize("path", ["/v1/actions", "/v1/status", "/mcp"])
+def test_nobody_is_local_over_tcp(page_home: DaemonHome, path: str) -> None:
+    """Without a session's token each is refused, and with a bad one; with a good one it is not."""
+    port = port_of(page_home)
+
+    for shown in ({}, {"Authorization": "Bearer ail_" + "A" * 43}, {"Authorization": "Basic bWlyYTp4"}):
+        status, body, _ = get(port, path, **shown)
+        assert (status, json.loads(body)["error"]["class"]) == (401, "unauthorized")
+    assert get(port, path, Authorization=f"Bearer {token_of(page_home)}")[0] != 401
+
+
+def test_a_token_opens_no_route_of_the_person_over_tcp(page_home: DaemonHome) -> None:
+    """They are refused as on the agent socket; what agents may ask is answered."""
+    port, shown = port_of(page_home), {"Authorization": f"Bearer {token_of(page_home)}"}
+
+    for path in ("/v1/audit", "/v1/sessions", "/v1/vault/status", "/v1/action-approvals"):
+        status, body, _ = get(port, path, **shown)
+        assert status == 401, path
+        assert "not served on the agent socket" in body
+    assert get(port, "/v1/actions", **shown)[0] == 200
 
 
 def test_a_page_can_do_nothing_and_be_framed_by_nobody(page_home: DaemonHome) -> None:

@@ -1,0 +1,50 @@
+"""What the gateway may ask of the vault and of the sessions.
+
+Runs in the daemon. Source: docs/reference/gateway.md; aileron/gateway/proxy.py says what each method owes.
+"""
+
+from __future__ import annotations
+
+from aileron.daemon.agreements import Agreements
+from aileron.daemon.sessions import Sessions
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.secret import Secret
+from aileron.vault.lend import VaultLender
+from aileron.vault.vault import Vault
+
+__all__ = ["GatewayKeys"]
+
+
+class GatewayKeys:
+    """One for each daemon."""
+
+    def __init__(self, vault: Vault, sessions: Sessions, agreements: Agreements) -> None:
+        self._vault = vault
+        self._lender = VaultLender(vault)
+        self._sessions = sessions
+        self._agreements = agreements
+
+    def vault_is_locked(self) -> bool:
+        """Whether there is a vault, and it waits for its passphrase."""
+        return self._vault.exists and self._vault.is_locked
+
+    async def upstream_key(self, secret: str) -> Secret:
+        """The key that the settings name. AileronError(vault_locked), (binding_required) where there is none of that name,
+        (consent_required) where nobody agreed to the settings that name it.
+        """
+        self._agreements.check_settings()
+        try:
+            with self._lender.lend_secret(secret) as key:
+                return key
+        except AileronError as error:
+            if error.failure.failure_class is not FailureClass.NOT_FOUND:
+                raise
+            raise AileronError(
+                FailureClass.BINDING_REQUIRED,
+                f"the gateway's settings name the secret {secret!r}, and the vault has none: aileron secret set {secret}",
+                boundary=Boundary.USER,
+            ) from None
+
+    async def check_token(self, token: str) -> None:
+        """Return if it is an open session's. AileronError(unauthorized)."""
+        self._sessions.session_of(token)

@@ -1,0 +1,204 @@
+"""run/mcp.sock and /mcp: who a connection is, and that what changes is told."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from tests.support.home import DaemonHome, daemon_home, probe_action
+
+pytestmark = pytest.mark.jail
+DEADLINE_S = 30.0
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+
+
+class Agent:
+    """An agent of the older era on the socket, as lines of JSON."""
+
+    def __init__(self, path: Path, token: str | None = None) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(DEADLINE_S)
+        self._socket.connect(str(path))
+        self._file = self._socket.makefile("rwb")
+        self._number = 0
+        if token is not None:
+            self.say("notifications/aileron/session", {"token": token})
+
+    def __enter__(self) -> Self:
+        self.ask("initialize", HELLO)
+        self.say("notifications/initialized", {})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._socket.close()
+
+    def say(self, method: str, params: dict[str, Any]) -> None:
+        """A notification."""
+        self._write({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def ask(self, method: str, params: dict[str, Any]) -> Any:
+        """The result of a request; what is notified meanwhile is passed over."""
+        self._number += 1
+        self._write({"jsonrpc": "2.0", "id": self._number, "method": method, "params": params})
+        while (said := self.read()).get("id") != self._number:
+            pass
+        assert "error" not in said, said
+        return said["result"]
+
+    def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """What a tool answered, as structure."""
+        answer: dict[str, Any] = self.ask("tools/call", {"name": tool, "arguments": arguments})["structuredContent"]
+        return answer
+
+    def read(self) -> dict[str, Any]:
+        """The next message."""
+        message: dict[str, Any] = json.loads(self._file.readline())
+        return message
+
+    def _write(self, message: dict[str, Any]) -> None:
+        self._file.write(json.dumps(message).encode() + b"\n")
+        self._file.flush()
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[DaemonHome]:
+    """A home with an action that runs at once and one that asks."""
+    with daemon_home() as home:
+        home.install_probe()
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("give_back", "text:string")
+        home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+        yield home
+
+
+def agent(home: DaemonHome, token: str | None = None) -> Agent:
+    """A connection."""
+    return Agent(home.path / "run" / "mcp.sock", token)
+
+
+def session(home: DaemonHome) -> dict[str, Any]:
+    """A new session, with its token."""
+    begun: dict[str, Any] = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
+    return begun
+
+
+def test_a_call_over_the_protocol_goes_through_the_one_door(home: DaemonHome) -> None:
+    """It runs in a jail, and is on record as the agent's, of the session whose token began the connection."""
+    begun = session(home)
+    with agent(home, begun["token"]) as mine, agent(home) as local:
+        for connection, expected in ((mine, begun["id"]), (local, "local")):
+            answer = connection.call("give_back", text="x")
+
+            assert (answer["status"], answer["result"]["text"]) == ("completed", "x")
+            asked = home.events(answer["audit_id"])[0]
+            assert (asked["type"], asked["session"], asked["scope"]) == ("run.requested", expected, "agent")
+
+
+def test_a_connection_sees_its_own_session_and_no_other(home: DaemonHome) -> None:
+    """What waits for one does not exist for another; a second connection of the same session sees it."""
+    first, second = session(home), session(home)
+    with (
+        agent(home, first["token"]) as mine,
+        agent(home, second["token"]) as other,
+        agent(home, first["token"]) as again,
+    ):
+        waits = mine.call("ask_first", text="x")["approval_id"]
+
+        assert [one["approval_id"] for one in again.call("list_pending")["pending"]] == [waits]
+        assert other.call("list_pending")["pending"] == []
+        assert other.call("check_action_status", id=waits)["error"]["class"] == "not_found"
+        assert other.call("cancel_action", id=waits)["error"]["class"] == "not_found"
+        assert again.call("cancel_action", id=waits)["status"] == "cancelled"
+
+
+def test_a_session_that_ends_is_over_on_connections_made_before(home: DaemonHome) -> None:
+    """The same call was answered a moment ago."""
+    begun = session(home)
+    with agent(home, begun["token"]) as mine:
+        assert mine.call("give_back", text="x")["status"] == "completed"
+
+        home.must("POST", f"/v1/sessions/{begun['id']}/end", {})
+
+        for tool, arguments in (
+            ("give_back", {"text": "x"}),
+            ("list_pending", {}),
+            ("check_action_status", {"id": "x"}),
+        ):
+            assert mine.call(tool, **arguments)["error"]["class"] == "unauthorized", tool
+
+
+def test_a_connection_with_a_token_that_is_not_good_is_nobody(home: DaemonHome) -> None:
+    """It is answered, so that the agent can say why; it is not `local`."""
+    with agent(home, "ail_" + "A" * 43) as nobody, agent(home) as local:
+        refused = nobody.call("give_back", text="x")
+
+        assert refused["error"]["class"] == "unauthorized"
+        assert "aileron launch" in refused["error"]["message"]
+        assert local.call("give_back", text="x")["status"] == "completed"
+
+
+def test_an_action_that_is_written_by_hand_is_told_and_can_be_called(home: DaemonHome) -> None:
+    """A file put there, changed, switched off and taken away: each is told to a connection that is open, and to the list."""
+
+    def told() -> set[str]:
+        while connection.read().get("method") != "notifications/tools/list_changed":
+            pass
+        return {tool["name"] for tool in connection.ask("tools/list", {})["tools"]}
+
+    text = probe_action("give_back", "text:string", name="by-hand")
+    text = text.replace("sha256:bound-at-release", home.must("GET", "/v1/connectors")["connectors"][0]["hash"])
+    with agent(home) as connection:
+        (home.path / "actions" / "by-hand.md").write_text(text)
+        assert "by_hand" in told()
+        assert connection.call("by_hand", text="x")["status"] == "completed"
+
+        home.must("PATCH", "/v1/actions/by-hand", {"enabled": False})
+        assert "by_hand" not in told()
+        home.must("PATCH", "/v1/actions/by-hand", {"enabled": True})
+        assert "by_hand" in told()
+        (home.path / "actions" / "by-hand.md").unlink()
+        assert "by_hand" not in told()
+
+
+def test_a_call_over_http_is_of_the_session_whose_token_it_shows(home: DaemonHome) -> None:
+    """The era without a handshake, in one request."""
+    begun = session(home)
+    port = int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
+    envelope = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    call = {"name": "give_back", "arguments": {"text": "x"}, "_meta": envelope}
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+    try:
+        connection.request(
+            "POST",
+            "/mcp",
+            json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}),
+            {
+                "Host": f"localhost:{port}",
+                "Authorization": f"Bearer {begun['token']}",
+                "Content-Type": "application/json",
+                "Accept": "application/json, text/event-stream",
+                "MCP-Protocol-Version": "2026-07-28",
+                "Mcp-Method": "tools/call",
+                "Mcp-Name": "give_back",
+            },
+        )
+        said = connection.getresponse().read().decode()
+    finally:
+        connection.close()
+
+    data = said.partition("data: ")[2] or said
+    answer = json.loads(data)["result"]["structuredContent"]
+    assert answer["status"] == "completed"
+    assert home.events(answer["audit_id"])[0]["session"] == begun["id"]
