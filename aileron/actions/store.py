@@ -9,7 +9,7 @@ Rules
 - The file's name is the action's name and `.md`; anything else in the directory is a problem that is shown,
   except hidden files and what is not `.md`.
 - Two actions with one tool name (`a-b`, `a_b`) are both refused, and the second is not added: an agent could
-  not tell which it calls.
+  not tell which it calls. Nor may one take the name of a tool that is Aileron's own.
 - An action is enabled unless the state file says otherwise; a state file that cannot be read disables
   everything.
 
@@ -32,7 +32,7 @@ from aileron.model.canonical import sha256_digest
 from aileron.model.document import MAX_DOCUMENT_BYTES
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile
-from aileron.model.names import ACTION_NAME, tool_name
+from aileron.model.names import ACTION_NAME, RESERVED_TOOLS, tool_name
 
 __all__ = ["ActionStore", "Listed"]
 
@@ -226,6 +226,8 @@ class ActionStore:
 
     def _check_tool_name(self, name: str, names: dict[str, str]) -> None:
         tool = tool_name(name)
+        if tool in RESERVED_TOOLS:
+            raise self._refused(f"action {name!r} would be the tool {tool!r}, which is Aileron's own; rename it")
         for other, taken in names.items():
             if taken == tool and other != name:
                 raise self._refused(f"actions {name!r} and {other!r} would both be the tool {tool!r}; rename one")

@@ -53,7 +53,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aileron.mcp import results, tools
 from aileron.mcp.door import Call, Door, Offered
-from aileron.mcp.lines import MAX_LINE_BYTES, Incoming, LineWire, error_line
+from aileron.mcp.lines import MAX_LINE_BYTES, Incoming, LineWire
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import tool_name
 from aileron.model.outcome import RunStatus
@@ -93,8 +93,6 @@ _TELL_S: Final = 10.0
 """For one notification to leave. A peer that does not take it in that time asks for the list when it comes back."""
 _TTL_MS: Final = 1000
 """How long a list may be taken for fresh by a client that gets no notifications."""
-_MAX_CONNECTIONS: Final = 256
-"""Of run/mcp.sock, each with up to MAX_LINE_BYTES in hand. An agent has one or two."""
 _MAX_HTTP_SESSIONS: Final = 256
 _HTTP_IDLE_S: Final = 1800.0
 """Half an hour without a request and without an open stream ends an HTTP session; a client then begins a new one."""
@@ -185,7 +183,6 @@ class McpServer:
         }
         self._known: dict[str, str] = {}  # tool name → action, of whatever was offered since the daemon began
         self._told: dict[int, _Told] = {}
-        self._connections = 0
         self._requests: Counter[str] = Counter()
         self._tasks: TaskGroup | None = None
 
@@ -204,16 +201,7 @@ class McpServer:
     async def serve(self, stream: ByteStream, session: str) -> None:
         """One connection of run/mcp.sock, until either side ends it, and then close the stream. A peer cannot make it raise."""
         async with stream:
-            if self._connections >= _MAX_CONNECTIONS:
-                with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError):
-                    with anyio.fail_after(1.0):
-                        await stream.send(error_line(None, INTERNAL_ERROR, f"{_MAX_CONNECTIONS} connections are open"))
-                return
-            self._connections += 1
-            try:
-                await self._converse(LineWire(stream), _Peer(session))
-            finally:
-                self._connections -= 1
+            await self._converse(LineWire(stream), _Peer(session))
 
     def http_app(self) -> ASGIApp:
         """`/mcp` as an ASGI application. Whoever mounts it has verified the token and put the session's id into

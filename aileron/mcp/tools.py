@@ -82,16 +82,15 @@ def _described(action: ActionFile) -> str:
 
 
 def _annotated(offered: Offered) -> ToolAnnotations:
-    """What a call of it can do. Reasons: docs/adr/0019-mcp.md."""
+    """What a call can do by itself. Reasons: docs/adr/0019-mcp.md."""
     action = offered.action
-    repeatable = all(step.idempotent for step in action.steps)
-    asks_first = action.approval.required and not offered.granted
-    reads = repeatable and not action.approval.required
+    asks = action.approval.required and not offered.granted
+    reads = not asks and all(step.idempotent for step in action.steps)
     return ToolAnnotations(
         title=action.intent,
         read_only_hint=reads,
-        destructive_hint=not reads and not asks_first and action.approval.irreversible,
-        idempotent_hint=repeatable and not asks_first,
+        destructive_hint=not asks and not reads and action.approval.irreversible,
+        idempotent_hint=reads,
         open_world_hint=True,
     )
 

@@ -152,6 +152,24 @@ def test_two_actions_with_one_tool_name_are_refused_naming_both(store: ActionSto
     assert ["both be the tool" in (listed.problem or "") for listed in store.list_actions()] == [True, True]
 
 
+@pytest.mark.parametrize("name", ["list-pending", "check_action.status", "wait_for_action", "cancel-action"])
+def test_an_action_cannot_take_the_name_of_a_tool_of_ours(
+    store: ActionStore, tmp_path: Path, action_text: Text, name: str
+):
+    """It is not added; put there by hand, it is shown as a problem and does not run. One with another name is fine."""
+    with pytest.raises(AileronError, match=r"would be the tool '\w+', which is Aileron's own; rename it"):
+        store.add(named(action_text, name))
+    with pytest.raises(AileronError, match="Aileron's own"):
+        store.check_addable(named(action_text, name))
+    assert store.add(named(action_text, f"{name}s")).name == f"{name}s"
+
+    drop(tmp_path, f"{name}.md", named(action_text, name))
+    problems = {listed.name: listed.problem or "" for listed in store.list_actions()}
+    assert ["Aileron's own" in problems[name], problems[f"{name}s"]] == [True, ""]
+    with pytest.raises(AileronError, match="Aileron's own"):
+        store.load_enabled(name)
+
+
 def test_another_text_needs_replace_and_the_same_does_not(store: ActionStore, action_text: Text):
     """What the user has is not overwritten by accident."""
     store.add(action_text())
