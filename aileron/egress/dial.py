@@ -5,9 +5,8 @@ what is connected to, and a second look-up cannot say something else (DNS rebind
 the peer nor whoever named it.
 
 Rules
-- TLS 1.2 or newer, the name of the URL verified against subjectAltName only, before any byte of the request is written.
-- No setting comes from the environment: not HTTPS_PROXY, not SSL_CERT_FILE or SSL_CERT_DIR (OpenSSL would read them in
-  `set_default_verify_paths`), not SSLKEYLOGFILE (`ssl.create_default_context` would write session keys there).
+- The name of the URL is verified (tls.py says how) before any byte of the request is written.
+- No setting comes from the environment: not HTTPS_PROXY, and none of TLS.
 - The socket is non-blocking and read only when somebody asks, so no transport hides bytes in a queue: what a peer sends
   between two requests is still in the socket when `is_quiet` looks.
 - A TLS stream that ends without close_notify is an error, not an end: it may have been cut.
@@ -23,7 +22,6 @@ import errno
 import ipaddress
 import logging
 import os
-import re
 import socket
 import ssl
 from collections.abc import Sequence
@@ -34,20 +32,13 @@ import anyio.lowlevel
 import httpcore2
 
 from aileron.egress.headers import HeadLines
-from aileron.model.failure import AileronError, FailureClass
 
-__all__ = ["MAX_ADDRESSES", "Wire", "client_context", "dial", "is_own_address"]
+__all__ = ["MAX_ADDRESSES", "Wire", "dial", "is_own_address"]
 
 MAX_ADDRESSES: Final = 32  # more answers than any real service gives; each is checked, and the list is kept in memory
 MAX_ATTEMPTS: Final = 4  # addresses tried one after the other before the name counts as unreachable
 ATTEMPT_S: Final = 5.0  # one TCP handshake: three SYNs (1 s, 3 s apart; tcp(7) tcp_syn_retries) and an answer
 
-_CA_BUNDLES: Final = (  # where distributions keep them when OpenSSL was built with other paths
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-)
 _WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 # At DEBUG httpcore2 logs response headers as they came, before they are scrubbed. No configuration may turn that on.
@@ -67,56 +58,6 @@ def is_own_address(address: str) -> bool:
         except OSError:
             return False  # no route: the connection itself will fail, and say so
         return ipaddress.ip_address(probe.getsockname()[0]) == ipaddress.ip_address(address)
-
-
-def client_context(ca_pem: str | None, protocols: Sequence[str] = ("h2", "http/1.1")) -> ssl.SSLContext:
-    """How every upstream is verified; `protocols` are offered by ALPN, `ca_pem` are certificates trusted beside the system's.
-
-    AileronError(invalid_request) if there is none in it.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies chain and name; see the rules for why not by default
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.hostname_checks_common_name = False
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    # Debian 12's Python 3.11.2 sets it by default (3.11.7 does not): a connection that is cut would end like one that is closed.
-    context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
-    if protocols:  # OpenSSL 1.1 takes no empty list
-        context.set_alpn_protocols(list(protocols))
-    _load_system_authorities(context)
-    if ca_pem is not None and not _load_authorities(context, ca_pem):
-        raise AileronError(
-            FailureClass.INVALID_REQUEST, "egress.ca_file holds no certificate; it must be a PEM certificate file"
-        )
-    return context
-
-
-def _load_system_authorities(context: ssl.SSLContext) -> None:
-    paths = ssl.get_default_verify_paths()
-    if _has_hashed_certificates(paths.openssl_capath):
-        context.load_verify_locations(capath=paths.openssl_capath)  # read one by one, when needed
-        return
-    for bundle in (paths.openssl_cafile, *_CA_BUNDLES):
-        if os.path.isfile(bundle):
-            context.load_verify_locations(cafile=bundle)
-            return
-
-
-def _has_hashed_certificates(directory: str) -> bool:
-    try:
-        return any(re.fullmatch(r"[0-9a-f]{8}\.[0-9]", name) for name in os.listdir(directory))
-    except OSError:
-        return False
-
-
-def _load_authorities(context: ssl.SSLContext, ca_pem: str) -> bool:
-    text = ca_pem.encode("ascii", "ignore").decode()  # Python takes no other; names beside a certificate may have more
-    if not text:
-        return False
-    try:
-        context.load_verify_locations(cadata=text)
-    except ssl.SSLError:
-        return False
-    return True
 
 
 async def dial(addresses: Sequence[str], port: int, tls: ssl.SSLContext | None, host: str) -> tuple[Wire, str]:

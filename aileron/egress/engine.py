@@ -34,7 +34,7 @@ import httpcore2
 
 from aileron.config import Settings
 from aileron.egress.decode import decoder_for
-from aileron.egress.dial import client_context, dial
+from aileron.egress.dial import dial
 from aileron.egress.failures import Phase, Problem, denied, destination_text, unreachable
 from aileron.egress.headers import read_response_head
 from aileron.egress.inject import Injection, Lender, inject
@@ -51,6 +51,7 @@ from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError
 from aileron.model.names import HostPort
 from aileron.model.plan import Grant
+from aileron.tls import client_context
 
 __all__ = ["Egress"]
 

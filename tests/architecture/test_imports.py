@@ -23,9 +23,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.config": ("aileron.model", "aileron.files"),
     "aileron.files": ("aileron.model",),
     "aileron.passphrase": ("aileron.model",),
+    "aileron.tls": ("aileron.model",),
     "aileron.actions": BASE,
     "aileron.approvals": BASE,
-    "aileron.egress": BASE,
+    "aileron.egress": (*BASE, "aileron.tls"),
     "aileron.vault": (*BASE, "aileron.passphrase"),
     # The kernel's prctl: the process in which a key is open is not dumpable.
     "aileron.approver": (*BASE, "aileron.passphrase", "aileron_sandbox.kernel"),
@@ -73,8 +74,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.client": ("aileron.model", "aileron.config"),
     # Front doors in the daemon: what they may ask of it comes in as a Protocol.
     "aileron.mcp": ("aileron.model", "aileron.config"),
-    "aileron.mcp.relay": ("aileron.client",),
-    "aileron.gateway": ("aileron.model", "aileron.config"),
+    "aileron.mcp.relay": ("aileron.mcp.relay_requests", "aileron.mcp.relay_start", "aileron.mcp.relay_http"),
+    "aileron.mcp.relay_start": ("aileron.client",),
+    "aileron.gateway": ("aileron.model", "aileron.config", "aileron.tls"),
     "aileron.launch": ("aileron.model", "aileron.config", "aileron.files", "aileron.client"),
     # The author's offline tools (building, validating), a verifier that trusts no daemon, and doctor: docs/adr/0010.
     "aileron.cli": (

@@ -19,11 +19,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from aileron.config import Settings
 from aileron.egress import Egress, EgressRequest, Meter
-from aileron.egress.dial import client_context, is_own_address
+from aileron.egress.dial import is_own_address
 from aileron.egress.lookup import SystemResolver
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
+from aileron.tls import client_context
 from tests.egress.conftest import HOST, World, plain_url, reason_of, use
 from tests.support.upstream import Authority, Script, Upstream, answer
 from tests.support.upstream_h2 import H2Upstream, data, head
@@ -437,12 +438,12 @@ async def test_authorities_are_found_where_distributions_keep_them(
     nowhere = ssl.DefaultVerifyPaths("", "", "", "/nowhere/cert.pem", "", "/nowhere/certs")
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
     with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
-        monkeypatch.setattr("aileron.egress.dial._CA_BUNDLES", ("/nowhere/either", str(authority.ca_file)))
+        monkeypatch.setattr("aileron.tls._CA_BUNDLES", ("/nowhere/either", str(authority.ca_file)))
         world = World(None)
         assert (await world.ask(upstream)).body == b"ok"
         await world.egress.aclose()
 
-        monkeypatch.setattr("aileron.egress.dial._CA_BUNDLES", ())
+        monkeypatch.setattr("aileron.tls._CA_BUNDLES", ())
         assert "certificate was not accepted" in str(await World(None).refusal(upstream))
 
 

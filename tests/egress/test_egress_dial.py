@@ -12,7 +12,8 @@ import anyio.to_thread
 import httpcore2
 import pytest
 
-from aileron.egress.dial import Wire, client_context, dial, is_own_address
+from aileron.egress.dial import Wire, dial, is_own_address
+from aileron.tls import client_context
 from tests.egress.conftest import HOST
 from tests.support.upstream import Authority, Upstream, answer
 

@@ -1,0 +1,78 @@
+"""How every service outside is verified: TLS as a client. For egress and the gateway, in the daemon.
+
+Rules
+- TLS 1.2 or newer, the name of the URL verified against subjectAltName only.
+- No setting comes from the environment: not SSL_CERT_FILE or SSL_CERT_DIR (OpenSSL would read them in
+  `set_default_verify_paths`), not SSLKEYLOGFILE (`ssl.create_default_context` would write session keys there).
+
+Source: RFC 9110 section 4.3.4, RFC 9325, ssl(3ssl). Not here: connecting (egress/dial.py, gateway/dial.py), serving (daemon/).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Sequence
+from typing import Final
+
+from aileron.model.failure import AileronError, FailureClass
+
+__all__ = ["client_context"]
+
+_CA_BUNDLES: Final = (  # where distributions keep them when OpenSSL was built with other paths
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+
+
+def client_context(ca_pem: str | None, protocols: Sequence[str] = ("h2", "http/1.1")) -> ssl.SSLContext:
+    """How every upstream is verified; `protocols` are offered by ALPN, `ca_pem` are certificates trusted beside the system's.
+
+    AileronError(invalid_request) if there is none in it.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies chain and name; see the rules for why not by default
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.hostname_checks_common_name = False
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    # Debian 12's Python 3.11.2 sets it by default (3.11.7 does not): a connection that is cut would end like one that is closed.
+    context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
+    if protocols:  # OpenSSL 1.1 takes no empty list
+        context.set_alpn_protocols(list(protocols))
+    _load_system_authorities(context)
+    if ca_pem is not None and not _load_authorities(context, ca_pem):
+        raise AileronError(
+            FailureClass.INVALID_REQUEST, "egress.ca_file holds no certificate; it must be a PEM certificate file"
+        )
+    return context
+
+
+def _load_system_authorities(context: ssl.SSLContext) -> None:
+    paths = ssl.get_default_verify_paths()
+    if _has_hashed_certificates(paths.openssl_capath):
+        context.load_verify_locations(capath=paths.openssl_capath)  # read one by one, when needed
+        return
+    for bundle in (paths.openssl_cafile, *_CA_BUNDLES):
+        if os.path.isfile(bundle):
+            context.load_verify_locations(cafile=bundle)
+            return
+
+
+def _has_hashed_certificates(directory: str) -> bool:
+    try:
+        return any(re.fullmatch(r"[0-9a-f]{8}\.[0-9]", name) for name in os.listdir(directory))
+    except OSError:
+        return False
+
+
+def _load_authorities(context: ssl.SSLContext, ca_pem: str) -> bool:
+    text = ca_pem.encode("ascii", "ignore").decode()  # Python takes no other; names beside a certificate may have more
+    if not text:
+        return False
+    try:
+        context.load_verify_locations(cadata=text)
+    except ssl.SSLError:
+        return False
+    return True
