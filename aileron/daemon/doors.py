@@ -80,7 +80,6 @@ class AgentDoor:
 
     async def offered(self) -> list[Offered]:
         """The actions that are whole and switched on."""
-
         granted = await self._granted()
 
         def look() -> list[Offered]:
