@@ -1,0 +1,190 @@
+"""One agent through the whole list, and what was seen on the way: by the model, on the daemon's socket, by the person.
+
+    with observed(ALL["claude"]) as seen:
+        seen.notes.denied.text        # what the model was shown
+        cells(seen)["protocol"]       # the same as one word of docs/reference/agents.md
+
+        cells(seen)["protocol"]       # the same as one word of a table
+the agent as `aileron launch` starts it. Not here: what must be true of it (test_agents.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from tests.agents.agents import Agent, Desk, Ended, Trap, desk
+from tests.agents.llm.server import LanguageModel
+from tests.agents.llm.wires import Asked, Shown
+from tests.agents.script import GREETING, REASON, Notes, everything, prepare
+from tests.agents.tap import Tap
+from tests.support.canary import scan
+from tests.support.home import PASSPHRASE, SECRET, DaemonHome, daemon_home
+
+__all__ = ["ROWS", "UPSTREAM_KEY", "Seen", "cells", "observed"]
+
+UPSTREAM_KEY: Final = "sk-canary-7c1f0a9be254"
+"""What the gateway adds, and no agent may have."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """What one conversation left. `egress` are the names it asked a proxy for, `leaks` its files with a secret in them."""
+
+    agent: Agent
+    home: DaemonHome
+    desk: Desk
+    ended: Ended
+    model: LanguageModel
+    notes: Notes
+    tap: Tap
+    egress: list[str]
+    leaks: dict[str, list[str]]
+    session: dict[str, Any]
+
+
+@contextlib.contextmanager
+def observed(agent: Agent) -> Iterator[Seen]:
+    """Run it; the home is there until the end, for more."""
+    with daemon_home() as home, Trap() as trap, desk(agent, home.path, trap) as place:
+        notes = Notes()
+        home.unlock()
+        home.must("PUT", "/v1/secrets/upstream", {"value_base64": base64.b64encode(UPSTREAM_KEY.encode()).decode()})
+        tap = Tap(home.path / "run" / "mcp.sock")
+        with LanguageModel(lambda: everything(notes, home, tap, follows=agent.follows)) as model:
+            _lead_to(home, model.port)
+            prepare(home)
+            with tap:
+                ended = place.launch()
+        leaks = scan([place.path], UPSTREAM_KEY.encode(), SECRET, PASSPHRASE.encode())
+        (session,) = home.must("GET", "/v1/sessions")["sessions"]
+        yield Seen(agent, home, place, ended, model, notes, tap, list(trap.asked_for), leaks, session)
+
+
+def _lead_to(home: DaemonHome, port: int) -> None:
+    """Both providers are the scripted model, with the key from the vault; the daemon reads that when it starts."""
+    home.stop()
+    kept = (home.path / "config.toml").read_text(encoding="utf-8") if (home.path / "config.toml").exists() else ""
+    upstream = f'url = "http://127.0.0.1:{port}"\nsecret = "upstream"\n'
+    home.configure(f"{kept}\n[gateway.upstreams.anthropic]\n{upstream}\n[gateway.upstreams.openai]\n{upstream}")
+    home.unlock()
+
+
+def _offered(seen: Seen) -> str:
+    return "up front" if seen.notes.offered else "no"
+
+
+def _name(seen: Seen) -> str:
+    assert seen.notes.offered
+    tool = seen.notes.offered.tool("give_back")
+    assert tool
+    return f"`{tool.namespace}` / `{tool.name}`" if tool.namespace else f"`{tool.name}`"
+
+
+def _gated(seen: Seen) -> str:
+    at_once = seen.notes.pending is not None and "pending_approval" in seen.notes.pending.text
+    after = seen.notes.approved is not None and "may I" in seen.notes.approved.text
+    return "waits, then the result" if at_once and after else "no"
+
+
+def _denied(seen: Seen) -> str:
+    return "the reason" if seen.notes.denied is not None and REASON in seen.notes.denied.text else "no"
+
+
+def _failed(seen: Seen) -> str:
+    shown = seen.notes.failed
+    if shown is None or "external_api_error" not in shown.text or "the upstream said 503" not in shown.text:
+        return "no"
+    return "class and message, as an error" if shown.is_error else "class and message"
+
+
+def _added(seen: Seen) -> str:
+    if seen.notes.late is None:
+        return "in the next session"
+    return "offered, called" if GREETING in seen.notes.late.text else "offered"
+
+
+def _switched_off(seen: Seen) -> str:
+    if seen.notes.withdrawn:
+        return "not offered any more"
+    refused = seen.notes.switched_off is not None and "action_disabled" in seen.notes.switched_off.text
+    return "offered, refused" if refused else "no"
+
+
+def _part(seen: Seen) -> str:
+    """Which half of a result the model was shown: both say the same, but only the text begins with a sentence."""
+    shown = seen.notes.called
+    if shown is None:
+        return "nothing"
+    (call, *_) = seen.tap.calls("give_back")
+    result = seen.tap.answer(call)
+    if result["content"][0]["text"] in shown.text:
+        return "text"
+    return "`structuredContent`" if _has_json(shown, result["structuredContent"]) else "something else"
+
+
+def _has_json(shown: Shown, wanted: Any) -> bool:
+    """Whether a JSON value stands somewhere in the text, however it is spaced and ordered."""
+    decoder = json.JSONDecoder()
+    for at, letter in enumerate(shown.text):
+        if letter == "{":
+            with contextlib.suppress(ValueError):
+                if decoder.raw_decode(shown.text, at)[0] == wanted:
+                    return True
+    return False
+
+
+def _instructions(seen: Seen) -> str:
+    assert seen.notes.offered
+    return _where(seen.notes.offered, seen.tap.instructions)
+
+
+def _where(asked: Asked, instructions: str) -> str:
+    """In which part of a request the server's instructions stand."""
+    begin = instructions[:60]
+    assert begin, "the server gave no instructions"
+    for role, text in asked.told:
+        if begin in text:
+            return {"system": "system prompt", "developer": "system prompt", "tools": "beside the tools"}.get(
+                role, "a message"
+            )
+    return "a tool's description" if any(begin in tool.description for tool in asked.tools) else "not shown"
+
+
+def _gateway(seen: Seen) -> str:
+    wires = {"messages": "Messages", "chat": "Chat Completions", "responses": "Responses"}
+    keyed = seen.model.turns and all(asked.key == UPSTREAM_KEY for asked in seen.model.turns)
+    return wires[seen.model.turns[0].wire] if keyed else "no"
+
+
+ROWS: Final = {
+    "version": lambda seen: seen.agent.version,
+    "protocol": lambda seen: seen.tap.spoke,
+    "model's API, through the gateway": _gateway,
+    "tools offered to the model": _offered,
+    "name of the tool of `give-back`": _name,
+    "server's instructions": _instructions,
+    "shown of a result": _part,
+    "call": lambda seen: "the result" if seen.notes.called and GREETING in seen.notes.called.text else "no",
+    "gated call, approved meanwhile": _gated,
+    "gated call, denied with a reason": _denied,
+    "error of a connector": _failed,
+    "action added in the session": _added,
+    "action switched off in the session": _switched_off,
+}
+"""The rows of the table in docs/reference/agents.md, each with how its word is found."""
+
+
+def cells(seen: Seen) -> dict[str, str]:
+    """One column of the table."""
+    return {row: word(seen) for row, word in ROWS.items()}
+
+
+def describe(path: Path) -> str:
+    """A file of an agent, for a message."""
+    return path.read_text(encoding="utf-8", errors="replace")[-2000:]

@@ -1,0 +1,160 @@
+"""The five agents, as their makers publish them, through `aileron launch`: what the model is shown, and what never leaves.
+
+One conversation for each agent (script.py); every test looks at one thing in it. What each agent does with it is a cell of
+docs/reference/agents.md, and the page is compared with what was seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agents.agents import ALL
+from tests.agents.llm.server import LAST_WORDS
+from tests.agents.observe import ROWS, UPSTREAM_KEY, Seen, cells, observed
+from tests.agents.script import GREETING, REASON
+from tests.support.canary import find
+from tests.support.home import PASSPHRASE, SECRET
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "agents.md"
+
+pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(1800)]
+"""Half an hour: where nothing is cached, the first of them installs all five."""
+
+
+@pytest.fixture(scope="module", params=list(ALL))
+def seen(request: pytest.FixtureRequest) -> Iterator[Seen]:
+    """One agent's conversation, whole."""
+    with observed(ALL[request.param]) as one:
+        yield one
+
+
+def test_the_conversation_comes_to_its_end(seen: Seen) -> None:
+    """The script was followed to the last word, the agent printed that word and ended well."""
+    assert seen.model.is_finished, f"{seen.model.problem}\n{seen.ended.out[-3000:]}\n{seen.ended.err[-3000:]}"
+    assert seen.ended.code == 0, seen.ended.err[-3000:]
+    assert LAST_WORDS in seen.ended.out
+
+
+def test_every_tool_is_offered_with_its_schema(seen: Seen) -> None:
+    """The model's first turn has the actions and Aileron's own tools, with their inputs."""
+    offered = seen.notes.offered
+    assert offered is not None
+    for name in ("give_back", "ask_first", "check_action_status", "wait_for_action", "cancel_action", "list_pending"):
+        assert offered.tool(name), f"{name} is not offered"
+    tool = offered.tool("give_back")
+
+    assert tool is not None
+    assert "text" in tool.schema["properties"]
+    assert "A test" in tool.description
+
+
+def test_an_ungated_call_brings_its_result(seen: Seen) -> None:
+    """What the connector returned is what the model reads."""
+    assert seen.notes.called is not None
+    assert GREETING in seen.notes.called.text
+    assert "completed" in seen.notes.called.text
+    assert not seen.notes.called.is_error
+
+
+def test_a_gated_call_answers_at_once_and_ends_after_the_person_said_yes(seen: Seen) -> None:
+    """The model is told that somebody must decide, with the id; while it waits they do, and it has the result."""
+    assert seen.notes.pending is not None
+    assert seen.notes.approved is not None
+    assert "pending_approval" in seen.notes.pending.text
+    assert "may I" not in seen.notes.pending.text
+    assert not seen.notes.pending.is_error
+    assert "may I" in seen.notes.approved.text
+    assert "completed" in seen.notes.approved.text
+
+
+def test_a_denial_comes_with_its_reason(seen: Seen) -> None:
+    """What the person wrote is what the model reads, and nothing was done."""
+    assert seen.notes.denied is not None
+    assert REASON in seen.notes.denied.text
+    assert "approval_denied" in seen.notes.denied.text or "denied" in seen.notes.denied.text
+    assert "and now" not in seen.notes.denied.text
+
+
+def test_an_error_of_a_connector_has_its_class_and_message(seen: Seen) -> None:
+    """Enough to tell the person what went wrong, and whether it is worth another try."""
+    assert seen.notes.failed is not None
+    assert "external_api_error" in seen.notes.failed.text
+    assert "the upstream said 503" in seen.notes.failed.text
+
+
+def test_an_action_added_meanwhile_can_be_used(seen: Seen) -> None:
+    """By every agent that lists the tools again; by the others not before their next session."""
+    if seen.agent.follows:
+        assert seen.notes.late is not None, "the new action was never offered"
+        assert GREETING in seen.notes.late.text
+    else:
+        assert seen.notes.late is None
+        assert len(seen.tap.asked("tools/list")) == 1
+
+
+def test_an_action_switched_off_meanwhile_does_not_run(seen: Seen) -> None:
+    """It is no longer offered; an agent that still offers it is refused."""
+    if seen.agent.follows:
+        assert seen.notes.withdrawn
+    else:
+        assert seen.notes.switched_off is not None
+        assert "action_disabled" in seen.notes.switched_off.text
+        assert GREETING not in seen.notes.switched_off.text
+
+
+def test_the_model_is_reached_through_the_gateway_alone(seen: Seen) -> None:
+    """Each request has the vault's key, which only the gateway can add; nothing asked for the way out."""
+    assert seen.model.turns
+    for asked in [*seen.model.turns, *seen.model.asides]:
+        assert asked.key == UPSTREAM_KEY
+        assert asked.wire == seen.agent.wire
+    assert seen.egress == []
+
+
+def test_no_secret_is_in_what_the_agent_wrote_or_said(seen: Seen) -> None:
+    """Neither the model's key nor a connector's secret is in its files, in what it printed, or in a body it sent."""
+    secrets = (UPSTREAM_KEY.encode(), SECRET, PASSPHRASE.encode())
+
+    assert seen.leaks == {}
+    assert find((seen.ended.out + seen.ended.err).encode(), *secrets) == []
+    for request in seen.model.requests:
+        assert find(request.body, *secrets) == []
+
+
+def test_the_session_is_on_record(seen: Seen) -> None:
+    """Which agent, where, how it ended; and what was asked in it is its own."""
+    asked = seen.home.must("GET", f"/v1/sessions/{seen.session['id']}")
+
+    assert asked["agent"] == seen.agent.name
+    assert asked["folder"] == str(seen.desk.folder)
+    assert (asked["status"], asked["exit_code"]) == ("ended", 0)
+    assert asked["runs"] >= 4
+
+
+def test_the_page_says_what_was_seen(seen: Seen) -> None:
+    """Every cell of this agent's column in docs/reference/agents.md."""
+    assert _columns()[seen.agent.name] == cells(seen)
+
+
+def test_the_page_has_these_rows_and_agents() -> None:
+    """Neither more nor less, in the order of the code."""
+    columns = _columns()
+
+    assert list(columns) == list(ALL)
+    assert [list(column) for column in columns.values()] == [list(ROWS)] * len(ALL)
+
+
+@functools.cache
+def _columns() -> dict[str, dict[str, str]]:
+    """The table of the page, column by column."""
+    table = re.search(r"(?:^\|.*\n?)+", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert table, "the page has no table"
+    (_corner, *agents), _rule, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table[0].splitlines()
+    ]
+    return {agent: {row[0]: row[number] for row in rows} for number, agent in enumerate(agents, 1)}
