@@ -1,0 +1,435 @@
+"""`aileron-mcp`: the process an agent starts as its MCP server. Lines from standard input to the daemon, lines back.
+
+The server itself is in the daemon, behind `$AILERON_HOME/run/mcp.sock`. This process knows no tool and decides nothing. It trusts
+neither side's bytes, holds no secret but the session's token, and outlives the daemon: when that is restarted, it connects again
+and the client's connection goes on (relay_requests.py says what becomes of what was asked). Where there is no daemon it starts
+one, at the beginning and whenever a request waits; never only because one has gone, since a person may have stopped it.
+
+Rules
+- Only whole lines go out, in both directions, so that what is cut off by the end of a daemon is never continued with another. A
+  line of which a byte was sent is never sent again; one of which none was goes to the next daemon.
+- Nothing is read that could not be passed on: each direction holds at most one line and what was read with it.
+- Nothing but protocol on standard output. A problem is one line on standard error, and the answer to each request meanwhile.
+- When standard input ends, so does this process, at once. What it has begun goes on in the daemon.
+- Agents wait for this process before each session: no import but these four until the first answer has been passed on. Lines are
+  kept as they are until then (`_notes`), and read when there is time.
+
+With AILERON_URL the same over HTTP (relay_http.py).
+
+Source: the MCP specification, stdio transport; docs/explanation/relay.md. Not here: the protocol (server.py), what a token may
+do (the daemon).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import sys
+import time
+
+TYPE_CHECKING = False  # what typing says, without importing it
+if TYPE_CHECKING:
+    from typing import Final
+
+    from aileron.mcp.relay_requests import Conversation
+    from aileron.mcp.relay_start import Starting
+
+__all__ = ["Relay", "home_directory", "main", "preamble", "say"]
+
+OK: Final = 0
+MISUSED: Final = 2
+UNAVAILABLE: Final = 69
+INTERRUPTED: Final = 130
+
+MAX_LINE_BYTES: Final = 16 << 20
+"""A message: four times the largest that is known to be sent (4 MiB, the limit of the protocol's HTTP servers)."""
+_CHUNK: Final = 1 << 18
+_PIPE_BUF: Final = 4096
+"""What a pipe that is ready takes at once, pipe(7). Standard output is not made non-blocking: others may share it."""
+_NOTES: Final = 64
+"""Lines that are kept unread when no answer comes; an agent sends two or three before it has one."""
+_SOON_S: Final = 0.05
+_AGAIN_S: Final = 1.0
+"""Between two looks for a daemon while nobody needs one: at most, and at first `_SOON_S`, doubled each time."""
+_READY_S: Final = 20.0
+"""From the daemon's word that it is ready to its socket for this: it imports the protocol's server afterwards, in a second."""
+_REFUSING_S: Final = 5.0
+"""After a failed start, requests are answered with the reason for so long before another start is tried."""
+_FUTILE: Final = 3
+"""Connections in a row that the daemon ended before it said anything."""
+_WATCH: Final = 0  # poll(2) tells of a hang-up without being asked
+
+
+class Relay:
+    """One client on standard input and output, and the daemon of one home, as often as it is another one."""
+
+    def __init__(self, home: str, first: bytes) -> None:
+        self._home = home
+        self._first = first  # what every connection begins with
+        self._link: socket.socket | None = None
+        self._is_taking = False  # the daemon still reads
+        self._starting: Starting | None = None
+        self._look_at = 0.0
+        self._pause_s = _SOON_S
+        self._give_up_at = 0.0  # of waiting for a daemon that is there but does not take connections; 0 when not
+        self._refuse_until = 0.0
+        self._problem = ""
+        self._futile = 0
+        self._is_wanted = True
+        self._is_over = False
+        # From the client: an unfinished line; whole lines, and how many bytes of the first are sent; and what goes before them.
+        self._asking = bytearray()
+        self._is_skipping = False
+        self._lines: list[bytes] = []
+        self._sent = 0
+        self._ahead = b""
+        # From the daemon: an unfinished line, and whole ones that standard output has not taken.
+        self._saying = bytearray()
+        self._out = bytearray()
+        self._has_told = False
+        self._notes: list[tuple[bool, bytes]] = []
+        self._book: Conversation | None = None
+        self._writable = select.poll()
+        self._writable.register(1, select.POLLOUT)
+
+    def run(self) -> int:
+        """Until standard input ends or nobody reads standard output. 0, or 69 if there is no daemon."""
+        self._find_daemon()
+        while not self._is_over:
+            for fd, events in self._poll():
+                self._handle(fd, events)
+            if self._link is None:
+                self._find_daemon()
+            if self._notes and (self._has_told or len(self._notes) > _NOTES):
+                self._read_notes()
+        if self._link is not None:
+            self._link.close()
+        return UNAVAILABLE if self._problem else OK
+
+    # Waiting
+
+    def _poll(self) -> list[tuple[int, int]]:
+        waits = select.poll()
+        if self._may_read():
+            waits.register(0, select.POLLIN)
+        elif self._link is None:
+            waits.register(0, _WATCH)
+        waits.register(1, select.POLLOUT if self._out else _WATCH)
+        timeout_s = None
+        if self._link is not None:
+            events = 0 if self._out else select.POLLIN
+            if self._is_taking and (self._ahead or self._lines):
+                events |= select.POLLOUT
+            if events:
+                waits.register(self._link, events)
+        elif self._starting is not None:
+            waits.register(self._starting.done, select.POLLIN)
+        else:
+            timeout_s = max(0.0, self._look_at - time.monotonic())
+        return waits.poll(None if timeout_s is None else timeout_s * 1000 + 1)
+
+    def _may_read(self) -> bool:
+        if self._lines or (self._book is not None and self._book.is_full):
+            return False
+        return (
+            self._link is not None or not self._out
+        )  # without a daemon the answers are ours, and wait for their reader
+
+    def _handle(self, fd: int, events: int) -> None:
+        if self._link is not None and fd == self._link.fileno():
+            if events & ~select.POLLOUT:
+                self._hear()
+            if events & select.POLLOUT and self._link is not None:
+                self._send()
+        elif fd == 1:
+            if events & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
+                self._is_over = True  # nobody reads the answers
+            else:
+                self._tell()
+        elif fd == 0:
+            if events & select.POLLIN:
+                self._ask()
+            else:
+                self._is_over = True
+        elif self._starting is not None:
+            self._started(self._starting)
+
+    # From the client to the daemon
+
+    def _ask(self) -> None:
+        try:
+            data = os.read(0, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._is_over = True
+            return
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            if self._is_skipping:
+                self._is_skipping = False
+            elif self._asking:
+                self._lines.append(bytes(self._asking) + line + b"\n")
+                self._asking.clear()
+            else:
+                self._lines.append(line + b"\n")
+        if not self._is_skipping:
+            self._asking += rest
+        if len(self._asking) > MAX_LINE_BYTES:
+            self._asking.clear()
+            self._is_skipping = True
+            self._refuse_long_line()
+        self._send()
+
+    def _refuse_long_line(self) -> None:
+        from aileron.mcp.relay_requests import as_line, failed
+
+        why = f"a message of more than {MAX_LINE_BYTES >> 20} MiB was not passed on"
+        say(why)
+        self._out += as_line(failed(None, why))
+        self._tell()
+
+    def _send(self) -> None:
+        """As much as the daemon takes now. What ends the connection is seen by reading: answers may still lie there."""
+        if self._link is None:
+            return
+        try:
+            while self._ahead:
+                self._ahead = self._ahead[self._link.send(self._ahead) :]
+            while self._lines and self._is_taking:
+                line = self._lines[0]
+                taken = self._link.send(memoryview(line)[self._sent :] if self._sent else line)
+                if not self._sent:
+                    self._notes.append((True, line))
+                self._sent += taken
+                if self._sent == len(line):
+                    self._sent = 0
+                    del self._lines[0]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._is_taking = False
+
+    # From the daemon to the client
+
+    def _hear(self) -> None:
+        if self._link is None:
+            return
+        try:
+            data = self._link.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data or len(self._saying) > MAX_LINE_BYTES:
+            self._lose()
+            return
+        end = data.rfind(b"\n") + 1
+        if not end:
+            self._saying += data
+            return
+        lines = bytes(self._saying) + data[:end] if self._saying else data[:end]
+        self._saying = bytearray(data[end:])
+        self._futile = 0
+        if self._book is not None and self._book.is_resuming:
+            self._read_notes()
+            for line in _lines_of(lines):
+                self._out += self._book.heard(line)
+        else:
+            self._out += lines
+            self._notes.append((False, lines))
+        self._tell()
+
+    def _tell(self) -> None:
+        """As much as standard output takes without blocking."""
+        try:
+            while self._out and self._writable.poll(0):
+                del self._out[: os.write(1, self._out[:_PIPE_BUF])]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._is_over = True
+            return
+        self._has_told = self._has_told or not self._out
+
+    def _read_notes(self) -> Conversation:
+        """What was passed on, in its order, is read: now the book knows what is open."""
+        if self._book is None:
+            from aileron.mcp.relay_requests import Conversation
+
+            self._book = Conversation()
+        for is_asked, lines in self._notes:
+            for line in _lines_of(lines):
+                if is_asked:
+                    self._book.sent(line)
+                else:
+                    self._book.heard(line)
+        self._notes.clear()
+        return self._book
+
+    # The daemon comes and goes
+
+    def _lose(self) -> None:
+        """The daemon went away."""
+        assert self._link is not None
+        self._link.close()
+        self._link = None
+        book = self._read_notes()
+        if self._sent:  # a part of it may have been read as a whole: it counts as sent
+            self._sent = 0
+            del self._lines[0]
+        self._ahead = b""
+        self._saying.clear()
+        self._out += book.lost()
+        self._is_wanted = False
+        self._futile += 1
+        self._pause_s = _SOON_S
+        self._look_at = time.monotonic() + _SOON_S
+        if self._futile >= _FUTILE:
+            self._fail(f"the daemon ends the connection at once: see {self._home}/logs/daemon.log")
+        self._tell()
+
+    def _find_daemon(self) -> None:
+        """Connect, or start a daemon if one is needed; or say why there is none."""
+        now = time.monotonic()
+        if self._starting is not None:
+            return
+        if now >= self._look_at and not self._connect():
+            self._look_at = now + (_SOON_S if self._give_up_at else self._pause_s)
+            self._pause_s = min(2 * self._pause_s, _AGAIN_S)
+            if self._give_up_at and now >= self._give_up_at:
+                self._fail(f"no connection to {self._home}/run/mcp.sock: end the daemon that runs, aileron daemon stop")
+            elif not self._give_up_at and now >= self._refuse_until and self._needs_daemon():
+                self._start_daemon()
+        if self._link is None and self._lines:
+            if now < self._refuse_until:
+                self._refuse()
+            elif not self._give_up_at:
+                self._look_at = now  # somebody asks: do not wait for the next look
+
+    def _start_daemon(self) -> None:
+        from aileron.mcp.relay_start import Starting
+
+        self._starting = Starting(self._home)
+
+    def _needs_daemon(self) -> bool:
+        return self._is_wanted or bool(self._lines) or (self._book is not None and self._book.is_waiting)
+
+    def _connect(self) -> bool:
+        if self._futile >= _FUTILE and not self._needs_daemon():
+            return False
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            link.connect(f"{self._home}/run/mcp.sock")
+        except BlockingIOError:  # its backlog is full: it is there
+            link.close()
+            self._give_up_at = self._give_up_at or time.monotonic() + _READY_S
+            return False
+        except OSError:
+            link.close()
+            return False
+        self._link, self._is_taking = link, True
+        self._give_up_at = self._refuse_until = 0.0
+        self._problem = ""
+        self._ahead = self._first + (self._book.resumed() if self._book is not None else b"")
+        self._send()
+        return True
+
+    def _started(self, starting: Starting) -> None:
+        problem = starting.finish()
+        self._starting = None
+        self._look_at = 0.0
+        if problem:
+            self._fail(problem)
+        else:
+            self._give_up_at = time.monotonic() + _READY_S
+
+    def _fail(self, problem: str) -> None:
+        """There is no daemon, and there will be none soon. Who waits is told why."""
+        if problem != self._problem:
+            say(problem)
+        self._problem = problem
+        self._is_wanted = False
+        self._give_up_at = 0.0
+        self._refuse_until = time.monotonic() + _REFUSING_S
+        self._look_at = max(self._look_at, time.monotonic() + (_REFUSING_S if self._futile >= _FUTILE else _AGAIN_S))
+        self._out += self._read_notes().give_up(problem)
+        self._refuse()
+
+    def _refuse(self) -> None:
+        if not self._lines:
+            return
+        from aileron.mcp.relay_requests import refusal
+
+        for line in self._lines:
+            self._out += refusal(line, self._problem)
+        self._lines.clear()
+        self._tell()
+
+
+def main() -> int:
+    """The exit code; the settings are the environment's."""
+    if os.environ.get("AILERON_URL"):
+        from aileron.mcp.relay_http import main as over_http
+
+        return over_http()
+    if not _has_standard_streams():
+        return MISUSED
+    try:
+        return Relay(home_directory(), preamble(os.environ.get("AILERON_SESSION_TOKEN", ""))).run()
+    except ValueError as error:
+        say(str(error))
+        return MISUSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def home_directory() -> str:
+    """`$AILERON_HOME`, else `~/.aileron`: the rule of aileron.client, without its imports. ValueError where there is no home."""
+    configured = os.environ.get("AILERON_HOME")
+    home = os.path.join(os.getcwd(), configured) if configured else os.path.expanduser("~/.aileron")
+    if not home.startswith("/"):
+        raise ValueError("there is no home directory: set AILERON_HOME")
+    return home
+
+
+def preamble(token: str) -> bytes:
+    """The line every connection begins with, where there is a session; else nothing. ValueError if it is no token."""
+    if not token:
+        return b""
+    if not (token.isascii() and token.replace("-", "").replace("_", "").isalnum()):
+        raise ValueError("AILERON_SESSION_TOKEN is not a session's token: start the agent with `aileron launch`")
+    message = '{"jsonrpc":"2.0","method":"notifications/aileron/session","params":{"token":"%s"}}\n'
+    return (message % token).encode()
+
+
+def say(problem: str) -> None:
+    """One line for whoever reads standard error."""
+    words = "".join(character if character.isprintable() else " " for character in problem)
+    try:
+        os.write(2, f"aileron-mcp: {words}\n".encode(errors="replace"))
+    except OSError:
+        return  # closed; there is nobody to tell
+
+
+def _has_standard_streams() -> bool:
+    """Standard input and output are open: else the next socket would take their place."""
+    try:
+        os.fstat(0)
+        os.fstat(1)
+    except OSError:
+        say("standard input and output are needed: an agent starts this program")
+        return False
+    return True
+
+
+def _lines_of(block: bytes) -> list[bytes]:
+    """Whole lines, each with its end. Only a line feed ends one."""
+    return [line + b"\n" for line in block.split(b"\n")[:-1]]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

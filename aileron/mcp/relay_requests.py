@@ -1,0 +1,311 @@
+"""What a client asked over the relay and nobody has answered: what it is told, and what is asked again, without its daemon.
+
+Runs in the relay (`aileron-mcp`), which an agent starts. Trusts neither side's bytes: a line that is not one JSON object, or
+whose parts are not of the right type, is relayed and otherwise as if it were not there. No I/O.
+
+Rules
+- A request is asked again only if its method is in `SAFE`; a `tools/call` never is. What is asked again is written anew from
+  what was read here, so a line that two parsers read differently (a key twice, say) cannot become the same call twice.
+- Every other open request gets one answer: that its outcome is not known.
+- The handshake of the 2025 protocol (`initialize`) is state of a connection: it is made again, and its answer is kept from the
+  client, which has had one. A `subscriptions/listen` of the 2026 protocol is opened again under its own id.
+- Bounds: `MAX_OPEN` requests, `MAX_KEPT_BYTES` of what may be asked again.
+
+>>> told = Conversation()
+>>> told.sent(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"send_mail"}}')
+>>> told.lost()
+b'{"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "the daemon went away …"}}'
+
+Source: the MCP specification, 2025-11-25 (lifecycle) and 2026-07-28 (server/discover, subscriptions); JSON-RPC 2.0.
+Not here: sockets and when to reconnect (relay.py), HTTP (relay_http.py).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+__all__ = [
+    "LISTEN",
+    "MAX_ASKED",
+    "MAX_KEPT_BYTES",
+    "MAX_OPEN",
+    "SAFE",
+    "Conversation",
+    "Message",
+    "anew",
+    "as_line",
+    "failed",
+    "list_changed",
+    "message_of",
+    "refusal",
+    "unknown_outcome",
+]
+
+MAX_OPEN: Final = 1024
+"""Requests without an answer. An agent has a handful; then nothing more is read from it until one is answered."""
+MAX_KEPT_BYTES: Final = 1 << 20
+"""Of all requests kept to be asked again. One is some hundred bytes; what would not fit is not asked again."""
+MAX_ASKED: Final = 4
+"""Times one request is asked, of a daemon that goes away each time."""
+SAFE: Final = frozenset({"initialize", "server/discover", "tools/list", "ping", "subscriptions/listen"})
+"""Requests that change nothing, and so may be asked twice."""
+
+LISTEN: Final = "subscriptions/listen"
+LIST_CHANGED: Final = "notifications/tools/list_changed"
+SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+_LOOKS: Final = frozenset({"check_action_status", "wait_for_action", "list_pending"})
+"""The tools that only look: what to do after one of them failed is to look again."""
+_MAX_ID: Final = 1024
+"""Characters of an id that is remembered; those of agents have at most forty."""
+FAILED: Final = -32000
+"""The code the SDKs use themselves where a connection ends before the answer; the specification leaves it to implementations."""
+
+Message = dict[str, Any]
+"""One JSON-RPC message as it was read: nothing in it is checked but that it is an object."""
+
+
+class Conversation:
+    """Both directions of one client, over as many connections as it takes."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Open] = {}
+        self._kept_bytes = 0
+        self._handshake: Message | None = None  # the `initialize` that was answered, to be made again
+        self._is_initialized = False
+        self._hidden: set[str] = set()  # ids of our own: their answers are not for the client
+        self._made = 0
+
+    @property
+    def is_full(self) -> bool:
+        """No more requests can be remembered."""
+        return len(self._open) >= MAX_OPEN
+
+    @property
+    def is_waiting(self) -> bool:
+        """Somebody waits for an answer that a daemon has to give; a subscription that is open does not count."""
+        return any(not one.is_listening for one in self._open.values())
+
+    @property
+    def is_resuming(self) -> bool:
+        """Answers are to come that the client must not see: ask `heard` before anything is passed on."""
+        return bool(self._hidden) or any(one.is_reopened for one in self._open.values())
+
+    def sent(self, line: bytes) -> None:
+        """The client's line went to the daemon, or a part of it did."""
+        message = message_of(line)
+        if message is None:
+            return
+        method, key = message.get("method"), _key(message.get("id"))
+        if not isinstance(method, str):
+            return
+        if key is not None:
+            self._forget(key)
+            self._remember(key, method, message)
+        elif method == "notifications/initialized":
+            self._is_initialized = True
+        elif method == "notifications/cancelled":
+            self._cancelled(message)
+
+    def heard(self, line: bytes) -> bytes:
+        """The daemon's line: what the client is to be told in its place, which mostly is the line itself."""
+        message = message_of(line)
+        if message is None:
+            return line
+        if "method" in message:
+            return self._notified(message, line)
+        key = _key(message.get("id"))
+        if key is None:
+            return line
+        if key in self._hidden:
+            self._hidden.discard(key)
+            return as_line({"jsonrpc": "2.0", "method": LIST_CHANGED}) if self._is_initialized else b""
+        answered = self._forget(key)
+        if answered is not None and answered.method == "initialize" and "result" in message:
+            self._handshake = answered.again
+        return line
+
+    def lost(self) -> bytes:
+        """The daemon went away: the answers to what cannot be asked again, as lines. The rest waits for `resumed`."""
+        self._hidden.clear()
+        for one in self._open.values():
+            one.is_reopened = False
+        over = [one for one in self._open.values() if one.again is None or one.asked >= MAX_ASKED]
+        return b"".join(self._give_up(one, unknown_outcome(one.id, one.tool)) for one in over)
+
+    def resumed(self) -> bytes:
+        """There is a daemon again: the lines it is sent ahead of any other."""
+        lines = []
+        if self._handshake is not None:
+            own = self._own_id()
+            self._hidden.add(_encoded(own))
+            lines.append(as_line({**self._handshake, "id": own}))
+            if self._is_initialized:
+                lines.append(as_line({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+        for one in self._open.values():
+            if one.again is not None:
+                one.asked += 1
+                one.is_reopened = one.is_heard
+                lines.append(as_line(one.again))
+        return b"".join(lines)
+
+    def give_up(self, why: str) -> bytes:
+        """There will be no daemon soon: the answers to all that wait. Subscriptions stay, for when there is one again."""
+        over = [one for one in self._open.values() if not one.is_listening]
+        return b"".join(self._give_up(one, failed(one.id, why)) for one in over)
+
+    def _remember(self, key: str, method: str, message: Message) -> None:
+        one = _Open(message["id"], method, _tool(message))
+        if method in SAFE:
+            size = _size(message)
+            if size is not None and self._kept_bytes + size <= MAX_KEPT_BYTES:
+                one.again, one.size = anew(message), size
+                self._kept_bytes += size
+        self._open[key] = one
+
+    def _forget(self, key: str) -> _Open | None:
+        one = self._open.pop(key, None)
+        if one is not None:
+            self._kept_bytes -= one.size
+        return one
+
+    def _give_up(self, one: _Open, answer: Message) -> bytes:
+        self._forget(_encoded(one.id))
+        return as_line(answer)
+
+    def _cancelled(self, message: Message) -> None:
+        params = message.get("params")
+        key = _key(params.get("requestId")) if isinstance(params, dict) else None
+        if key is not None and key in self._open and self._open[key].method != "initialize":
+            self._forget(key)  # nobody waits for its answer now, nor for a subscription to be opened again
+
+    def _notified(self, message: Message, line: bytes) -> bytes:
+        if message.get("method") != _ACKNOWLEDGED:
+            return line
+        one = self._open.get(_key(_meta(message).get(SUBSCRIPTION)) or "")
+        if one is None or not one.is_listening:
+            return line
+        one.is_heard, was_reopened = True, one.is_reopened
+        one.asked, one.is_reopened = 1, False
+        if not was_reopened:
+            return line
+        return as_line(list_changed(one.id)) if _follows_tools(message) else b""
+
+    def _own_id(self) -> str:
+        """An id for the relay's own question that none of the client's has."""
+        while True:
+            self._made += 1
+            own = f"aileron-relay-{self._made}"
+            if _encoded(own) not in self._open:
+                return own
+
+
+class _Open:
+    """A request without an answer: what the answer must name, and the message to ask again, if it may be."""
+
+    __slots__ = ("again", "asked", "id", "is_heard", "is_reopened", "method", "size", "tool")
+
+    def __init__(self, request_id: int | str, method: str, tool: str) -> None:
+        self.id = request_id
+        self.method = method
+        self.tool = tool
+        self.again: Message | None = None
+        self.size = 0
+        self.asked = 1
+        self.is_heard = False
+        self.is_reopened = False
+
+    @property
+    def is_listening(self) -> bool:
+        return self.method == LISTEN
+
+
+def message_of(line: bytes) -> Message | None:
+    """One JSON object, or None for whatever else the line is."""
+    try:
+        value = json.loads(line.decode())
+    except (ValueError, RecursionError):  # UnicodeDecodeError and numbers of too many digits are ValueErrors
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def refusal(line: bytes, why: str) -> bytes:
+    """The answer to a line that nobody will get: an error with the reason, if it is a request; else nothing."""
+    message = message_of(line)
+    if message is None or _key(message.get("id")) is None or not isinstance(message.get("method"), str):
+        return b""
+    return as_line(failed(message["id"], why))
+
+
+def failed(request_id: int | str | None, why: str, **data: Any) -> Message:
+    """An error as an answer; `data` goes beside the words, for programs."""
+    error: Message = {"code": FAILED, "message": f"aileron: {why}"}
+    return {"jsonrpc": "2.0", "id": request_id, "error": {**error, "data": data} if data else error}
+
+
+def unknown_outcome(request_id: int | str, tool: str) -> Message:
+    """The answer to a request whose daemon went away. `tool` is the tool called, or empty."""
+    if not tool:
+        return failed(request_id, "the daemon went away before it answered: ask again")
+    if tool in _LOOKS:
+        return failed(request_id, f"the daemon was restarted during this call: call {tool} again", retriable=True)
+    why = (
+        "the daemon went away during this call, and whether it was carried out is not known. Do not repeat it. "
+        "If it needs approval, list_pending shows whether it waits; otherwise ask the person to look: aileron audit list"
+    )
+    return failed(request_id, why, retriable=False, **{"class": "outcome_unknown"})
+
+
+def list_changed(subscription: int | str) -> Message:
+    """What a subscription of the 2026 protocol is told when the tools may be others."""
+    return {"jsonrpc": "2.0", "method": LIST_CHANGED, "params": {"_meta": {SUBSCRIPTION: subscription}}}
+
+
+def as_line(message: Message) -> bytes:
+    """A message as one line."""
+    return json.dumps(message).encode() + b"\n"  # ASCII: also an id with half of a surrogate pair
+
+
+def anew(message: Message) -> Message:
+    """What was understood of a request, and nothing else of it: how it is asked again."""
+    kept = {"jsonrpc": "2.0", "id": message["id"], "method": message["method"]}
+    return {**kept, "params": message["params"]} if isinstance(message.get("params"), dict) else kept
+
+
+def _size(message: Message) -> int | None:
+    try:
+        return len(json.dumps(anew(message), allow_nan=False))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _key(request_id: object) -> str | None:
+    """What tells ids apart: 1 and "1" are two. None for what is no id."""
+    if type(request_id) is int:  # not a bool
+        return _encoded(request_id)
+    return _encoded(request_id) if isinstance(request_id, str) and len(request_id) <= _MAX_ID else None
+
+
+def _encoded(request_id: int | str) -> str:
+    return json.dumps(request_id)
+
+
+def _tool(message: Message) -> str:
+    if message["method"] in SAFE:
+        return ""
+    params = message.get("params")
+    name = params.get("name") if message["method"] == "tools/call" and isinstance(params, dict) else None
+    return name if isinstance(name, str) and name in _LOOKS else "another"
+
+
+def _meta(message: Message) -> Message:
+    params = message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return meta if isinstance(meta, dict) else {}
+
+
+def _follows_tools(message: Message) -> bool:
+    params = message.get("params")
+    honoured = params.get("notifications") if isinstance(params, dict) else None
+    return isinstance(honoured, dict) and honoured.get("toolsListChanged") is True

@@ -1,0 +1,487 @@
+"""The relay between a client on two pipes and a daemon's end that says what the test says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.client import home_directory as of_the_client
+from aileron.mcp.relay import home_directory, preamble
+from tests.support.relay import INITIALIZE, INITIALIZED, Agent, FakeServer, Link, envelope
+
+CALL = {"name": "send_mail", "arguments": {"to": "mira"}}
+TOKEN = "ail_" + "k" * 43
+LIST_CHANGED = "notifications/tools/list_changed"
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A short path: a socket's may have 107 bytes."""
+    path = Path(tempfile.mkdtemp(prefix="ail-"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[FakeServer]:
+    """Who listens where the daemon would."""
+    with FakeServer(home) as fake:
+        yield fake
+
+
+@pytest.fixture
+def agent(home: Path, server: FakeServer) -> Iterator[Agent]:
+    """A client of a relay of that home."""
+    with Agent(home) as running:
+        yield running
+
+
+def done(number: int, **result: Any) -> dict[str, Any]:
+    """An answer that says it worked."""
+    return {"jsonrpc": "2.0", "id": number, "result": result}
+
+
+def greeted(agent: Agent, server: FakeServer) -> Link:
+    """A client of the 2025 protocol, its handshake done."""
+    number = agent.request("initialize", INITIALIZE)
+    link = server.accept()
+    assert link.receive()["method"] == "initialize"
+    link.send(done(number, protocolVersion="2025-11-25"))
+    assert agent.answer(number)["result"] == {"protocolVersion": "2025-11-25"}
+    agent.send(INITIALIZED)
+    assert link.receive() == INITIALIZED
+    return link
+
+
+# Bytes
+
+
+def test_lines_pass_as_they_are(agent: Agent, server: FakeServer):
+    """Spelling, spaces and what is no JSON: the relay does not judge."""
+    lines = [b'{"jsonrpc": "2.0" , "method":"x"}\n', b"\n", b"not json \xff\x00\n", '{"ü":"\u2028"}\n'.encode()]
+    agent.write(b"".join(lines))
+    link = server.accept()
+    assert [link.line() for _ in lines] == lines
+
+    link.write(b"".join(lines))
+    assert [agent._lines.next() for _ in lines] == lines
+
+
+def test_a_line_goes_on_when_it_is_whole(agent: Agent, server: FakeServer):
+    """Half of a line is kept until the other half comes, in both directions."""
+    agent.write(b'{"jsonrpc":"2.0",')
+    link = server.accept()
+    agent.write(b'"method":"x"}')
+    assert link.is_quiet(0.1)
+    agent.write(b"\n")
+    assert link.line() == b'{"jsonrpc":"2.0","method":"x"}\n'
+
+    link.write(b'{"half":')
+    assert agent.is_quiet(0.1)
+    link.write(b"1}\n")
+    assert agent.receive() == {"half": 1}
+
+
+@pytest.mark.parametrize("size", [4096, 65536, 4 << 20])
+def test_a_large_message_passes(agent: Agent, server: FakeServer, size: int):
+    """Also one that no buffer of the kernel takes at once."""
+    text = "x" * size
+    agent.write(b"")
+    pid = os.fork()
+    if pid == 0:  # writes while we read: the relay holds one line, and no more than that
+        try:
+            agent.send({"text": text})
+        finally:
+            os._exit(0)
+    link = server.accept()
+    assert link.receive() == {"text": text}
+    os.waitpid(pid, 0)
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            link.send({"text": text})
+        finally:
+            os._exit(0)
+    assert agent.receive() == {"text": text}
+    os.waitpid(pid, 0)
+
+
+def test_a_client_that_reads_nothing_holds_the_daemon_back(agent: Agent, server: FakeServer):
+    """What the relay keeps for it does not grow; when it reads again, everything is there."""
+    agent.send(INITIALIZED)
+    link = server.accept()
+    assert link.receive() == INITIALIZED
+    link._connection.setblocking(False)
+    line, sent = b'{"n":"' + b"y" * 60_000 + b'"}\n', 0
+    try:
+        while True:  # ends when the sockets and the one line of the relay are full
+            sent += link._connection.send(line[sent % len(line) :])
+            assert sent < 16 << 20
+    except BlockingIOError:
+        pass
+    received = 0
+    while received < sent - len(line):
+        received += len(agent._lines.next())
+
+
+def test_a_daemon_that_reads_nothing_holds_the_client_back(agent: Agent, server: FakeServer):
+    """The same in the other direction."""
+    os.set_blocking(agent._in, False)
+    line, sent = b'{"n":"' + b"y" * 60_000 + b'"}\n', 0
+    import select
+
+    while select.select([], [agent._in], [], 0.5)[1]:
+        sent += os.write(agent._in, line[sent % len(line) :])
+        assert sent < 16 << 20
+    link, received = server.accept(), 0
+    while received < sent - len(line):
+        received += len(link.line())
+
+
+def test_a_message_without_end_is_refused(agent: Agent, server: FakeServer):
+    """The client is told, and the next message passes."""
+    agent.write(b'{"x":"' + b"z" * (17 << 20) + b'"}\n')
+    agent.send(INITIALIZED)
+
+    assert "more than 16 MiB" in agent.receive()["error"]["message"]
+    assert server.accept().receive() == INITIALIZED
+
+
+# The session
+
+
+def test_the_first_line_presents_the_session(home: Path, server: FakeServer):
+    """Before anything of the client, and on every connection."""
+    with Agent(home, AILERON_SESSION_TOKEN=TOKEN) as agent:
+        said = {"jsonrpc": "2.0", "method": "notifications/aileron/session", "params": {"token": TOKEN}}
+        link = greeted_after(agent, server, said)
+        link.close()
+        assert server.accept().receive() == said
+
+
+def greeted_after(agent: Agent, server: FakeServer, said: dict[str, Any]) -> Link:
+    """A connection that began with `said`."""
+    agent.send(INITIALIZED)
+    link = server.accept()
+    assert [link.receive(), link.receive()] == [said, INITIALIZED]
+    return link
+
+
+def test_without_a_token_nothing_is_presented(agent: Agent, server: FakeServer):
+    """The control: then the session is `local`."""
+    agent.send(INITIALIZED)
+    assert server.accept().receive() == INITIALIZED
+
+
+@pytest.mark.parametrize("token", ['x"}}\n{"a":"', "ail_ü", "a b", "x\n"])
+def test_what_is_no_token_is_not_sent(home: Path, server: FakeServer, token: str):
+    """It could be a second line; and it is not printed."""
+    with Agent(home, AILERON_SESSION_TOKEN=token) as agent:
+        code, said = agent.wait()
+
+    assert code == 2
+    assert "AILERON_SESSION_TOKEN is not a session's token" in said
+    assert token not in said
+    assert preamble("ail_-") != b""
+
+
+# The end
+
+
+def test_the_relay_ends_with_its_standard_input(agent: Agent, server: FakeServer):
+    """At once, and so does its connection, whatever is unanswered."""
+    agent.request("tools/call", CALL)
+    link = server.accept()
+    link.line()
+    agent.close()
+
+    assert link.line() == b""
+    assert agent.wait() == (0, "")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_without_a_word(agent: Agent, server: FakeServer, number: signal.Signals, code: int):
+    """Agents end their servers so."""
+    agent.send(INITIALIZED)
+    link = server.accept()
+    link.line()
+    agent.signal(number)
+
+    assert agent.wait() == (code, "")
+    assert link.line() == b""
+
+
+def test_the_relay_ends_when_nobody_reads_it(agent: Agent, server: FakeServer):
+    """Standard output is closed, and standard input is not."""
+    agent.send(INITIALIZED)
+    link = server.accept()
+    assert agent.process.stdout is not None
+    agent.process.stdout.close()
+
+    assert agent.wait() == (0, "")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-"])
+def test_it_needs_its_standard_streams(home: Path, closed: str):
+    """A socket would take their number otherwise."""
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "aileron.mcp.relay"],
+        env={"AILERON_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "an agent starts this program" in done.stderr
+
+
+# The daemon goes away
+
+
+def test_a_call_without_an_answer_gets_one(agent: Agent, server: FakeServer):
+    """The agent is told that nobody knows, and what to do instead of repeating it."""
+    link = greeted(agent, server)
+    number = agent.request("tools/call", CALL)
+    link.line()
+    link.close()
+
+    error = agent.answer(number)["error"]
+    assert error["code"] == -32000
+    assert "Do not repeat it" in error["message"]
+    assert "list_pending" in error["message"]
+    assert error["data"] == {"retriable": False, "class": "outcome_unknown"}
+
+
+def test_a_look_without_an_answer_may_be_repeated(agent: Agent, server: FakeServer):
+    """The tools that only look change nothing."""
+    link = greeted(agent, server)
+    number = agent.request("tools/call", {"name": "wait_for_action", "arguments": {"id": "a-1"}})
+    link.line()
+    link.close()
+
+    error = agent.answer(number)["error"]
+    assert error["data"] == {"retriable": True}
+    assert error["message"].endswith("call wait_for_action again")
+
+
+def test_a_handshake_is_made_again_unseen(agent: Agent, server: FakeServer):
+    """With an id of the relay's own; of its answer the client hears that the tools may be others, and goes on."""
+    greeted(agent, server).close()
+    link = server.accept()
+
+    again = link.receive()
+    assert (again["method"], again["params"]) == ("initialize", INITIALIZE)
+    assert link.receive() == INITIALIZED
+    link.send(done(again["id"], protocolVersion="2025-11-25"))
+    assert agent.receive() == {"jsonrpc": "2.0", "method": LIST_CHANGED}
+
+    number = agent.request("tools/list")
+    assert link.receive()["id"] == number
+    link.send(done(number, tools=[]))
+    assert agent.receive() == done(number, tools=[])
+
+
+def test_what_is_safe_is_asked_again(agent: Agent, server: FakeServer):
+    """Requests that change nothing, under their own ids, in their order; the call between them is not."""
+    link = greeted(agent, server)
+    first, call, last = agent.request("tools/list"), agent.request("tools/call", CALL), agent.request("ping")
+    assert [link.receive()["id"] for _ in range(3)] == [first, call, last]
+    link.close()
+    link = server.accept()
+    again = [link.receive() for _ in range(4)]
+
+    assert [message["method"] for message in again[:2]] == ["initialize", "notifications/initialized"]
+    assert [message["id"] for message in again[2:]] == [first, last]
+    assert "error" in agent.answer(call)
+    link.send(done(again[0]["id"]), done(first), done(last))
+    assert agent.answer(first) == done(first)
+    assert agent.answer(last) == done(last)
+    assert link.is_quiet(0.1)
+
+
+def test_a_first_question_survives(agent: Agent, server: FakeServer):
+    """Nothing was answered yet: the client's own `server/discover` is asked again and answered once."""
+    number = agent.request("server/discover", envelope())
+    link = server.accept()
+    link.line()
+    link.close()
+    link = server.accept()
+    again = link.receive()
+
+    assert (again["id"], again["method"], again["params"]) == (number, "server/discover", envelope())
+    link.send(done(number))
+    assert agent.receive() == done(number)
+    assert link.is_quiet(0.1)
+
+
+def test_a_subscription_is_opened_again(agent: Agent, server: FakeServer):
+    """Its second acknowledgement becomes the news that the tools may be others."""
+    number = agent.request("subscriptions/listen", envelope(notifications={"toolsListChanged": True}))
+    meta = {"io.modelcontextprotocol/subscriptionId": number}
+    acknowledged = {
+        "jsonrpc": "2.0",
+        "method": "notifications/subscriptions/acknowledged",
+        "params": {"notifications": {"toolsListChanged": True}, "_meta": meta},
+    }
+    link = server.accept()
+    link.line()
+    link.send(acknowledged)
+    assert agent.receive() == acknowledged
+    for _ in range(6):  # more often than a question without an answer is asked
+        link.close()
+        link = server.accept()
+        assert link.receive()["id"] == number
+        link.send(acknowledged)
+        assert agent.receive() == {"jsonrpc": "2.0", "method": LIST_CHANGED, "params": {"_meta": meta}}
+
+
+def test_what_was_not_begun_goes_to_the_next_daemon(agent: Agent, server: FakeServer):
+    """A call that nobody was sent a byte of is not lost, and not doubled."""
+    link = greeted(agent, server)
+    with server.away():
+        link.close()
+        assert agent.is_quiet(0.2)
+    link = server.accept()
+    link.send(done(link.receive()["id"]))
+    number = agent.request("tools/call", CALL)
+    assert link.receive() == INITIALIZED
+    assert link.receive()["id"] == number
+    assert link.is_quiet(0.1)
+
+
+def test_a_line_that_two_parsers_read_differently_is_not_repeated(agent: Agent, server: FakeServer):
+    """For a server that takes the first of two keys this is a call; what is asked again is what was understood here."""
+    agent.write(b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"send_mail"},"method":"tools/list"}\n')
+    link = server.accept()
+    link.line()
+    link.close()
+
+    assert server.accept().line().count(b"tools/call") == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'[{"jsonrpc":"2.0","id":1,"method":"tools/list"}]\n',
+        b'{"jsonrpc":"2.0","id":true,"method":"tools/list"}\n',
+        b'{"jsonrpc":"2.0","id":null,"method":"tools/list"}\n',
+        b'{"jsonrpc":"2.0","id":1.5,"method":"tools/list"}\n',
+        b'{"jsonrpc":"2.0","id":1,"method":["tools/list"]}\n',
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"x":NaN}}\n',
+        b'{"jsonrpc":"2.0","id":' + b"1" * 5000 + b',"method":"tools/list"}\n',
+        b"[" * 100_000 + b"\n",
+        b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"tools/list"}\n',
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}\r{"jsonrpc":"2.0","id":2,"method":"tools/call"}\n',
+    ],
+)
+def test_what_is_not_understood_is_not_repeated(agent: Agent, server: FakeServer, line: bytes):
+    """It passes, once. The relay lives, and the next connection has nothing of it."""
+    agent.write(line)
+    link = server.accept()
+    assert link.line() == line
+    link.close()
+    link = server.accept()
+    assert link.is_quiet(0.1)
+    agent.send(INITIALIZED)
+    assert link.receive() == INITIALIZED
+
+
+def test_a_daemon_that_always_goes_away_is_given_up(agent: Agent, server: FakeServer, home: Path):
+    """Three connections that end before a word; then the client is told."""
+    number = agent.request("tools/list")
+    for _ in range(3):
+        server.accept().close()
+
+    assert agent.answer(number)["error"]["message"] == (
+        f"aileron: the daemon ends the connection at once: see {home}/logs/daemon.log"
+    )
+
+
+def test_a_request_that_was_taken_back_is_not_answered(agent: Agent, server: FakeServer):
+    """Neither asked again nor told to have failed."""
+    link = greeted(agent, server)
+    call, listed = agent.request("tools/call", CALL), agent.request("tools/list")
+    for number in (call, listed):
+        agent.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
+    for _ in range(4):
+        link.line()
+    link.close()
+    link = server.accept()
+
+    assert [link.receive()["method"], link.receive()["method"]] == ["initialize", "notifications/initialized"]
+    assert link.is_quiet(0.1)
+    assert agent.is_quiet()
+
+
+def test_unanswered_requests_are_bounded(agent: Agent, server: FakeServer):
+    """After 1024 nothing more is read, until one of them is answered."""
+    agent.request("ping")
+    link = server.accept()
+    link.line()
+    link.send(done(1))
+    agent.answer(1)  # from here on everything is read as it passes
+    seen: list[int] = []
+    for _ in range(15):  # in portions: the connection holds some hundred lines, the pipe as many
+        for _ in range(80):
+            agent.request("tools/call", CALL)
+        while len(seen) < 1024 and not link.is_quiet(0.2):
+            seen.append(link.receive()["id"])
+    assert len(seen) == 1024
+    link.send(*(done(number) for number in seen))
+    for number in seen:
+        agent.answer(number)
+    assert link.receive()["id"] == seen[-1] + 1
+
+
+# The start
+
+
+@pytest.mark.parametrize("configured", [None, "", "/tmp/x", "x/../y", "~/x", "."])
+def test_the_home_is_that_of_every_other_command(monkeypatch: pytest.MonkeyPatch, configured: str | None):
+    """The same rule, in two places because of its imports."""
+    if configured is None:
+        monkeypatch.delenv("AILERON_HOME", raising=False)
+    else:
+        monkeypatch.setenv("AILERON_HOME", configured)
+
+    assert Path(home_directory()) == of_the_client()
+
+
+def imported(home: Path, *, is_answered: bool) -> set[str]:
+    """What a relay imports that has passed on one request; and its answer, where there is one."""
+    with FakeServer(home) as server:
+        program = [sys.executable, "-X", "importtime", "-m", "aileron.mcp.relay"]
+        with Agent(home, program=program) as agent:
+            number = agent.request("ping")
+            link = server.accept()
+            link.line()
+            if is_answered:
+                link.send(done(number))
+                agent.answer(number)
+            agent.close()
+            _, said = agent.wait()
+    names = {line.rpartition("|")[2].strip() for line in said.splitlines() if line.startswith("import time:")}
+    return {name.partition(".")[0] for name in names}
+
+
+DEAR = {"typing", "json", "signal", "subprocess", "threading", "http", "ssl", "asyncio", "msgspec", "mcp", "pathlib"}
+
+
+def test_nothing_dear_is_imported_before_the_first_answer(home: Path):
+    """Agents wait for the relay before each session."""
+    assert imported(home, is_answered=False) & DEAR == set()
+
+
+def test_what_was_asked_is_read_after_it(home: Path):
+    """The control of the test above: then there is time for what remembers it."""
+    assert "json" in imported(home, is_answered=True)
