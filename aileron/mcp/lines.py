@@ -64,9 +64,8 @@ class Splitter:
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The lines that `piece` completes, without empty ones. LineTooLong, after which nothing can be fed any more."""
-        fresh = len(self._held)
         self._held += piece
-        if b"\n" not in memoryview(self._held)[fresh:].tobytes():
+        if b"\n" not in piece:
             self._check(len(self._held))
             return []
         *lines, rest = bytes(self._held).split(b"\n")

@@ -22,6 +22,7 @@ from aileron.actions.manifest import input_schema, parse_action
 from aileron.mcp.door import Call, Offered
 from aileron.mcp.server import McpServer
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.outcome import RunStatus
 
 __all__ = ["ERAS", "DictDoor", "RawPeer", "action_text", "connected", "offered", "raw_peer", "running"]
 
@@ -82,6 +83,7 @@ class DictDoor:
         self.cancelled = anyio.Event()
         self.hold: anyio.Event | None = None
         self.waits: list[float] = []
+        self.over = anyio.Event()
 
     async def offered(self) -> list[Offered]:
         return [self.actions[name] for name in sorted(self.actions)]
@@ -108,6 +110,10 @@ class DictDoor:
 
     async def state(self, session: str, asked: str, wait_s: float) -> dict[str, Any]:
         self.waits.append(wait_s)
+        state = self._own(session, asked)
+        if not RunStatus(state["status"]).is_final:
+            with anyio.move_on_after(wait_s):
+                await self.over.wait()
         return self._own(session, asked)
 
     async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:
@@ -138,9 +144,9 @@ class DictDoor:
 
 
 @contextlib.asynccontextmanager
-async def running(door: DictDoor) -> AsyncIterator[McpServer]:
+async def running(door: DictDoor, **options: Any) -> AsyncIterator[McpServer]:
     """A server of this door."""
-    server = McpServer(door, "1.2.3")
+    server = McpServer(door, "1.2.3", **options)
     async with server.run():
         yield server
 
