@@ -28,6 +28,8 @@ __all__ = ["certificate_names", "serve", "tls_context"]
 GRACE_S: Final = 5.0
 IDLE_S: Final = 2.0
 """A connection without a request; one that its client closed costs a descriptor for as long."""
+MAX_HEAD_BYTES: Final = 65536
+"""Of a request before its body: coding agents put kilobytes of JSON into a field, and the providers take that."""
 
 
 async def serve(
@@ -44,6 +46,8 @@ async def serve(
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn.error")
     config.include_server_header = False
+    config.include_date_header = False  # what the gateway passes on has one already
+    config.h11_max_incomplete_size = MAX_HEAD_BYTES
     await serve_hypercorn(app, config, shutdown_trigger=stopped)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,180 @@
+"""Connections to upstreams, for httpcore2: TCP and TLS by anyio, with what its own backend leaves open.
+
+Runs in the daemon. The names come from settings that a person agreed to, so any address may be meant but two: our own port, which
+would be a loop, and for `localhost` another machine.
+
+Rules
+- A TLS stream that ends without close_notify is an error, not an end: an answer may have been cut.
+- Closing never waits: a peer that is silent has nothing to say about it.
+- A problem has words of ours. What a peer sent is in no message.
+
+Source: docs/reference/gateway.md; RFC 8446 section 6.1. Not here: how a peer is verified (tls.py).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import select
+import socket
+import ssl
+from collections.abc import Iterable
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+import httpcore2
+from anyio.streams.tls import TLSAttribute, TLSStream
+
+from aileron.model.failure import AileronError, Boundary, FailureClass
+
+__all__ = ["Dialer"]
+
+# At DEBUG httpcore2 logs fields of requests and answers. No configuration may turn that on.
+logging.getLogger("httpcore2.http11").disabled = True
+
+
+class Dialer(httpcore2.AsyncNetworkBackend):
+    """Connects, and refuses to connect to ourselves. AileronError(network_error) with `details.phase`: `connect`."""
+
+    def __init__(self) -> None:
+        self._ours: set[tuple[str, int]] = set()
+
+    def is_ours(self, address: str, port: int) -> None:
+        """Where we listen ourselves: learnt from each request, as the server knows best."""
+        self._ours.add((address, port))
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """One connection, TCP_NODELAY set."""
+        try:
+            with anyio.fail_after(timeout):
+                stream = await anyio.connect_tcp(host, port)
+        except TimeoutError:
+            raise _unreachable(host, port, f"no answer within {timeout:.0f} s") from None
+        except socket.gaierror:
+            raise _unreachable(host, port, "the name is not known") from None
+        except OSError as error:
+            raise _unreachable(host, port, _why(error)) from None
+        refusal = self._refusal(host, *_socket_of(stream).getpeername()[:2])
+        if refusal is not None:
+            await anyio.aclose_forcefully(stream)
+            raise AileronError(FailureClass.INVALID_REQUEST, refusal, boundary=Boundary.RUNTIME)
+        return _Stream(stream, f"{host}:{port}")
+
+    def _refusal(self, host: str, peer: str, port: int) -> str | None:
+        address = ipaddress.ip_address(peer.partition("%")[0])
+        for ours, our_port in self._ours:
+            same = ipaddress.ip_address(ours.partition("%")[0])
+            if port == our_port and (address == same or (address.is_loopback and same.is_loopback)):
+                return "the gateway's upstream is the gateway itself: gateway.upstreams in config.toml names this very port"
+        if host == "localhost" and not address.is_loopback:
+            return "localhost is another machine here: name 127.0.0.1 in gateway.upstreams instead"
+        return None
+
+
+class _Stream(httpcore2.AsyncNetworkStream):
+    """One connection. Errors are httpcore2's, with fixed words."""
+
+    def __init__(self, stream: anyio.abc.ByteStream, peer: str) -> None:
+        self._stream: Final = stream
+        self._peer: Final = peer
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Some bytes, or none at the end."""
+        try:
+            with anyio.fail_after(timeout):
+                return await self._stream.receive(max_bytes)
+        except anyio.EndOfStream:
+            return b""
+        except TimeoutError:
+            raise httpcore2.ReadTimeout("silent") from None
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise httpcore2.ReadError("broken off") from None
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """All of it."""
+        try:
+            with anyio.fail_after(timeout):
+                await self._stream.send(buffer)
+        except TimeoutError:
+            raise httpcore2.WriteTimeout("takes nothing") from None
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise httpcore2.WriteError("broken off") from None
+
+    async def aclose(self) -> None:
+        """Now, without a word to the peer."""
+        await anyio.aclose_forcefully(self._stream)
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        """The same, verified. AileronError(network_error)."""
+        try:
+            with anyio.fail_after(timeout):
+                tls = await TLSStream.wrap(self._stream, ssl_context=ssl_context, hostname=server_hostname)
+        except ssl.SSLCertVerificationError as error:
+            why = (
+                f"its certificate was not accepted ({error.verify_message}); egress.ca_file may name one more authority"
+            )
+        except TimeoutError:
+            why = f"no TLS within {timeout:.0f} s"
+        except (OSError, anyio.BrokenResourceError, anyio.EndOfStream):  # ssl.SSLError is an OSError
+            why = "TLS failed"
+        else:
+            return _Stream(tls, self._peer)
+        await self.aclose()
+        raise _unreachable_at(self._peer, why)
+
+    def get_extra_info(self, info: str) -> Any:
+        """What httpcore2 asks: the TLS session, and whether an idle connection has something to read."""
+        match info:
+            case "ssl_object":
+                return self._stream.extra(TLSAttribute.ssl_object, None)  # noqa: S610 - anyio's, not Django's
+            case "is_readable":
+                return _is_readable(_socket_of(self._stream))
+            case _:
+                return None
+
+
+def _socket_of(stream: anyio.abc.ByteStream) -> socket.socket:
+    sock: socket.socket = stream.extra(anyio.abc.SocketAttribute.raw_socket)  # noqa: S610 - anyio's, not Django's
+    return sock
+
+
+def _is_readable(sock: socket.socket) -> bool:
+    """Closed by the peer, or with bytes that nobody asked for. Never blocks."""
+    if sock.fileno() == -1:
+        return True
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _why(error: OSError) -> str:
+    """anyio tells of the last of several addresses in the cause."""
+    cause = error.__cause__
+    if isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[-1]
+    strerror = cause.strerror if isinstance(cause, OSError) else error.strerror
+    return strerror or "no address answered"
+
+
+def _unreachable(host: str, port: int, why: str) -> AileronError:
+    return _unreachable_at(f"{host}:{port}", why)
+
+
+def _unreachable_at(peer: str, why: str) -> AileronError:
+    return AileronError(
+        FailureClass.NETWORK_ERROR,
+        f"{peer} was not reached: {why}",
+        boundary=Boundary.EXTERNAL,
+        retriable=True,
+        details={"phase": "connect"},
+    )

@@ -1,0 +1,362 @@
+"""The gateway: an agent's requests to a model's API, passed on byte for byte, and the answers as they come.
+
+An ASGI application in the daemon, behind the check of Host and Origin that every route has. It trusts neither side: not the agent
+for the key, which may have to be its session's token, not the provider for the end of an answer.
+
+    agent ⇄ Hypercorn ⇄ Gateway ⇄ httpcore2 ⇄ the provider
+
+Rules
+- A body is never read, kept or logged. One piece of it is held at a time, and the next is taken when the other side took this
+  one: a slow reader slows the provider down, and a slow provider the agent.
+- Each piece goes on at once.
+- An agent that goes away ends the request upstream at once. An answer that breaks off upstream breaks off here: it is never
+  ended as if it were whole.
+- A session's token leaves with no request; a key of the vault's goes to the upstream that it is named for and nowhere else.
+- HTTP/1.1 on this side: in no other version of it does the server break an answer off.
+
+Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.0. Not here: which fields (upstreams.py), sockets
+(dial.py), who may connect (daemon/).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Final, Protocol
+
+import anyio
+import anyio.lowlevel
+import httpcore2
+import msgspec
+from starlette.types import Message, Receive, Scope, Send
+
+from aileron.config import Settings
+from aileron.gateway.dial import Dialer
+from aileron.gateway.upstreams import (
+    Destination,
+    Fields,
+    check_key,
+    check_no_token,
+    destinations,
+    provider_of,
+    request_fields,
+    response_fields,
+    token_of,
+)
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.secret import Secret
+from aileron.model.wire import ErrorAnswer, ErrorBody
+from aileron.tls import client_context
+
+__all__ = ["Gateway", "Keys", "gateway_app"]
+
+MAX_IN_FLIGHT: Final = 256
+"""Requests at once, of all agents. Each holds two descriptors and at most half a megabyte of buffers; a session of one agent with
+its helpers was seen with a dozen.
+"""
+CONNECT_S: Final = 15.0
+"""TCP and TLS together, a lost packet or two included."""
+IDLE_S: Final = 660.0
+"""Of silence, on either side. A model that thinks says nothing for minutes, and the providers' own clients wait 600 s by default:
+theirs is to end first, so that an agent reads what it would read without a gateway.
+"""
+WRITE_S: Final = 60.0
+"""An upstream that takes not a byte for that long is gone. While it does not, an agent that left is not noticed either."""
+KEEP_S: Final = 60.0
+"""An idle connection upstream; the next turn of an agent is seldom later. One that the peer closed is not used."""
+KEEP: Final = 16
+"""Idle connections upstream, as many as an agent with helpers has at once."""
+DRAIN_S: Final = 10.0
+"""For the rest of a body nobody wants: who still writes when they are refused hears of a broken pipe, not of the refusal."""
+_TURN: Final = 32
+"""Pieces of an answer after which others have their turn, if they all came in one packet: some three milliseconds."""
+_JSON: Final = msgspec.json.Encoder()
+_log = logging.getLogger(__name__)
+
+
+class Keys(Protocol):
+    """What the gateway asks of the vault and of sessions.
+
+    Each may raise AileronError(consent_required) as well, where the settings in force are not as a person agreed to them: those
+    say where a key is sent.
+    """
+
+    def vault_is_locked(self) -> bool:
+        """Whether there is a vault that is locked; no vault is not locked."""
+        ...
+
+    async def upstream_key(self, secret: str) -> Secret:
+        """The value of a stored secret. AileronError(vault_locked), (binding_required) where there is none of that name."""
+        ...
+
+    async def check_token(self, token: str) -> None:
+        """Return if it is an open session's. AileronError(unauthorized)."""
+        ...
+
+
+def gateway_app(settings: Settings, keys: Keys) -> Gateway:
+    """The application for the paths of the gateway; the caller closes it when it is served no more."""
+    return Gateway(settings, keys)
+
+
+class Gateway:
+    """One for each daemon, in as many servers as there are."""
+
+    def __init__(self, settings: Settings, keys: Keys) -> None:
+        self._destinations: Final = destinations(settings.gateway)
+        self._require_vault: Final = settings.gateway.require_vault
+        self._keys: Final = keys
+        self._dialer: Final = Dialer()
+        self._pool: Final = httpcore2.AsyncConnectionPool(
+            ssl_context=client_context(settings.egress_ca_pem, protocols=("http/1.1",)),
+            max_connections=MAX_IN_FLIGHT,
+            max_keepalive_connections=KEEP,
+            keepalive_expiry=KEEP_S,
+            network_backend=self._dialer,
+        )
+        self._in_flight = 0
+
+    async def aclose(self) -> None:
+        """Close what is idle upstream."""
+        await self._pool.aclose()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI: `http` and `websocket`."""
+        if scope["type"] == "websocket":
+            await _refuse_websocket(receive, send)
+            return
+        if (server := scope.get("server")) is not None and server[1] is not None:
+            self._dialer.is_ours(server[0], server[1])
+        async with anyio.create_task_group() as tasks:
+            upload = _Upload(receive, tasks.cancel_scope)
+            tasks.start_soon(upload.watch)
+            await self._exchange(scope, upload, _Answer(send))
+            tasks.cancel_scope.cancel()
+
+    async def _exchange(self, scope: Scope, upload: _Upload, answer: _Answer) -> None:
+        if scope["http_version"] != "1.1":
+            await upload.drain()
+            await answer.refuse(_version_failure(scope), 505)
+            return
+        try:
+            if self._in_flight >= MAX_IN_FLIGHT:
+                raise AileronError(
+                    FailureClass.BUSY, f"{MAX_IN_FLIGHT} requests to models are under way: try again", retriable=True
+                )
+            self._in_flight += 1
+            try:
+                await self._pass_on(scope, upload, answer)
+            finally:
+                self._in_flight -= 1
+        except AileronError as error:
+            await upload.drain()
+            if answer.has_begun:
+                _log.warning("an answer broke off: %s", error)  # and is left unended, which the server makes plain
+            else:
+                await answer.refuse(error.failure)
+
+    async def _pass_on(self, scope: Scope, upload: _Upload, answer: _Answer) -> None:
+        fields = list(scope["headers"])
+        destination = self._destinations[provider_of(scope["raw_path"], fields)]
+        if self._require_vault and self._keys.vault_is_locked():
+            raise AileronError(
+                FailureClass.VAULT_LOCKED,
+                "the vault is locked, and the gateway waits for it: `aileron vault unlock`, or gateway.require_vault = false",
+                boundary=Boundary.USER,
+            )
+        query = scope["query_string"]
+        target = destination.prefix + scope["raw_path"] + (b"?" + query if query else b"")
+        request = httpcore2.Request(
+            scope["method"],
+            httpcore2.URL(scheme=destination.scheme, host=destination.host, port=destination.port, target=target),
+            headers=await self._fields(scope, fields, destination, target),
+            content=upload,
+            extensions={"timeout": {"connect": CONNECT_S, "read": IDLE_S, "write": WRITE_S, "pool": CONNECT_S}},
+        )
+        try:
+            response = await self._pool.handle_async_request(request)
+        except _HTTP_ERRORS as error:
+            raise _failed(destination, error) from None
+        try:
+            if response.status < 200:
+                raise _failed(destination, None)
+            await answer.begin(response)
+            async for piece in response.aiter_stream():
+                await answer.write(piece)
+        except _HTTP_ERRORS as error:
+            raise _failed(destination, error) from None
+        finally:
+            with anyio.CancelScope(shield=True):  # it never waits: dial.py
+                await response.aclose()
+        await upload.drain()
+        await answer.end()
+
+    async def _fields(self, scope: Scope, fields: Fields, to: Destination, target: bytes) -> Fields:
+        key: bytes | None = None
+        if to.secret is not None:
+            await self._keys.check_token(token_of(fields, to))
+            key = (await self._keys.upstream_key(to.secret)).reveal()
+            check_key(key, to.secret)
+        elif to.is_plain and scope["scheme"] == "https":
+            raise _only_here(to)
+        sent = request_fields(fields, to, key)
+        check_no_token(target, sent, to)
+        return sent
+
+
+class _Upload:
+    """The body of a request on its way up, and who sends it: `receive` has one caller at a time.
+
+    Iterated once, by httpcore2. When that is over, for whatever reason, `watch` takes the rest, if there is one, and waits for
+    the agent to go away.
+    """
+
+    def __init__(self, receive: Receive, exchange: anyio.CancelScope) -> None:
+        self._receive: Final = receive
+        self._exchange: Final = exchange
+        self._released: Final = anyio.Event()
+        self._whole: Final = anyio.Event()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """The pieces as they come. AileronError(invalid_request) after too long a silence."""
+        try:
+            while not self._whole.is_set():
+                if piece := await self._next():
+                    yield piece
+        finally:
+            self._released.set()
+
+    async def watch(self) -> None:
+        """Until the agent goes away: then the exchange is cancelled."""
+        await self._released.wait()
+        while True:
+            self._note(await self._receive())
+
+    async def drain(self) -> None:
+        """Let the agent finish, for DRAIN_S at most."""
+        self._released.set()
+        if not self._whole.is_set():
+            with anyio.move_on_after(DRAIN_S):
+                await self._whole.wait()
+
+    async def _next(self) -> bytes:
+        try:
+            with anyio.fail_after(IDLE_S):
+                message = await self._receive()
+        except TimeoutError:
+            raise AileronError(FailureClass.INVALID_REQUEST, "the body of the request stopped coming") from None
+        self._note(message)
+        if self._exchange.cancel_called:
+            await anyio.lowlevel.checkpoint()  # which does not return
+        body: bytes = message.get("body", b"")
+        return body
+
+    def _note(self, message: Message) -> None:
+        if message["type"] == "http.disconnect":
+            self._exchange.cancel()
+        elif not message.get("more_body", False):
+            self._whole.set()
+
+
+class _Answer:
+    """What goes back. AileronError(network_error) where the agent takes nothing for too long."""
+
+    def __init__(self, send: Send) -> None:
+        self._send: Final = send
+        self._pieces = 0
+        self.has_begun = False
+
+    async def begin(self, response: httpcore2.Response) -> None:
+        """Status and fields."""
+        self.has_begun = True
+        await self._say(
+            {
+                "type": "http.response.start",
+                "status": response.status,
+                "headers": response_fields(response.headers),
+            }
+        )
+
+    async def write(self, piece: bytes) -> None:
+        """One piece."""
+        self._pieces += 1
+        if self._pieces % _TURN == 0:
+            await anyio.lowlevel.checkpoint()
+        await self._say({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def end(self) -> None:
+        """It was whole."""
+        await self._say({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def refuse(self, failure: Failure, status: int | None = None) -> None:
+        """A failure of the gateway's own, in the form of every answer of the daemon."""
+        for message in _refusal("http.response", failure, status or failure.failure_class.http_status):
+            await self._say(message)
+
+    async def _say(self, message: Message) -> None:
+        try:
+            with anyio.fail_after(IDLE_S):
+                await self._send(message)
+        except TimeoutError:
+            raise AileronError(FailureClass.NETWORK_ERROR, "the agent takes nothing any more") from None
+
+
+async def _refuse_websocket(receive: Receive, send: Send) -> None:
+    """426, at once: there is a client that tries a WebSocket first, and on any other answer tries again for ten seconds."""
+    await receive()
+    failure = AileronError(
+        FailureClass.INVALID_REQUEST, "the gateway speaks no WebSocket: send the request with POST"
+    ).failure
+    upgrade = [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade, close")]  # RFC 9110 section 15.5.22
+    for message in _refusal("websocket.http.response", failure, 426, upgrade):
+        await send(message)
+
+
+def _refusal(kind: str, failure: Failure, status: int, more: Fields | None = None) -> list[Message]:
+    body = _JSON.encode(ErrorAnswer(error=ErrorBody.of(failure, None)))
+    fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *(more or [])]
+    return [
+        {"type": f"{kind}.start", "status": status, "headers": fields},
+        {"type": f"{kind}.body", "body": body, "more_body": False},
+    ]
+
+
+_HTTP_ERRORS: Final = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException)
+
+
+def _failed(to: Destination, error: Exception | None) -> AileronError:
+    """In words of ours: what a library says may have in it what a peer sent."""
+    match error:
+        case httpcore2.PoolTimeout():
+            return AileronError(FailureClass.BUSY, "no connection to the model is free: try again", retriable=True)
+        case httpcore2.LocalProtocolError():
+            return AileronError(FailureClass.INVALID_REQUEST, "the request's fields are none that HTTP/1.1 can carry")
+        case httpcore2.ReadTimeout():
+            why = f"said nothing for {IDLE_S / 60:.0f} minutes"
+        case httpcore2.WriteTimeout():
+            why = f"took nothing for {WRITE_S:.0f} s"
+        case httpcore2.ReadError() | httpcore2.WriteError():
+            why = "broke the connection off"
+        case _:
+            why = "ended the connection before the end of its answer, or does not speak HTTP/1.1"
+    return AileronError(
+        FailureClass.NETWORK_ERROR,
+        f"{to.authority.decode()} {why}",
+        boundary=Boundary.EXTERNAL,
+        details={"phase": "exchange"},
+    )
+
+
+def _only_here(to: Destination) -> AileronError:
+    return AileronError(
+        FailureClass.UNAUTHORIZED,
+        f"what is served on loopback without a key is not for other machines: set gateway.upstreams.{to.provider}.secret, and "
+        "agents there show their session's token",
+        boundary=Boundary.USER,
+    )
+
+
+def _version_failure(scope: Scope) -> Failure:
+    return AileronError(
+        FailureClass.INVALID_REQUEST, f"the gateway speaks HTTP/1.1, not HTTP/{scope['http_version']}"
+    ).failure

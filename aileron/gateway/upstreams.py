@@ -1,0 +1,203 @@
+"""Where a request for a model goes, and with which fields: pure.
+
+The daemon's side of a transparent proxy: what arrives is the agent's, what comes back is the provider's, and neither is
+trusted to say what only we may say. So fields of one connection stay on it, and a session's token stays here.
+
+Rules
+- The path is looked at as it was sent. One that another program could read as leading elsewhere (`..`, encoded or not) is
+  refused: with a key of the vault's it would open more than a way to models.
+- A field that `Connection` names is of that connection only, but for those that say where a message ends.
+- A key of the vault's is put in after all that was taken out.
+
+Source: RFC 9110 sections 7.6.1 and 7.2, RFC 9112; docs/reference/gateway.md. Not here: sending anything (proxy.py).
+
+>>> provider_of(b"/v1/messages/count_tokens", [])
+'anthropic'
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Final, Literal, Self
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from aileron.config import GatewaySettings, Upstream
+from aileron.model.failure import AileronError, Boundary, FailureClass
+
+__all__ = [
+    "Destination",
+    "Fields",
+    "Provider",
+    "check_key",
+    "check_no_token",
+    "destinations",
+    "provider_of",
+    "request_fields",
+    "response_fields",
+    "token_of",
+]
+
+Provider = Literal["anthropic", "openai"]
+Fields = list[tuple[bytes, bytes]]
+"""Header fields in their order; names in lower case on the side of agents."""
+
+_PATHS: Final[tuple[tuple[bytes, Provider | None], ...]] = (
+    (b"/v1/messages", "anthropic"),
+    (b"/v1/chat/completions", "openai"),
+    (b"/v1/responses", "openai"),
+    (b"/v1/models", None),
+)
+_ANTHROPIC_ONLY: Final = b"anthropic-version"
+"""Every request to that API has it, and no other API knows it."""
+_OF_THE_CONNECTION: Final = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"})
+"""RFC 9110 section 7.6.1. Transfer-Encoding is not among them for a request: it is sent in chunks again."""
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"host"})
+"""Never dropped because `Connection` names them: the other side would see the end of a message elsewhere."""
+_KEYS: Final = (b"x-api-key", b"authorization")
+_BEARER: Final = re.compile(rb"bearer +(\S+)", re.IGNORECASE)
+_TOKEN: Final = re.compile(rb"(?<![A-Za-z0-9_-])ail_[A-Za-z0-9_-]{43}")
+_TOKEN_PREFIX: Final = b"ail_"
+_SENDABLE: Final = re.compile(rb"[!-~]+")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Destination:
+    """One upstream, taken apart. `prefix` is put before each path, without a slash at its end; `secret` is a name."""
+
+    provider: Provider
+    scheme: bytes
+    host: bytes
+    port: int
+    prefix: bytes
+    secret: str | None
+
+    @classmethod
+    def of(cls, provider: Provider, upstream: Upstream) -> Self:
+        """The destination that a setting names."""
+        parts = urlsplit(upstream.url)
+        return cls(
+            provider=provider,
+            scheme=parts.scheme.encode(),
+            host=(parts.hostname or "").encode(),
+            port=parts.port or (443 if parts.scheme == "https" else 80),
+            prefix=parts.path.rstrip("/").encode(),
+            secret=upstream.secret,
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Without TLS, and so on loopback (config.py)."""
+        return self.scheme == b"http"
+
+    @property
+    def authority(self) -> bytes:
+        """What Host says: the port only where it is not the scheme's own."""
+        return self.host if self.port == (80 if self.is_plain else 443) else b"%b:%d" % (self.host, self.port)
+
+    def key_field(self, key: bytes) -> tuple[bytes, bytes]:
+        """The field that carries a key to this API."""
+        return (b"x-api-key", key) if self.provider == "anthropic" else (b"authorization", b"Bearer " + key)
+
+
+def destinations(settings: GatewaySettings) -> dict[Provider, Destination]:
+    """Both upstreams."""
+    return {
+        "anthropic": Destination.of("anthropic", settings.anthropic),
+        "openai": Destination.of("openai", settings.openai),
+    }
+
+
+def provider_of(raw_path: bytes, fields: Fields) -> Provider:
+    """Whose API a path belongs to, itself or below. AileronError(not_found), (invalid_request) for one with dot segments."""
+    for path, provider in _PATHS:
+        if raw_path == path or raw_path.startswith(path + b"/"):
+            if not {b".", b".."}.isdisjoint(re.split(rb"[/\\]", unquote_to_bytes(raw_path))):
+                raise AileronError(FailureClass.INVALID_REQUEST, "a path is sent without . and .. in it")
+            if provider is None:
+                return "anthropic" if any(name.lower() == _ANTHROPIC_ONLY for name, _ in fields) else "openai"
+            return provider
+    raise AileronError(FailureClass.NOT_FOUND, "the gateway has no such path: docs/reference/gateway.md lists them")
+
+
+def request_fields(fields: Fields, destination: Destination, key: bytes | None = None) -> Fields:
+    """What goes upstream, in the order it came. With `key`, that stands where the first of the client's keys stood."""
+    dropped = _OF_THE_CONNECTION | _named_by_connection(fields)
+    sent: Fields = []
+    keys_seen = 0
+    for name, value in fields:
+        match name:
+            case b"host":
+                sent.append((name, destination.authority))
+            case b"x-api-key" | b"authorization" if key is not None:
+                if not keys_seen:
+                    sent.append(destination.key_field(key))
+                keys_seen += 1
+            case _ if name not in dropped:
+                sent.append((name, value))
+    if key is not None and not keys_seen:
+        raise AssertionError("a key is put in place of one that was checked")
+    return sent
+
+
+def response_fields(fields: Fields) -> Fields:
+    """What goes back, in the order it came; how it is cut into chunks is each connection's own matter."""
+    dropped = _OF_THE_CONNECTION | _named_by_connection(fields) | {b"transfer-encoding"}
+    return [(name, value) for name, value in fields if name.lower() not in dropped]
+
+
+def token_of(fields: Fields, destination: Destination) -> str:
+    """What a client sent as its API key, where that must be a session's token. AileronError(unauthorized) for none or several."""
+    shown = {_bare(name, value) for name, value in fields if name in _KEYS}
+    if len(shown) != 1:
+        found = "none was sent" if not shown else "several were sent"
+        raise _no_token(f"{found}; the key of {destination.provider} is in the vault")
+    (only,) = shown
+    if only is None or not only.startswith(_TOKEN_PREFIX):
+        raise _no_token(f"another was sent; the key of {destination.provider} is in the vault")
+    return only.decode("latin-1")
+
+
+def check_no_token(target: bytes, fields: Fields, destination: Destination) -> None:
+    """Return if no session's token would leave with these. AileronError(unauthorized)."""
+    keys = [_bare(name, value) or b"" for name, value in fields if name in _KEYS]
+    if any(key.startswith(_TOKEN_PREFIX) for key in keys) or any(map(_TOKEN.search, [target, *(v for _, v in fields)])):
+        raise AileronError(
+            FailureClass.UNAUTHORIZED,
+            f"a session's token is no key of {destination.provider} and is not sent there: store the key with "
+            f"`aileron secret set NAME` and name it in gateway.upstreams.{destination.provider}.secret, or give the agent one",
+            boundary=Boundary.USER,
+        )
+
+
+def check_key(key: bytes, secret: str) -> None:
+    """Return if a stored secret can be a header's value. AileronError(binding_failed), which does not say it."""
+    if not _SENDABLE.fullmatch(key):
+        raise AileronError(
+            FailureClass.BINDING_FAILED,
+            f"the secret {secret!r} is no API key: it has spaces, line ends or other than ASCII characters in it",
+            boundary=Boundary.USER,
+        )
+
+
+def _named_by_connection(fields: Fields) -> frozenset[bytes]:
+    named = {
+        token.strip().lower() for name, value in fields if name.lower() == b"connection" for token in value.split(b",")
+    }
+    return frozenset(named - _FRAMING)
+
+
+def _bare(name: bytes, value: bytes) -> bytes | None:
+    """The key in a field; None where an Authorization is no Bearer."""
+    if name != b"authorization":
+        return value
+    found = _BEARER.fullmatch(value)
+    return found[1] if found else None
+
+
+def _no_token(found: str) -> AileronError:
+    return AileronError(
+        FailureClass.UNAUTHORIZED,
+        f"the API key has to be one session's token here, and {found}: `aileron launch AGENT` gives an agent one",
+        boundary=Boundary.USER,
+    )
