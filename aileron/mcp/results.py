@@ -23,9 +23,9 @@ from mcp_types import CallToolResult, TextContent
 
 from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.outcome import RunStatus
-from aileron.model.text import hidden_at
+from aileron.model.visible import visible, visible_json
 
-__all__ = ["PAGE_BYTES", "cancelled", "pages_of", "pending_list", "refused", "state_result", "visible"]
+__all__ = ["PAGE_BYTES", "cancelled", "pages_of", "pending_list", "refused", "state_result"]
 
 PAGE_BYTES: Final = 24 << 10
 """Of a result's JSON, in UTF-8: about 8,000 tokens, a third of what the strictest agent measured lets through."""
@@ -135,7 +135,7 @@ def pending_list(questions: list[dict[str, Any]]) -> CallToolResult:
 
 def pages_of(result: Any) -> tuple[str, ...]:
     """The JSON of a result, cut into pieces of at most PAGE_BYTES each, between characters."""
-    document = _json(result).encode()
+    document = msgspec.json.encode(result)
     pieces = []
     start = 0
     while start < len(document):
@@ -145,13 +145,6 @@ def pages_of(result: Any) -> tuple[str, ...]:
         pieces.append(document[start:end].decode())
         start = end
     return tuple(pieces)
-
-
-def visible(text: str) -> str:
-    r"""`text` on one line, with what a reader would not see spelled out: `visible("a\u202eb")` is `a\\u202eb`."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(letter if hidden_at(letter) is None else _spelled(letter) for letter in text)
 
 
 def _put_result(facts: dict[str, Any], result: Any, page: int) -> None:
@@ -271,25 +264,10 @@ def _cut(text: str, most: int) -> str:
 
 
 def _told(facts: dict[str, Any], *, is_error: bool) -> CallToolResult:
-    text = f"{facts['message']} {facts['next_step']}\n\n{_json(facts)}"
+    text = f"{facts['message']}\n{facts['next_step']}\n\n{_json(facts)}"
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=facts, is_error=is_error)
 
 
 def _json(value: Any) -> str:
     """JSON in which hidden characters are escapes: still the same values, and nothing that a terminal would obey."""
-    document = msgspec.json.encode(value).decode()
-    if document.isascii() and document.isprintable():
-        return document
-    return "".join(letter if hidden_at(letter) is None else _escaped(letter) for letter in document)
-
-
-def _spelled(letter: str) -> str:
-    code = ord(letter)
-    return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(letter) or (
-        f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
-    )
-
-
-def _escaped(letter: str) -> str:
-    units = letter.encode("utf-16-be")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+    return visible_json(msgspec.json.encode(value).decode())

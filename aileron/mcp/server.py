@@ -58,6 +58,7 @@ from aileron.mcp.lines import MAX_LINE_BYTES, Incoming, LineWire
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.names import tool_name
 from aileron.model.outcome import RunStatus
+from aileron.model.visible import visible
 
 __all__ = ["INSTRUCTIONS", "McpServer"]
 
@@ -305,9 +306,9 @@ class McpServer:
 
     async def _call_tool(self, ctx: _Context, params: CallToolRequestParams) -> CallToolResult:
         session = _session(ctx)
-        args = params.arguments or {}
         own = self._own.get(params.name)
         try:
+            args = _plain(params.arguments or {})
             return await (own(ctx, session, args) if own else self._act(session, params.name, args))
         except AileronError as error:
             return results.refused(error.failure, status=None if own else RunStatus.FAILED)
@@ -322,7 +323,7 @@ class McpServer:
             await self._offered()
             action = self._known.get(tool)
         if action is None:
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {results.visible(tool[:_ID_CHARACTERS])}")
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {visible(tool[:_ID_CHARACTERS])}")
         return results.state_result(await self._door.run(Call(session=session, action=action, args=args), CALL_S))
 
     async def _offered(self) -> list[Offered]:
@@ -374,12 +375,21 @@ def _session(ctx: _Context) -> str:
     raise MCPError(INTERNAL_ERROR, "this request belongs to no session")
 
 
+def _plain(args: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as JSON has them. The SDK's parsers let through what JSON has not: NaN, half characters, endless integers."""
+    try:
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(args))
+    except (ValueError, OverflowError, RecursionError, TypeError):
+        raise _bad_input("the arguments hold a number or a character that JSON cannot carry") from None
+    return plain
+
+
 def _decoded(args: dict[str, Any], shape: type[_Asked]) -> _Asked:
     """The arguments of a tool of ours. AileronError(bad_input) says which one is wrong."""
     try:
         return msgspec.convert(args, shape)
     except msgspec.ValidationError as error:
-        raise _bad_input(results.visible(str(error)[:_ID_CHARACTERS])) from None
+        raise _bad_input(visible(str(error)[:_ID_CHARACTERS])) from None
 
 
 def _id(text: str) -> str:

@@ -1,0 +1,96 @@
+r"""Hostile text made harmless: what a reader would not see, or a terminal would obey, is spelled out.
+
+Names, messages and results come from agents, upstreams, connectors and files. Control characters move the cursor and rewrite what
+stands above them, bidirectional ones show words in another order, zero-width ones hide them, and marks in heaps smear over the
+lines around them. All of them appear as escapes. Runs in commands, and in the daemon for what agents are told. Pure.
+
+>>> visible("paid\x1b[2K\u202e")
+'paid\\x1b[2K\\u202e'
+
+Source: text.py says which characters, docs/reference/cli.md what is promised. Not here: which text is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+__all__ = ["visible", "visible_json", "visible_lines"]
+
+_MOST_MARKS = 8
+"""Marks on one letter: Hebrew and Vietnamese need four; what follows is spelled out."""
+_MOST_KNOWN = 4096
+"""Characters remembered: what a text in one script has. Whoever writes may use all million of them, in a process that stays."""
+_SHORT = {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
+
+
+class _Spelling(dict[int, str]):
+    """For str.translate: code point → itself or its escape, found out once. `kept` stays as it is."""
+
+    def __init__(self, kept: str, *, is_json: bool) -> None:
+        super().__init__({ord(character): character for character in kept})
+        self._is_json = is_json
+
+    def __missing__(self, code: int) -> str:
+        from aileron.model.text import hidden_at  # unicodedata is not free, and most text is plain
+
+        character = chr(code)
+        spelled = character if hidden_at(character) is None else self._spell(code)
+        if len(self) < _MOST_KNOWN:
+            self[code] = spelled
+        return spelled
+
+    def spelled(self, text: str) -> str:
+        """`text` as it is shown."""
+        shown = text.translate(self)
+        return shown if shown.isascii() else "".join(self._few_marks(shown))
+
+    def _few_marks(self, text: str) -> Iterator[str]:
+        from unicodedata import category
+
+        marks = 0
+        for letter in text:
+            marks = marks + 1 if category(letter) in ("Mn", "Me") else 0
+            yield letter if marks <= _MOST_MARKS else self._spell(ord(letter))
+
+    def _spell(self, code: int) -> str:
+        if self._is_json:
+            return "".join(f"\\u{unit:04x}" for unit in _utf16(code))
+        if code in _SHORT:
+            return _SHORT[code]
+        if code <= 0xFF:
+            return f"\\x{code:02x}"
+        return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+_LINE = _Spelling("", is_json=False)
+_LINES = _Spelling("\n", is_json=False)
+_JSON = _Spelling("\n", is_json=True)
+
+
+def visible(text: str) -> str:
+    """`text` on one line: line ends and tabs are spelled too, so that it can not pretend to be a line of ours."""
+    return text if _is_plain(text) else _LINE.spelled(text)
+
+
+def visible_lines(text: str) -> list[str]:
+    """`text` as lines without their ends. Whoever prints them marks each as not ours."""
+    return [
+        line if _is_plain(line) else _LINES.spelled(line)
+        for line in text.replace("\r\n", "\n").replace("\t", "    ").split("\n")
+    ]
+
+
+def visible_json(document: str) -> str:
+    r"""A JSON document that is still the same JSON: hidden characters of its strings become `\u` escapes."""
+    return _JSON.spelled(document)
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _utf16(code: int) -> list[int]:
+    if code <= 0xFFFF:
+        return [code]
+    code -= 0x10000
+    return [0xD800 + (code >> 10), 0xDC00 + (code & 0x3FF)]

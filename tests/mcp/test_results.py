@@ -1,0 +1,242 @@
+"""What an agent is told: for every way a call can end, the same facts in text and in structuredContent, and what to do next."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types import CallToolResult
+
+from aileron.mcp import results
+from aileron.mcp.results import PAGE_BYTES, pages_of, refused, state_result
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.outcome import RunStatus
+from tests.support.hostile_text import assert_harmless, hostile
+
+ERROR = {"class": "external_api_error", "message": "the service said 404", "retriable": False, "boundary": "external"}
+STATES: dict[RunStatus, dict[str, Any]] = {
+    RunStatus.PENDING_APPROVAL: {
+        "approval_id": "act-1",
+        "audit_id": "run-1",
+        "review_url": "http://localhost:7/approvals/act-1",
+        "message": "A person must decide.",
+        "expires_at": "2026-11-21T20:00:00.000Z",
+        "poll_after_ms": 1500,
+    },
+    RunStatus.APPROVED: {"approval_id": "act-1", "audit_id": "run-1", "held_until": "2026-11-21T20:00:00.000Z"},
+    RunStatus.RUNNING: {"run_id": "run-1", "poll_after_ms": 1000},
+    RunStatus.COMPLETED: {"audit_id": "run-1", "result": {"sent": True}},
+    RunStatus.FAILED: {"audit_id": "run-1", "error": ERROR},
+    RunStatus.DENIED: {"approval_id": "act-1", "audit_id": "run-1", "reason": "not on a Sunday"},
+    RunStatus.EXPIRED: {"approval_id": "act-1", "audit_id": "run-1"},
+    RunStatus.CANCELLED: {"approval_id": "act-1", "audit_id": "run-1"},
+    RunStatus.UNKNOWN: {"audit_id": "run-1"},
+}
+"""One state for each status word, as the door says it."""
+
+
+def state(status: RunStatus, **more: Any) -> dict[str, Any]:
+    """One of them, and more."""
+    return {"status": status.value, **STATES[status], **more}
+
+
+def facts(result: CallToolResult) -> dict[str, Any]:
+    """What structuredContent says, which is what the text says too: a sentence, and the same JSON."""
+    found: dict[str, Any] = result.structured_content
+    [block] = result.content
+    assert block.type == "text"
+    sentence, _, document = block.text.partition("\n\n")
+    assert json.loads(document) == found
+    assert sentence == f"{found['message']}\n{found['next_step']}"
+    return found
+
+
+@pytest.mark.parametrize("status", RunStatus)
+def test_every_status_says_what_happened_and_what_to_do_next(status: RunStatus):
+    """Nothing that the door said is lost, and there is always an id to ask about."""
+    told = facts(state_result(state(status)))
+
+    assert told["status"] == status.value
+    assert told["message"]
+    assert told["next_step"].endswith(".")
+    assert told["id"] in ("act-1", "run-1")
+    assert {name: told[name] for name in STATES[status] if name != "message"} == {
+        name: value for name, value in STATES[status].items() if name != "message"
+    }
+    assert ("poll_after_ms" in told) == (not status.is_final)
+
+
+def test_only_what_is_over_without_having_completed_is_an_error():
+    """An agent shows an error as one: what waits and what completed is none."""
+    errors = {status for status in RunStatus if state_result(state(status)).is_error}
+
+    assert errors == {
+        RunStatus.FAILED,
+        RunStatus.DENIED,
+        RunStatus.EXPIRED,
+        RunStatus.CANCELLED,
+        RunStatus.UNKNOWN,
+    }
+
+
+def test_what_waits_is_polled_and_not_asked_again():
+    """The person is told where it waits; the agent is told not to decide, and not to repeat itself."""
+    told = facts(state_result(state(RunStatus.PENDING_APPROVAL)))
+
+    assert "http://localhost:7/approvals/act-1" in told["message"]
+    assert "aileron approve act-1" in told["message"]
+    assert "check_action_status with id act-1" in told["next_step"]
+    assert "Do not call the action again" in told["next_step"]
+    assert "Do not try to approve it" in told["next_step"]
+
+
+def test_a_question_of_the_person_is_put_to_the_agent():
+    """Before anything else: the person waits for the answer."""
+    told = facts(state_result(state(RunStatus.PENDING_APPROVAL, question="Which Mira?")))
+
+    assert (told["question"], "Which Mira?" in told["message"]) == ("Which Mira?", True)
+    assert "id act-1 and your answer" in told["next_step"]
+
+
+def test_a_reason_and_an_edit_are_passed_on():
+    """What a person wrote reaches the agent: why not, and what they would rather have had done."""
+    denied = facts(state_result(state(RunStatus.DENIED)))
+    edited = facts(state_result(state(RunStatus.COMPLETED, executed_arguments={"to": "mira"})))
+    plain = facts(state_result(state(RunStatus.COMPLETED)))
+
+    assert 'A person said no: "not on a Sunday".' in denied["message"]
+    assert edited["executed_arguments"] == {"to": "mira"}
+    assert "A person changed the arguments" in edited["message"]
+    assert "changed" not in plain["message"]
+
+
+def test_an_outcome_nobody_knows_is_never_repeated():
+    """By the status, and by the class of a refusal; a failure that is known carries no such mark."""
+    unknown = facts(state_result(state(RunStatus.UNKNOWN)))
+    failed = facts(state_result(state(RunStatus.FAILED, error={**ERROR, "class": "outcome_unknown"})))
+    kept = facts(refused(AileronError(FailureClass.OUTCOME_UNKNOWN, "cut short").failure))
+    known = facts(state_result(state(RunStatus.FAILED)))
+
+    assert [told.get("do_not_retry") for told in (unknown, failed, kept, known)] == [True, True, True, None]
+    assert all("Do not call it again" in told["next_step"] for told in (unknown, failed, kept))
+
+
+@pytest.mark.parametrize("failure_class", FailureClass)
+@pytest.mark.parametrize("retriable", [True, False])
+def test_every_failure_has_its_class_and_advice(failure_class: FailureClass, retriable: bool):
+    """And whether it is worth another try, always, also where it is false."""
+    error = AileronError(failure_class, "it went wrong", boundary=Boundary.USER, retriable=retriable, details={"n": 1})
+    result = refused(error.failure, status=RunStatus.FAILED)
+    told = facts(result)
+
+    assert result.is_error
+    assert told["error"] == {
+        "class": failure_class.value,
+        "message": "it went wrong",
+        "retriable": retriable,
+        "boundary": "user",
+        "details": {"n": 1},
+    }
+    assert (told["status"], told["message"], told["next_step"][-1]) == ("failed", "it went wrong", ".")
+
+
+def test_what_was_approved_and_cannot_begin_says_why():
+    """The vault was locked meanwhile, say."""
+    error = {"class": "vault_locked", "message": "the vault is locked", "retriable": False, "boundary": "user"}
+    result = state_result(state(RunStatus.APPROVED, error=error))
+
+    assert (result.is_error, "cannot begin now: the vault is locked" in facts(result)["message"]) == (False, True)
+
+
+def test_a_list_of_what_waits_is_bounded():
+    """A thousand questions are counted, and a hundred shown; nothing but the facts of the questions is passed on."""
+    question = {
+        "approval_id": "act-1",
+        "action": "send",
+        "status": "pending_approval",
+        "created_at": "t",
+        "digest": "d",
+    }
+    many = facts(results.pending_list([question] * 1000))
+    none = facts(results.pending_list([]))
+
+    assert (many["count"], len(many["pending"]), none["count"], none["pending"]) == (1000, 100, 0, [])
+    assert "digest" not in many["pending"][0]
+
+
+@hostile
+def test_words_of_others_are_harmless_in_a_sentence(text: str):
+    """A reason, a question, a failure's message: what is hidden or obeyed is spelled out, wherever a terminal may show it."""
+    text = text.encode("utf-8", "replace").decode()  # half a character does not come through JSON
+    for result in (
+        state_result(state(RunStatus.DENIED, reason=text)),
+        state_result(state(RunStatus.PENDING_APPROVAL, question=text)),
+        state_result(state(RunStatus.FAILED, error={**ERROR, "message": text})),
+        refused(AileronError(FailureClass.BAD_INPUT, text).failure),
+    ):
+        told = facts(result)
+        assert_harmless(told["message"])
+        assert "\n" not in told["message"]
+        assert_harmless(result.content[0].text)  # type: ignore[union-attr]  # facts() saw that it is text
+        assert text in (
+            told.get("reason"),
+            told.get("question"),
+            told.get("error", {}).get("message"),
+        )  # as data, whole
+
+
+def test_long_words_are_cut():
+    """Whoever writes a million characters fills no agent's memory with them."""
+    long = "x" * 1_000_000
+    for result in (
+        state_result(state(RunStatus.DENIED, reason=long)),
+        state_result(state(RunStatus.PENDING_APPROVAL, question=long)),
+        state_result(state(RunStatus.FAILED, error={**ERROR, "message": long, "details": {"body": long}})),
+        state_result(state(RunStatus.COMPLETED, executed_arguments={"body": long})),
+    ):
+        assert len(result.content[0].text) < 50_000  # type: ignore[union-attr]
+        facts(result)
+
+
+def test_a_short_result_comes_whole_and_a_long_one_in_pages():
+    """The boundary is PAGE_BYTES of the result's JSON."""
+    fits = "x" * (PAGE_BYTES - 2)
+    whole = facts(state_result(state(RunStatus.COMPLETED, result=fits)))
+    first = facts(state_result(state(RunStatus.COMPLETED, result=fits + "x")))
+    last = facts(state_result(state(RunStatus.COMPLETED, result=fits + "x"), page=2))
+
+    assert (whole["result"], "next_page" in whole) == (fits, False)
+    assert ("result" in first, first["page"], first["pages"], first["next_page"]) == (False, 1, 2, 2)
+    assert ("next_page" in last, last["page"], last["result_json"]) == (False, 2, '"')
+    assert "check_action_status with this id and page 2" in first["next_step"]
+    assert json.loads(first["result_json"] + last["result_json"]) == fits + "x"
+
+
+@pytest.mark.parametrize(("page", "status"), [(0, "completed"), (2, "completed"), (-1, "completed"), (2, "running")])
+def test_a_page_that_is_not_there_is_refused(page: int, status: str):
+    """Saying how many there are."""
+    with pytest.raises(AileronError, match="there is no page") as caught:
+        state_result(state(RunStatus(status)), page=page)
+    assert caught.value.failure.failure_class is FailureClass.BAD_INPUT
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=5) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner)
+    ),
+)
+
+
+@given(_JSON, st.integers(0, 3), st.text(st.characters(min_codepoint=0x7E, exclude_categories=["Cs"]), min_size=1))
+def test_pages_put_together_are_the_result(value: Any, padding: int, letters: str):
+    """No page is too long or splits a character, whatever the alphabet and wherever the cut falls."""
+    result = [value, "p" * padding + letters * (2 * PAGE_BYTES // len(letters.encode()))]
+    pages = pages_of(result)
+
+    assert json.loads("".join(pages)) == result
+    assert all(0 < len(page.encode()) <= PAGE_BYTES for page in pages)
+    assert len(pages) >= 2

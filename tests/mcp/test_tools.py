@@ -1,0 +1,156 @@
+"""Actions as tools: names, schemas, hints, order and pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+from mcp_types import Tool
+
+from aileron.mcp import tools
+from aileron.mcp.tools import MAX_DESCRIPTION, OWN, PAGE_TOOLS, page_of, tool_of
+from aileron.model.names import RESERVED_TOOLS
+from tests.mcp.peers import offered
+
+
+def hints(tool: Tool) -> dict[str, bool | None]:
+    """The four, by the names on the wire."""
+    assert tool.annotations is not None
+    dumped: dict[str, Any] = tool.annotations.model_dump(by_alias=True)
+    return {name: value for name, value in dumped.items() if name.endswith("Hint")}
+
+
+def every_tool() -> list[Tool]:
+    """Our own, and one for each kind of action."""
+    kinds = [
+        offered(f"a-{gated}-{idempotent}-{irreversible}-{granted}".lower(), **options, granted=granted)
+        for gated in (True, False)
+        for idempotent in (True, False)
+        for irreversible in (True, False)
+        for granted in (True, False)
+        for options in [{"gated": gated, "idempotent": idempotent, "irreversible": irreversible}]
+    ]
+    return [*OWN, *(tool_of(kind) for kind in kinds)]
+
+
+@pytest.mark.parametrize("tool", every_tool(), ids=lambda tool: tool.name)
+def test_every_tool_has_a_title_a_description_and_every_hint(tool: Tool):
+    """A client takes a hint that is missing for the worst."""
+    assert None not in hints(tool).values()
+    assert len(hints(tool)) == 4
+    assert tool.annotations is not None
+    assert tool.title
+    assert tool.title == tool.annotations.title
+    assert tool.description
+    assert tool.meta == {"anthropic/alwaysLoad": True}
+
+
+@pytest.mark.parametrize("tool", every_tool(), ids=lambda tool: tool.name)
+def test_every_schema_is_one_and_says_each_argument(tool: Tool):
+    """JSON Schema 2020-12 of an object, closed, each property described."""
+    jsonschema.Draft202012Validator.check_schema(tool.input_schema)
+
+    assert (tool.input_schema["type"], tool.input_schema["additionalProperties"]) == ("object", False)
+    assert all(spec["description"] for spec in tool.input_schema["properties"].values())
+
+
+def test_an_action_is_told_in_its_own_words():
+    """The name in snake_case, the intent as the title, the body as the description, the inputs as the schema."""
+    tool = tool_of(offered("send.the-mail", body="# Send\n\nWhen it fires: send it."))
+
+    assert (tool.name, tool.title, tool.description) == (
+        "send_the_mail",
+        "do send.the-mail",
+        "# Send\n\nWhen it fires: send it.",
+    )
+    assert tool.input_schema["properties"] == {"topic": {"type": "string", "description": "What about."}}
+
+
+def test_a_long_body_is_cut_and_says_so():
+    """At MAX_DESCRIPTION characters, counting what is missing."""
+    whole = tool_of(offered("a", body="y" * MAX_DESCRIPTION)).description
+    cut = tool_of(offered("a", body="y" * (MAX_DESCRIPTION + 7))).description
+
+    assert whole == "y" * MAX_DESCRIPTION
+    assert cut == "y" * MAX_DESCRIPTION + "\n\n(cut here: 7 more characters)"
+
+
+@pytest.mark.parametrize(
+    ("options", "reads", "destroys", "repeats"),
+    [
+        ({"idempotent": True}, True, False, True),
+        ({}, False, True, False),
+        ({"gated": True}, False, False, False),
+        ({"gated": True, "idempotent": True}, False, False, False),
+        ({"gated": True, "irreversible": False}, False, False, False),
+        ({"gated": True, "irreversible": False, "granted": True}, False, False, False),
+        ({"gated": True, "irreversible": True, "granted": True}, False, True, False),
+        ({"gated": True, "irreversible": False, "idempotent": True, "granted": True}, True, False, True),
+    ],
+)
+def test_hints_say_what_a_call_does_by_itself(options: dict[str, Any], reads: bool, destroys: bool, repeats: bool):
+    """docs/adr/0019-mcp.md: what only asks a person destroys nothing; what acts at once is as bad as its file says."""
+    assert hints(tool_of(offered("a", **options))) == {
+        "readOnlyHint": reads,
+        "destructiveHint": destroys,
+        "idempotentHint": repeats,
+        "openWorldHint": True,
+    }
+
+
+def test_our_own_tools_are_the_reserved_names():
+    """What an action may not be called is exactly what there is; none of them claims to only read where it does not."""
+    assert {tool.name for tool in OWN} == RESERVED_TOOLS
+    assert {tool.name for tool in OWN if hints(tool)["readOnlyHint"]} == {"list_pending", "wait_for_action"}
+    assert [hints(tool)["destructiveHint"] or hints(tool)["openWorldHint"] for tool in OWN] == [False] * 4
+
+
+def test_the_order_does_not_depend_on_who_says_it():
+    """Ours first, then by name: a list that changes its order costs an agent its cache."""
+    actions = [offered(name) for name in ("b", "a.c", "a-b")]
+
+    assert page_of(actions, None) == page_of(reversed(actions), None)
+    assert [tool.name for tool in page_of(actions, None)[0]] == [*sorted(RESERVED_TOOLS), "a_b", "a_c", "b"]
+
+
+def test_a_long_list_comes_in_pages_that_together_are_all_of_it():
+    """Each tool once, no page too long, ours on the first; a list that fits has no second page."""
+    actions = [offered(f"a{number:04}") for number in range(2 * PAGE_TOOLS)]
+    seen: list[str] = []
+    cursor: str | None = None
+    pages = 0
+    while pages == 0 or cursor is not None:
+        page, cursor = page_of(actions, cursor)
+        assert len(page) <= PAGE_TOOLS
+        seen += [tool.name for tool in page]
+        pages += 1
+
+    assert seen == [*sorted(RESERVED_TOOLS), *(entry.action.name for entry in actions)]
+    assert pages == 3
+    assert page_of(actions[: PAGE_TOOLS - 4], None)[1] is None
+
+
+def test_what_is_added_between_two_pages_moves_nothing_else():
+    """A cursor names a tool, not a place."""
+    actions = [offered(f"a{number:04}") for number in range(PAGE_TOOLS)]
+    first, cursor = page_of(actions, None)
+    second, end = page_of([offered("a0000-new"), *actions[1:]], cursor)
+
+    assert [tool.name for tool in [*first[4:], *second]] == [entry.action.name for entry in actions]
+    assert end is None
+
+
+@pytest.mark.parametrize("cursor", ["", "after:", "after:A", "4", "after:a\n", "before:a", "after:" + "a" * 65])
+def test_a_cursor_of_nobody_is_refused(cursor: str):
+    """It is the client's to give back, not to make up."""
+    with pytest.raises(ValueError, match="not a cursor"):
+        page_of([offered("a")], cursor)
+
+
+def test_the_description_of_waiting_names_its_bound():
+    """What an agent reads is what the server does."""
+    [waiting] = [tool for tool in OWN if tool.name == "wait_for_action"]
+
+    assert str(tools.MAX_WAIT_S) in (waiting.description or "")
+    assert waiting.input_schema["properties"]["seconds"]["maximum"] == tools.MAX_WAIT_S
