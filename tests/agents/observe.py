@@ -4,8 +4,8 @@
         seen.notes.denied.text        # what the model was shown
         cells(seen)["protocol"]       # the same as one word of docs/reference/agents.md
 
-        cells(seen)["protocol"]       # the same as one word of a table
-the agent as `aileron launch` starts it. Not here: what must be true of it (test_agents.py).
+Everything runs on loopback: a daemon in a home of its own, whose gateway leads to the scripted model with a key from the vault,
+and the agent as `aileron launch` starts it. Not here: what must be true of it (test_agents.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from tests.agents.agents import Agent, Desk, Ended, Trap, desk
@@ -112,8 +111,10 @@ def _added(seen: Seen) -> str:
 def _switched_off(seen: Seen) -> str:
     if seen.notes.withdrawn:
         return "not offered any more"
+    if not seen.tap.calls("soon_gone"):
+        return "offered, refused by the agent"
     refused = seen.notes.switched_off is not None and "action_disabled" in seen.notes.switched_off.text
-    return "offered, refused" if refused else "no"
+    return "offered, refused by Aileron" if refused else "no"
 
 
 def _part(seen: Seen) -> str:
@@ -183,8 +184,3 @@ ROWS: Final = {
 def cells(seen: Seen) -> dict[str, str]:
     """One column of the table."""
     return {row: word(seen) for row, word in ROWS.items()}
-
-
-def describe(path: Path) -> str:
-    """A file of an agent, for a message."""
-    return path.read_text(encoding="utf-8", errors="replace")[-2000:]

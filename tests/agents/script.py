@@ -24,11 +24,12 @@ __all__ = ["GREETING", "REASON", "Notes", "everything", "list_and_call", "prepar
 
 GREETING = "a word in return"
 REASON = "Not on a Friday, please."
-_UPSTREAM_SAID = "the upstream said 503"
-_FOLLOWS_S = 15.0
-"""How long an agent may take to list the tools again after it was told that they changed; those that do took under a second."""
-_TURNS = 30
-"""How many turns a new list may take to reach the model: an agent makes its next request while it still reads the list."""
+_WAITS_S = 15.0
+"""How long an agent may take from one request to the next."""
+_LISTS_S = 1.0
+_TURNS = 10
+"""How many turns a new list may take to reach the model, with up to `_LISTS_S` seconds before each: an agent makes its next
+request while it still reads the list, and those that follow needed three at most."""
 
 
 @dataclasses.dataclass
@@ -47,8 +48,9 @@ class Notes:
 
 
 def prepare(home: DaemonHome) -> None:
-    """The connector and the actions of the script."""
+    """The connector, bound, and the actions of the script; the vault is open."""
     home.install_probe()
+    home.bind_probe()
     home.add_probe_action("give_back", "text:string", name="give-back")
     home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
     home.add_probe_action("fail_as", "status:integer", name="fail-now")
@@ -68,8 +70,9 @@ def everything(notes: Notes, home: DaemonHome, tap: Tap, *, follows: bool) -> Sc
 
     turn = yield "ask_first", {"text": "may I"}
     notes.pending = turn.shown
+    asked = _id_in(notes.pending)
     with _approved_meanwhile(home, tap):
-        turn = yield "wait_for_action", {"id": _id_in(notes.pending), "seconds": 50}
+        turn = yield "wait_for_action", {"id": asked, "seconds": 50}
     notes.approved = turn.shown
 
     turn = yield "ask_first", {"text": "and now"}
@@ -80,24 +83,24 @@ def everything(notes: Notes, home: DaemonHome, tap: Tap, *, follows: bool) -> Sc
     turn = yield "fail_now", {"status": 503}
     notes.failed = turn.shown
 
-    lists = len(tap.asked("tools/list"))
+    lists = _lists(tap)
     home.add_probe_action("give_back", "text:string", name="late-comer")
-    _wait_for_list(tap, lists, follows)
     for _turn in range(_TURNS if follows else 2):
         turn = yield "give_back", {"text": "is there anything new"}
         if turn.asked.tool("late_comer"):
             turn = yield "late_comer", {"text": GREETING}
             notes.late = turn.shown
             break
+        _wait_for_list(tap, lists, follows)
 
-    lists = len(tap.asked("tools/list"))
+    lists = _lists(tap)
     home.must("PATCH", "/v1/actions/soon-gone", {"enabled": False})
-    _wait_for_list(tap, lists, follows)
     for _turn in range(_TURNS if follows else 2):
         turn = yield "give_back", {"text": "is anything gone"}
         if not turn.asked.tool("soon_gone"):
             notes.withdrawn = True
             break
+        _wait_for_list(tap, lists, follows)
     else:
         turn = yield "soon_gone", {"text": GREETING}
         notes.switched_off = turn.shown
@@ -123,7 +126,7 @@ def _approved_meanwhile(home: DaemonHome, tap: Tap) -> Iterator[None]:
     """Somebody who says yes as soon as the agent has begun to wait."""
 
     def person() -> None:
-        if tap.wait(lambda tap: bool(tap.calls("wait_for_action")), _FOLLOWS_S):
+        if tap.wait(lambda tap: bool(tap.calls("wait_for_action")), _WAITS_S):
             _decide(home, "approve")
 
     thread = threading.Thread(target=person)
@@ -134,10 +137,12 @@ def _approved_meanwhile(home: DaemonHome, tap: Tap) -> Iterator[None]:
         thread.join()
 
 
+def _lists(tap: Tap) -> int:
+    """How often the tools were listed, and the list answered."""
+    return len([each for each in tap.asked("tools/list") if tap.answer(each)])
+
+
 def _wait_for_list(tap: Tap, lists: int, follows: bool) -> None:
-    """Until the tools have been listed again, for an agent that does."""
+    """Until the tools have been listed again, for an agent that does; some do so only with their next request to the model."""
     if follows:
-        again = tap.wait(
-            lambda tap: len([each for each in tap.asked("tools/list") if tap.answer(each)]) > lists, _FOLLOWS_S
-        )
-        assert again, f"the tools were not listed again in {_FOLLOWS_S} s"
+        tap.wait(lambda tap: _lists(tap) > lists, _LISTS_S)

@@ -98,13 +98,15 @@ def test_an_action_added_meanwhile_can_be_used(seen: Seen) -> None:
 
 
 def test_an_action_switched_off_meanwhile_does_not_run(seen: Seen) -> None:
-    """It is no longer offered; an agent that still offers it is refused."""
-    if seen.agent.follows:
-        assert seen.notes.withdrawn
-    else:
-        assert seen.notes.switched_off is not None
+    """It is no longer offered; where it still is, the agent or Aileron refuses, and the model is told."""
+    if seen.notes.withdrawn:
+        assert seen.agent.follows
+        return
+    assert seen.notes.switched_off is not None
+    assert GREETING not in seen.notes.switched_off.text
+    for call in seen.tap.calls("soon_gone"):
+        assert seen.tap.answer(call)["structuredContent"]["error"]["class"] == "action_disabled"
         assert "action_disabled" in seen.notes.switched_off.text
-        assert GREETING not in seen.notes.switched_off.text
 
 
 def test_the_model_is_reached_through_the_gateway_alone(seen: Seen) -> None:
