@@ -1,5 +1,7 @@
 """Make pins/package-lock.json anew after a version in pins/package.json was changed: `python -m tests.agents.relock`.
 
+For the conformance suite's pins: `python -m tests.agents.relock tests/conformance/pins`.
+
 npm's own lock, without what is for other systems (npm leaves some of those half written, and then refuses its own lock) and
 without the address each archive came from: the hashes say what it has to be, and the machine's configuration says where it is
 had.
@@ -12,6 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, Final
@@ -22,10 +25,10 @@ _TO_SPARE: Final = {"node_modules/opencode-linux-x64-baseline"}
 _NPM_S: Final = 300.0
 
 
-def main() -> None:
+def main(pins: Path = _PINS) -> None:
     """Ask npm for the lock, keep what is installed here, write it."""
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(_PINS / "package.json", folder)
+        shutil.copy(pins / "package.json", folder)
         npm = ["npm", "install", "--package-lock-only", "--no-audit", "--omit-lockfile-registry-resolved=true"]
         subprocess.run(npm, cwd=folder, check=True, timeout=_NPM_S)
         lock = json.loads((Path(folder) / "package-lock.json").read_text(encoding="utf-8"))
@@ -35,7 +38,7 @@ def main() -> None:
         if here := {name: wanted for name, wanted in optional.items() if f"node_modules/{name}" in kept}:
             entry["optionalDependencies"] = here
     lock["packages"] = kept
-    (_PINS / "package-lock.json").write_text(json.dumps(lock, indent=2) + "\n", encoding="utf-8")
+    (pins / "package-lock.json").write_text(json.dumps(lock, indent=2) + "\n", encoding="utf-8")
 
 
 def _is_for_here(entry: dict[str, Any]) -> bool:
@@ -44,4 +47,4 @@ def _is_for_here(entry: dict[str, Any]) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    main(*(Path(folder) for folder in sys.argv[1:2]))
