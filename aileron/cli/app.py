@@ -28,7 +28,10 @@ from aileron.cli.commands import (
     connector,
     daemon,
     grant,
+    launch,
+    mcp,
     secret,
+    sessions,
     state,
     vault,
 )
@@ -41,6 +44,7 @@ __all__ = ["app", "main"]
 
 _SECTIONS = {
     "See": ("demo",),
+    "Let agents act": ("launch", "sessions", "mcp"),
     "Act": ("run", "approve", "deny", "approval", "grant"),
     "Set up": ("action", "connector", "binding", "secret", "vault", "approver"),
     "Look": ("audit", "status", "doctor", "daemon", "completion"),
@@ -153,6 +157,11 @@ _group(
     "What waits for a person.",
     *(approval.list_, approval.show, approval.edit, approval.ask, approval.cancel),
 )
+app.command("launch")(launch.launch)
+_group(
+    "sessions", "Agents at work, and what their tokens open.", sessions.list_, sessions.show, sessions.new, sessions.end
+)
+_group("mcp", "The server that agents see the actions through.", mcp.config)
 _group("grant", "What runs without asking, within signed limits.", grant.add, grant.list_, grant.revoke)
 _group("approver", "Whose signature a decision needs.", approver.init, approver.status)
 _group(
@@ -182,7 +191,7 @@ app.command("completion")(completion)
 def main(words: list[str]) -> int:
     """The exit code of `aileron WORDS…`."""
     command = _command()
-    as_json = "--json" in words
+    as_json = "--json" in (words[: words.index("--")] if "--" in words else words)
     try:
         code = command.main(args=words, prog_name="aileron", standalone_mode=False)
     except Problem as problem:

@@ -1,0 +1,219 @@
+"""`aileron launch`: an agent with a session of its own, and everything it needs to reach the actions.
+
+In order: where the agent is, what the daemon says about the gateway, the vault opened where the gateway needs it, the session,
+the agent, and the end of the session with the agent's exit code. The session carries this process: if it is killed, the daemon
+ends it.
+
+Standard output is the agent's alone; what there is to say stands on standard error before it begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aileron.cli import output
+from aileron.cli.commands.options import AsJson, PassphraseFile
+from aileron.cli.problem import FAILED, Problem, local_work
+from aileron.cli.prompts import can_ask, passphrase_from
+from aileron.cli.supervisor import Supervisor, path_of
+from aileron.cli.visible import visible
+from aileron.client import Client, DaemonUnreachable
+
+if TYPE_CHECKING:
+    from aileron.launch.agent import Agent, Asked, Gateway, Setup
+
+__all__ = ["agent_names", "agent_of", "folder", "gateway_of", "launch"]
+
+_SHOWN_TOKEN = "<session token>"  # noqa: S105 - stands where one would
+
+
+def agent_names(incomplete: str) -> list[str]:
+    """The agents there are, for completion."""
+    from aileron.launch.agents import AGENTS
+
+    return [name for name in AGENTS if name.startswith(incomplete)]
+
+
+def agent_of(name: str) -> Agent:
+    """The agent of that name. Problem, with the names there are."""
+    from aileron.launch.agents import AGENTS
+
+    if name not in AGENTS:
+        raise Problem.usage(
+            f"{name!r} is no agent that can be launched: {', '.join(AGENTS)}", fix="aileron launch --help"
+        )
+    return AGENTS[name]
+
+
+def launch(
+    agent: Annotated[
+        str,
+        typer.Argument(metavar="AGENT", help="claude, codex, opencode, goose or pi.", autocompletion=agent_names),
+    ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="-- ARGS", help="What the agent is started with, after `--`.")
+    ] = None,
+    program: Annotated[
+        str | None, typer.Option("--program", metavar="PATH", help="The agent's program, where it is not in PATH.")
+    ] = None,
+    no_gateway: Annotated[
+        bool, typer.Option("--no-gateway", help="Leave the address of the model's API as it is.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be set, and start nothing.")] = False,
+    passphrase_file: PassphraseFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a coding agent that sees the actions, in a session of its own.
+
+    None of its files is changed. It ends with the agent's exit code.
+    """
+    found = agent_of(agent)
+    if as_json and not dry_run:
+        raise Problem.usage("--json is for --dry-run: otherwise the output is the agent's", fix="aileron launch --help")
+    path = _program_of(found, program)
+    words = tuple(arguments or ())
+    passphrase = passphrase_from(passphrase_file)
+    supervisor = Supervisor(passphrase=passphrase)
+    if dry_run:
+        running = supervisor.maybe_ask("/v1/status")
+        gateway = None if no_gateway or running is None else gateway_of(running)
+        _show(path, _asked(supervisor, found, gateway, words, _SHOWN_TOKEN), found, running is None, as_json)
+        return
+    running = supervisor.ask("GET", "/v1/status")
+    _open_vault(supervisor, running, is_given=passphrase() is not None, is_needed=not no_gateway)
+    _forget_passphrase()
+    gateway = None if no_gateway else gateway_of(running)
+    raise typer.Exit(_in_session(supervisor, found, path, gateway, words))
+
+
+def _program_of(agent: Agent, given: str | None) -> str:
+    from aileron.launch.programs import program_of
+    from aileron.model.failure import AileronError
+
+    try:
+        return program_of(agent, given, os.environ)
+    except AileronError as missing:
+        fix = agent.install if given is None else f"aileron launch {agent.name}"
+        raise Problem.missing(str(missing), fix=fix) from None
+
+
+def gateway_of(running: dict[str, Any]) -> Gateway:
+    """What `status` says about the way to the models' APIs."""
+    from aileron.launch.agent import Gateway
+
+    upstreams = running.get("gateway") or {}
+    kept = frozenset(name for name, upstream in upstreams.items() if upstream.get("has_key"))
+    return Gateway(str(running["web"]), kept)
+
+
+def _open_vault(supervisor: Supervisor, running: dict[str, Any], *, is_given: bool, is_needed: bool) -> None:
+    """Unlock the vault where the passphrase was given, or the gateway needs it and somebody can be asked."""
+    vault = running.get("vault") or {}
+    if not vault.get("exists") or not vault.get("locked"):
+        return
+    if is_given or (is_needed and can_ask()):
+        supervisor.open_vault()
+    elif is_needed:
+        output.note("the vault is locked: until it is not, the gateway refuses the model\n  fix: aileron vault unlock")
+
+
+def _forget_passphrase() -> None:
+    """Begin again without it, where the vault's passphrase was a variable of this process.
+
+    Taking it out of the environment does not take it out of /proc/PID/environ, which every process of the user can read, the
+    agent above all, and this process is there for as long as the agent is. The vault is open by now, or needs nobody.
+    """
+    if passphrase_from(None)() is not None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - this very command
+
+
+def _asked(supervisor: Supervisor, agent: Agent, gateway: Gateway | None, words: tuple[str, ...], token: str) -> Asked:
+    from aileron.launch.agent import Asked
+    from aileron.launch.programs import read_files, server_of
+
+    files = read_files(agent, os.environ)
+    return Asked(server_of(supervisor.home), token, gateway, os.environ, words, files)
+
+
+def folder() -> str:
+    """The folder the agent works in, as text. Problem where there is none any more."""
+    try:
+        return os.fsencode(os.getcwd()).decode("utf-8", "replace")
+    except FileNotFoundError:
+        raise Problem.usage("the folder you are in has been removed", fix="cd") from None
+
+
+def _in_session(
+    supervisor: Supervisor, agent: Agent, path: str, gateway: Gateway | None, words: tuple[str, ...]
+) -> int:
+    """The agent, with a session around it; its exit code."""
+    body = {"agent": agent.name, "folder": folder(), "pid": os.getpid()}
+    session = supervisor.ask("POST", "/v1/sessions", body)
+    code: int | None = None
+    try:
+        asked = _asked(supervisor, agent, gateway, words, session["token"])
+        with local_work():
+            setup = agent.setup(asked)
+        for note in setup.notes:
+            output.note(visible(note))
+        code = _run(path, asked, setup)
+        return code
+    finally:
+        _end(supervisor, session["id"], code)
+
+
+def _run(path: str, asked: Asked, setup: Setup) -> int:
+    from aileron.launch.start import child_environment, run
+
+    environment = child_environment(os.environ, _variables(asked, setup), setup.unset)
+    try:
+        return run(path, setup.arguments, environment)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise Problem(f"{path} does not start", exit_code=FAILED, name="invalid_request", why=why) from None
+
+
+def _variables(asked: Asked, setup: Setup) -> dict[str, str]:
+    return {**asked.server.environment(asked.token), **setup.variables}
+
+
+def _end(supervisor: Supervisor, session: str, code: int | None) -> None:
+    """Say that it is over. Where no daemon hears it, the next one sees that this process is gone."""
+    with contextlib.suppress(DaemonUnreachable, OSError, ValueError):
+        Client(supervisor.home).ask("POST", path_of("v1", "sessions", session, "end"), {"exit_code": code})
+
+
+def _show(path: str, asked: Asked, agent: Agent, is_without_daemon: bool, as_json: bool) -> None:
+    """What `--dry-run` says."""
+    with local_work():
+        setup = agent.setup(asked)
+    variables = _variables(asked, setup)
+    ours = {name for name in os.environ if name.startswith("AILERON_")} - variables.keys()
+    unset = sorted({*setup.unset, *ours} & os.environ.keys())
+    notes = list(setup.notes)
+    if is_without_daemon:
+        notes.append("no daemon runs: the gateway's address is not known, and not shown")
+    if as_json:
+        command = [path, *setup.arguments]
+        environment = {"set": variables, "unset": unset}
+        output.print_json(
+            {"agent": agent.name, "command": command, "environment": environment, "files": [], "notes": notes}
+        )
+        return
+    output.print_facts(
+        [
+            ("command", [visible(shlex.quote(word)) for word in (path, *setup.arguments)]),
+            ("set", [visible(f"{name}={shlex.quote(value)}") for name, value in sorted(variables.items())]),
+            ("unset", unset or None),
+            ("files", "none is changed"),
+            ("note", notes or None),
+        ]
+    )

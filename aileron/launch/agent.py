@@ -1,0 +1,148 @@
+"""What a launch of an agent is: what its module is asked, and what it answers. Values, no I/O.
+
+An agent's module is one function from what is to be registered, the user's environment, arguments and files to arguments and
+variables; whoever starts the agent (start.py) and whoever only shows what would be set print or use the same answer.
+
+Rules
+- Arguments hold no secret: every user of a machine reads every process's arguments, proc_pid_cmdline(5). The token is a variable.
+- What the user said stays: their arguments come last, an address or a server of theirs is left alone, and that is noted.
+- No file of the user's is written. Some are read, to know what the user said there.
+
+>>> AileronServer(("/usr/bin/aileron-mcp",), "/home/you/.aileron").environment("<session token>")
+{'AILERON_HOME': '/home/you/.aileron', 'AILERON_SESSION_TOKEN': '<session token>'}
+
+Source: docs/adr/0021-launching-agents.md. Not here: what each agent understands (its module), sessions (the daemon).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+__all__ = [
+    "CALL_S",
+    "NAME",
+    "Agent",
+    "AileronServer",
+    "Asked",
+    "Gateway",
+    "Setup",
+    "Snippet",
+    "base_url_of",
+    "without_proxy",
+]
+
+NAME = "aileron"
+"""What the server is called in every agent: tools are `mcp__aileron__…`, `aileron__…` or `aileron_…`."""
+CALL_S = 300
+"""Seconds an agent waits for one call. Ours answer after 25 at most, or wait up to a minute where that is asked for; two agents
+give up after 60 unless told."""
+HOME_VARIABLE = "AILERON_HOME"
+TOKEN_VARIABLE = "AILERON_SESSION_TOKEN"  # noqa: S105 - the name of a variable
+_PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
+_NO_PROXY = ("no_proxy", "NO_PROXY")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclasses.dataclass(frozen=True)
+class AileronServer:
+    """The program an agent starts to see actions (`command`, its first word absolute), and the home it is for."""
+
+    command: tuple[str, ...]
+    home: str
+
+    def environment(self, token: str) -> dict[str, str]:
+        """What the program needs; a token begins with `ail_`, or is a placeholder that is shown."""
+        return {HOME_VARIABLE: self.home, TOKEN_VARIABLE: token}
+
+
+@dataclasses.dataclass(frozen=True)
+class Gateway:
+    """Where models' APIs are reached: `url` without a path. `kept` are the providers whose key the vault has."""
+
+    url: str
+    kept: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """One launch. `token` is the session's, or what is shown in its place; `files` are those of `Agent.reads` that are there."""
+
+    server: AileronServer
+    token: str = dataclasses.field(repr=False)
+    gateway: Gateway | None
+    environment: Mapping[str, str] = dataclasses.field(repr=False)
+    arguments: tuple[str, ...] = ()
+    files: Mapping[Path, str] = dataclasses.field(default_factory=dict, repr=False)
+
+    def has_kept_key(self, provider: str) -> bool:
+        """Whether the provider's key is in the vault, and the session's token is shown in its place."""
+        return self.gateway is not None and provider in self.gateway.kept
+
+    def says(self, variable: str) -> bool:
+        """Whether the user has set a variable, to an address that is not the gateway's own (a launch inside a launch)."""
+        value = self.environment.get(variable, "")
+        return bool(value) and not (self.gateway is not None and value.startswith(self.gateway.url))
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """What the agent is started with: arguments, and how its environment differs from the user's. `notes` are for the user."""
+
+    arguments: tuple[str, ...]
+    variables: Mapping[str, str] = dataclasses.field(repr=False)
+    unset: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Snippet:
+    """What a user pastes to have the server registered always: into `path` (as a user would write it), in the file's format."""
+
+    path: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Agent:
+    """One agent. `program` is looked for in PATH; `install` is the command that brings it."""
+
+    name: str
+    title: str
+    program: str
+    install: str
+    reads: Callable[[Mapping[str, str]], tuple[Path, ...]]
+    setup: Callable[[Asked], Setup]
+    snippet: Callable[[AileronServer], Snippet]
+
+
+def base_url_of(asked: Asked, variable: str, path: str = "") -> tuple[dict[str, str], tuple[str, ...]]:
+    """`variable` set to the gateway, `path` behind it; nothing and a note where the user set it; nothing without a gateway."""
+    if asked.gateway is None:
+        return {}, ()
+    if asked.says(variable):
+        return {}, (not_through(f"{variable} is set"),)
+    return {variable: asked.gateway.url + path}, ()
+
+
+def not_through(why: str) -> str:
+    """The note about a model that is reached as the user said, and not through the gateway."""
+    return f"{why}: that model is reached there, and not through Aileron's gateway"
+
+
+def home_of(environment: Mapping[str, str]) -> Path:
+    """The user's home directory as agents see it."""
+    return Path(environment.get("HOME") or Path.home())
+
+
+def without_proxy(asked: Asked) -> dict[str, str]:
+    """The gateway is on this machine: where a proxy is set for plain HTTP, it is not asked for it."""
+    if asked.gateway is None or not any(asked.environment.get(name) for name in _PROXIES):
+        return {}
+    said = next((value for name in _NO_PROXY if (value := asked.environment.get(name, ""))), "")
+    if said.strip() == "*":
+        return {}
+    hosts = [host.strip() for host in said.split(",") if host.strip()]
+    all_of_them = ",".join([*hosts, *(host for host in _LOOPBACK if host not in hosts)])
+    return dict.fromkeys(_NO_PROXY, all_of_them)

@@ -1,0 +1,64 @@
+"""Claude Code: a server by `--mcp-config`, which adds to those it has; the gateway by ANTHROPIC_BASE_URL.
+
+Pure. `--allowedTools mcp__aileron` lets it call actions without a question of its own: whether a person is asked is the action's
+to say, and Aileron asks. Nothing else is allowed by it. Both options take several values, so they are given as `--name=value`:
+the words after them stay the user's.
+
+The vault's key: ANTHROPIC_AUTH_TOKEN is the session's token. As ANTHROPIC_API_KEY it would be asked about at a terminal each
+time.
+
+Source: docs/reference/agents.md. Not here: settings of the user's, whose `env` still has the last word.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from aileron.launch.agent import (
+    HOME_VARIABLE,
+    NAME,
+    TOKEN_VARIABLE,
+    Agent,
+    AileronServer,
+    Asked,
+    Setup,
+    Snippet,
+    base_url_of,
+    without_proxy,
+)
+
+__all__ = ["CLAUDE"]
+
+_BASE_URL = "ANTHROPIC_BASE_URL"
+
+
+def _reads(_: Mapping[str, str]) -> tuple[Path, ...]:
+    return ()
+
+
+def _setup(asked: Asked) -> Setup:
+    # Named, not spelled out: it puts the values in when it starts the server.
+    server = _entry(asked.server, {name: f"${{{name}}}" for name in (HOME_VARIABLE, TOKEN_VARIABLE)})
+    arguments = (f"--mcp-config={json.dumps(server)}", f"--allowedTools=mcp__{NAME}", *asked.arguments)
+    variables, notes = base_url_of(asked, _BASE_URL)
+    unset: tuple[str, ...] = ()
+    if variables and asked.has_kept_key("anthropic"):
+        variables["ANTHROPIC_AUTH_TOKEN"] = asked.token
+        unset = ("ANTHROPIC_API_KEY",)
+    return Setup(arguments, {**variables, **without_proxy(asked)}, unset, notes)
+
+
+def _snippet(server: AileronServer) -> Snippet:
+    text = json.dumps(_entry(server, {HOME_VARIABLE: server.home}), indent=2, ensure_ascii=False)
+    return Snippet("~/.claude.json, or .mcp.json in a project", text)
+
+
+def _entry(server: AileronServer, environment: Mapping[str, str]) -> dict[str, object]:
+    program, *arguments = server.command
+    entry = {"type": "stdio", "command": program, "args": arguments, "env": dict(environment)}
+    return {"mcpServers": {NAME: entry}}
+
+
+CLAUDE = Agent("claude", "Claude Code", "claude", "npm install -g @anthropic-ai/claude-code", _reads, _setup, _snippet)

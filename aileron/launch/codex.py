@@ -1,0 +1,120 @@
+"""Codex CLI: everything by `-c key=value`, which is laid over the user's configuration; the user's own `-c` come later and win.
+
+Pure. The keys and why:
+
+- `required`: it waits one second for a server and then begins without its tools; so it waits.
+- `default_tools_approval_mode = "approve"`: without a terminal it refuses every tool that is not read-only. Whether a person is
+  asked is the action's to say, and Aileron asks. It is the mode of this one server.
+- `env_vars`: it starts servers with an environment of seven variables; the token is named here and its value is not an argument.
+- `features.mcp_tool_list_changed`: else an action that is added while it runs is not seen. As a feature's key: the option
+  `--enable` fails where a version does not know the name.
+
+The gateway is `openai_base_url` where the key is codex's own. Where the vault has it, a provider of our own name, which takes the
+session's token from the environment: codex's own provider reads a key from there only without a terminal. Whoever is signed in
+with an account talks to another address with another protocol: that is left alone.
+
+Source: docs/reference/agents.md. Not here: profiles, which the user chooses.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aileron.launch.agent import (
+    CALL_S,
+    HOME_VARIABLE,
+    NAME,
+    TOKEN_VARIABLE,
+    Agent,
+    AileronServer,
+    Asked,
+    Setup,
+    Snippet,
+    home_of,
+    not_through,
+    without_proxy,
+)
+
+__all__ = ["CODEX"]
+
+_PROVIDER = {"name": "OpenAI through Aileron", "env_key": TOKEN_VARIABLE, "wire_api": "responses"}
+
+
+def _reads(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    home = Path(environment.get("CODEX_HOME") or home_of(environment) / ".codex")
+    return (home / "config.toml", home / "auth.json")
+
+
+def _setup(asked: Asked) -> Setup:
+    keys, notes = _gateway(asked)
+    server = {f"mcp_servers.{NAME}.{key}": value for key, value in _server(asked.server).items()}
+    server[f"mcp_servers.{NAME}.env_vars"] = [TOKEN_VARIABLE]
+    keys = {**server, "features.mcp_tool_list_changed": True, **keys}
+    options = [word for key, value in keys.items() for word in ("-c", f"{key}={_toml(value)}")]
+    return Setup((*options, *asked.arguments), without_proxy(asked), (), notes)
+
+
+def _server(server: AileronServer) -> dict[str, Any]:
+    program, *arguments = server.command
+    return {
+        "command": program,
+        "args": arguments,
+        "env": {HOME_VARIABLE: server.home},
+        "required": True,
+        "tool_timeout_sec": CALL_S,
+        "default_tools_approval_mode": "approve",
+    }
+
+
+def _gateway(asked: Asked) -> tuple[dict[str, Any], tuple[str, ...]]:
+    if asked.gateway is None:
+        return {}, ()
+    base_url = f"{asked.gateway.url}/v1"
+    configured, signed_in = (_parsed(asked.files.get(path)) for path in _reads(asked.environment))
+    if "openai_base_url" in configured:
+        return {}, (not_through("openai_base_url is in codex's configuration"),)
+    if (provider := configured.get("model_provider", "openai")) != "openai":
+        return {}, (not_through(f"model_provider is {str(provider)!r} in codex's configuration"),)
+    if asked.has_kept_key("openai"):
+        return {f"model_providers.{NAME}": {**_PROVIDER, "base_url": base_url}, "model_provider": NAME}, ()
+    if signed_in.get("tokens") and not asked.environment.get("CODEX_API_KEY"):
+        return {}, (not_through("codex is signed in with an account, which has an address of its own"),)
+    return {"openai_base_url": base_url}, ()
+
+
+def _parsed(text: str | None) -> dict[str, Any]:
+    """TOML or JSON of an object; nothing for what is neither: codex says itself what is wrong with its files."""
+    if text is None:
+        return {}
+    try:
+        found = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _snippet(server: AileronServer) -> Snippet:
+    import tomlkit
+
+    document = tomlkit.document()
+    # Beyond the home: what a container gives it, see docs/how-to/run-an-agent-in-a-container.md.
+    more = {"env_vars": [TOKEN_VARIABLE, "AILERON_URL", "AILERON_CA_FILE"]}
+    document["mcp_servers"] = {NAME: {**_server(server), **more}}
+    return Snippet("~/.codex/config.toml", tomlkit.dumps(document).rstrip("\n"))
+
+
+def _toml(value: Any) -> str:
+    import tomlkit  # 30 ms, and its strings are right in every letter
+
+    if isinstance(value, dict):
+        table = tomlkit.inline_table()
+        table.update(value)
+        value = table
+    return str(tomlkit.item(value).as_string())
+
+
+CODEX = Agent("codex", "Codex CLI", "codex", "npm install -g @openai/codex", _reads, _setup, _snippet)

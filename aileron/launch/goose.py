@@ -1,0 +1,130 @@
+"""goose: a server by `--with-extension`, which adds to its own; the gateway by OPENAI_HOST and ANTHROPIC_HOST.
+
+Pure. The option belongs to `run` and `session` (what `goose` alone means), so it is put behind that word; the other subcommands
+know no such thing, and are started as they are. Two extensions of one name end it, so where its configuration has one of ours
+that one serves: it is started with the same environment. Its own way to split the option knows both quotes, but not one inside
+the other, and takes `=` for a variable: a path with these in it is refused.
+
+Its configuration is YAML. Read here are the beginnings of its lines, as goose writes them; nothing is written.
+
+Source: docs/reference/agents.md. Not here: GOOSE_MODE, which stays the user's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from aileron.launch.agent import (
+    CALL_S,
+    HOME_VARIABLE,
+    NAME,
+    Agent,
+    AileronServer,
+    Asked,
+    Setup,
+    Snippet,
+    base_url_of,
+    home_of,
+    not_through,
+    without_proxy,
+)
+from aileron.model.failure import AileronError, FailureClass
+
+__all__ = ["GOOSE"]
+
+_TAKE_EXTENSIONS = {"run", "session", "s"}
+_OF_SESSION = {"list", "remove", "export", "import", "diagnostics", "help"}
+_HOSTS = {
+    "openai": ("OPENAI_HOST", "OPENAI_API_KEY", ("OPENAI_BASE_URL",)),
+    "anthropic": ("ANTHROPIC_HOST", "ANTHROPIC_API_KEY", ()),
+}
+"""The variable of each provider, the one of its key, and others that say the same."""
+_OWN = re.compile(rf"^ +{NAME}:\s*$(?P<rest>(?:\n(?! {{0,2}}\S).*)*)", re.MULTILINE)
+"""An extension of our name and the lines that belong to it: deeper than two spaces, as goose writes them."""
+_IS_OFF = re.compile(r"^\s+enabled:\s*false\s*$", re.MULTILINE)
+
+
+def _reads(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    if root := environment.get("GOOSE_PATH_ROOT"):
+        return (Path(root) / "config" / "config.yaml",)
+    config = environment.get("XDG_CONFIG_HOME") or home_of(environment) / ".config"
+    return (Path(config) / "goose" / "config.yaml",)
+
+
+def _setup(asked: Asked) -> Setup:
+    (path,) = _reads(asked.environment)
+    configured = asked.files.get(path, "")
+    variables: dict[str, str] = {}
+    notes: list[str] = []
+    for provider in _HOSTS:
+        of_one, note = _host(asked, provider, configured)
+        variables |= of_one
+        notes += note
+    arguments, note = _with_extension(asked, configured)
+    return Setup(arguments, {**variables, **without_proxy(asked)}, (), (*note, *notes))
+
+
+def _with_extension(asked: Asked, configured: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    subcommand, *rest = asked.arguments or ("session",)
+    if subcommand not in _TAKE_EXTENSIONS or (subcommand != "run" and _OF_SESSION.intersection(rest[:1])):
+        note = f"goose takes a server with `run` and `session` only: {subcommand!r} starts without actions"
+        return asked.arguments, (note,) if not subcommand.startswith("-") else ()
+    if (own := _OWN.search(configured)) and not _IS_OFF.search(own["rest"]):
+        note = f"goose's configuration has a server {NAME!r}, which stays as it is"
+        return (subcommand, *rest), (note,)
+    return (subcommand, "--with-extension", f"{NAME}:{_quoted(asked.server.command)}", *rest), ()
+
+
+def _quoted(command: tuple[str, ...]) -> str:
+    if "=" in command[0]:
+        raise _unusable(command[0], "=")
+    return " ".join(_quoted_word(word) for word in command)
+
+
+def _quoted_word(word: str) -> str:
+    for quote in ("'", '"'):
+        if quote not in word:
+            return word if re.fullmatch(r"[\w@%+:,./-]+", word, re.ASCII) else f"{quote}{word}{quote}"
+    raise _unusable(word, "both kinds of quotes")
+
+
+def _unusable(path: str, what: str) -> AileronError:
+    message = f"goose cannot be told to start {path!r}, which has {what} in it: install Aileron under another path"
+    return AileronError(FailureClass.INVALID_REQUEST, message)
+
+
+def _host(asked: Asked, provider: str, configured: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    variable, key, others = _HOSTS[provider]
+    if asked.gateway is not None:
+        for other in (variable, *others):
+            if re.search(rf"^{other}:", configured, re.MULTILINE):
+                return {}, (not_through(f"{other} is in goose's configuration"),)
+        for other in others:
+            if asked.says(other):
+                return {}, (not_through(f"{other} is set"),)
+    address, notes = base_url_of(asked, variable)
+    return ({**address, key: asked.token} if address and asked.has_kept_key(provider) else address), notes
+
+
+def _snippet(server: AileronServer) -> Snippet:
+    program, *arguments = server.command
+    lines = [
+        "extensions:",
+        f"  {NAME}:",
+        "    enabled: true",
+        "    type: stdio",
+        f"    name: {NAME}",
+        "    description: Actions through Aileron",
+        # JSON is YAML, but for letters beyond the BMP, which stand for themselves here.
+        f"    cmd: {json.dumps(program, ensure_ascii=False)}",
+        f"    args: {json.dumps(arguments, ensure_ascii=False)}",
+        f"    envs: {json.dumps({HOME_VARIABLE: server.home}, ensure_ascii=False)}",
+        f"    timeout: {CALL_S}",
+    ]
+    return Snippet("~/.config/goose/config.yaml", "\n".join(lines))
+
+
+GOOSE = Agent("goose", "goose", "goose", "npm install -g @aaif/goose-acp", _reads, _setup, _snippet)

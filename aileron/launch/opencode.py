@@ -1,0 +1,102 @@
+"""opencode: a server by OPENCODE_CONFIG_CONTENT, which is laid over its files; the gateway by the two variables of its libraries.
+
+Pure. What the user has in OPENCODE_CONFIG_CONTENT stays, a server of our name included. ANTHROPIC_BASE_URL and OPENAI_BASE_URL
+are with `/v1` here: its libraries add only what comes after. They count for less than an address in its files, which so stays the
+user's; and an address in the configuration would make a provider appear for which there is no key. Where the vault has the key,
+that is what should happen, so then it is there, with the session's token.
+
+Source: docs/reference/agents.md. Not here: `permission`, which stays the user's; it lets tools be called unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aileron.launch.agent import (
+    CALL_S,
+    HOME_VARIABLE,
+    NAME,
+    Agent,
+    AileronServer,
+    Asked,
+    Setup,
+    Snippet,
+    base_url_of,
+    without_proxy,
+)
+from aileron.model.failure import AileronError, FailureClass
+
+__all__ = ["OPENCODE"]
+
+_CONFIGURATION = "OPENCODE_CONFIG_CONTENT"
+_BASE_URLS = {"anthropic": "ANTHROPIC_BASE_URL", "openai": "OPENAI_BASE_URL"}
+
+
+def _reads(_: Mapping[str, str]) -> tuple[Path, ...]:
+    return ()
+
+
+def _setup(asked: Asked) -> Setup:
+    configuration = _of_the_user(asked.environment.get(_CONFIGURATION, ""))
+    variables: dict[str, str] = {}
+    notes: list[str] = []
+    for provider, variable in _BASE_URLS.items():
+        address, note = base_url_of(asked, variable, "/v1")
+        notes += note
+        if address and asked.has_kept_key(provider):
+            options = _table(_table(_table(configuration, "provider"), provider), "options")
+            options.setdefault("baseURL", address[variable])
+            options.setdefault("apiKey", asked.token)
+        else:
+            variables |= address
+    servers = _table(configuration, "mcp")
+    if NAME in servers:
+        notes.append(f"{_CONFIGURATION} has a server {NAME!r}, which stays as it is")
+    servers.setdefault(NAME, _entry(asked.server, asked.server.environment(asked.token)))
+    variables[_CONFIGURATION] = json.dumps(configuration)
+    return Setup(asked.arguments, {**variables, **without_proxy(asked)}, (), tuple(notes))
+
+
+def _of_the_user(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text) if text.strip() else {}
+    except ValueError as error:
+        raise _refused(f"is not JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise _refused("is not a JSON object")
+    return found
+
+
+def _table(within: dict[str, Any], key: str) -> dict[str, Any]:
+    """The object at `key`, made if need be. AileronError where something else is there."""
+    found = within.setdefault(key, {})
+    if not isinstance(found, dict):
+        raise _refused(f"has something else than an object at {key!r}")
+    return found
+
+
+def _refused(why: str) -> AileronError:
+    message = f"{_CONFIGURATION} {why}, so that nothing can be added to it: put it into a file and name that in OPENCODE_CONFIG"
+    return AileronError(FailureClass.INVALID_REQUEST, message)
+
+
+def _entry(server: AileronServer, environment: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "type": "local",
+        "command": list(server.command),
+        "environment": dict(environment),
+        "enabled": True,
+        "timeout": CALL_S * 1000,
+    }
+
+
+def _snippet(server: AileronServer) -> Snippet:
+    entry = _entry(server, {HOME_VARIABLE: server.home})
+    text = json.dumps({"mcp": {NAME: entry}}, indent=2, ensure_ascii=False)
+    return Snippet("~/.config/opencode/opencode.json, or opencode.json in a project", text)
+
+
+OPENCODE = Agent("opencode", "opencode", "opencode", "npm install -g opencode-ai", _reads, _setup, _snippet)

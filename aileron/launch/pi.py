@@ -1,0 +1,103 @@
+"""pi: a server and the gateway by an extension (`-e pi_extension.js`), which lives as long as the session and writes nothing.
+
+Pure. No option and no variable of pi names a server or an address; its files do, and so does an extension that is given on the
+command line. The extension reads one variable, AILERON_PI, with what is to be registered; the token is in its own variable. A
+server of our name in the user's `mcp.json` counts for more than the extension's, and is started with the same environment. An
+address in `models.json` counts for less, so it is looked for here, and left alone.
+
+Tools are declared (`exposure: direct`): as scripts only (`codemode`), what an agent does would be seen later and by fewer.
+
+JITI_FS_CACHE=false: what loads extensions would keep a copy of ours under a name in /tmp that anybody can foresee, and run it.
+
+Source: docs/reference/agents.md. Not here: projects' own files, which pi trusts or not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aileron.launch.agent import (
+    CALL_S,
+    HOME_VARIABLE,
+    NAME,
+    Agent,
+    AileronServer,
+    Asked,
+    Setup,
+    Snippet,
+    home_of,
+    not_through,
+    without_proxy,
+)
+
+__all__ = ["PI"]
+
+_EXTENSION = Path(__file__).with_name("pi_extension.js")
+_VARIABLE = "AILERON_PI"
+_WITHOUT_SESSION = {"install", "remove", "uninstall", "update", "list", "config", "auth", "mcp"}
+_PATHS = {"anthropic": "", "openai": "/v1"}
+"""Behind the gateway's address: one of its libraries adds `/v1` itself."""
+
+
+def _reads(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    directory = environment.get("PI_CODING_AGENT_DIR") or home_of(environment) / ".pi" / "agent"
+    return (Path(directory) / "models.json",)
+
+
+def _setup(asked: Asked) -> Setup:
+    if _WITHOUT_SESSION.intersection(asked.arguments[:1]):
+        return Setup(asked.arguments, {}, (), (f"`pi {asked.arguments[0]}` starts no session: it has no actions",))
+    providers, notes = _providers(asked)
+    told = {"name": NAME, "server": _entry(asked.server, {HOME_VARIABLE: asked.server.home}), "providers": providers}
+    variables = {_VARIABLE: json.dumps(told), **without_proxy(asked)}
+    if "JITI_FS_CACHE" not in asked.environment:
+        variables["JITI_FS_CACHE"] = "false"
+    return Setup(("-e", str(_EXTENSION), *asked.arguments), variables, (), notes)
+
+
+def _providers(asked: Asked) -> tuple[dict[str, Any], tuple[str, ...]]:
+    if asked.gateway is None:
+        return {}, ()
+    (path,) = _reads(asked.environment)
+    own = _with_address(asked.files.get(path, ""))
+    providers = {
+        provider: {"baseUrl": asked.gateway.url + behind, "keyFromToken": asked.has_kept_key(provider)}
+        for provider, behind in _PATHS.items()
+        if provider not in own
+    }
+    return providers, tuple(
+        not_through(f"pi's models.json has an address for {name}") for name in _PATHS if name in own
+    )
+
+
+def _with_address(text: str) -> set[str]:
+    """The providers to which the user gave an address."""
+    try:
+        found = json.loads(text) if text.strip() else {}
+        providers = found.get("providers", {})
+        return {name for name, provider in providers.items() if "baseUrl" in provider}
+    except (ValueError, AttributeError, TypeError):  # comments in it: then any that it names might have one
+        return {name for name in _PATHS if re.search(rf'"{name}"\s*:', text)}
+
+
+def _entry(server: AileronServer, environment: Mapping[str, str]) -> dict[str, Any]:
+    program, *arguments = server.command
+    return {
+        "command": program,
+        "args": arguments,
+        "env": dict(environment),
+        "timeout": CALL_S,
+        "exposure": "direct",
+    }
+
+
+def _snippet(server: AileronServer) -> Snippet:
+    entry = _entry(server, {HOME_VARIABLE: server.home})
+    return Snippet("~/.pi/agent/mcp.json", json.dumps({"mcpServers": {NAME: entry}}, indent=2, ensure_ascii=False))
+
+
+PI = Agent("pi", "pi", "pi", "npm install -g @earendil-works/pi-coding-agent", _reads, _setup, _snippet)

@@ -1,0 +1,58 @@
+"""Where programs are: the agent, by PATH or by name, and `aileron-mcp` of this very installation.
+
+Looks at the file system, starts nothing. Runs in commands. Not here: what they are started with (the agents' modules).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+
+from aileron.launch.agent import Agent, AileronServer
+from aileron.model.failure import AileronError, FailureClass
+
+__all__ = ["program_of", "read_files", "server_of"]
+
+_MAX_READ = 1 << 20
+"""1 MiB of a configuration that a person writes."""
+_RELAY = "import sys; from aileron.mcp.relay import main; sys.exit(main())"
+
+
+def program_of(agent: Agent, given: str | None, environment: Mapping[str, str]) -> str:
+    """The absolute path of the agent's program: `given`, or the first in PATH. AileronError(not_found) with what installs it."""
+    found = shutil.which(given or agent.program, path=environment.get("PATH", os.defpath))
+    if found is not None:
+        return os.path.abspath(found)
+    if given is not None:
+        raise AileronError(FailureClass.NOT_FOUND, f"{given!r} is no program that can be started")
+    raise AileronError(
+        FailureClass.NOT_FOUND,
+        f"{agent.title} is not installed: there is no {agent.program!r} in PATH",
+        details={"install": agent.install},
+    )
+
+
+def server_of(home: Path) -> AileronServer:
+    """How an agent starts our server for this home, wherever it is and whatever its PATH is by then."""
+    script = Path(sysconfig.get_path("scripts")) / "aileron-mcp"
+    if os.access(script, os.X_OK):
+        return AileronServer((str(script),), str(home))
+    # Without its script, as in a source tree. -P: the folder the agent works in is not where its code is looked for.
+    return AileronServer((os.path.abspath(sys.executable), "-P", "-c", _RELAY), str(home))
+
+
+def read_files(agent: Agent, environment: Mapping[str, str]) -> dict[Path, str]:
+    """The user's files that the agent's module wants to see, as far as they are there and are text."""
+    found: dict[Path, str] = {}
+    for path in agent.reads(environment):
+        try:
+            # O_NONBLOCK: a FIFO in the place of a file must not hold us
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+                found[path] = opened.read(_MAX_READ).decode()
+        except (OSError, UnicodeDecodeError):
+            continue  # the agent says itself what is wrong with its files
+    return found

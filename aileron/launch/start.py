@@ -1,0 +1,93 @@
+"""One agent, in the foreground of our terminal: started, waited for, stopped and continued together with us, and its exit code.
+
+Runs in the command, which does nothing else meanwhile. The agent is in our process group, so that the terminal is its as it is
+ours: what is typed reaches it, and Ctrl-C too.
+
+Rules
+- SIGINT and SIGQUIT are the agent's: the terminal sends them to both of us, and we go on waiting.
+- SIGTERM and SIGHUP are handed on. Then we wait: the agent may want to put something away.
+- Ctrl-Z: the agent stops; we see that it has, and stop ourselves, so that the shell knows. After `fg` it is continued first by
+  the shell and again by us, because an agent may have stopped itself alone. We do not stop by the same key, or we might see the
+  agent stopped after both of us were continued, and stop again.
+- A signal that comes before there is an agent is kept, and handed on when there is one.
+- A signal that was ignored when we began stays ignored, for the agent as well (nohup(1)).
+
+Source: credentials(7) on process groups and sessions, waitpid(2). Not here: the session (cli/commands/launch.py).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+__all__ = ["child_environment", "run"]
+
+_OURS = "AILERON_"
+_KEPT_WAITING = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
+_HANDED_ON = (signal.SIGTERM, signal.SIGHUP)
+
+
+def child_environment(
+    environment: Mapping[str, str], variables: Mapping[str, str], unset: Sequence[str] = ()
+) -> dict[str, str]:
+    """The user's environment with `variables` on top, without `unset` and without any other variable of ours.
+
+    A passphrase for the vault is one of those, and an address or a token of another session.
+    """
+    kept = {name: value for name, value in environment.items() if not name.startswith(_OURS) and name not in unset}
+    return {**kept, **variables}
+
+
+def run(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Start it and wait for its end. Its exit code, or 128 and the signal that ended it. OSError: it did not start."""
+    with _Signals() as signals:
+        # The handlers are functions, so execve(2) resets them: the agent begins with what we began with.
+        process = subprocess.Popen([program, *arguments], env=dict(environment))
+        signals.hand_on_to(process.pid)
+        while True:
+            _, status = os.waitpid(process.pid, os.WUNTRACED)
+            if os.WIFSTOPPED(status):
+                os.kill(os.getpid(), signal.SIGSTOP)
+                os.kill(process.pid, signal.SIGCONT)
+                continue
+            signals.hand_on_to(None)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+class _Signals:
+    """What the rules above say, for as long as the block lasts."""
+
+    def __init__(self) -> None:
+        self._child: int | None = None
+        self._early: list[int] = []
+        self._before: dict[int, signal.Handlers | None] = {}
+
+    def __enter__(self) -> _Signals:
+        for number in (*_KEPT_WAITING, *_HANDED_ON):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                handler = self._hand_on if number in _HANDED_ON else self._wait_on
+                self._before[number] = signal.signal(number, handler)  # type: ignore[assignment]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def hand_on_to(self, child: int | None) -> None:
+        """From now on to this process; with None, to nobody any more: its number may become another's."""
+        self._child = child
+        while self._early and child is not None:
+            os.kill(child, self._early.pop())
+
+    def _hand_on(self, number: int, _: FrameType | None) -> None:
+        if self._child is None:
+            self._early.append(number)
+        else:
+            os.kill(self._child, number)
+
+    def _wait_on(self, number: int, frame: FrameType | None) -> None:
+        """The terminal has told the agent."""
