@@ -295,13 +295,15 @@ class McpServer:
     async def _list_tools(self, ctx: _Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         _session(ctx)
         try:
-            page, cursor = tools.page_of(await self._offered(), params.cursor if params else None)
-        except ValueError as error:
-            raise MCPError(INVALID_PARAMS, f"cursor: {error}") from None
+            offered = await self._offered()
         except AileronError as error:
             raise MCPError(INTERNAL_ERROR, error.failure.message) from None
         except Exception as error:  # noqa: BLE001 - the end of a request: nothing foreign leaves, nor is logged
             raise MCPError(INTERNAL_ERROR, _bug(error).message) from None
+        try:
+            page, cursor = tools.page_of(offered, params.cursor if params else None)
+        except ValueError as error:
+            raise MCPError(INVALID_PARAMS, f"cursor: {error}") from None
         return ListToolsResult(tools=page, next_cursor=cursor)
 
     async def _call_tool(self, ctx: _Context, params: CallToolRequestParams) -> CallToolResult:
@@ -318,13 +320,22 @@ class McpServer:
             return results.refused(_bug(error), status=None if own else RunStatus.FAILED)
 
     async def _act(self, session: str, tool: str, args: dict[str, Any]) -> CallToolResult:
-        action = self._known.get(tool)
-        if action is None:
-            await self._offered()
-            action = self._known.get(tool)
+        action = self._known.get(tool) or await self._looked_up(tool)
         if action is None:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {visible(tool[:_ID_CHARACTERS])}")
-        return results.state_result(await self._door.run(Call(session=session, action=action, args=args), CALL_S))
+        try:
+            state = await self._door.run(Call(session=session, action=action, args=args), CALL_S)
+        except AileronError as error:
+            now = await self._looked_up(tool) if error.failure.failure_class is FailureClass.NOT_FOUND else action
+            if now in (None, action):
+                raise
+            # Another action has this tool's name by now: `a-b` was removed and `a.b` added. Nothing was run yet.
+            state = await self._door.run(Call(session=session, action=str(now), args=args), CALL_S)
+        return results.state_result(state)
+
+    async def _looked_up(self, tool: str) -> str | None:
+        await self._offered()
+        return self._known.get(tool)
 
     async def _offered(self) -> list[Offered]:
         offered = await self._door.offered()

@@ -1,0 +1,402 @@
+"""The protocol's server with the SDK's own client, in both eras: list, call, wait, cancel, and the news of other actions."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import jsonschema
+import mcp_types
+import pytest
+from mcp.client import Client
+from mcp.shared.exceptions import MCPError
+
+from aileron.mcp.results import PAGE_BYTES
+from aileron.mcp.server import CALL_S, INSTRUCTIONS
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import RESERVED_TOOLS
+from tests.mcp.peers import ERAS, DictDoor, connected, offered, running
+
+pytestmark = pytest.mark.anyio
+
+both_eras = pytest.mark.parametrize("mode", ERAS)
+PENDING = {
+    "status": "pending_approval",
+    "approval_id": "act-1",
+    "audit_id": "run-1",
+    "review_url": "http://localhost:7/approvals/act-1",
+    "expires_at": "2026-11-21T20:00:00.000Z",
+    "poll_after_ms": 2000,
+}
+
+
+def facts(result: Any) -> dict[str, Any]:
+    """What structuredContent says; the text ends with the same."""
+    found: dict[str, Any] = result.structured_content
+    assert json.loads(result.content[0].text.partition("\n\n")[2]) == found
+    return found
+
+
+@both_eras
+async def test_a_client_of_either_era_lists_and_calls(mode: str):
+    """The same tools, the same result; the era is the client's to choose."""
+    door = DictDoor(offered("get-advice"), offered("send.mail", gated=True))
+    async with running(door) as server, connected(server, mode) as client:
+        tools = (await client.list_tools()).tools
+        result = await client.call_tool("get_advice", {"topic": "work"})
+
+        assert client.protocol_version == {"legacy": "2025-11-25", "auto": "2026-07-28"}[mode]
+        assert [tool.name for tool in tools] == [*sorted(RESERVED_TOOLS), "get_advice", "send_mail"]
+        assert (result.is_error, facts(result)["result"]) == (False, {"args": {"topic": "work"}})
+        [call] = door.calls
+        assert (call.session, call.action, call.binding) == ("local", "get-advice", None)
+        assert door.waits == [CALL_S]
+
+
+@both_eras
+async def test_the_instructions_come_first_and_fit(mode: str):
+    """The same in `initialize` and `server/discover`, and no longer than the agent that cuts shortest allows."""
+    async with running(DictDoor()) as server, connected(server, mode) as client:
+        assert client.instructions == INSTRUCTIONS
+        assert client.server_info is not None
+        assert (client.server_info.name, client.server_info.version) == ("aileron", "1.2.3")
+        assert client.server_capabilities.tools is not None
+        assert client.server_capabilities.tools.list_changed is True
+        assert client.server_capabilities.prompts is None
+    assert len(INSTRUCTIONS) <= 2048
+    assert INSTRUCTIONS.index("pending_approval") < 500
+    assert all(name in INSTRUCTIONS for name in RESERVED_TOOLS)
+
+
+@both_eras
+async def test_every_tool_on_the_wire_is_valid_and_annotated(mode: str):
+    """What a client sees is what the specification's schema of that revision allows, with all hints there."""
+    door = DictDoor(offered("a", idempotent=True), offered("b", gated=True), offered("c"))
+    async with running(door) as server, connected(server, mode) as client:
+        listed = await client.list_tools()
+        for tool in listed.tools:
+            jsonschema.Draft202012Validator.check_schema(tool.input_schema)
+            assert tool.annotations is not None
+            dumped = tool.annotations.model_dump()
+            assert None not in dumped.values(), (tool.name, dumped)
+            assert tool.meta == {"anthropic/alwaysLoad": True}
+        if mode == "auto":
+            assert (listed.ttl_ms, listed.cache_scope) == (1000, "private")
+
+
+@both_eras
+async def test_a_long_list_is_walked_by_its_cursors(mode: str):
+    """A client that follows them sees all; a cursor of its own making is an error of the protocol."""
+    door = DictDoor(*(offered(f"a{number:03}") for number in range(300)))
+    async with running(door) as server, connected(server, mode) as client:
+        first = await client.list_tools()
+        second = await client.list_tools(cursor=first.next_cursor)
+        with pytest.raises(MCPError) as caught:
+            await client.list_tools(cursor="mine")
+
+        assert len({tool.name for tool in [*first.tools, *second.tools]}) == 304
+        assert second.next_cursor is None
+        assert caught.value.error.code == mcp_types.INVALID_PARAMS
+
+
+@both_eras
+async def test_a_gated_call_is_answered_at_once_and_polled(mode: str):
+    """Pending, still pending, denied with the reason: each with what to do; another's id does not exist."""
+    door = DictDoor(offered("send-mail", gated=True))
+    door.answers["send-mail"] = dict(PENDING)
+    async with running(door) as server, connected(server, mode, "ses-1") as client:
+        asked = await client.call_tool("send_mail", {})
+        waiting = await client.call_tool("check_action_status", {"id": "act-1"})
+        listed = await client.call_tool("list_pending", {})
+        door.states["ses-1", "act-1"] |= {"status": "denied", "reason": "not now"}
+        denied = await client.call_tool("check_action_status", {"id": "act-1"})
+
+        assert [facts(result)["status"] for result in (asked, waiting, denied)] == ["pending_approval"] * 2 + ["denied"]
+        assert (asked.is_error, waiting.is_error, denied.is_error) == (False, False, True)
+        assert facts(denied)["reason"] == "not now"
+        assert [question["approval_id"] for question in facts(listed)["pending"]] == ["act-1"]
+        async with connected(server, mode, "ses-2") as other:
+            for tool in ("check_action_status", "wait_for_action", "cancel_action"):
+                result = await other.call_tool(tool, {"id": "act-1"})
+                assert (result.is_error, facts(result)["error"]["class"]) == (True, "not_found")
+            assert facts(await other.call_tool("list_pending", {}))["pending"] == []
+
+
+@both_eras
+async def test_a_question_of_the_person_is_answered(mode: str):
+    """It ends a wait at once, and the answer goes back; where none waits, an answer is refused."""
+    door = DictDoor(offered("send-mail", gated=True))
+    door.answers["send-mail"] = dict(PENDING)
+    async with running(door) as server, connected(server, mode) as client:
+        await client.call_tool("send_mail", {})
+        early = await client.call_tool("check_action_status", {"id": "act-1", "answer": "Mira Park"})
+        door.states["local", "act-1"]["question"] = "Which Mira?"
+        door.over.set()
+        asked = await client.call_tool("wait_for_action", {"id": "act-1", "seconds": 50})
+        after = await client.call_tool("check_action_status", {"id": "act-1", "answer": "Mira Park"})
+
+        assert (early.is_error, facts(early)["error"]["class"]) == (True, "invalid_request")
+        assert facts(asked)["question"] == "Which Mira?"
+        assert (after.is_error, "question" in facts(after)) == (False, False)
+
+
+@both_eras
+async def test_waiting_gives_signs_of_life_and_ends_with_the_action(mode: str):
+    """Progress arrives while it waits; what it answers is how the action ended."""
+    door = DictDoor(offered("send-mail", gated=True))
+    door.answers["send-mail"] = dict(PENDING)
+    seen: list[tuple[float, str | None]] = []
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        assert total == 50
+        seen.append((progress, message))
+        if len(seen) == 3:
+            door.states["local", "act-1"] |= {"status": "completed", "result": "sent"}
+            door.over.set()
+
+    async with running(door, progress_s=0.01) as server, connected(server, mode) as client:
+        await client.call_tool("send_mail", {})
+        arguments = {"id": "act-1", "seconds": 50}
+        result = await client.call_tool("wait_for_action", arguments, progress_callback=progressed)
+
+        assert facts(result)["result"] == "sent"
+        assert len(seen) >= 3
+        assert [progress for progress, _ in seen] == sorted(progress for progress, _ in seen)
+        assert (seen[0][1] or "").startswith("pending_approval")
+
+
+@both_eras
+async def test_waiting_ends_when_its_time_is_over(mode: str):
+    """Then it says where things are, as a check would; no more than a bound can be asked for."""
+    door = DictDoor(offered("send-mail", gated=True))
+    door.answers["send-mail"] = dict(PENDING)
+    async with running(door, progress_s=0.01) as server, connected(server, mode) as client:
+        await client.call_tool("send_mail", {})
+        result = await client.call_tool("wait_for_action", {"id": "act-1", "seconds": 0.03})
+        long = await client.call_tool("wait_for_action", {"id": "act-1", "seconds": 51})
+
+        assert facts(result)["status"] == "pending_approval"
+        assert (long.is_error, facts(long)["error"]["class"]) == (True, "bad_input")
+        assert "expected 0 to 50" in facts(long)["message"]
+
+
+@both_eras
+async def test_only_cancel_action_takes_a_question_back(mode: str):
+    """Once; what was decided meanwhile says so."""
+    door = DictDoor(offered("send-mail", gated=True))
+    door.answers["send-mail"] = dict(PENDING)
+    async with running(door) as server, connected(server, mode) as client:
+        await client.call_tool("send_mail", {})
+        taken = await client.call_tool("cancel_action", {"id": "act-1"})
+        again = await client.call_tool("cancel_action", {"id": "act-1"})
+
+        assert (taken.is_error, facts(taken)["status"]) == (False, "cancelled")
+        assert (again.is_error, facts(again)["error"]["class"]) == (True, "already_decided")
+
+
+@both_eras
+@pytest.mark.parametrize(
+    ("tool", "arguments", "words"),
+    [
+        ("check_action_status", {}, "required field `id`"),
+        ("check_action_status", {"id": 7}, "Expected `str`, got `int`"),
+        ("check_action_status", {"id": ""}, "an id has 1 to 200 characters"),
+        ("check_action_status", {"id": "x" * 201}, "an id has 1 to 200 characters"),
+        ("check_action_status", {"id": "act-1", "page": "2"}, "Expected `int`, got `str`"),
+        ("check_action_status", {"id": "act-1", "approve": True}, "unknown field `approve`"),
+        ("wait_for_action", {"id": "act-1", "seconds": -1}, "expected 0 to 50"),
+        ("cancel_action", {"id": None}, "Expected `str`, got `null`"),
+        ("list_pending", {"session": "ses-2"}, "unknown field `session`"),
+    ],
+)
+async def test_bad_arguments_are_a_result_that_says_which(mode: str, tool: str, arguments: dict[str, Any], words: str):
+    """Not an error of the protocol: a model reads the one and not the other."""
+    async with running(DictDoor()) as server, connected(server, mode) as client:
+        result = await client.call_tool(tool, arguments)
+
+        assert (result.is_error, facts(result)["error"]["class"]) == (True, "bad_input")
+        assert words in facts(result)["message"]
+
+
+@both_eras
+async def test_what_the_door_refuses_is_a_result(mode: str):
+    """With its class and what mends it; the status of a refused action is failed."""
+    door = DictDoor(offered("send-mail"))
+
+    async def locked(*_args: object) -> dict[str, Any]:
+        raise AileronError(FailureClass.VAULT_LOCKED, "the vault is locked: aileron vault unlock")
+
+    door.run = locked  # type: ignore[method-assign]
+    async with running(door) as server, connected(server, mode) as client:
+        result = await client.call_tool("send_mail", {})
+
+        assert (result.is_error, facts(result)["status"]) == (True, "failed")
+        assert facts(result)["error"]["class"] == "vault_locked"
+        assert "aileron vault unlock" in facts(result)["next_step"]
+
+
+@both_eras
+async def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(mode: str):
+    """As the specification has it; the name comes back harmless."""
+    async with running(DictDoor(offered("a"))) as server, connected(server, mode) as client:
+        with pytest.raises(MCPError) as caught:
+            await client.call_tool("no\u202esuch\x1b[2Jtool" + "x" * 1000, {})
+
+        assert caught.value.error.code == mcp_types.INVALID_PARAMS
+        assert caught.value.error.message.startswith(r"Unknown tool: no\u202esuch\x1b[2Jtoolxx")
+        assert len(caught.value.error.message) < 300
+
+
+@both_eras
+async def test_a_tool_that_was_there_says_why_it_is_no_more(mode: str):
+    """The door knows; a session that listed it before is told that, and one action in place of another is found."""
+    door = DictDoor(offered("a-b"))
+    async with running(door) as server, connected(server, mode) as client:
+        await client.list_tools()
+        del door.actions["a-b"]
+        gone = await client.call_tool("a_b", {})
+        door.actions["a.b"] = offered("a.b")
+        other = await client.call_tool("a_b", {})
+
+        assert (gone.is_error, facts(gone)["error"]["class"]) == (True, "not_found")
+        assert (other.is_error, door.calls[-1].action) == (False, "a.b")
+
+
+@both_eras
+async def test_a_bug_says_nothing_of_what_it_was_about(mode: str, caplog: pytest.LogCaptureFixture):
+    """Neither the agent nor the log is told the words of an exception that nobody foresaw, nor of what was called with."""
+    door = DictDoor(offered("a"))
+
+    async def broken(*_args: object) -> dict[str, Any]:
+        raise ValueError("hunter2 in the words")
+
+    door.run = broken  # type: ignore[method-assign]
+    with caplog.at_level("DEBUG"):
+        async with running(door) as server, connected(server, mode) as client:
+            result = await client.call_tool("a", {"topic": "hunter2 in an argument"})
+            door.offered = broken  # type: ignore[assignment, method-assign]
+            with pytest.raises(MCPError, match="this is a bug in aileron") as caught:
+                await client.list_tools()
+
+    assert (result.is_error, facts(result)["error"]["class"]) == (True, "internal_error")
+    assert "hunter2" not in f"{result} {caught.value}"
+    ours = [record for record in caplog.records if not record.name.startswith(("mcp.client", "asyncio"))]
+    assert "ValueError" in " ".join(record.getMessage() for record in ours)
+    assert not [record for record in ours if "hunter2" in f"{record.getMessage()} {record.exc_text} {record.exc_info}"]
+
+
+@both_eras
+async def test_a_long_result_is_read_page_by_page(mode: str):
+    """The first comes with the answer; together they are the result."""
+    result = {"notes": ["größe \U0001f680" * 40] * 200}
+    door = DictDoor(offered("read", idempotent=True))
+    door.answers["read"] = {"status": "completed", "audit_id": "run-9", "result": result}
+    async with running(door) as server, connected(server, mode) as client:
+        page = facts(await client.call_tool("read", {}))
+        pages = [page["result_json"]]
+        while "next_page" in page:
+            arguments = {"id": page["id"], "page": page["next_page"]}
+            page = facts(await client.call_tool("check_action_status", arguments))
+            pages.append(page["result_json"])
+        beyond = await client.call_tool("check_action_status", {"id": "run-9", "page": len(pages) + 1})
+
+        assert json.loads("".join(pages)) == result
+        assert len(pages) == page["pages"] > 2
+        assert all(len(piece.encode()) <= PAGE_BYTES for piece in pages)
+        assert (beyond.is_error, facts(beyond)["error"]["class"]) == (True, "bad_input")
+
+
+@both_eras
+async def test_a_cancelled_call_stops_waiting(mode: str):
+    """The door's coroutine is cancelled, and the connection goes on."""
+    door = DictDoor(offered("slow"), offered("quick"))
+    door.hold = anyio.Event()
+    async with running(door) as server, connected(server, mode) as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(client.call_tool, "slow", {})
+        await door.begun.wait()
+        tasks.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True), anyio.fail_after(10):
+            await door.cancelled.wait()
+            door.hold.set()
+            assert not (await client.call_tool("quick", {})).is_error
+
+
+@both_eras
+async def test_a_connection_that_ends_stops_waiting(mode: str):
+    """As a cancelled call does: nobody is there to be answered."""
+    door = DictDoor(offered("slow"))
+    door.hold = anyio.Event()
+    async with running(door) as server:
+        async with anyio.create_task_group() as tasks, connected(server, mode) as client:
+            tasks.start_soon(client.call_tool, "slow", {})
+            await door.begun.wait()
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(10):
+            await door.cancelled.wait()
+
+
+async def test_a_client_of_the_older_era_is_told_of_other_actions():
+    """Every one that is connected, without asking for it; the list is another then."""
+    door = DictDoor(offered("a"))
+    heard = [anyio.Event(), anyio.Event()]
+
+    def hear(event: anyio.Event) -> Any:
+        async def handler(message: object) -> None:
+            if isinstance(message, mcp_types.ToolListChangedNotification):
+                event.set()
+
+        return handler
+
+    async with (
+        running(door) as server,
+        connected(server, "legacy", message_handler=hear(heard[0])) as one,
+        connected(server, "legacy", "ses-2", message_handler=hear(heard[1])) as other,
+    ):
+        await one.list_tools()
+        await other.list_tools()  # by then the server has heard that both are initialized
+        door.actions["b"] = offered("b")
+        await server.tools_changed()
+        with anyio.fail_after(10):
+            await heard[0].wait()
+            await heard[1].wait()
+        assert "b" in [tool.name for tool in (await one.list_tools()).tools]
+
+
+async def test_a_client_of_the_newer_era_is_told_where_it_listens():
+    """On the stream it asked for; without one it is told nothing, and both see the new list."""
+    door = DictDoor(offered("a"))
+    unasked: list[object] = []
+
+    async def handler(message: object) -> None:
+        unasked.append(message)
+
+    async with (
+        running(door) as server,
+        connected(server, "auto") as one,
+        connected(server, "auto", message_handler=handler) as deaf,
+        one.listen(tools_list_changed=True) as changes,
+    ):
+        door.actions["b"] = offered("b")
+        await server.tools_changed()
+        with anyio.fail_after(10):
+            event = await anext(aiter(changes))
+        assert type(event).__name__ == "ToolsListChanged"
+        assert "b" in [tool.name for tool in (await _fresh(one)).tools]
+        assert "b" in [tool.name for tool in (await _fresh(deaf)).tools]
+        assert [message for message in unasked if isinstance(message, mcp_types.ToolListChangedNotification)] == []
+
+
+async def test_what_ended_is_told_nothing_and_forgotten():
+    """A thousand changes after a thousand connections cost nothing."""
+    door = DictDoor(offered("a"))
+    async with running(door) as server:
+        for _ in range(5):
+            async with connected(server, "legacy") as client:
+                await client.list_tools()
+        await server.tools_changed()
+        assert len(server._told) == 0
+
+
+async def _fresh(client: Client) -> mcp_types.ListToolsResult:
+    return await client.list_tools(cache_mode="refresh")
