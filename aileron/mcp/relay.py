@@ -30,12 +30,13 @@ import time
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Final
 
     from aileron.mcp.relay_requests import Conversation
     from aileron.mcp.relay_start import Starting
 
-__all__ = ["Relay", "home_directory", "main", "preamble", "say"]
+__all__ = ["MAX_ASKED_BYTES", "MAX_LINE_BYTES", "Relay", "home_directory", "main", "preamble", "say", "token_of"]
 
 OK: Final = 0
 MISUSED: Final = 2
@@ -43,7 +44,9 @@ UNAVAILABLE: Final = 69
 INTERRUPTED: Final = 130
 
 MAX_LINE_BYTES: Final = 16 << 20
-"""A message: four times the largest that is known to be sent (4 MiB, the limit of the protocol's HTTP servers)."""
+"""A message of the daemon; and of the client, so that what is refused can be answered under its id."""
+MAX_ASKED_BYTES: Final = 1 << 20
+"""A message of the client: what the daemon's server takes. It would end the connection, and with it what else is asked."""
 _CHUNK: Final = 1 << 18
 _PIPE_BUF: Final = 4096
 """What a pipe that is ready takes at once, pipe(7). Standard output is not made non-blocking: others may share it."""
@@ -171,25 +174,27 @@ class Relay:
         for line in lines:
             if self._is_skipping:
                 self._is_skipping = False
-            elif self._asking:
-                self._lines.append(bytes(self._asking) + line + b"\n")
-                self._asking.clear()
+                continue
+            whole = bytes(self._asking) + line + b"\n" if self._asking else line + b"\n"
+            self._asking.clear()
+            if len(whole) > MAX_ASKED_BYTES:
+                self._refuse_long(whole)
             else:
-                self._lines.append(line + b"\n")
+                self._lines.append(whole)
         if not self._is_skipping:
             self._asking += rest
         if len(self._asking) > MAX_LINE_BYTES:
             self._asking.clear()
             self._is_skipping = True
-            self._refuse_long_line()
+            self._refuse_long(b"")
         self._send()
 
-    def _refuse_long_line(self) -> None:
-        from aileron.mcp.relay_requests import as_line, failed
+    def _refuse_long(self, line: bytes) -> None:
+        from aileron.mcp.relay_requests import as_line, failed, refusal
 
-        why = f"a message of more than {MAX_LINE_BYTES >> 20} MiB was not passed on"
+        why = f"a message of more than {MAX_ASKED_BYTES >> 20} MiB is not passed on"
         say(why)
-        self._out += as_line(failed(None, why))
+        self._out += refusal(line, why) or as_line(failed(None, why))
         self._tell()
 
     def _send(self) -> None:
@@ -379,7 +384,7 @@ def main() -> int:
     if not _has_standard_streams():
         return MISUSED
     try:
-        return Relay(home_directory(), preamble(os.environ.get("AILERON_SESSION_TOKEN", ""))).run()
+        return Relay(home_directory(), preamble(token_of(os.environ))).run()
     except ValueError as error:
         say(str(error))
         return MISUSED
@@ -396,14 +401,18 @@ def home_directory() -> str:
     return home
 
 
-def preamble(token: str) -> bytes:
-    """The line every connection begins with, where there is a session; else nothing. ValueError if it is no token."""
-    if not token:
-        return b""
-    if not (token.isascii() and token.replace("-", "").replace("_", "").isalnum()):
+def token_of(environment: Mapping[str, str]) -> str:
+    """The session's token, or empty. ValueError, which does not repeat it, if it is none."""
+    token = environment.get("AILERON_SESSION_TOKEN", "")
+    if token and not (token.isascii() and token.replace("-", "").replace("_", "").isalnum()):
         raise ValueError("AILERON_SESSION_TOKEN is not a session's token: start the agent with `aileron launch`")
+    return token
+
+
+def preamble(token: str) -> bytes:
+    """The line every connection begins with, where there is a session; else nothing."""
     message = '{"jsonrpc":"2.0","method":"notifications/aileron/session","params":{"token":"%s"}}\n'
-    return (message % token).encode()
+    return (message % token).encode() if token else b""
 
 
 def say(problem: str) -> None:

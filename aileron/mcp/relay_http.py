@@ -1,10 +1,604 @@
-"""AILERON_URL."""
+"""The relay where there is no socket: in a container, over HTTPS to the daemon's `/mcp`, as the session of its token.
+
+Runs in `aileron-mcp` when AILERON_URL is set: `https://HOST:PORT`, or `http://` on loopback only, because the token goes with
+each request. The certificate must be of the system's authorities or of AILERON_CA_FILE. Trusts neither side's bytes. Standard
+library only, and a thread for each open request: an agent has a handful, and no event loop has to be imported.
+
+Rules
+- As over the socket: a call is never sent twice, its lost answer is said to be lost, what is safe is asked again, and a session
+  or a subscription that the daemon has forgotten is made again unseen. The relay starts no daemon here.
+- Each request has a connection of its own. On one that is kept, "closed before the answer" can also mean "closed before the
+  question": it would make calls uncertain that never were begun. A TLS handshake is the price.
+- A request says itself of which protocol it is: with the version in its `_meta` it is of 2026 and gets the headers that mirror
+  it; else it belongs to the session that `initialize` began.
+- Cancelling a request of the 2026 protocol closes its connection; of the older ones, a notification says it.
+- Never follows a redirect, never asks a proxy.
+
+Source: the MCP specification, streamable HTTP transport, 2025-11-25 and 2026-07-28. Not here: what is asked again
+(relay_requests.py), events (relay_sse.py), the other side (server.py).
+"""
 
 from __future__ import annotations
 
-__all__ = ["main"]
+import base64
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from aileron.mcp.relay import MAX_LINE_BYTES, say, token_of
+from aileron.mcp.relay_requests import (
+    LIST_CHANGED,
+    LISTEN,
+    MAX_ASKED,
+    SAFE,
+    Message,
+    anew,
+    as_line,
+    failed,
+    list_changed,
+    message_of,
+    refusal,
+    unknown_outcome,
+)
+from aileron.mcp.relay_sse import EventError, Events
+
+__all__ = ["Endpoint", "Misconfigured", "main"]
+
+OK: Final = 0
+UNAVAILABLE: Final = 69
+INTERRUPTED: Final = 130
+
+MAX_OPEN: Final = 64
+"""Requests at once; as many as the daemon's server takes of one session."""
+CONNECT_S: Final = 10.0
+"""Until a connection stands, tried again and again: a daemon that is restarted is back in two."""
+ANSWER_S: Final = 90.0
+"""Without a byte: a call is answered after 70 s at the latest, and a stream says something every 15."""
+_TOLD_S: Final = 15.0
+"""For a notification, which needs no thought."""
+_GOODBYE_S: Final = 2.0
+_PAUSE_S: Final = 0.25
+_MOST_PAUSE_S: Final = 5.0
+_MAX_ERROR_BYTES: Final = 1 << 16
+_CHUNK: Final = 1 << 16
+_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+_NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""Where a request's Mcp-Name stands among its parameters."""
+_BOTH: Final = "application/json, text/event-stream"
+_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
+_ENDED: Final = "the session of this agent has ended, or was never one: start the agent again with `aileron launch`"
+
+
+class Misconfigured(Exception):
+    """The environment does not say where to, or as whom; the message says what to set."""
+
+
+class Unreachable(Exception):
+    """No connection: nothing was sent."""
+
+
+class Lost(Exception):
+    """The connection ended, and whether the request was read is not known."""
+
+
+class Endpoint:
+    """Where the daemon is, and how it is verified."""
+
+    def __init__(self, url: str, ca_file: str = "") -> None:
+        """Misconfigured."""
+        wrong = Misconfigured(f"AILERON_URL is {url!r}: https://HOST:PORT, or http://localhost:PORT, is needed")
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            raise wrong from None
+        extra = parts.path not in ("", "/") or parts.query or parts.fragment or parts.username or parts.password
+        if not host or extra or not (parts.scheme == "https" or (parts.scheme == "http" and host in _LOCAL)):
+            raise wrong
+        self.url = f"{parts.scheme}://{parts.netloc}"
+        self._host, self._port = host, port
+        self._tls = _verified(ca_file) if parts.scheme == "https" else None
+
+    def connect(self, until: float, read_s: float) -> http.client.HTTPConnection:
+        """A connection that stands, tried until `until`; then waits of `read_s` for each byte. Unreachable."""
+        pause_s = _PAUSE_S
+        while True:
+            left = until - time.monotonic()
+            connection = self._connection(max(left, _PAUSE_S))
+            try:
+                connection.connect()
+                assert connection.sock is not None
+                connection.sock.settimeout(read_s)
+                return connection
+            except ssl.SSLCertVerificationError as error:
+                connection.close()
+                reason = f"the certificate of {self.url} is not trusted ({error.verify_message}): set AILERON_CA_FILE"
+                raise Unreachable(reason) from error
+            except OSError as error:
+                connection.close()
+                if left <= pause_s:
+                    raise Unreachable(f"no daemon at {self.url}: {error}") from error
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._tls)
+
+
+class _Flight:
+    """One request that is open."""
+
+    def __init__(self, message: Message, line: bytes) -> None:
+        self.id: int | str = message["id"]
+        self.method = str(message["method"])
+        self.message = message
+        self.line = line
+        self.is_modern = _version_of(message) is not None
+        self.is_safe = self.method in SAFE
+        self.is_heard = False  # a subscription that was acknowledged
+        self.is_cancelled = False
+        self.connection: http.client.HTTPConnection | None = None
+
+    @property
+    def tool(self) -> str:
+        """As unknown_outcome wants it."""
+        if self.is_safe:
+            return ""
+        name = _params(self.message).get("name")
+        return name if isinstance(name, str) else "another"
+
+    def cancel(self) -> None:
+        """Close it from another thread: its own then ends without a word."""
+        self.is_cancelled = True
+        if self.connection is not None and self.connection.sock is not None:
+            with contextlib.suppress(OSError):
+                self.connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+class _Session:
+    """What the protocols before 2026 keep between requests. Replaced as a whole when the daemon has forgotten it."""
+
+    def __init__(self, handshake: Message, session_id: str, version: str) -> None:
+        self.handshake = handshake
+        self.id = session_id
+        self.version = version
+        self.is_initialized = False
+
+
+class Relay:
+    """One client on standard input and output, and one daemon."""
+
+    def __init__(self, endpoint: Endpoint, token: str) -> None:
+        self._endpoint = endpoint
+        self._token = token
+        self._session: _Session | None = None
+        self._renewing = threading.Lock()
+        self._writing = threading.Lock()
+        self._knowing = threading.Lock()
+        self._flights: dict[str, _Flight] = {}
+        self._is_streaming = False
+        self.was_met = False
+
+    def take(self, line: bytes) -> None:
+        """One line of the client. Returns when the next one may be read."""
+        message = message_of(line)
+        if message is None:
+            self._write(as_line(_protocol_error(None, -32700, "not one JSON object")))
+            return
+        method, request_id = message.get("method"), message.get("id")
+        if isinstance(method, str) and type(request_id) in (int, str):
+            self._begin(_Flight(message, line))
+        elif method == "notifications/cancelled" and self._cancel(message):
+            return
+        elif "id" in message and method is not None:
+            self._write(as_line(_protocol_error(None, -32600, "not one JSON-RPC 2.0 message")))
+        else:
+            self._notify(message, line)
+
+    def close(self) -> None:
+        """The daemon may forget the session."""
+        session = self._session
+        if session is None or not session.id:
+            return
+        with contextlib.suppress(Unreachable, OSError, http.client.HTTPException):
+            connection = self._endpoint.connect(time.monotonic(), _GOODBYE_S)
+            with contextlib.closing(connection):
+                connection.request("DELETE", "/mcp", headers=self._headers(session))
+                connection.getresponse()
+
+    # Requests
+
+    def _begin(self, flight: _Flight) -> None:
+        key = json.dumps(flight.id)
+        with self._knowing:
+            is_full = len(self._flights) >= MAX_OPEN
+            if not is_full:
+                self._flights[key] = flight
+        if is_full:
+            self._write(as_line(failed(flight.id, f"at most {MAX_OPEN} requests at once; wait for an answer")))
+        elif flight.method == "initialize":
+            self._carry(flight, key)  # what comes next needs its answer
+        else:
+            threading.Thread(target=self._carry, args=(flight, key), daemon=True).start()
+
+    def _carry(self, flight: _Flight, key: str) -> None:
+        answer: Message | None
+        try:
+            answer = self._ask(flight)
+        except Unreachable as error:
+            answer = failed(flight.id, f"{error}. Nothing was sent", retriable=True)
+        except ValueError:  # a header that cannot be one; also UnicodeError
+            answer = _protocol_error(flight.id, -32600, "a name in this request cannot be sent")
+        except Exception as error:  # noqa: BLE001 - the end of a thread: a bug of ours is told as one
+            answer = failed(flight.id, f"a bug in aileron-mcp, please report it: {type(error).__name__}")
+        with self._knowing:
+            if self._flights.get(key) is flight:
+                del self._flights[key]
+        if answer is not None and not flight.is_cancelled:
+            self._write(as_line(answer))
+
+    def _ask(self, flight: _Flight) -> Message | None:
+        """Until it is answered. What is still to be answered, or None. Unreachable."""
+        body = flight.line
+        for asked in range(1, MAX_ASKED + 1):
+            session = None if flight.is_modern or flight.method == "initialize" else self._session
+            connection = self._endpoint.connect(time.monotonic() + CONNECT_S, ANSWER_S)
+            flight.connection = connection
+            if flight.is_cancelled:
+                connection.close()
+                return None
+            with contextlib.closing(connection):
+                try:
+                    return self._exchange(flight, connection, body, session)
+                except _Forgotten:
+                    self._renew(session)
+                    if not flight.is_safe:
+                        why = "the daemon was restarted and had not begun this call: nothing was done. Call it again"
+                        return failed(flight.id, why, retriable=True)
+                except Lost:
+                    if flight.is_cancelled or not flight.is_safe:
+                        break
+                    if flight.is_heard:
+                        return self._listen_again(flight)
+            body = as_line(anew(flight.message))
+            time.sleep(_PAUSE_S * asked)
+        return None if flight.is_cancelled else unknown_outcome(flight.id, flight.tool)
+
+    def _listen_again(self, flight: _Flight) -> Message | None:
+        """A subscription that stood: as if it were new, and as often as it takes."""
+        while not flight.is_cancelled:
+            with contextlib.suppress(Unreachable):
+                again = _Flight(flight.message, as_line(anew(flight.message)))
+                again.is_heard = True
+                connection = self._endpoint.connect(time.monotonic() + CONNECT_S, ANSWER_S)
+                flight.connection = connection
+                with contextlib.closing(connection), contextlib.suppress(Lost, _Forgotten):
+                    return self._exchange(flight, connection, again.line, None, is_again=True)
+            time.sleep(_PAUSE_S)
+        return None
+
+    def _exchange(
+        self,
+        flight: _Flight,
+        connection: http.client.HTTPConnection,
+        body: bytes,
+        session: _Session | None,
+        *,
+        is_again: bool = False,
+    ) -> Message | None:
+        """One POST. What is still to be answered, or None. Lost, _Forgotten."""
+        response = _posted(connection, body.rstrip(b"\n"), {**self._headers(session), **_mirrored(flight.message)})
+        self.was_met = True
+        if response.status == 503 or (response.status == 404 and session is not None and session.id):
+            raise _Forgotten
+        kind = response.headers.get_content_type()
+        if response.status != 200:
+            return _refused(flight.id, response, kind)
+        if kind == "application/json":
+            return self._answered(flight, response, _whole(response))
+        if kind != "text/event-stream":
+            return failed(flight.id, f"the daemon answered with {kind}")
+        for data in _events(response):
+            message = message_of(data)
+            if message is None:
+                continue
+            if "method" not in message:
+                return self._answered(flight, response, data)
+            self._write(self._heard(flight, message, data, is_again=is_again))
+        raise Lost
+
+    def _answered(self, flight: _Flight, response: http.client.HTTPResponse, data: bytes) -> Message | None:
+        """The answer goes to the client as it came, if it is one line."""
+        message = message_of(data)
+        if message is None or not ("result" in message or "error" in message):
+            return failed(flight.id, "the daemon's answer is no message")
+        if flight.method == "initialize" and "result" in message:
+            version = message["result"].get("protocolVersion") if isinstance(message["result"], dict) else None
+            session_id = response.headers.get("Mcp-Session-Id") or ""
+            self._session = _Session(anew(flight.message), session_id, version if isinstance(version, str) else "")
+        if message.get("id") != flight.id or b"\n" in data or b"\r" in data:
+            return {**message, "id": flight.id}
+        if not flight.is_cancelled:
+            self._write(data + b"\n")
+        return None
+
+    def _heard(self, flight: _Flight, message: Message, data: bytes, *, is_again: bool) -> bytes:
+        """A notification on the way to the answer: what the client is told."""
+        if flight.method == LISTEN and message.get("method") == "notifications/subscriptions/acknowledged":
+            if flight.is_heard and is_again:
+                honoured = _params(message).get("notifications")
+                follows = isinstance(honoured, dict) and honoured.get("toolsListChanged") is True
+                return as_line(list_changed(flight.id)) if follows else b""
+            flight.is_heard = True
+        return as_line(message) if b"\n" in data or b"\r" in data else data + b"\n"
+
+    # The session of the older protocols
+
+    def _notify(self, message: Message, line: bytes) -> None:
+        """A notification, or an answer of the client to the daemon: nobody waits, but what comes next may depend on it."""
+        session = self._session
+        if session is None:
+            return  # over HTTP the 2026 protocol has no notifications of the client
+        try:
+            self._tell(session, line)
+        except _Forgotten:
+            self._renew(session)
+        except (Unreachable, Lost):
+            return
+        if message.get("method") == "notifications/initialized":
+            session.is_initialized = True
+            if not self._is_streaming and session.id:
+                self._is_streaming = True
+                threading.Thread(target=self._stream, daemon=True).start()
+
+    def _tell(self, session: _Session, line: bytes) -> None:
+        connection = self._endpoint.connect(time.monotonic() + CONNECT_S, _TOLD_S)
+        with contextlib.closing(connection):
+            response = _posted(connection, line.rstrip(b"\n"), self._headers(session))
+            if response.status in (404, 503) and session.id:
+                raise _Forgotten
+
+    def _renew(self, forgotten: _Session | None) -> None:
+        """The handshake again, once for all who noticed; the client hears that the tools may be others."""
+        with self._renewing, contextlib.suppress(Unreachable, Lost, _Forgotten):
+            session = self._session
+            if session is None or session is not forgotten:
+                return
+            message = {**session.handshake, "id": "aileron-relay"}
+            connection = self._endpoint.connect(time.monotonic() + CONNECT_S, _TOLD_S)
+            with contextlib.closing(connection):
+                response = _posted(connection, as_line(message).rstrip(b"\n"), self._headers(None))
+                session_id = response.headers.get("Mcp-Session-Id")
+                if response.status != 200 or not session_id:
+                    return  # not ready, or of a session that has ended: the next request says so
+                is_event = response.headers.get_content_type() == "text/event-stream"
+                _ = next(iter(_events(response)), b"") if is_event else _whole(response)
+            again = _Session(session.handshake, session_id, session.version)
+            if session.is_initialized:
+                self._tell(again, b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+                again.is_initialized = True
+            self._session = again
+            if again.is_initialized:
+                self._write(as_line({"jsonrpc": "2.0", "method": LIST_CHANGED}))
+
+    def _stream(self) -> None:
+        """What the daemon says unasked, for as long as the client lives."""
+        pause_s = _PAUSE_S
+        while (session := self._session) is not None:
+            try:
+                connection = self._endpoint.connect(time.monotonic() + CONNECT_S, ANSWER_S)
+                with contextlib.closing(connection):
+                    response = _got(connection, self._headers(session))
+                    if response.status in (404, 503):
+                        raise _Forgotten
+                    if response.status != 200:
+                        return  # it offers none, or the session's token has ended
+                    pause_s = _PAUSE_S
+                    for data in _events(response):
+                        message = message_of(data)
+                        if message is not None:
+                            self._write(as_line(message) if b"\n" in data or b"\r" in data else data + b"\n")
+            except _Forgotten:
+                self._renew(session)
+            except (Unreachable, Lost):
+                pass
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+
+    # Both
+
+    def _cancel(self, message: Message) -> bool:
+        """The protocol of 2026 cancels by closing. Whether that was it."""
+        with self._knowing:
+            flight = self._flights.get(json.dumps(_params(message).get("requestId")))
+        if flight is not None and flight.is_modern:
+            flight.cancel()
+            return True
+        return False
+
+    def _headers(self, session: _Session | None) -> dict[str, str]:
+        headers = {"Accept": _BOTH, "Content-Type": "application/json", "Authorization": f"Bearer {self._token}"}
+        if session is not None and session.id:
+            headers["Mcp-Session-Id"] = session.id
+        if session is not None and session.version:
+            headers["Mcp-Protocol-Version"] = session.version
+        return headers
+
+    def _write(self, data: bytes) -> None:
+        with self._writing:
+            try:
+                while data:
+                    data = data[os.write(1, data) :]
+            except OSError:
+                os._exit(OK)  # nobody reads the answers; threads wait for them
+
+
+class _Forgotten(Exception):
+    """The daemon does not know the session any more, or is not ready yet: it was restarted. It did nothing."""
 
 
 def main() -> int:
-    """Later."""
-    return 2
+    """Until standard input ends. 0, or 69 where the daemon was never reached."""
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        endpoint = Endpoint(os.environ["AILERON_URL"], os.environ.get("AILERON_CA_FILE", ""))
+        token = token_of(os.environ)
+        if not token:
+            raise Misconfigured("AILERON_SESSION_TOKEN is not set: start the agent with `aileron launch`")
+    except (Misconfigured, ValueError) as error:
+        return _refuse_all(str(error))
+    relay = Relay(endpoint, token)
+    try:
+        for line in _lines():
+            relay.take(line)
+        relay.close()
+    except KeyboardInterrupt:
+        relay.close()
+        return INTERRUPTED
+    except SystemExit:
+        relay.close()
+        raise
+    return OK if relay.was_met else UNAVAILABLE
+
+
+def _refuse_all(problem: str) -> int:
+    """The agent shows its person what it is answered; what is on standard error it may not."""
+    say(problem)
+    with contextlib.suppress(OSError):
+        for line in _lines():
+            answer = refusal(line, problem)
+            while answer:
+                answer = answer[os.write(1, answer) :]
+    return UNAVAILABLE
+
+
+def _end(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def _lines() -> Iterator[bytes]:
+    """Whole lines of standard input; one that is too long is skipped, and said so."""
+    held, is_skipping = bytearray(), False
+    while data := os.read(0, _CHUNK):
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            if not is_skipping and (held or line):
+                yield bytes(held) + line
+            held.clear()
+            is_skipping = False
+        held += rest
+        if len(held) > MAX_LINE_BYTES:
+            held.clear()
+            is_skipping = True
+            say(f"a message of more than {MAX_LINE_BYTES >> 20} MiB was not passed on")
+
+
+def _verified(ca_file: str) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if ca_file:
+        try:
+            context.load_verify_locations(ca_file)
+        except OSError as error:  # also an SSLError: no certificate in it
+            raise Misconfigured(f"AILERON_CA_FILE {ca_file!r} cannot be used: {error}") from None
+    return context
+
+
+def _posted(connection: http.client.HTTPConnection, body: bytes, headers: dict[str, str]) -> http.client.HTTPResponse:
+    return _requested(connection, "POST", body, headers)
+
+
+def _got(connection: http.client.HTTPConnection, headers: dict[str, str]) -> http.client.HTTPResponse:
+    return _requested(connection, "GET", None, {**headers, "Accept": "text/event-stream"})
+
+
+def _requested(
+    connection: http.client.HTTPConnection, method: str, body: bytes | None, headers: dict[str, str]
+) -> http.client.HTTPResponse:
+    try:
+        connection.request(method, "/mcp", body, headers)
+        return connection.getresponse()
+    except (OSError, http.client.HTTPException) as error:
+        raise Lost(str(error)) from error
+
+
+def _whole(response: http.client.HTTPResponse) -> bytes:
+    try:
+        data = response.read(MAX_LINE_BYTES + 1)
+    except (OSError, http.client.HTTPException) as error:
+        raise Lost(str(error)) from error
+    if len(data) > MAX_LINE_BYTES or (response.length or 0) > 0:
+        raise Lost("an answer that is cut off")
+    return data
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    events = Events()
+    try:
+        while data := response.read1(_CHUNK):
+            yield from events.feed(data)
+    except (OSError, http.client.HTTPException, EventError, ValueError) as error:
+        raise Lost(str(error)) from error
+
+
+def _refused(request_id: int | str, response: http.client.HTTPResponse, kind: str) -> Message:
+    """The answer for any status but 200."""
+    if response.status in (401, 403):
+        return failed(request_id, f"{_ENDED} ({response.status})")
+    data = b""
+    if kind == "application/json":
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            data = response.read(_MAX_ERROR_BYTES)
+    message = message_of(data) or {}
+    error = message.get("error")
+    if message.get("jsonrpc") == "2.0" and isinstance(error, dict):
+        return {"jsonrpc": "2.0", "id": request_id, "error": error}
+    words = error.get("message") if isinstance(error, dict) else None
+    return failed(
+        request_id, f"the daemon answered {response.status}: {words if isinstance(words, str) else response.reason}"
+    )
+
+
+def _mirrored(message: Message) -> dict[str, str]:
+    """The headers that say what is in the body, where the protocol wants them."""
+    version = _version_of(message)
+    if version is None:
+        return {}
+    headers = {"Mcp-Protocol-Version": version, "Mcp-Method": message["method"]}
+    named = _NAMED.get(message["method"])
+    name = _params(message).get(named) if named else None
+    return {**headers, "Mcp-Name": _header(name)} if isinstance(name, str) else headers
+
+
+def _header(value: str) -> str:
+    """As it is if a header can carry it; else in the protocol's base64 spelling."""
+    is_plain = value.isascii() and value.isprintable() and value == value.strip()
+    if is_plain and not (value.startswith("=?base64?") and value.endswith("?=")):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+
+
+def _version_of(message: Message) -> str | None:
+    """The protocol's version, if the request is of 2026 or later."""
+    meta = _params(message).get("_meta")
+    version = meta.get(_VERSION) if isinstance(meta, dict) else None
+    return version if isinstance(version, str) and message.get("method") != "initialize" else None
+
+
+def _params(message: Message) -> dict[str, Any]:
+    params = message.get("params")
+    return params if isinstance(params, dict) else {}
+
+
+def _protocol_error(request_id: int | str | None, code: int, words: str) -> Message:
+    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": words}}

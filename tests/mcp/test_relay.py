@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from aileron.client import home_directory as of_the_client
-from aileron.mcp.relay import home_directory, preamble
+from aileron.mcp.lines import MAX_LINE_BYTES
+from aileron.mcp.relay import MAX_ASKED_BYTES, home_directory, token_of
 from tests.support.relay import INITIALIZE, INITIALIZED, Agent, FakeServer, Link, envelope
 
 CALL = {"name": "send_mail", "arguments": {"to": "mira"}}
@@ -91,28 +92,31 @@ def test_a_line_goes_on_when_it_is_whole(agent: Agent, server: FakeServer):
     assert agent.receive() == {"half": 1}
 
 
-@pytest.mark.parametrize("size", [4096, 65536, 4 << 20])
+@pytest.mark.parametrize("size", [4096, 65536, 1 << 19])
 def test_a_large_message_passes(agent: Agent, server: FakeServer, size: int):
     """Also one that no buffer of the kernel takes at once."""
-    text = "x" * size
-    agent.write(b"")
     pid = os.fork()
-    if pid == 0:  # writes while we read: the relay holds one line, and no more than that
+    if pid == 0:  # writes while we read
         try:
-            agent.send({"text": text})
+            agent.send({"text": "x" * size})
         finally:
             os._exit(0)
-    link = server.accept()
-    assert link.receive() == {"text": text}
+    assert server.accept().receive() == {"text": "x" * size}
     os.waitpid(pid, 0)
 
+
+@pytest.mark.parametrize("size", [4096, 65536, 4 << 20])
+def test_a_large_answer_passes(agent: Agent, server: FakeServer, size: int):
+    """The same in the other direction, where one may be larger."""
+    agent.send(INITIALIZED)
+    link = server.accept()
     pid = os.fork()
     if pid == 0:
         try:
-            link.send({"text": text})
+            link.send({"text": "x" * size})
         finally:
             os._exit(0)
-    assert agent.receive() == {"text": text}
+    assert agent.receive() == {"text": "x" * size}
     os.waitpid(pid, 0)
 
 
@@ -153,8 +157,25 @@ def test_a_message_without_end_is_refused(agent: Agent, server: FakeServer):
     agent.write(b'{"x":"' + b"z" * (17 << 20) + b'"}\n')
     agent.send(INITIALIZED)
 
-    assert "more than 16 MiB" in agent.receive()["error"]["message"]
+    assert "more than 1 MiB" in agent.receive()["error"]["message"]
     assert server.accept().receive() == INITIALIZED
+
+
+def test_a_message_the_daemon_would_not_take_is_refused(agent: Agent, server: FakeServer):
+    """Under its id; the connection stands, and what else is asked on it."""
+    link = greeted(agent, server)
+    call = agent.request("tools/call", CALL)
+    number = agent.request("tools/call", {"name": "send_mail", "arguments": {"text": "x" * MAX_ASKED_BYTES}})
+    assert "more than 1 MiB" in agent.answer(number)["error"]["message"]
+
+    assert link.receive()["id"] == call
+    link.send(done(call))
+    assert agent.answer(call) == done(call)
+
+
+def test_the_daemon_takes_what_the_relay_passes_on():
+    """One number in two places: what the relay may import is little."""
+    assert MAX_ASKED_BYTES == MAX_LINE_BYTES
 
 
 # The session
@@ -192,7 +213,7 @@ def test_what_is_no_token_is_not_sent(home: Path, server: FakeServer, token: str
     assert code == 2
     assert "AILERON_SESSION_TOKEN is not a session's token" in said
     assert token not in said
-    assert preamble("ail_-") != b""
+    assert token_of({"AILERON_SESSION_TOKEN": TOKEN}) == TOKEN
 
 
 # The end
@@ -224,7 +245,7 @@ def test_a_signal_ends_it_without_a_word(agent: Agent, server: FakeServer, numbe
 def test_the_relay_ends_when_nobody_reads_it(agent: Agent, server: FakeServer):
     """Standard output is closed, and standard input is not."""
     agent.send(INITIALIZED)
-    link = server.accept()
+    server.accept()
     assert agent.process.stdout is not None
     agent.process.stdout.close()
 

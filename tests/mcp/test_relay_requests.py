@@ -1,0 +1,171 @@
+"""What the relay remembers of a conversation, and what it makes of it when the daemon goes away."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.mcp.relay_requests import (
+    MAX_ASKED,
+    MAX_KEPT_BYTES,
+    MAX_OPEN,
+    SAFE,
+    Conversation,
+    message_of,
+    refusal,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+IDS = st.integers(0, 3) | st.sampled_from(["0", "1", "a", True, None, 1.0, [], "x" * 2000])
+METHODS = st.sampled_from([*SAFE, "tools/call", "notifications/initialized", "notifications/cancelled", "", 7])
+PARAMS = st.fixed_dictionaries({"name": st.sampled_from(["send", "list_pending"]), "requestId": IDS}) | JSON
+MESSAGES = st.fixed_dictionaries(
+    {"jsonrpc": st.just("2.0")},
+    optional={"id": IDS, "method": METHODS, "params": PARAMS, "result": JSON, "error": JSON},
+)
+LINES = MESSAGES.map(lambda message: json.dumps(message).encode() + b"\n") | st.binary(max_size=40).map(
+    lambda data: data.replace(b"\n", b"") + b"\n"
+)
+STEPS = st.lists(st.tuples(st.sampled_from(["sent", "heard", "lost"]), LINES), max_size=30)
+
+
+def line(**message: Any) -> bytes:
+    """One message as a line."""
+    return json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+
+
+def messages(lines: bytes) -> list[dict[str, Any]]:
+    """What stands in some lines."""
+    return [json.loads(one) for one in lines.splitlines()]
+
+
+@given(STEPS)
+def test_whatever_is_said_nothing_but_what_is_safe_is_asked_again(steps: list[tuple[str, bytes]]):
+    """Any lines in any order, any number of daemons: no error, whole lines, and never a call."""
+    conversation = Conversation()
+    for step, data in steps:
+        if step == "sent":
+            conversation.sent(data)
+        elif step == "heard":
+            told = conversation.heard(data)
+            assert told == data or told == b"" or message_of(told) is not None
+        else:
+            for answer in messages(conversation.lost()):
+                assert set(answer) == {"jsonrpc", "id", "error"}
+            for again in messages(conversation.resumed()):
+                assert again["method"] in SAFE | {"notifications/initialized"}
+                assert set(again) <= {"jsonrpc", "id", "method", "params"}
+
+
+@given(STEPS)
+def test_one_request_gets_one_answer(steps: list[tuple[str, bytes]]):
+    """What the daemon answered is not answered again, and what it did not is answered once."""
+    conversation = Conversation()
+    answered: list[str] = []
+    for _, data in steps:
+        conversation.sent(data)
+    for _, data in steps:
+        message = message_of(data)
+        if message is not None and "method" not in message and "id" in message:
+            conversation.heard(data)
+            answered.append(json.dumps(message["id"]))
+    given_up = [json.dumps(one["id"]) for one in messages(conversation.lost() + conversation.give_up("why"))]
+
+    assert len(given_up) == len(set(given_up))
+    assert not set(given_up) & set(answered)
+    assert conversation.lost() == b""
+
+
+@given(st.binary(max_size=200) | MESSAGES.map(lambda message: json.dumps(message).encode()))
+def test_a_refusal_answers_requests_only(data: bytes):
+    """Under their own id; anything else is not answered."""
+    answer = refusal(data, "why")
+    message = message_of(data)
+    if answer:
+        assert message is not None
+        assert messages(answer)[0]["id"] == message["id"]
+        assert type(message["id"]) in (int, str)
+
+
+def test_what_is_kept_is_bounded():
+    """What does not fit is not asked again, and says so."""
+    conversation = Conversation()
+    size = 1000
+    for number in range(MAX_OPEN):
+        conversation.sent(line(id=number, method="ping", params={"x": "y" * size}))
+        assert conversation.is_full == (number == MAX_OPEN - 1)
+    given_up = messages(conversation.lost())
+    again = conversation.resumed()
+
+    assert len(again) <= MAX_KEPT_BYTES + MAX_OPEN
+    assert len(given_up) + len(messages(again)) == MAX_OPEN
+    assert "ask again" in given_up[0]["error"]["message"]
+
+
+def test_a_question_is_not_asked_for_ever():
+    """After four daemons that went away it is answered."""
+    conversation = Conversation()
+    conversation.sent(line(id=1, method="tools/list"))
+    for _ in range(MAX_ASKED - 1):
+        assert conversation.lost() == b""
+        assert len(messages(conversation.resumed())) == 1
+
+    assert [one["id"] for one in messages(conversation.lost())] == [1]
+    assert conversation.resumed() == b""
+
+
+def test_a_handshake_that_failed_is_not_made_again():
+    """Only what the daemon agreed to is state; the client may try another."""
+    conversation = Conversation()
+    conversation.sent(line(id=1, method="initialize", params={}))
+    conversation.heard(line(id=1, error={"code": -32022, "message": "no"}))
+
+    assert conversation.lost() + conversation.resumed() == b""
+
+
+def test_one_and_the_text_one_are_two_requests():
+    """The answer to one of them leaves the other open."""
+    conversation = Conversation()
+    conversation.sent(line(id=1, method="tools/call"))
+    conversation.sent(line(id="1", method="tools/call"))
+    conversation.heard(line(id=1, result={}))
+
+    assert [one["id"] for one in messages(conversation.lost())] == ["1"]
+
+
+def test_the_relays_own_id_is_nobody_elses():
+    """A client that uses it gets its own answers."""
+    conversation = Conversation()
+    conversation.sent(line(id=1, method="initialize", params={}))
+    conversation.heard(line(id=1, result={}))
+    conversation.sent(line(id="aileron-relay-1", method="tools/list"))
+    conversation.lost()
+    own, theirs = messages(conversation.resumed())
+
+    assert (own["id"], theirs["id"]) == ("aileron-relay-2", "aileron-relay-1")
+    assert conversation.heard(line(id="aileron-relay-1", result={})) != b""
+    assert conversation.heard(line(id="aileron-relay-2", result={})) == b""
+
+
+def test_a_subscription_that_does_not_follow_the_tools_is_not_told_of_them():
+    """It is opened again all the same, without a word."""
+    conversation = Conversation()
+    acknowledged = {
+        "method": "notifications/subscriptions/acknowledged",
+        "params": {"notifications": {}, "_meta": {"io.modelcontextprotocol/subscriptionId": 1}},
+    }
+    conversation.sent(line(id=1, method="subscriptions/listen"))
+    assert conversation.heard(line(**acknowledged)) == line(**acknowledged)
+    conversation.lost()
+    conversation.resumed()
+    assert conversation.is_resuming
+    assert not conversation.is_waiting
+    assert conversation.heard(line(**acknowledged)) == b""
+    assert not conversation.is_resuming
