@@ -1,0 +1,291 @@
+r"""A gateway behind the daemon's own server, and both its neighbours as sockets in the hands of the test.
+
+The gateway runs in a thread of its own, under `aileron.daemon.serving.serve`. The client and the provider are blocking sockets
+that the test reads and writes in the order it wants: what must have arrived before something else is sent is read before. Every
+read has a deadline; what never comes fails the test.
+
+>>> with gateway(provider.settings()) as port, Line.to(port) as client:
+...     client.say(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+...     with provider.answering() as upstream:
+...         upstream.head().start
+b'GET /v1/models HTTP/1.1'
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Self
+
+import anyio
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from aileron.config import GatewaySettings, Settings, Upstream
+from aileron.daemon.serving import serve
+from aileron.gateway.proxy import Gateway, gateway_app
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.secret import Secret
+
+DEADLINE_S = 20.0
+"""For anything that must happen; a machine may be busy."""
+TOKEN = "ail_" + "t" * 43
+KEY = b"sk-the-upstreams-own-key"
+
+
+@dataclasses.dataclass
+class ScriptedKeys:
+    """Sessions and a vault, as a test wants them."""
+
+    locked: bool = False
+    tokens: frozenset[str] = frozenset({TOKEN})
+    secrets: dict[str, bytes] = dataclasses.field(default_factory=lambda: {"claude": KEY, "gpt": KEY})
+
+    def vault_is_locked(self) -> bool:
+        """As it was set."""
+        return self.locked
+
+    async def upstream_key(self, secret: str) -> Secret:
+        """One of `secrets`."""
+        if self.locked:
+            raise AileronError(FailureClass.VAULT_LOCKED, "the vault is locked")
+        if secret not in self.secrets:
+            raise AileronError(FailureClass.BINDING_REQUIRED, f"there is no secret {secret!r}")
+        return Secret(self.secrets[secret])
+
+    async def check_token(self, token: str) -> None:
+        """One of `tokens`."""
+        if token not in self.tokens:
+            raise AileronError(FailureClass.UNAUTHORIZED, "no open session has this token")
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """The head of a message: its first line, and its fields in order with names in lower case."""
+
+    start: bytes
+    fields: list[tuple[bytes, bytes]]
+
+    @classmethod
+    def of(cls, raw: bytes) -> Self:
+        """Parsed; `raw` without the empty line."""
+        start, *lines = raw.split(b"\r\n")
+        pairs = [line.partition(b":") for line in lines]
+        return cls(start, [(name.lower(), value.strip()) for name, _, value in pairs])
+
+    @property
+    def status(self) -> int:
+        """Of a response."""
+        return int(self.start.split(b" ")[1])
+
+    def all(self, name: bytes) -> list[bytes]:
+        """Every value of a field."""
+        return [value for found, value in self.fields if found == name]
+
+    def without(self, *names: bytes) -> list[tuple[bytes, bytes]]:
+        """The fields but for these."""
+        return [(name, value) for name, value in self.fields if name not in names]
+
+
+class Line:
+    """One end of a connection, and what came on it that was not asked for yet."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.settimeout(DEADLINE_S)
+        self.sock = sock
+        self._rest = b""
+
+    @classmethod
+    def to(cls, port: int, receive_buffer: int | None = None) -> Line:
+        """A new connection on loopback."""
+        sock = socket.socket()
+        if receive_buffer is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        sock.settimeout(DEADLINE_S)
+        sock.connect(("127.0.0.1", port))
+        return cls(sock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.sock.close()
+
+    def say(self, data: bytes) -> None:
+        """All of it."""
+        self.sock.sendall(data)
+
+    def exactly(self, size: int) -> bytes:
+        """That many bytes."""
+        while len(self._rest) < size:
+            self._more()
+        found, self._rest = self._rest[:size], self._rest[size:]
+        return found
+
+    def until(self, mark: bytes) -> bytes:
+        """What comes before the mark, which is taken too."""
+        while mark not in self._rest:
+            self._more()
+        found, _, self._rest = self._rest.partition(mark)
+        return found
+
+    def head(self) -> Head:
+        """The next head of a message."""
+        return Head.of(self.until(b"\r\n\r\n"))
+
+    def chunk(self) -> bytes:
+        """The next chunk; empty for the last."""
+        size = int(self.until(b"\r\n"), 16)
+        data = self.exactly(size)
+        assert self.exactly(2) == b"\r\n"
+        return data
+
+    def chunks(self) -> list[bytes]:
+        """All chunks up to the last."""
+        return list(iter(self.chunk, b""))
+
+    def message(self) -> tuple[Head, bytes]:
+        """A whole message: by its length, or in chunks."""
+        head = self.head()
+        if head.all(b"transfer-encoding") == [b"chunked"]:
+            return head, b"".join(self.chunks())
+        return head, self.exactly(int((head.all(b"content-length") or [b"0"])[0]))
+
+    def is_at_end(self) -> bool:
+        """Wait for the next byte or the end: whether there is none. A reset is an end too."""
+        try:
+            self._rest += (data := self.sock.recv(65536))
+        except ConnectionError:
+            return True
+        return not data and not self._rest
+
+    def reset(self) -> None:
+        """Go away without a word (SO_LINGER of zero: socket(7))."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.sock.close()
+
+    def _more(self) -> None:
+        data = self.sock.recv(65536)
+        if not data:
+            raise EOFError(f"ended after {self._rest!r}")
+        self._rest += data
+
+
+def refusal(client: Line) -> tuple[int, str, str]:
+    """Status, class and message of an answer of the gateway's own."""
+    head, body = client.message()
+    assert head.all(b"content-type") == [b"application/json"]
+    error = json.loads(body)["error"]
+    assert sorted(error) == ["audit_id", "boundary", "class", "details", "message", "retriable"]
+    return head.status, error["class"], error["message"]
+
+
+class Provider:
+    """A listening socket in the place of a provider's API."""
+
+    def __init__(self, receive_buffer: int | None = None) -> None:
+        self._listener = socket.socket()
+        if receive_buffer is not None:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self._listener.settimeout(DEADLINE_S)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen(64)
+        self.port: int = self._listener.getsockname()[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._listener.close()
+
+    @property
+    def url(self) -> str:
+        """As the settings have it."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def settings(self, *, prefix: str = "", secret: bool = False, require_vault: bool = True) -> Settings:
+        """Both APIs are this one."""
+        return Settings(
+            gateway=GatewaySettings(
+                anthropic=Upstream(self.url + prefix, "claude" if secret else None),
+                openai=Upstream(self.url + prefix, "gpt" if secret else None),
+                require_vault=require_vault,
+            )
+        )
+
+    def answering(self) -> Line:
+        """The next connection."""
+        return Line(self._listener.accept()[0])
+
+    def is_called(self) -> bool:
+        """Whether somebody connected who was not answered yet."""
+        self._listener.settimeout(0)
+        try:
+            self._listener.accept()[0].close()
+        except BlockingIOError:
+            return False
+        finally:
+            self._listener.settimeout(DEADLINE_S)
+        return True
+
+
+@contextlib.contextmanager
+def gateway(settings: Settings, keys: ScriptedKeys | None = None, port: int = 0) -> Iterator[int]:
+    """The port of a running gateway."""
+    listener = socket.create_server(("127.0.0.1", port))
+    found: int = listener.getsockname()[1]
+    tokens: list[anyio.lowlevel.EventLoopToken] = []
+    started, stop = threading.Event(), anyio.Event
+
+    async def run() -> None:
+        stopped = stop()
+        app = gateway_app(settings, keys or ScriptedKeys())
+        tokens.append(anyio.lowlevel.current_token())
+        events.append(stopped)
+        started.set()
+        await serve(_WithoutLifespan(app), [listener], stopped.wait)
+        await app.aclose()
+
+    events: list[anyio.Event] = []
+    thread = threading.Thread(target=anyio.run, args=(run,))
+    thread.start()
+    assert started.wait(DEADLINE_S)
+    try:
+        yield found
+    finally:
+        anyio.from_thread.run_sync(events[0].set, token=tokens[0])
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+class _WithoutLifespan:
+    """What the daemon puts in front of the gateway, without what a browser is refused for."""
+
+    def __init__(self, app: Gateway) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            for word in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{word}.complete"})
+            return
+        await self._app(scope, receive, send)
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    """One that listens."""
+    with Provider() as listening:
+        yield listening
+
+
+@pytest.fixture
+def port(provider: Provider) -> Iterator[int]:
+    """A gateway to it that asks for no key of its own."""
+    with gateway(provider.settings()) as running:
+        yield running
