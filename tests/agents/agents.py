@@ -26,12 +26,22 @@ from tests.agents.install import AGENTS, installed
 from tests.agents.llm.wires import Wire
 from tests.support.upstream import Seen, Upstream, answer
 
-__all__ = ["ALL", "Agent", "Desk", "Ended", "Trap"]
+__all__ = ["ALL", "Agent", "By", "Desk", "Ended", "Trap", "desk"]
 
 _PROMPT: Final = "Do what has to be done."
 _RUN_S: Final = 100.0
 """One conversation: 3 to 15 s where this was measured."""
 _MODEL: Final = "scripted"
+_KEY: Final = "sk-nothing"
+
+
+@dataclasses.dataclass(frozen=True)
+class By:
+    """How an agent is told where its model is: variables, and arguments around its own."""
+
+    variables: dict[str, str]
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +49,8 @@ class Agent:
     """One agent. `words` run it once and print; `wire` is what it then speaks to a model.
 
     `quiet` are variables that keep it from calling home. `own` writes what a person had configured. `follows` says whether it
-    lists the tools again when they change.
+    lists the tools again when they change. `paste` puts what `aileron mcp config` prints where it belongs; `at` is what leads to
+    a model on a port of this machine without Aileron: variables, and what is said before or after `words`.
     """
 
     name: str
@@ -47,6 +58,8 @@ class Agent:
     words: tuple[str, ...]
     quiet: dict[str, str]
     own: Callable[[Path], None]
+    paste: Callable[[Path, str], None]
+    at: Callable[[Path, int], By]
     follows: bool = True
 
     @property
@@ -106,17 +119,20 @@ class Desk:
         }
         agent.own(self.home)
 
-    def launch(self, *words: str, **environment: str) -> Ended:
+    def launch(self) -> Ended:
         """`aileron launch AGENT -- …`, to its end."""
-        return self._run(["aileron", "launch", self.agent.name, "--", *(words or self.agent.words)], environment)
+        return self._run(["aileron", "launch", self.agent.name, "--", *self.agent.words], {})
 
-    def start(self, *words: str, **environment: str) -> Ended:
-        """The agent by itself, to its end."""
-        return self._run([self.agent.name, *(words or self.agent.words)], environment)
+    def start(self, port: int) -> Ended:
+        """The agent by itself, with a model on a port of this machine, to its end."""
+        by = self.agent.at(self.home, port)
+        return self._run([self.agent.name, *by.before, *self.agent.words, *by.after], by.variables)
 
-    def aileron(self, *words: str) -> Ended:
-        """Another command, as the person types it here."""
-        return self._run(["aileron", *words], {})
+    def paste_configuration(self) -> None:
+        """What `aileron mcp config AGENT` prints, put into the agent's own file."""
+        said = self._run(["aileron", "mcp", "config", self.agent.name], {})
+        assert said.code == 0, said.err
+        self.agent.paste(self.home, said.out)
 
     def _run(self, words: list[str], environment: dict[str, str]) -> Ended:
         """In a process group of its own, so that what an agent leaves behind goes with it."""
@@ -144,7 +160,7 @@ class Desk:
 
 @contextlib.contextmanager
 def desk(agent: Agent, aileron_home: Path, trap: Trap) -> Iterator[Desk]:
-    """A new one, in a short path below the user's cache: codex refuses a home in `/tmp`."""
+    """A new one, gone at the end."""
     with tempfile.TemporaryDirectory(prefix=f"{agent.name}-") as path:
         yield Desk(Path(path), agent, aileron_home, trap)
 
@@ -158,6 +174,22 @@ def _write(path: Path, value: Any) -> None:
     path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
 
 
+def _add_json(path: Path, text: str) -> None:
+    """Beside what is there, as a person would who was given an object."""
+    there = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    _write(path, {**there, **json.loads(text)})
+
+
+def _add_lines(path: Path, text: str) -> None:
+    there = path.read_text(encoding="utf-8") if path.exists() else ""
+    _write(path, f"{there}\n{text}\n")
+
+
+def _claude_at(_home: Path, port: int) -> By:
+    variables = {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}", "ANTHROPIC_API_KEY": _KEY}
+    return By(variables, after=("--allowedTools", "mcp__aileron"))
+
+
 def _codex(home: Path) -> None:
     text = (
         f'model = "{_MODEL}"\n'
@@ -168,10 +200,33 @@ def _codex(home: Path) -> None:
     _write(home / ".codex" / "config.toml", text)
 
 
+def _codex_at(_home: Path, port: int) -> By:
+    provider = f'{{name = "here", base_url = "http://127.0.0.1:{port}/v1", env_key = "KEY", wire_api = "responses"}}'
+    return By({"KEY": _KEY}, before=("-c", f"model_providers.here={provider}", "-c", 'model_provider="here"'))
+
+
 def _opencode(home: Path) -> None:
     provider = {"anthropic": {"models": {_MODEL: {}}}}
     own = {"model": f"anthropic/{_MODEL}", "provider": provider, "share": "disabled", "autoupdate": False}
     _write(home / ".config" / "opencode" / "opencode.json", own)
+
+
+def _opencode_at(_home: Path, port: int) -> By:
+    return By({"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}/v1", "ANTHROPIC_API_KEY": _KEY})
+
+
+def _goose_at(_home: Path, port: int) -> By:
+    """By Messages, where `aileron launch` was by Chat Completions."""
+    return By(
+        {"ANTHROPIC_HOST": f"http://127.0.0.1:{port}", "ANTHROPIC_API_KEY": _KEY, "GOOSE_PROVIDER": "anthropic"},
+    )
+
+
+def _pi_at(home: Path, port: int) -> By:
+    """By Chat Completions, where `aileron launch` was by Responses."""
+    model = {"baseUrl": f"http://127.0.0.1:{port}/v1", "apiKey": _KEY, "api": "openai-completions"}
+    _write(home / ".pi/agent/models.json", {"providers": {"here": {**model, "models": [{"id": _MODEL}]}}})
+    return By({}, after=("--provider", "here", "--model", _MODEL))
 
 
 ALL: Final = {
@@ -183,8 +238,18 @@ ALL: Final = {
             ("-p", _PROMPT, "--output-format", "stream-json", "--verbose"),
             {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"},
             _nothing,
+            lambda home, text: _add_json(home / ".claude.json", text),
+            _claude_at,
         ),
-        Agent("codex", "responses", ("exec", "--skip-git-repo-check", "--json", _PROMPT), {}, _codex),
+        Agent(
+            "codex",
+            "responses",
+            ("exec", "--skip-git-repo-check", "--json", _PROMPT),
+            {},
+            _codex,
+            lambda home, text: _add_lines(home / ".codex/config.toml", text),
+            _codex_at,
+        ),
         Agent(
             "opencode",
             "messages",
@@ -197,6 +262,8 @@ ALL: Final = {
                 "npm_config_offline": "true",
             },
             _opencode,
+            lambda home, text: _add_json(home / ".config/opencode/opencode.json", text),
+            _opencode_at,
         ),
         Agent(
             "goose",
@@ -209,6 +276,8 @@ ALL: Final = {
                 "GOOSE_TELEMETRY_OFF": "1",
             },
             _nothing,
+            lambda home, text: _add_lines(home / ".config/goose/config.yaml", text),
+            _goose_at,
             follows=False,
         ),
         Agent(
@@ -217,6 +286,8 @@ ALL: Final = {
             ("-p", "--mode", "json", "--provider", "openai", "--model", "gpt-4.1", "--no-session", _PROMPT),
             {"PI_OFFLINE": "1", "PI_SKIP_VERSION_CHECK": "1", "PI_TELEMETRY": "0"},
             _nothing,
+            lambda home, text: _add_json(home / ".pi/agent/mcp.json", text),
+            _pi_at,
         ),
     )
 }

@@ -20,7 +20,7 @@ from typing import Any, Final
 from tests.agents.agents import Agent, Desk, Ended, Trap, desk
 from tests.agents.llm.server import LanguageModel
 from tests.agents.llm.wires import Asked, Shown
-from tests.agents.script import GREETING, REASON, Notes, everything, prepare
+from tests.agents.script import GREETING, REASON, Notes, everything, list_and_call, prepare
 from tests.agents.tap import Tap
 from tests.support.canary import scan
 from tests.support.home import PASSPHRASE, SECRET, DaemonHome, daemon_home
@@ -33,7 +33,11 @@ UPSTREAM_KEY: Final = "sk-canary-7c1f0a9be254"
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What one conversation left. `egress` are the names it asked a proxy for, `leaks` its files with a secret in them."""
+    """What one conversation left. `egress` are the names it asked a proxy for, `leaks` its files with a secret in them.
+
+    `pasted` is what a second, short one left, in which the agent was started by itself, with what `aileron mcp config` printed in
+    its own configuration, and spoke to the model directly.
+    """
 
     agent: Agent
     home: DaemonHome
@@ -42,6 +46,8 @@ class Seen:
     model: LanguageModel
     notes: Notes
     tap: Tap
+    pasted: Notes
+    pasted_ended: Ended
     egress: list[str]
     leaks: dict[str, list[str]]
     session: dict[str, Any]
@@ -60,9 +66,15 @@ def observed(agent: Agent) -> Iterator[Seen]:
             prepare(home)
             with tap:
                 ended = place.launch()
+        pasted = Notes()
+        with LanguageModel(lambda: list_and_call(pasted)) as direct:
+            place.paste_configuration()
+            pasted_ended = place.start(direct.port)
         leaks = scan([place.path], UPSTREAM_KEY.encode(), SECRET, PASSPHRASE.encode())
         (session,) = home.must("GET", "/v1/sessions")["sessions"]
-        yield Seen(agent, home, place, ended, model, notes, tap, list(trap.asked_for), leaks, session)
+        yield Seen(
+            agent, home, place, ended, model, notes, tap, pasted, pasted_ended, list(trap.asked_for), leaks, session
+        )
 
 
 def _lead_to(home: DaemonHome, port: int) -> None:
@@ -104,7 +116,8 @@ def _failed(seen: Seen) -> str:
 
 def _added(seen: Seen) -> str:
     if seen.notes.late is None:
-        return "in the next session"
+        next_one = seen.pasted.offered
+        return "in the next session" if next_one and next_one.tool("late_comer") else "no"
     return "offered, called" if GREETING in seen.notes.late.text else "offered"
 
 
@@ -157,6 +170,12 @@ def _where(asked: Asked, instructions: str) -> str:
     return "a tool's description" if any(begin in tool.description for tool in asked.tools) else "not shown"
 
 
+def _pasted(seen: Seen) -> str:
+    if seen.pasted.offered is None or seen.pasted.called is None:
+        return "no"
+    return "offered, called" if GREETING in seen.pasted.called.text else "offered"
+
+
 def _gateway(seen: Seen) -> str:
     wires = {"messages": "Messages", "chat": "Chat Completions", "responses": "Responses"}
     keyed = seen.model.turns and all(asked.key == UPSTREAM_KEY for asked in seen.model.turns)
@@ -177,6 +196,7 @@ ROWS: Final = {
     "error of a connector": _failed,
     "action added in the session": _added,
     "action switched off in the session": _switched_off,
+    "by what `aileron mcp config` prints": _pasted,
 }
 """The rows of the table in docs/reference/agents.md, each with how its word is found."""
 

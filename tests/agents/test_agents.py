@@ -128,6 +128,18 @@ def test_no_secret_is_in_what_the_agent_wrote_or_said(seen: Seen) -> None:
         assert find(request.body, *secrets) == []
 
 
+def test_what_mcp_config_prints_serves_as_well(seen: Seen) -> None:
+    """Put into the agent's own configuration, and the agent started by itself: the actions are offered, and one is called.
+
+    So is the action that was added while an agent ran that did not look again.
+    """
+    assert seen.pasted.called is not None, f"{seen.pasted_ended.out[-3000:]}\n{seen.pasted_ended.err[-3000:]}"
+    assert GREETING in seen.pasted.called.text
+    assert seen.pasted.offered is not None
+    assert seen.pasted.offered.tool("late_comer")
+    assert seen.pasted_ended.code == 0
+
+
 def test_the_session_is_on_record(seen: Seen) -> None:
     """Which agent, where, how it ended; and what was asked in it is its own."""
     asked = seen.home.must("GET", f"/v1/sessions/{seen.session['id']}")
