@@ -28,7 +28,7 @@ from aileron.client import Client, DaemonUnreachable
 if TYPE_CHECKING:
     from aileron.launch.agent import Agent, Asked, Gateway, Setup
 
-__all__ = ["agent_names", "agent_of", "folder", "gateway_of", "launch"]
+__all__ = ["agent_names", "agent_of", "asked_of", "folder", "gateway_of", "launch", "program_of"]
 
 _SHOWN_TOKEN = "<session token>"  # noqa: S105 - stands where one would
 
@@ -76,14 +76,14 @@ def launch(
     found = agent_of(agent)
     if as_json and not dry_run:
         raise Problem.usage("--json is for --dry-run: otherwise the output is the agent's", fix="aileron launch --help")
-    path = _program_of(found, program)
+    path = program_of(found, program)
     words = tuple(arguments or ())
     passphrase = passphrase_from(passphrase_file)
     supervisor = Supervisor(passphrase=passphrase)
     if dry_run:
         running = supervisor.maybe_ask("/v1/status")
         gateway = None if no_gateway or running is None else gateway_of(running)
-        _show(path, _asked(supervisor, found, gateway, words, _SHOWN_TOKEN), found, running is None, as_json)
+        _show(path, asked_of(supervisor, found, gateway, words, _SHOWN_TOKEN), found, running is None, as_json)
         return
     running = supervisor.ask("GET", "/v1/status")
     _open_vault(supervisor, running, is_given=passphrase() is not None, is_needed=not no_gateway)
@@ -92,12 +92,13 @@ def launch(
     raise typer.Exit(_in_session(supervisor, found, path, gateway, words))
 
 
-def _program_of(agent: Agent, given: str | None) -> str:
-    from aileron.launch.programs import program_of
+def program_of(agent: Agent, given: str | None) -> str:
+    """The agent's program, `given` or the one in PATH. Problem, with the command that installs it."""
+    from aileron.launch import programs
     from aileron.model.failure import AileronError
 
     try:
-        return program_of(agent, given, os.environ)
+        return programs.program_of(agent, given, os.environ)
     except AileronError as missing:
         fix = agent.install if given is None else f"aileron launch {agent.name}"
         raise Problem.missing(str(missing), fix=fix) from None
@@ -135,7 +136,10 @@ def _forget_passphrase() -> None:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - this very command
 
 
-def _asked(supervisor: Supervisor, agent: Agent, gateway: Gateway | None, words: tuple[str, ...], token: str) -> Asked:
+def asked_of(
+    supervisor: Supervisor, agent: Agent, gateway: Gateway | None, words: tuple[str, ...], token: str
+) -> Asked:
+    """What the agent's module is asked: this environment, its files, this installation."""
     from aileron.launch.agent import Asked
     from aileron.launch.programs import read_files, server_of
 
@@ -159,7 +163,7 @@ def _in_session(
     session = supervisor.ask("POST", "/v1/sessions", body)
     code: int | None = None
     try:
-        asked = _asked(supervisor, agent, gateway, words, session["token"])
+        asked = asked_of(supervisor, agent, gateway, words, session["token"])
         with local_work():
             setup = agent.setup(asked)
         for note in setup.notes:

@@ -1,6 +1,6 @@
 """`aileron status` and `aileron doctor`: how things stand, and what to do where they do not.
 
-Neither starts a daemon: looking changes nothing.
+Neither starts a daemon: looking changes nothing. `doctor AGENT` does, as the agent would (agent_check.py).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -76,11 +76,25 @@ def status(as_json: AsJson = False) -> None:
     )
 
 
-def doctor(as_json: AsJson = False) -> None:
-    """Examine this machine and this home.
+def doctor(
+    agent: Annotated[
+        str | None,
+        typer.Argument(metavar="[AGENT]", help="Instead: whether this agent can reach the actions, as an agent would."),
+    ] = None,
+    program: Annotated[
+        str | None, typer.Option("--program", metavar="PATH", help="The agent's program, where it is not in PATH.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Examine this machine and this home, or how an agent reaches the actions.
 
     Exit code 1 if something is in the way.
     """
+    if agent is not None:
+        _doctor_of(agent, program, as_json)
+        return
+    if program is not None:
+        raise Problem.usage("--program is for an agent: aileron doctor AGENT", fix="aileron doctor --help")
     from aileron_sandbox.support import examine
 
     supervisor = Supervisor()
@@ -96,6 +110,20 @@ def doctor(as_json: AsJson = False) -> None:
     if as_json:
         found = [check._asdict() for check in checks]
         output.print_json({"ok": is_well, "version": __version__, "checks": found, "machine": report.to_json()})
+    else:
+        _print(checks)
+    if not is_well:
+        raise typer.Exit(FAILED)
+
+
+def _doctor_of(agent: str, program: str | None, as_json: bool) -> None:
+    from aileron.cli.commands.agent_check import checks_of
+
+    checks = list(checks_of(agent, program))
+    is_well = all(check.state != "bad" for check in checks)
+    if as_json:
+        found = [check._asdict() for check in checks]
+        output.print_json({"ok": is_well, "version": __version__, "agent": agent, "checks": found})
     else:
         _print(checks)
     if not is_well:

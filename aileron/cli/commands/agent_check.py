@@ -1,0 +1,109 @@
+"""What `aileron doctor AGENT` proves, in order, up to the first that fails: configured, started, tools, call.
+
+The session is one of its own, for as long as the command; the daemon is started if there is none, as the agent would start it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from aileron.cli.commands.launch import agent_of, asked_of, folder, gateway_of, program_of
+from aileron.cli.commands.state import Check
+from aileron.cli.problem import Problem, local_work
+from aileron.cli.supervisor import Supervisor, path_of
+
+if TYPE_CHECKING:
+    from aileron.launch.agent import Agent
+    from aileron.launch.check import Connection
+
+__all__ = ["checks_of"]
+
+_VERSION_S = 60.0
+"""The slowest of them takes two seconds to say its version, on a quiet machine."""
+_SESSION_S = 300
+"""Longer than all that is asked in it may take."""
+_SHOWN_CHARACTERS = 100
+_RELAY_FIX = "aileron daemon logs"
+
+
+def checks_of(name: str, given: str | None) -> Iterator[Check]:
+    """Each thing that holds; last, where one does not, that one, with what to do."""
+    agent = agent_of(name)
+    try:
+        path = program_of(agent, given)
+        version = _version(path)
+    except Problem as problem:
+        yield Check("configured", "bad", problem.what + (f": {problem.why}" if problem.why else ""), problem.fix)
+        return
+    supervisor = Supervisor()
+    try:
+        session = supervisor.ask(
+            "POST", "/v1/sessions", {"agent": agent.name, "folder": folder(), "for_s": _SESSION_S, "pid": os.getpid()}
+        )
+    except Problem as problem:
+        yield Check("session", "bad", problem.why or problem.what, problem.fix)
+        return
+    try:
+        yield from _in_session(supervisor, agent, f"{path}, {version}", str(session["token"]))
+    finally:
+        supervisor.ask("POST", path_of("v1", "sessions", str(session["id"]), "end"), {"exit_code": None})
+
+
+def _in_session(supervisor: Supervisor, agent: Agent, found: str, token: str) -> Iterator[Check]:
+    from aileron.launch.check import READ_ONLY, connected
+    from aileron.launch.start import child_environment
+    from aileron.model.failure import AileronError
+
+    asked = asked_of(supervisor, agent, gateway_of(supervisor.ask("GET", "/v1/status")), (), token)
+    try:
+        with local_work():
+            setup = agent.setup(asked)
+    except Problem as problem:
+        yield Check("configured", "bad", problem.what, problem.fix)
+        return
+    yield Check("configured", "ok", found)
+    yield from (Check("configured", "note", note) for note in setup.notes)
+    step = "started"
+    try:
+        with connected(asked.server, child_environment(os.environ, asked.server.environment(token))) as server:
+            yield Check(step, "ok", f"{asked.server.command[0]}: {server.initialize()}")
+            step = "tools"
+            yield Check(step, "ok", _tools(server))
+            step = "call"
+            yield Check(step, "ok", f"{READ_ONLY}: {_shortened(server.call(READ_ONLY))}")
+    except AileronError as failed:
+        yield Check(step, "bad", str(failed), _RELAY_FIX)
+
+
+def _tools(server: Connection) -> str:
+    names = server.tools()
+    return f"{len(names)} listed: {', '.join(names)}"
+
+
+def _shortened(text: Any) -> str:
+    words = " ".join(str(text).split())
+    return words if len(words) <= _SHOWN_CHARACTERS else words[: _SHOWN_CHARACTERS - 1] + "…"
+
+
+def _version(path: str) -> str:
+    """What the agent says its version is. Problem where it does not start."""
+    from aileron.launch.start import child_environment
+
+    try:
+        done = subprocess.run(
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_VERSION_S,
+            env=child_environment(os.environ, {}),
+        )
+    except OSError as error:
+        raise Problem.usage(f"{path} does not start", why=error.strerror or str(error)) from None
+    except subprocess.TimeoutExpired:
+        raise Problem.usage(f"{path} --version took more than {_VERSION_S:g} s") from None
+    if done.returncode != 0:
+        raise Problem.usage(f"{path} --version ended with {done.returncode}")
+    return done.stdout.decode("utf-8", "replace").strip().partition("\n")[0] or "no version said"
