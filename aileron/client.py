@@ -3,11 +3,15 @@
 Runs in short-lived commands, so it imports little: every millisecond here is in front of each `aileron run`. The daemon is
 trusted (same user, 0700 directory); its answers are JSON.
 
+What an agent asks, it asks as its session where AILERON_SESSION_TOKEN says which. In a container there is no socket: with
+AILERON_URL it asks a daemon elsewhere, over TLS (AILERON_CA_FILE adds an authority), or without on loopback. The person's own
+requests never go there.
+
 Rules
 - Every wait has a deadline; a daemon that does not answer is `DaemonUnreachable`, exit 69.
 - A request is sent once. Nothing is retried here: the caller cannot know what had happened.
 
-Not here: what the answers mean (model/wire.py), exit codes (cli/).
+Source: docs/reference/sessions.md. Not here: what the answers mean (model/wire.py), exit codes (cli/).
 """
 
 from __future__ import annotations
@@ -32,8 +36,9 @@ ANSWER_MARGIN_S: Final = 15.0
 """On top of the wait a request asks for: a daemon that is later than that is stuck."""
 _GIVE_UP_S: Final = 5.0
 """For a daemon that said why it cannot start to be gone."""
-_SECRET_VARIABLES: Final = ("AILERON_VAULT_PASSPHRASE",)
+_SECRET_VARIABLES: Final = ("AILERON_VAULT_PASSPHRASE", "AILERON_SESSION_TOKEN")
 """Meant for this command alone: the daemon, and what can read its environment, must not keep them."""
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _MAX_SOCKET_PATH: Final = 107  # sun_path, unix(7)
 
 
@@ -73,11 +78,16 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class Client:
-    """Requests to one socket of one home. `operator` chooses the socket, and so what may be asked."""
+    """Requests to one socket of one home. `operator` chooses the socket, and so what may be asked.
+
+    An agent's may be to a daemon elsewhere, and of a session: the environment says so.
+    """
 
     def __init__(self, home: Path, *, operator: bool = True) -> None:
         self._home = home
         self._socket = str(home / "run" / ("operator.sock" if operator else "agent.sock"))
+        self._url = None if operator else (os.environ.get("AILERON_URL") or None)
+        self._token = None if operator else (os.environ.get("AILERON_SESSION_TOKEN") or None)
 
     def request(
         self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
@@ -96,23 +106,33 @@ class Client:
         self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
     ) -> Answer:
         """One request to a running daemon. FileNotFoundError or ConnectionRefusedError where none runs."""
-        self._check_socket_path()
         payload = None if body is None else json.dumps(body).encode()
-        connection = _UnixConnection(self._socket, wait_s + ANSWER_MARGIN_S)
+        connection = self._connection(wait_s + ANSWER_MARGIN_S)
         try:
-            sent = {"Content-Type": "application/json", **(headers or {})} if payload is not None else headers or {}
-            connection.request(method, path, payload, sent)
+            connection.request(method, path, payload, self._headers(headers or {}, has_body=payload is not None))
             response = connection.getresponse()
             data = response.read()
-        except (FileNotFoundError, ConnectionRefusedError):
-            raise  # nobody there
         except (OSError, http.client.HTTPException) as error:
+            if self._url is None and isinstance(error, FileNotFoundError | ConnectionRefusedError):
+                raise  # nobody there
             raise DaemonUnreachable(
-                f"the daemon does not answer at {self._socket}: {error or type(error).__name__}"
+                f"the daemon does not answer at {self._url or self._socket}: {error or type(error).__name__}"
             ) from error
         finally:
             connection.close()
         return Answer(response.status, json.loads(data) if data else None)
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        if self._url is not None:
+            return _connection_to(self._url, timeout_s)
+        self._check_socket_path()
+        return _UnixConnection(self._socket, timeout_s)
+
+    def _headers(self, headers: dict[str, str], *, has_body: bool) -> dict[str, str]:
+        ours = {"Content-Type": "application/json"} if has_body else {}
+        if self._token is not None:
+            ours["Authorization"] = f"Bearer {self._token}"
+        return {**ours, **headers}
 
     def start(self) -> None:
         """Start the daemon and wait until it is ready. Harmless when one runs. DaemonUnreachable says why not."""
@@ -149,6 +169,31 @@ class Client:
                 f"{self._socket} is longer than a socket's path may be ({_MAX_SOCKET_PATH} bytes): "
                 "set AILERON_HOME to a shorter path"
             )
+
+
+def _connection_to(url: str, timeout_s: float) -> http.client.HTTPConnection:
+    """To AILERON_URL: https, or http on loopback. DaemonUnreachable for anything else."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    with contextlib.suppress(ValueError):
+        host, port = parts.hostname, parts.port
+        if host and parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username or parts.password):
+            if parts.scheme == "https":
+                import ssl
+
+                context = ssl.create_default_context()
+                if authority := os.environ.get("AILERON_CA_FILE"):
+                    try:
+                        context.load_verify_locations(authority)
+                    except OSError as error:
+                        raise DaemonUnreachable(f"AILERON_CA_FILE {authority} cannot be used: {error}") from None
+                return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
+            if parts.scheme == "http" and host in _LOOPBACK:
+                return http.client.HTTPConnection(host, port, timeout=timeout_s)
+    raise DaemonUnreachable(
+        "AILERON_URL is not https://HOST:PORT, or http://localhost:PORT on the daemon's own machine"
+    )
 
 
 def home_directory() -> Path:

@@ -12,6 +12,7 @@ Not here: what the answers mean (run.py, commands/).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ class Supervisor:
 
     def maybe_ask(self, path: str) -> Any | None:
         """The same for a look at a daemon that may not be there: None, and none is started."""
+        self._check_here(self._client)
         try:
             return checked(self._client.ask("GET", path)).body
         except (FileNotFoundError, ConnectionRefusedError):
@@ -86,10 +88,22 @@ class Supervisor:
     def _request(
         self, client: Client, method: str, path: str, body: Any, wait_s: float, headers: dict[str, str] | None
     ) -> Answer:
+        self._check_here(client)
         try:
             return client.request(method, path, body, wait_s=wait_s, headers=headers)
         except (DaemonUnreachable, OSError, ValueError) as error:  # ValueError: an answer that is not JSON
             raise _unreachable(error) from error
+
+    def _check_here(self, client: Client) -> None:
+        """Return if this is asked of the daemon it is meant for. Problem where the environment names one elsewhere."""
+        if client is self._operator and os.environ.get("AILERON_URL"):
+            raise Problem(
+                "this is for the machine that the daemon runs on",
+                exit_code=69,
+                name="daemon_unreachable",
+                why="AILERON_URL names a daemon elsewhere, which takes only what agents may ask",
+                fix="unset AILERON_URL",
+            )
 
 
 def checked(answer: Answer) -> Answer:
