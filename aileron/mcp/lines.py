@@ -27,6 +27,7 @@ from mcp_types import (
     PARSE_ERROR,
     ErrorData,
     JSONRPCError,
+    JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
     RequestId,
@@ -82,8 +83,9 @@ class Splitter:
 class LineWire:
     """One connection: `read` feeds the SDK, `write` empties it. Both end when the stream does."""
 
-    def __init__(self, stream: ByteStream) -> None:
+    def __init__(self, stream: ByteStream, write_s: float = WRITE_S) -> None:
         self._stream = stream
+        self._write_s = write_s
         self._writing = anyio.Lock()
         self._calls: set[str] = set()
 
@@ -120,6 +122,10 @@ class LineWire:
             await self._send(_not_a_message(line, error))
             return
         if not isinstance(message, JSONRPCRequest):
+            if isinstance(message, JSONRPCNotification) and _has_id(line):
+                # The SDK takes a request with an id of another type for a notification, and it would wait for ever.
+                await self._send(error_line(None, INVALID_REQUEST, "an id is a string or an integer"))
+                return
             await into.send(SessionMessage(message))
             return
         key = str(message.id)  # the SDK, too, takes "7" and 7 for the same request
@@ -137,7 +143,7 @@ class LineWire:
             await into.send(SessionMessage(message, ServerMessageMetadata(on_request_unanswered=unanswered)))
 
     async def _send(self, line: bytes) -> None:
-        with anyio.fail_after(WRITE_S):
+        with anyio.fail_after(self._write_s):
             async with self._writing:
                 await self._stream.send(line)
 
@@ -146,6 +152,11 @@ def error_line(request: RequestId | None, code: int, message: str) -> bytes:
     """A JSON-RPC error of this layer, as a line."""
     error = JSONRPCError(jsonrpc="2.0", id=request, error=ErrorData(code=code, message=message))
     return error.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+
+
+def _has_id(line: bytes) -> bool:
+    """JSON-RPC 2.0, section 4.1: a notification is a request object without an "id" member."""
+    return b'"id"' in line and "id" in json.loads(line)
 
 
 def _line(message: Any) -> bytes:

@@ -54,7 +54,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aileron.mcp import results, tools
 from aileron.mcp.door import Call, Door, Offered
-from aileron.mcp.lines import MAX_LINE_BYTES, Incoming, LineWire
+from aileron.mcp.lines import MAX_LINE_BYTES, WRITE_S, Incoming, LineWire
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.names import tool_name
 from aileron.model.outcome import RunStatus
@@ -165,10 +165,11 @@ class _Sdk(Server[Any]):
 class McpServer:
     """One for each daemon. `run` must be entered before anything is served."""
 
-    def __init__(self, door: Door, version: str, *, progress_s: float = PROGRESS_S) -> None:
+    def __init__(self, door: Door, version: str, *, progress_s: float = PROGRESS_S, write_s: float = WRITE_S) -> None:
         _quiet()
         self._door = door
         self._progress_s = progress_s
+        self._write_s = write_s
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus, max_subscriptions=_MAX_LISTENERS, max_buffered_events=_MAX_EVENTS)
         self._sdk = self._made(version)
@@ -206,7 +207,7 @@ class McpServer:
     async def serve(self, stream: ByteStream, session: str) -> None:
         """One connection of run/mcp.sock, until either side ends it, and then close the stream. A peer cannot make it raise."""
         async with stream:
-            await self._converse(LineWire(stream), _Peer(session))
+            await self._converse(LineWire(stream, self._write_s), _Peer(session))
 
     def http_app(self) -> ASGIApp:
         """`/mcp` as an ASGI application. Whoever mounts it has verified the token and put the session's id into
@@ -387,7 +388,7 @@ def _session(ctx: _Context) -> str:
 
 
 def _plain(args: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as JSON has them. The SDK's parsers let through what JSON has not: NaN, half characters, endless integers."""
+    """The arguments as JSON has them. The SDK's parsers let through what JSON has not: numbers without end, half characters."""
     try:
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(args))
     except (ValueError, OverflowError, RecursionError, TypeError):
