@@ -171,3 +171,16 @@ def test_a_tool_that_is_not_offered_ends_the_conversation() -> None:
 
     assert "text" in answer
     assert model.problem == "another is not offered: mcp__aileron__give_back"
+
+
+def test_every_conversation_has_the_script_where_that_is_wanted() -> None:
+    """A second one begins where the first did, and comes to the same end."""
+    with LanguageModel(script, again=True) as model:
+        ends = []
+        for _conversation in range(2):
+            caller = Caller("chat", True, model.port)
+            caller.tell(caller.ask(), "it said hello")
+            ends.append(caller.ask())
+
+    assert ends == [{"text": LAST_WORDS}] * 2
+    assert model.is_finished

@@ -44,10 +44,12 @@ Script = Generator[tuple[str, dict[str, Any]], Turn, None]
 
 
 class LanguageModel:
-    """A running server; a context manager."""
+    """A running server; a context manager. `again`: a conversation that begins after the end has the whole script."""
 
-    def __init__(self, script: Callable[[], Script]) -> None:
+    def __init__(self, script: Callable[[], Script], *, again: bool = False) -> None:
+        self._make = script
         self._script = script()
+        self._again = again
         self._upstream = Upstream(self._answer)
         self._lock = threading.Lock()
         self._step: Say | Use | None = None
@@ -87,6 +89,8 @@ class LanguageModel:
             return _ASIDE
         with self._lock:
             self.turns.append(asked)
+            if self.is_finished and self._again and f"call_{self._calls}" not in asked.results:
+                self._script, self._step, self.is_finished = self._make(), None, False
             if self._step is None:
                 self._step = self._advance(asked, None)
             elif isinstance(self._step, Use) and self._step.call_id in asked.results:
