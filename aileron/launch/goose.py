@@ -85,14 +85,17 @@ def _quoted(command: tuple[str, ...]) -> str:
 
 
 def _quoted_word(word: str) -> str:
-    for quote in ("'", '"'):
-        if quote not in word:
-            return word if re.fullmatch(r"[\w@%+:,./-]+", word, re.ASCII) else f"{quote}{word}{quote}"
-    raise _unusable(word, "both kinds of quotes")
+    if re.fullmatch(r"[\w@%+:,./-]+", word, re.ASCII):
+        return word
+    if "'" not in word:
+        return f"'{word}'"
+    if '"' not in word and "\\" not in word:
+        return f'"{word}"'
+    raise _unusable(word, "quotes of both kinds, or of one and a backslash,")
 
 
 def _unusable(path: str, what: str) -> AileronError:
-    message = f"goose cannot be told to start {path!r}, which has {what} in it: install Aileron under another path"
+    message = f"goose cannot be told to start {path!r}, with {what} in it: install Aileron under another path"
     return AileronError(FailureClass.INVALID_REQUEST, message)
 
 

@@ -1,0 +1,404 @@
+"""What each agent is started with, as values: nothing is started and no file is read."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.launch.agent import AileronServer, Asked, Gateway, Setup
+from aileron.launch.agents import AGENTS
+from aileron.model.failure import AileronError
+
+SERVER = AileronServer(("/opt/aileron/bin/aileron-mcp",), "/home/mira/.aileron")
+TOKEN = "ail_" + "t" * 43
+URL = "http://localhost:8721"
+PLAIN = Gateway(URL)
+KEPT = Gateway(URL, frozenset({"anthropic", "openai"}))
+NAMES = list(AGENTS)
+NASTY = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40)
+
+
+def setup(
+    name: str,
+    *arguments: str,
+    gateway: Gateway | None = PLAIN,
+    server: AileronServer = SERVER,
+    files: Mapping[str, str] | None = None,
+    **environment: str,
+) -> Setup:
+    """One launch of an agent in mira's home."""
+    found = {Path(path): text for path, text in (files or {}).items()}
+    return AGENTS[name].setup(Asked(server, TOKEN, gateway, {"HOME": "/home/mira", **environment}, arguments, found))
+
+
+def codex_keys(of: Setup) -> dict[str, Any]:
+    """The `-c` options as the one table they are laid over each other to."""
+    options = list(of.arguments)
+    text = "\n".join(options[at + 1] for at, word in enumerate(options) if word == "-c")
+    return tomllib.loads(text)
+
+
+def claude_server(of: Setup) -> dict[str, Any]:
+    """What `--mcp-config` says about our server."""
+    (option,) = [word for word in of.arguments if word.startswith("--mcp-config=")]
+    entry: dict[str, Any] = json.loads(option.partition("=")[2])["mcpServers"]["aileron"]
+    return entry
+
+
+def pi_told(of: Setup) -> dict[str, Any]:
+    """What the extension reads."""
+    told: dict[str, Any] = json.loads(of.variables["AILERON_PI"])
+    return told
+
+
+# All of them
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("gateway", [None, PLAIN, KEPT], ids=["no gateway", "plain", "kept"])
+def test_no_argument_holds_the_token(name: str, gateway: Gateway | None) -> None:
+    """Every user of the machine can read the arguments of every process."""
+    words = ("run",) if name == "goose" else ()
+
+    assert TOKEN not in " ".join(setup(name, *words, gateway=gateway).arguments)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_setup_shows_no_token_when_it_is_printed(name: str) -> None:
+    """Nor does what was asked."""
+    asked = Asked(SERVER, TOKEN, KEPT, {"HOME": "/h", "OPENAI_API_KEY": "sk-mine"})
+
+    assert TOKEN not in repr(asked) + repr(AGENTS[name].setup(asked))
+    assert "sk-mine" not in repr(asked)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_user_says_comes_last_and_unchanged(name: str) -> None:
+    """So it counts for more where an option is given twice."""
+    words = ("run", "--flag", "a b", "-c", "x=1", "--", "--not-ours")
+
+    assert setup(name, *words).arguments[-len(words) + 1 :] == words[1:]
+    assert setup(name, *words).arguments.count("run") == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_a_gateway_no_address_is_set(name: str) -> None:
+    """And with one it is: the same launch in both."""
+    without, with_one = (setup(name, "run", gateway=gateway) for gateway in (None, PLAIN))
+
+    assert URL not in json.dumps([without.arguments, dict(without.variables)])
+    assert URL in json.dumps([with_one.arguments, dict(with_one.variables)])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_key_is_replaced_only_where_the_vault_has_it(name: str) -> None:
+    """The keys a person has set are the agent's, unless the gateway adds another."""
+    own = {"ANTHROPIC_API_KEY": "sk-a", "OPENAI_API_KEY": "sk-o", "CODEX_API_KEY": "sk-c"}
+    plain, kept = (setup(name, "run", gateway=gateway, **own) for gateway in (PLAIN, KEPT))
+
+    assert not own.keys() & (plain.variables.keys() | set(plain.unset))
+    assert "sk-" not in json.dumps([kept.arguments, dict(kept.variables)])
+    if name in ("claude", "opencode", "goose"):
+        assert TOKEN in json.dumps(dict(kept.variables))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(path=NASTY, home=NASTY)
+def test_any_path_arrives_whole_or_is_refused(name: str, path: str, home: str) -> None:
+    """What was quoted for an agent reads back as what it was."""
+    server = AileronServer(("/" + path, "-P"), "/" + home)
+    if name == "goose" and ("=" in path or ("'" in path and ('"' in path or "\\" in path))):
+        with pytest.raises(AileronError, match="install Aileron under another path"):
+            setup(name, "run", server=server)
+        return
+    of = setup(name, "run", server=server)
+    match name:
+        case "claude":
+            entry = claude_server(of)
+            command = [entry["command"], *entry["args"]]
+        case "codex":
+            entry = codex_keys(of)["mcp_servers"]["aileron"]
+            command = [entry["command"], *entry["args"]]
+            assert entry["env"] == {"AILERON_HOME": "/" + home}
+        case "opencode":
+            command = json.loads(of.variables["OPENCODE_CONFIG_CONTENT"])["mcp"]["aileron"]["command"]
+        case "goose":
+            command = shlex.split(of.arguments[2].removeprefix("aileron:"))
+        case _:
+            entry = pi_told(of)["server"]
+            command = [entry["command"], *entry["args"]]
+
+    assert tuple(command) == server.command
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_proxy_for_plain_http_is_not_asked_for_this_machine(name: str) -> None:
+    """Where one is set; what the user excepts stays excepted."""
+    through = setup(name, "run", http_proxy="http://proxy:3128", no_proxy="intranet")
+    without_one = setup(name, "run")
+
+    assert through.variables["no_proxy"] == "intranet,localhost,127.0.0.1,::1" == through.variables["NO_PROXY"]
+    assert "no_proxy" not in without_one.variables
+    assert "no_proxy" not in setup(name, "run", http_proxy="http://proxy:3128", NO_PROXY="*").variables
+
+
+# What is to be pasted
+
+
+def test_every_snippet_is_in_the_format_of_its_file() -> None:
+    """Each parses, and says the same: this program, this home, no token."""
+    server = AileronServer(("/opt/a b/aileron-mcp",), "/home/mïra/é")
+    texts = {name: agent.snippet(server).text for name, agent in AGENTS.items()}
+    claude = json.loads(texts["claude"])["mcpServers"]["aileron"]
+    codex = tomllib.loads(texts["codex"])["mcp_servers"]["aileron"]
+    opencode = json.loads(texts["opencode"])["mcp"]["aileron"]
+    goose = _yaml(texts["goose"])["extensions"]["aileron"]
+    pi = json.loads(texts["pi"])["mcpServers"]["aileron"]
+
+    assert [claude["command"], codex["command"], opencode["command"][0], goose["cmd"], pi["command"]] == [
+        server.command[0]
+    ] * 5
+    homes = [claude["env"], codex["env"], opencode["environment"], goose["envs"], pi["env"]]
+    assert homes == [{"AILERON_HOME": server.home}] * 5
+    assert (goose["enabled"], goose["timeout"], goose["args"]) == (True, 300, [])
+
+
+def _yaml(text: str) -> dict[str, Any]:
+    """The part of YAML 1.2 that is written: maps by indentation, whose leaves are JSON or plain words."""
+    root: dict[str, Any] = {}
+    within = [(-1, root)]
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip(" "))
+        key, _, value = line.strip().partition(":")
+        while indent <= within[-1][0]:
+            within.pop()
+        if value:
+            try:
+                within[-1][1][key] = json.loads(value)
+            except ValueError:
+                within[-1][1][key] = value.strip()
+        else:
+            inner: dict[str, Any] = {}
+            within[-1][1][key] = inner
+            within.append((indent, inner))
+    return root
+
+
+# Claude Code
+
+
+def test_claude_gets_a_server_and_may_use_it_and_nothing_else() -> None:
+    """Values of variables are named, not spelled out; the options end where the user's begin."""
+    of = setup("claude", "a prompt that is no file")
+
+    assert claude_server(of)["env"] == {
+        "AILERON_HOME": "${AILERON_HOME}",
+        "AILERON_SESSION_TOKEN": "${AILERON_SESSION_TOKEN}",
+    }
+    assert of.arguments[1:] == ("--allowedTools=mcp__aileron", "a prompt that is no file")
+    assert of.variables == {"ANTHROPIC_BASE_URL": URL}
+
+
+def test_claude_shows_the_token_where_the_vault_has_the_key() -> None:
+    """Not as ANTHROPIC_API_KEY, about which it would ask each time; its own key is not sent beside it."""
+    of = setup("claude", gateway=KEPT, ANTHROPIC_API_KEY="sk-mine")
+
+    assert of.variables["ANTHROPIC_AUTH_TOKEN"] == TOKEN
+    assert of.unset == ("ANTHROPIC_API_KEY",)
+
+
+def test_an_address_of_the_users_stays_and_is_noted() -> None:
+    """With it the key stays too. The gateway's own, of a launch around this one, is not theirs."""
+    theirs = setup("claude", gateway=KEPT, ANTHROPIC_BASE_URL="https://proxy.example.com")
+    inner = setup("claude", gateway=KEPT, ANTHROPIC_BASE_URL=f"{URL}/v1")
+
+    assert dict(theirs.variables) == {}
+    assert theirs.unset == ()
+    assert "ANTHROPIC_BASE_URL is set" in theirs.notes[0]
+    assert inner.variables["ANTHROPIC_BASE_URL"] == URL
+
+
+# Codex CLI
+
+
+def test_codex_waits_for_the_server_and_lets_it_be_called() -> None:
+    """It follows changes, gets the token by its name, and nothing of its other tools is said."""
+    keys = codex_keys(setup("codex", "exec"))
+    server = keys["mcp_servers"]["aileron"]
+
+    assert server["required"] is True
+    assert server["default_tools_approval_mode"] == "approve"
+    assert server["env_vars"] == ["AILERON_SESSION_TOKEN"]
+    assert keys["features"] == {"mcp_tool_list_changed": True}
+    assert keys["openai_base_url"] == f"{URL}/v1"
+    assert set(keys) == {"mcp_servers", "features", "openai_base_url"}
+
+
+def test_codex_has_a_provider_of_ours_where_the_vault_has_the_key() -> None:
+    """It takes the token from the environment."""
+    keys = codex_keys(setup("codex", gateway=KEPT))
+
+    assert keys["model_provider"] == "aileron"
+    provider = keys["model_providers"]["aileron"]
+    assert (provider["base_url"], provider["env_key"]) == (f"{URL}/v1", "AILERON_SESSION_TOKEN")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("config.toml", 'openai_base_url = "https://proxy.example.com/v1"', "openai_base_url"),
+        ("config.toml", 'model_provider = "azure"', "'azure'"),
+        ("auth.json", '{"OPENAI_API_KEY": null, "tokens": {"access_token": "secret"}}', "signed in"),
+    ],
+)
+@pytest.mark.parametrize("directory", ["/home/mira/.codex", "/elsewhere"])
+def test_codex_keeps_the_way_to_the_model_that_the_user_chose(file: str, text: str, words: str, directory: str) -> None:
+    """A provider, an address or an account; nothing of the account is in the note."""
+    home = {} if directory.startswith("/home") else {"CODEX_HOME": directory}
+    of = setup("codex", files={f"{directory}/{file}": text}, **home)
+
+    assert "openai_base_url" not in codex_keys(of)
+    assert words in of.notes[0]
+    assert "secret" not in of.notes[0]
+
+
+def test_codex_with_a_key_in_a_variable_is_not_signed_in() -> None:
+    """The variable counts for more; and a file that is damaged says nothing."""
+    auth = {"/home/mira/.codex/auth.json": '{"tokens": {"access_token": "x"}}', "/home/mira/.codex/config.toml": "= ="}
+
+    assert "openai_base_url" in codex_keys(setup("codex", files=auth, CODEX_API_KEY="sk"))
+
+
+# opencode
+
+
+def test_opencode_gets_a_server_beside_what_the_user_has_there() -> None:
+    """Other keys and other servers stay."""
+    own = {"theme": "x", "mcp": {"other": {"type": "local", "command": ["o"]}}, "provider": {"anthropic": {"a": 1}}}
+    of = setup("opencode", OPENCODE_CONFIG_CONTENT=json.dumps(own))
+    found = json.loads(of.variables["OPENCODE_CONFIG_CONTENT"])
+
+    assert found["mcp"].pop("aileron")["enabled"] is True
+    assert found == own
+    assert (of.variables["ANTHROPIC_BASE_URL"], of.variables["OPENAI_BASE_URL"]) == (f"{URL}/v1", f"{URL}/v1")
+
+
+def test_opencode_has_providers_where_the_vault_has_their_keys() -> None:
+    """And an address there that is the user's stays."""
+    own = {"provider": {"openai": {"options": {"baseURL": "https://proxy.example.com"}}}}
+    of = setup("opencode", gateway=KEPT, OPENCODE_CONFIG_CONTENT=json.dumps(own))
+    providers = json.loads(of.variables["OPENCODE_CONFIG_CONTENT"])["provider"]
+
+    assert providers["anthropic"]["options"] == {"baseURL": f"{URL}/v1", "apiKey": TOKEN}
+    assert providers["openai"]["options"]["baseURL"] == "https://proxy.example.com"
+    assert "ANTHROPIC_BASE_URL" not in of.variables
+
+
+def test_opencode_keeps_a_server_of_our_name() -> None:
+    """Theirs is theirs, and it is said."""
+    own = {"mcp": {"aileron": {"type": "local", "command": ["theirs"]}}}
+    of = setup("opencode", OPENCODE_CONFIG_CONTENT=json.dumps(own))
+
+    assert json.loads(of.variables["OPENCODE_CONFIG_CONTENT"]) == own
+    assert "stays as it is" in of.notes[0]
+
+
+@pytest.mark.parametrize("text", ["{ // a comment\n}", "[]", '{"mcp": 1}', '{"provider": {"anthropic": []}}'])
+def test_opencode_is_not_started_where_nothing_can_be_added(text: str) -> None:
+    """With the way out."""
+    with pytest.raises(AileronError, match="OPENCODE_CONFIG"):
+        setup("opencode", gateway=KEPT, OPENCODE_CONFIG_CONTENT=text)
+
+
+# goose
+
+
+def test_goose_gets_the_option_behind_the_word_that_takes_it() -> None:
+    """`goose` alone is a session."""
+    option = ("--with-extension", "aileron:/opt/aileron/bin/aileron-mcp")
+
+    assert setup("goose", "run", "-t", "hi").arguments == ("run", *option, "-t", "hi")
+    assert setup("goose", "session", "--name", "x").arguments == ("session", *option, "--name", "x")
+    assert setup("goose").arguments == ("session", *option)
+
+
+@pytest.mark.parametrize("words", [("configure",), ("session", "list"), ("serve",), ("--version",)])
+def test_goose_starts_other_subcommands_as_they_are(words: tuple[str, ...]) -> None:
+    """They know no such option."""
+    assert setup("goose", *words).arguments == words
+
+
+@pytest.mark.parametrize(
+    ("text", "is_theirs"),
+    [
+        ("extensions:\n  aileron:\n    enabled: true\n    type: stdio\n", True),
+        ("extensions:\n  aileron:\n    type: stdio\n  other:\n    enabled: false\n", True),
+        ("extensions:\n  aileron:\n    enabled: false\n    type: stdio\n", False),
+        ("extensions:\n  other:\n    name: aileron\n", False),
+        ("", False),
+    ],
+)
+def test_goose_keeps_a_server_of_our_name(text: str, is_theirs: bool) -> None:
+    """Two of one name would end it; one that is switched off is none."""
+    of = setup("goose", "run", files={"/home/mira/.config/goose/config.yaml": text})
+
+    assert ("--with-extension" not in of.arguments) is is_theirs
+    assert ("stays as it is" in " ".join(of.notes)) is is_theirs
+
+
+def test_goose_keeps_an_address_in_its_configuration() -> None:
+    """For the one provider, and not for the other; a variable of another name counts as well."""
+    file = {"/x/goose/config.yaml": "GOOSE_MODEL: m\nOPENAI_HOST: https://proxy.example.com\n"}
+    configured = setup("goose", "run", gateway=KEPT, files=file, XDG_CONFIG_HOME="/x")
+    named = setup("goose", "run", OPENAI_BASE_URL="https://proxy.example.com/v1")
+
+    assert dict(configured.variables) == {"ANTHROPIC_HOST": URL, "ANTHROPIC_API_KEY": TOKEN}
+    assert dict(named.variables) == {"ANTHROPIC_HOST": URL}
+
+
+# pi
+
+
+def test_pi_is_told_by_an_extension_of_ours() -> None:
+    """It is there; the token is not in what it is told, but in its own variable."""
+    of = setup("pi", "-p", "hi")
+
+    assert of.arguments[0] == "-e"
+    assert Path(of.arguments[1]).is_file()
+    assert pi_told(of)["providers"] == {
+        "anthropic": {"baseUrl": URL, "keyFromToken": False},
+        "openai": {"baseUrl": f"{URL}/v1", "keyFromToken": False},
+    }
+    assert pi_told(setup("pi", gateway=KEPT))["providers"]["openai"]["keyFromToken"] is True
+    assert TOKEN not in json.dumps(dict(setup("pi", gateway=KEPT).variables))
+
+
+def test_no_copy_of_the_extension_is_kept_where_anybody_can_write() -> None:
+    """Unless the user has said something about it."""
+    assert setup("pi").variables["JITI_FS_CACHE"] == "false"
+    assert "JITI_FS_CACHE" not in setup("pi", JITI_FS_CACHE="true").variables
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"providers": {"openai": {"baseUrl": "https://p"}}}', '{ // mine\n "providers": {"openai": {"baseUrl": 1}}}'],
+)
+def test_pi_keeps_an_address_in_its_models(text: str) -> None:
+    """Also where the file has comments, which it may."""
+    of = setup("pi", files={"/agent/models.json": text}, PI_CODING_AGENT_DIR="/agent")
+
+    assert set(pi_told(of)["providers"]) == {"anthropic"}
+    assert "openai" in of.notes[0]
+
+
+def test_pi_without_a_session_is_started_as_it_is() -> None:
+    """Its subcommands come first, and load no extension."""
+    assert setup("pi", "mcp", "list").arguments == ("mcp", "list")
