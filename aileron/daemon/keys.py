@@ -25,8 +25,13 @@ class GatewayKeys:
         self._agreements = agreements
 
     def vault_is_locked(self) -> bool:
-        """Whether there is a vault, and it waits for its passphrase."""
-        return self._vault.exists and self._vault.is_locked
+        """Whether there is a vault, and it waits for its passphrase. AileronError(consent_required) where it is open, and nobody
+        agreed to the settings in force: they say where requests go.
+        """
+        if self._vault.exists and self._vault.is_locked:
+            return True
+        self._agreements.check_settings()
+        return False
 
     async def upstream_key(self, secret: str) -> Secret:
         """The key that the settings name. AileronError(vault_locked), (binding_required) where there is none of that name,

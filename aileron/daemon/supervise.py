@@ -57,6 +57,7 @@ from aileron.egress.engine import Egress
 from aileron.egress.inject import LentCredential
 from aileron.executor.execute import Executor
 from aileron.executor.jails import Jails
+from aileron.gateway.proxy import gateway_app
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
@@ -248,9 +249,7 @@ class _Daemon:
                 protocol = AgentProtocol(
                     door, sessions, __version__, action_files(self._home.actions, self._home.action_state)
                 )
-                keys = GatewayKeys(vault, sessions, agreements)
-                gateway = pages()  # GATEWAY-STUB
-                _log.debug("keys: %s", keys)
+                gateway = gateway_app(self._settings, GatewayKeys(vault, sessions, agreements))
                 async with anyio.create_task_group() as servers:
                     servers.start_soon(self._until_stop, protocol.serve, listen(self._home.mcp_socket))
 
@@ -293,6 +292,7 @@ class _Daemon:
                     tell("ready")
                 runs.cancel_scope.cancel()  # what still runs is recorded as unknown by the spine
             background.cancel_scope.cancel()
+        await gateway.aclose()
         await egress.aclose()
         vault.lock()
         await audit.daemon_stopped(__version__)
