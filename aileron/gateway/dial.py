@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import os
 import select
 import socket
 import ssl
@@ -158,12 +159,12 @@ def _is_readable(sock: socket.socket) -> bool:
 
 
 def _why(error: OSError) -> str:
-    """anyio tells of the last of several addresses in the cause."""
-    cause = error.__cause__
+    """The errno's own words: asyncio puts the address in their place, and anyio has those of several addresses in the cause."""
+    cause: BaseException | None = error.__cause__
     if isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[-1]
-    strerror = cause.strerror if isinstance(cause, OSError) else error.strerror
-    return strerror or "no address answered"
+    number = cause.errno if isinstance(cause, OSError) else error.errno
+    return os.strerror(number) if number else "no address answered"
 
 
 def _unreachable(host: str, port: int, why: str) -> AileronError:

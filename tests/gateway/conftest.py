@@ -133,6 +133,12 @@ class Line:
         found, _, self._rest = self._rest.partition(mark)
         return found
 
+    def some(self) -> bytes:
+        """Whatever comes next."""
+        self._more()
+        found, self._rest = self._rest, b""
+        return found
+
     def head(self) -> Head:
         """The next head of a message."""
         return Head.of(self.until(b"\r\n\r\n"))

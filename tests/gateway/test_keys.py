@@ -1,0 +1,228 @@
+"""Whose key goes where: a session's token never leaves, and the vault's key goes to its upstream alone."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from aileron.config import GatewaySettings, Settings, Upstream
+from tests.gateway.conftest import KEY, TOKEN, Line, Provider, ScriptedKeys, gateway, refusal
+
+OTHER_TOKEN = "ail_" + "o" * 43
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+def post(path: str, *fields: str) -> bytes:
+    """A request with these fields, and one before and one after them."""
+    lines = [f"POST {path} HTTP/1.1", "Host: x", "A: 1", *fields, "Z: 1", "Content-Length: 2"]
+    return "\r\n".join(lines).encode() + b"\r\n\r\nhi"
+
+
+def passed(port: int, provider: Provider, request: bytes) -> list[tuple[bytes, bytes]]:
+    """The fields that the provider saw between the first and the last."""
+    with Line.to(port) as client:
+        client.say(request)
+        with provider.answering() as upstream:
+            head, body = upstream.message()
+            upstream.say(OK)
+            assert (body, client.message()[1]) == (b"hi", b"ok")
+    names = [name for name, _ in head.fields]
+    return head.fields[names.index(b"a") + 1 : names.index(b"z")]
+
+
+def refused(port: int, provider: Provider, request: bytes) -> tuple[int, str, str]:
+    """How it was refused, and that nothing was sent."""
+    with Line.to(port) as client:
+        client.say(request)
+        answer = refusal(client)
+    assert not provider.is_called()
+    return answer
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ("x-api-key: sk-own",),
+        ("Authorization: Bearer sk-own", "X-B: 1"),
+        ("authorization: Basic dTpw", "x-api-key: k", "x-api-key: l"),
+        ("api-key: sk-own", "Cookie: s=1"),
+        (),
+    ],
+)
+def test_without_a_key_in_the_vault_the_clients_own_passes(
+    fields: tuple[str, ...], provider: Provider, port: int
+) -> None:
+    """Whatever it is, and wherever; also none."""
+    expected = [line.partition(": ") for line in fields]
+
+    assert passed(port, provider, post("/v1/messages", *fields)) == [
+        (name.lower().encode(), value.encode()) for name, _, value in expected
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v1/messages", (b"x-api-key", KEY)),
+        ("/v1/messages/count_tokens?beta=true", (b"x-api-key", KEY)),
+        ("/v1/chat/completions", (b"authorization", b"Bearer " + KEY)),
+        ("/v1/responses", (b"authorization", b"Bearer " + KEY)),
+        ("/v1/models", (b"authorization", b"Bearer " + KEY)),
+    ],
+)
+@pytest.mark.parametrize(
+    "shown", [f"x-api-key: {TOKEN}", f"Authorization: Bearer {TOKEN}", f"authorization: bearer  {TOKEN}"]
+)
+def test_with_one_a_sessions_token_is_replaced_by_it(
+    path: str, expected: tuple[bytes, bytes], shown: str, provider: Provider
+) -> None:
+    """In the form that API wants, where the token stood."""
+    with gateway(provider.settings(secret=True)) as port:
+        assert passed(port, provider, post(path, shown)) == [expected]
+
+
+def test_a_token_that_is_shown_twice_is_replaced_once(provider: Provider) -> None:
+    """In both fields; the one that API does not want is gone, and what stands between them stays."""
+    with gateway(provider.settings(secret=True)) as port:
+        assert passed(
+            port, provider, post("/v1/messages", f"Authorization: Bearer {TOKEN}", "B: 1", f"x-api-key: {TOKEN}")
+        ) == [(b"x-api-key", KEY), (b"b", b"1")]
+
+
+def test_a_client_cannot_take_the_key_out_again(provider: Provider) -> None:
+    """`Connection` names fields that stay here; what is put in is not among them."""
+    with gateway(provider.settings(secret=True)) as port:
+        assert passed(port, provider, post("/v1/messages", f"x-api-key: {TOKEN}", "Connection: x-api-key")) == [
+            (b"x-api-key", KEY)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ((), "none was sent"),
+        (("x-api-key: sk-own",), "another was sent"),
+        (("Authorization: Bearer sk-own",), "another was sent"),
+        ((f"Authorization: Basic {TOKEN}",), "another was sent"),
+        ((f"Authorization: {TOKEN}",), "another was sent"),
+        ((f"Authorization: Bearer {TOKEN}", "x-api-key: sk-own"), "several were sent"),
+        ((f"x-api-key: {TOKEN}", f"x-api-key: {OTHER_TOKEN}"), "several were sent"),
+        ((f"x-api-key: {OTHER_TOKEN}",), "no open session has this token"),
+        (("x-api-key: ail_",), "no open session has this token"),
+    ],
+)
+def test_with_one_nothing_but_a_sessions_token_opens(fields: tuple[str, ...], why: str, provider: Provider) -> None:
+    """And the fix is in the answer; the token itself passes the same gateway."""
+    with gateway(provider.settings(secret=True)) as port:
+        status, kind, message = refused(port, provider, post("/v1/messages", *fields))
+        assert (status, kind) == (401, "unauthorized")
+        assert why in message
+        assert TOKEN not in message
+        assert passed(port, provider, post("/v1/messages", f"x-api-key: {TOKEN}"))
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/v1/messages", f"x-api-key: {TOKEN}"),
+        ("/v1/messages", f"Authorization: Bearer {TOKEN}"),
+        ("/v1/messages", "x-api-key: ail_cut-short"),
+        ("/v1/messages", f"api-key: {TOKEN}"),
+        ("/v1/messages", f"Cookie: a=1; t={TOKEN}; b=2"),
+        ("/v1/messages", f"Authorization: Basic {TOKEN}"),
+        (f"/v1/messages?key={TOKEN}&b=1", "b: 1"),
+        (f"/v1/messages/{TOKEN}", "b: 1"),
+    ],
+)
+def test_a_sessions_token_is_never_sent_to_a_provider(path: str, field: str, provider: Provider, port: int) -> None:
+    """In whatever place; a field that only looks like it passes."""
+    status, kind, message = refused(port, provider, post(path, field))
+    assert (status, kind) == (401, "unauthorized")
+    assert "gateway.upstreams.anthropic.secret" in message
+    assert TOKEN not in message
+
+    assert passed(port, provider, post("/v1/messages", f"b: xail_{'t' * 43}", "c: ail_short"))
+
+
+def test_a_token_elsewhere_is_refused_with_a_key_in_the_vault_too(provider: Provider) -> None:
+    """The one that is replaced is the only one."""
+    with gateway(provider.settings(secret=True)) as port:
+        request = post("/v1/messages", f"x-api-key: {TOKEN}", f"b: {OTHER_TOKEN}")
+        assert refused(port, provider, request)[:2] == (401, "unauthorized")
+        assert passed(port, provider, post("/v1/messages", f"x-api-key: {TOKEN}", "b: 1"))
+
+
+def test_each_upstream_has_its_own_key(provider: Provider) -> None:
+    """One with a key of the vault's, the other without: neither key goes to the other."""
+    with Provider() as other:
+        settings = Settings(gateway=GatewaySettings(Upstream(provider.url, "claude"), Upstream(other.url)))
+        with gateway(settings) as port:
+            assert passed(port, provider, post("/v1/messages", f"x-api-key: {TOKEN}")) == [(b"x-api-key", KEY)]
+            assert passed(port, other, post("/v1/responses", "authorization: Bearer own")) == [
+                (b"authorization", b"Bearer own")
+            ]
+            assert refused(port, other, post("/v1/responses", f"authorization: Bearer {TOKEN}"))[0] == 401
+
+
+@pytest.mark.parametrize("value", [b"sk-a\n", b"sk a", b"", b"sk-\xc3\xa9", b"sk-a\r\nX-Injected: 1"])
+def test_a_secret_that_is_no_key_is_not_sent_and_not_said(value: bytes, provider: Provider) -> None:
+    """It would end a field, or make another; a plain one is sent."""
+    keys = ScriptedKeys(secrets={"claude": value, "gpt": KEY})
+    with gateway(provider.settings(secret=True), keys) as port:
+        status, kind, message = refused(port, provider, post("/v1/messages", f"x-api-key: {TOKEN}"))
+        assert (status, kind) == (409, "binding_failed")
+        assert "'claude'" in message
+        assert "sk-" not in message
+        assert passed(port, provider, post("/v1/responses", f"x-api-key: {TOKEN}"))
+
+
+def test_a_secret_that_is_not_there_is_named(provider: Provider) -> None:
+    """As the vault says it."""
+    with gateway(provider.settings(secret=True), ScriptedKeys(secrets={})) as port:
+        assert refused(port, provider, post("/v1/messages", f"x-api-key: {TOKEN}")) == (
+            409,
+            "binding_required",
+            "there is no secret 'claude'",
+        )
+
+
+@pytest.mark.parametrize("secret", [True, False])
+def test_a_locked_vault_stops_it_unless_the_settings_say_otherwise(secret: bool, provider: Provider) -> None:
+    """423 with the command, with and without a key in the vault; it passes the moment the vault is open."""
+    field = f"x-api-key: {TOKEN}" if secret else "x-api-key: own"
+    keys = ScriptedKeys(locked=True)
+    with gateway(provider.settings(secret=secret), keys) as port:
+        status, kind, message = refused(port, provider, post("/v1/messages", field))
+        assert (status, kind) == (423, "vault_locked")
+        assert "`aileron vault unlock`" in message
+        keys.locked = False
+        assert passed(port, provider, post("/v1/messages", field))
+    keys.locked = True
+    with gateway(provider.settings(secret=secret, require_vault=False), keys) as port:
+        if secret:  # the key itself is in there
+            assert refused(port, provider, post("/v1/messages", field))[:2] == (423, "vault_locked")
+        else:
+            assert passed(port, provider, post("/v1/messages", field)) == [(b"x-api-key", b"own")]
+
+
+def test_nothing_secret_is_logged(provider: Provider, caplog: pytest.LogCaptureFixture) -> None:
+    """At DEBUG, of requests that pass, are refused, and break off; what is logged is that one broke off."""
+    caplog.set_level(logging.DEBUG)
+    with gateway(provider.settings(secret=True)) as port:
+        passed(port, provider, post("/v1/messages?q=in-the-query", f"x-api-key: {TOKEN}", "Cookie: in-a-field"))
+        refused(port, provider, post("/v1/messages", f"x-api-key: {OTHER_TOKEN}"))
+        with Line.to(port) as client:
+            client.say(post("/v1/messages", f"x-api-key: {TOKEN}"))
+            with provider.answering() as upstream:
+                upstream.message()
+                upstream.say(b"HTTP/1.1 200 OK\r\nSet-Cookie: in-the-answer\r\nContent-Length: 9\r\n\r\nsaid")
+                client.head()
+                upstream.sock.close()
+            assert client.exactly(4) == b"said"
+            assert client.is_at_end()
+    logged = "\n".join(record.getMessage() + str(record.args) + str(record.exc_info) for record in caplog.records)
+
+    assert "broke off" in logged
+    for word in (TOKEN, OTHER_TOKEN, KEY.decode(), "in-the-query", "in-a-field", "in-the-answer", "said"):
+        assert word not in logged

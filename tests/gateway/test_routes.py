@@ -1,0 +1,200 @@
+"""What the gateway takes, where it goes, and what it refuses by itself."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+
+import pytest
+
+from aileron.config import GatewaySettings, Settings, Upstream
+from tests.gateway.conftest import Line, Provider, gateway, refusal
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+
+def get(path: str, *fields: str, version: str = "1.1", method: str = "GET") -> bytes:
+    """A request without a body."""
+    return "\r\n".join([f"{method} {path} HTTP/{version}", "Host: x", *fields]).encode() + b"\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "goes_to"),
+    [
+        ("/v1/messages", (), "anthropic"),
+        ("/v1/messages?beta=true", (), "anthropic"),
+        ("/v1/messages/batches/b/results", (), "anthropic"),
+        ("/v1/messages/what/nobody/knows", (), "anthropic"),
+        ("/v1/chat/completions", (), "openai"),
+        ("/v1/chat/completions/c/messages", (), "openai"),
+        ("/v1/responses", (), "openai"),
+        ("/v1/responses/r/input_items?limit=1", (), "openai"),
+        ("/v1/responses", ("anthropic-version: 2023-06-01",), "openai"),
+        ("/v1/models", (), "openai"),
+        ("/v1/models", ("Anthropic-Version: 2023-06-01",), "anthropic"),
+        ("/v1/models/claude", ("anthropic-version:",), "anthropic"),
+        ("/v1/models/gpt", ("x-api-key: k",), "openai"),
+    ],
+)
+def test_each_path_goes_to_its_api(path: str, fields: tuple[str, ...], goes_to: str) -> None:
+    """By its beginning; /v1/models, which both have, by a field that only one knows."""
+    with Provider() as anthropic, Provider() as openai:
+        both = {"anthropic": anthropic, "openai": openai}
+        settings = Settings(gateway=GatewaySettings(Upstream(anthropic.url), Upstream(openai.url)))
+        with gateway(settings) as port, Line.to(port) as client:
+            client.say(get(path, *fields))
+            with both.pop(goes_to).answering() as upstream:
+                assert upstream.head().start == f"GET {path} HTTP/1.1".encode()
+                upstream.say(OK)
+                assert client.head().status == 200
+            assert [other.is_called() for other in both.values()] == [False]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/v1",
+        "/v1/message",
+        "/v1/messagesx",
+        "/v1/message%73",
+        "/V1/messages",
+        "//v1/messages",
+        "/x/../v1/messages",
+        "/v1/chat",
+        "/v1/embeddings",
+        "/v1/models%2fx",
+        "http://127.0.0.1/v1/messages",
+        "*",
+    ],
+)
+def test_another_path_is_not_passed_on(path: str, provider: Provider, port: int) -> None:
+    """Neither one beside them nor another spelling of one."""
+    with Line.to(port) as client:
+        client.say(get(path))
+        assert refusal(client)[:2] == (404, "not_found")
+    assert not provider.is_called()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/messages/../files",
+        "/v1/messages/..",
+        "/v1/messages/./x",
+        "/v1/messages/%2e%2e/files",
+        "/v1/messages/.%2E/files",
+        "/v1/messages/x%2f..%2f..%2ffiles",
+        "/v1/messages/x\\..\\..\\files",
+        "/v1/messages/%5c..%5cfiles",
+    ],
+)
+def test_a_path_that_leads_elsewhere_is_refused(path: str, provider: Provider, port: int) -> None:
+    """Whatever the provider would make of it; dots within a name are a name."""
+    with Line.to(port) as client:
+        client.say(get(path))
+        assert refusal(client)[:2] == (400, "invalid_request")
+        assert not provider.is_called()
+        client.say(get("/v1/models/gpt-6.1..x/...?q=../.."))
+        with provider.answering() as upstream:
+            upstream.head()
+            upstream.say(OK)
+            assert client.head().status == 200
+
+
+def test_another_version_of_http_is_refused(provider: Provider, port: int) -> None:
+    """In HTTP/1.0 an answer that breaks off cannot be told from a whole one, nor does the server break off a stream of HTTP/2."""
+    with Line.to(port) as client:
+        client.say(get("/v1/models", version="1.0"))
+        status, kind, message = refusal(client)
+        assert (status, kind, message) == (505, "invalid_request", "the gateway speaks HTTP/1.1, not HTTP/1.0")
+    assert not provider.is_called()
+
+
+def test_http_2_without_tls_is_refused(provider: Provider, port: int) -> None:
+    """The server would speak it to whoever begins with it."""
+    import h2.config
+    import h2.connection
+    import h2.events
+
+    peer = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding=None))
+    peer.initiate_connection()
+    fields = [(":method", "GET"), (":path", "/v1/models"), (":scheme", "http"), (":authority", "x")]
+    peer.send_headers(1, fields, end_stream=True)
+    with Line.to(port) as client:
+        client.say(peer.data_to_send())
+        seen: list[h2.events.Event] = []
+        while not any(isinstance(event, h2.events.StreamEnded) for event in seen):
+            seen += peer.receive_data(client.some())
+    (answer,) = [event for event in seen if isinstance(event, h2.events.ResponseReceived)]
+    assert (b":status", b"505") in answer.headers
+    assert not provider.is_called()
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/models/x?y=1"])
+def test_a_websocket_is_refused_at_once(path: str, provider: Provider, port: int) -> None:
+    """426, which one agent knows to mean: use HTTP. The same connection is closed, another one passes."""
+    with Line.to(port) as client:
+        key = base64.b64encode(os.urandom(16)).decode()
+        upgrade = (
+            "Connection: Upgrade",
+            "Upgrade: websocket",
+            "Sec-WebSocket-Version: 13",
+            f"Sec-WebSocket-Key: {key}",
+        )
+        client.say(get(path, *upgrade, "Authorization: Bearer sk-own"))
+        head, body = client.message()
+        assert head.status == 426
+        assert head.all(b"upgrade") == [b"HTTP/1.1"]
+        assert b"upgrade" in head.all(b"connection")[0]
+        assert json.loads(body)["error"]["class"] == "invalid_request"
+        assert client.is_at_end()
+    assert not provider.is_called()
+    with Line.to(port) as client:
+        client.say(get(path, "Upgrade: h3", "Connection: upgrade"))
+        with provider.answering() as upstream:
+            assert upstream.head().all(b"upgrade") == []
+            upstream.say(OK)
+            assert client.head().status == 200
+
+
+def test_an_upstream_that_is_not_there_is_told_of(provider: Provider) -> None:
+    """502 with the reason: refused, no such name. That it can be tried again is said."""
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port_of_nobody = nobody.getsockname()[1]
+    for url, why in (
+        (f"http://127.0.0.1:{port_of_nobody}", f"127.0.0.1:{port_of_nobody} was not reached: Connection refused"),
+        ("https://no-such-name.invalid", "no-such-name.invalid:443 was not reached: the name is not known"),
+    ):
+        settings = Settings(gateway=GatewaySettings(Upstream(url), Upstream(provider.url)))
+        with gateway(settings) as port, Line.to(port) as client:
+            client.say(get("/v1/messages"))
+            head, body = client.message()
+            error = json.loads(body)["error"]
+            assert (head.status, error["class"], error["message"]) == (502, "network_error", why)
+            assert (error["retriable"], error["boundary"], error["details"]) == (True, "external", {"phase": "connect"})
+            client.say(get("/v1/responses"))
+            with provider.answering() as upstream:
+                upstream.head()
+                upstream.say(OK)
+                assert client.head().status == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_gateway_that_is_its_own_upstream_says_so(host: str, provider: Provider) -> None:
+    """Under whatever name; the other upstream is served."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        own = taken.getsockname()[1]
+    settings = Settings(gateway=GatewaySettings(Upstream(f"http://{host}:{own}"), Upstream(provider.url)))
+    with gateway(settings, port=own) as port, Line.to(port) as client:
+        client.say(get("/v1/messages"))
+        status, kind, message = refusal(client)
+        assert (status, kind) == (400, "invalid_request")
+        assert "the gateway's upstream is the gateway itself" in message
+        client.say(get("/v1/responses"))
+        with provider.answering() as upstream:
+            upstream.head()
+            upstream.say(OK)
+            assert client.head().status == 200

@@ -1,0 +1,331 @@
+"""Bodies on their way: at once, one piece at a time, and no longer than both sides are there."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+import pytest
+
+from tests.gateway.conftest import Line, Provider, ScriptedKeys, gateway, refusal
+
+GET = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
+POST = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+PIECE = b"x" * 65536
+ENDLESS = 4096
+"""Pieces: 256 MiB, where all buffers between two ends of loopback come to a tenth of it at most."""
+
+
+def in_chunk(data: bytes) -> bytes:
+    """One chunk."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+@pytest.mark.slow
+def test_each_of_ten_thousand_chunks_is_there_before_the_next_is_sent(provider: Provider, port: int) -> None:
+    """Nothing waits for more, and no two are put together."""
+    with Line.to(port) as client:
+        client.say(GET)
+        with provider.answering() as upstream:
+            upstream.head()
+            upstream.say(STREAM)
+            assert client.head().status == 200
+            for number in range(10_000):
+                event = b'event: ping\ndata: {"type":"ping","number":%d}\n\n' % number
+                upstream.say(in_chunk(event))
+                assert client.chunk() == event
+            upstream.say(b"0\r\n\r\n")
+            assert client.chunk() == b""
+
+
+def test_each_chunk_of_a_request_is_there_before_the_next_is_sent(provider: Provider, port: int) -> None:
+    """The other way the same."""
+    with Line.to(port) as client:
+        client.say(POST)
+        with provider.answering() as upstream:
+            assert upstream.head().all(b"transfer-encoding") == [b"chunked"]
+            for number in range(500):
+                client.say(in_chunk(b"%d" % number))
+                assert upstream.chunk() == b"%d" % number
+            client.say(b"0\r\n\r\n")
+            assert upstream.chunk() == b""
+            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            assert client.head().status == 200
+
+
+def test_a_burst_of_chunks_is_passed_on_as_it_comes_in(provider: Provider, port: int) -> None:
+    """Ten thousand in a few packets: no two are put together, and one that a packet ends in does not wait for its rest."""
+    events = [b"data: %d\n\n" % number for number in range(10_000)]
+    with Line.to(port) as client:
+        client.say(GET)
+        with provider.answering() as upstream:
+            upstream.head()
+            writer = threading.Thread(
+                target=upstream.say, args=(STREAM + b"".join(map(in_chunk, events)) + b"0\r\n\r\n",)
+            )
+            writer.start()
+            assert client.head().status == 200
+            passed = client.chunks()
+            assert b"".join(passed) == b"".join(events)
+            assert len(events) <= len(passed) < len(events) + 100
+            writer.join()
+
+
+# Back-pressure
+
+
+def write_until_stuck(line: Line, pieces: int) -> int:
+    """How many pieces went before nothing more was taken."""
+    line.sock.settimeout(1.0)
+    for number in range(pieces):
+        try:
+            line.say(in_chunk(PIECE))
+        except TimeoutError:
+            return number
+    return pieces
+
+
+def test_a_slow_reader_slows_the_provider_down(provider: Provider, port: int) -> None:
+    """What the client does not take, the gateway does not take either; one that reads gets all of the same stream."""
+    for reads in (True, False):
+        with Line.to(port, receive_buffer=65536) as client:
+            client.say(GET)
+            with provider.answering() as upstream:
+                upstream.head()
+                upstream.say(STREAM)
+                reader = threading.Thread(target=take, args=(client, ENDLESS * len(PIECE)))
+                if reads:
+                    reader.start()
+                written = write_until_stuck(upstream, ENDLESS)
+                client.reset() if not reads else reader.join()
+        assert (written == ENDLESS) if reads else (written < ENDLESS // 8), written
+
+
+def test_a_slow_provider_slows_the_client_down(provider: Provider, port: int) -> None:
+    """What the provider does not take, the gateway does not take either; one that reads gets all of the same upload."""
+    for reads in (True, False):
+        with Line.to(port) as client:
+            client.say(POST)
+            with provider.answering() as upstream:
+                reader = threading.Thread(target=take, args=(upstream, ENDLESS * len(PIECE)))
+                if reads:
+                    reader.start()
+                written = write_until_stuck(client, ENDLESS)
+                client.reset() if not reads else reader.join()
+        assert (written == ENDLESS) if reads else (written < ENDLESS // 8), written
+
+
+def take(line: Line, size: int) -> None:
+    """Read so many bytes and forget them."""
+    with contextlib.suppress(ConnectionError):
+        while size > 0 and (data := line.sock.recv(1 << 20)):
+            size -= len(data)
+
+
+# Going away
+
+
+@pytest.mark.parametrize("how", ["closed", "reset"])
+def test_a_client_that_goes_away_while_the_provider_is_silent_ends_the_request(
+    how: str, provider: Provider, port: int
+) -> None:
+    """Before the answer begins; nobody pays for what nobody reads."""
+    with Line.to(port) as client:
+        client.say(GET)
+        with provider.answering() as upstream:
+            upstream.head()
+            client.reset() if how == "reset" else client.sock.close()
+            assert upstream.is_at_end()
+
+
+@pytest.mark.parametrize("how", ["closed", "reset"])
+def test_a_client_that_goes_away_while_the_provider_is_silent_in_a_stream_ends_it(
+    how: str, provider: Provider, port: int
+) -> None:
+    """After a chunk and before the next."""
+    with Line.to(port) as client:
+        client.say(GET)
+        with provider.answering() as upstream:
+            upstream.head()
+            upstream.say(STREAM + in_chunk(b"1"))
+            assert (client.head().status, client.chunk()) == (200, b"1")
+            client.reset() if how == "reset" else client.sock.close()
+            assert upstream.is_at_end()
+
+
+def test_a_client_that_goes_away_in_its_upload_ends_it(provider: Provider, port: int) -> None:
+    """The provider does not take what came for a whole request."""
+    with Line.to(port) as client:
+        client.say(POST + in_chunk(b"half"))
+        with provider.answering() as upstream:
+            upstream.head()
+            assert upstream.chunk() == b"half"
+            client.sock.close()
+            assert upstream.is_at_end()
+
+
+@pytest.mark.parametrize("how", ["closed", "reset"])
+@pytest.mark.parametrize("head", [STREAM + in_chunk(b"1"), b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n1"])
+def test_an_answer_that_breaks_off_is_not_ended_as_if_it_were_whole(
+    how: str, head: bytes, provider: Provider, port: int
+) -> None:
+    """No last chunk and no full length: the client sees an error where there is one; a whole answer is whole."""
+    with Line.to(port) as client:
+        client.say(GET)
+        with provider.answering() as upstream:
+            upstream.head()
+            upstream.say(head)
+            assert client.head().status == 200
+            assert client.until(b"1")[:3] in {b"", b"1\r\n"}
+            upstream.reset() if how == "reset" else upstream.sock.close()
+        with pytest.raises((EOFError, ConnectionError)):
+            client.until(b"0\r\n\r\n")
+    with Line.to(port) as client:
+        client.say(GET)
+        with provider.answering() as upstream:
+            upstream.head()
+            upstream.say(STREAM + in_chunk(b"1") + b"0\r\n\r\n")
+        assert client.message()[1] == b"1"
+
+
+def test_an_answer_without_a_length_breaks_off_with_its_connection(provider: Provider, port: int) -> None:
+    """Its end is the end of the connection: a close ends it, a reset does not."""
+    for how in ("closed", "reset"):
+        with Line.to(port) as client:
+            client.say(GET)
+            with provider.answering() as upstream:
+                upstream.head()
+                upstream.say(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n1")
+                head = client.head()
+                assert head.all(b"transfer-encoding") == [b"chunked"]
+                assert client.chunk() == b"1"
+                upstream.reset() if how == "reset" else upstream.sock.close()
+            if how == "closed":
+                assert client.chunk() == b""
+            else:
+                with pytest.raises((EOFError, ConnectionError)):
+                    client.chunk()
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"HTTP/1.1 2", b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 101 Switching Protocols\r\n\r\n"]
+)
+def test_a_provider_that_gives_no_answer_is_told_of(said: bytes, provider: Provider, port: int) -> None:
+    """502, in words of ours."""
+    with Line.to(port) as client:
+        client.say(GET)
+        with provider.answering() as upstream:
+            upstream.head()
+            upstream.say(said)
+            upstream.sock.close()
+        status, kind, message = refusal(client)
+        assert (status, kind) == (502, "network_error")
+        assert "SSH" not in message
+
+
+def test_an_answer_that_comes_before_the_request_is_whole_is_passed_on(provider: Provider, port: int) -> None:
+    """A provider that refuses a large request early and hangs up: the client reads its words, though it still wrote."""
+    with Line.to(port) as client:
+        client.say(POST)
+        writer = threading.Thread(target=write_until_refused, args=(client,))
+        with provider.answering() as upstream:
+            upstream.head()
+            writer.start()
+            assert upstream.chunk()
+            upstream.say(b"HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbig!")
+            upstream.sock.shutdown(socket.SHUT_WR)
+            take(upstream, 200 * len(PIECE))
+        writer.join()
+        head, body = client.message()
+        assert (head.status, body) == (413, b"big!")
+
+
+def write_until_refused(client: Line) -> None:
+    """Half of what nobody wants."""
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        for _ in range(200):
+            client.say(in_chunk(PIECE))
+        client.say(b"0\r\n\r\n")
+
+
+def test_who_is_refused_may_finish_speaking(provider: Provider) -> None:
+    """Twelve megabytes for a gateway that waits for its vault: the answer is read and not lost in a broken pipe."""
+    with gateway(provider.settings(), ScriptedKeys(locked=True)) as port, Line.to(port) as client:
+        client.say(POST)
+        write_until_refused(client)
+        assert refusal(client)[:2] == (423, "vault_locked")
+        assert not provider.is_called()
+
+
+# Deadlines, shortened
+
+
+def test_a_provider_that_stays_silent_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its answer: 502. In it: it breaks off. One that speaks in time is waited for, however long it takes in all."""
+    monkeypatch.setattr("aileron.gateway.proxy.IDLE_S", 0.3)
+    with gateway(provider.settings()) as port, Line.to(port) as client:
+        client.say(GET)
+        with provider.answering() as upstream:
+            upstream.head()
+            status, kind, message = refusal(client)
+            assert (status, kind) == (502, "network_error")
+            assert "said nothing for" in message
+            assert upstream.is_at_end()
+        client.say(GET)
+        with provider.answering() as upstream:
+            upstream.head()
+            upstream.say(STREAM)
+            assert client.head().status == 200
+            with pytest.raises((EOFError, ConnectionError)):
+                client.chunk()
+            assert upstream.is_at_end()
+
+
+def test_a_client_that_stops_in_its_upload_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a word why, and the provider is let go."""
+    monkeypatch.setattr("aileron.gateway.proxy.IDLE_S", 0.3)
+    monkeypatch.setattr("aileron.gateway.proxy.DRAIN_S", 0.3)
+    with gateway(provider.settings()) as port, Line.to(port) as client:
+        client.say(POST + in_chunk(b"half"))
+        with provider.answering() as upstream:
+            upstream.head()
+            assert upstream.chunk() == b"half"
+            assert refusal(client) == (400, "invalid_request", "the body of the request stopped coming")
+            assert upstream.is_at_end()
+
+
+def test_a_client_that_takes_nothing_is_given_up(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hold a place for ever; one that reads gets on."""
+    monkeypatch.setattr("aileron.gateway.proxy.IDLE_S", 0.3)
+    with gateway(provider.settings()) as port, Line.to(port, receive_buffer=4096) as client:
+        client.say(GET)
+        with provider.answering() as upstream:
+            upstream.head()
+            upstream.say(STREAM)
+            with pytest.raises(ConnectionError):
+                upstream.say(in_chunk(PIECE) * ENDLESS)
+
+
+def test_only_so_many_requests_are_under_way(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is told to try again, and can when one is over."""
+    monkeypatch.setattr("aileron.gateway.proxy.MAX_IN_FLIGHT", 2)
+    with gateway(provider.settings()) as port, contextlib.ExitStack() as stack:
+        first, second, third = (stack.enter_context(Line.to(port)) for _ in range(3))
+        upstreams = []
+        for client in (first, second):
+            client.say(GET)
+            upstreams.append(stack.enter_context(provider.answering()))
+            upstreams[-1].head()
+        third.say(GET)
+        status, kind, message = refusal(third)
+        assert (status, kind) == (429, "busy")
+        assert "try again" in message
+
+        upstreams[0].say(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        assert first.head().status == 200
+        third.say(GET)
+        assert upstreams[0].head().start.startswith(b"GET")
+        upstreams[0].say(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        assert third.head().status == 200
