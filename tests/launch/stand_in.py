@@ -1,0 +1,105 @@
+"""A program that is started in an agent's place: it records what it was given, and does what STAND_IN says.
+
+Put under an agent's name into a directory of PATH (`placed`). It writes one JSON object to $STAND_IN_RECORD when it begins: argv,
+environment, folder, pid, the group of the terminal, what its parent's environment shows. Then, by STAND_IN:
+
+    exit:N       end with N                        kill:N    end by signal N
+    interrupt    wait for SIGINT, say so, end 5    stop      wait for SIGCONT, say so, end 4
+    term         wait for SIGTERM, say so, end 9   wait      wait until it is killed
+    mcp          be a client of the server that OPENCODE_CONFIG_CONTENT registers, and record its answers
+
+Standard library only. Not here: real agents (tests/agents).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["placed"]
+
+
+def placed(directory: Path, *names: str) -> Path:
+    """Put it into a directory under these names; the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        program = directory / name
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -P {__file__} "$@"\n', encoding="utf-8")
+        program.chmod(0o755)
+    return directory
+
+
+def main() -> int:
+    """Record and do as told."""
+    told, _, number = os.environ.get("STAND_IN", "exit:0").partition(":")
+    ready, wake = os.pipe()
+    waits = {"interrupt": signal.SIGINT, "stop": signal.SIGCONT, "term": signal.SIGTERM}
+    for awaited in waits.values():
+        signal.signal(awaited, lambda got, _: os.write(wake, bytes([got])) and None)
+    _record(told)
+    if told == "exit":
+        return int(number)
+    if told == "kill":
+        os.kill(os.getpid(), int(number))
+    if told == "mcp":
+        return 0
+    print("agent ready", flush=True)
+    while os.read(ready, 1)[0] != waits.get(told):
+        pass
+    print(f"agent saw {waits[told].name}", flush=True)
+    return {"interrupt": 5, "stop": 4, "term": 9}[told]
+
+
+def _record(told: str) -> None:
+    record = {
+        "argv": sys.argv[1:],
+        "environment": dict(os.environ),
+        "folder": os.fsencode(os.getcwd()).decode("utf-8", "backslashreplace"),
+        "pid": os.getpid(),
+        "is_in_foreground": _is_in_foreground(),
+        "of_parent": Path(f"/proc/{os.getppid()}/environ").read_bytes().decode("utf-8", "replace"),
+        "mcp": _asked() if told == "mcp" else None,
+    }
+    path = Path(os.environ["STAND_IN_RECORD"])
+    path.with_suffix(".new").write_text(json.dumps(record), encoding="utf-8")
+    path.with_suffix(".new").rename(path)
+
+
+def _is_in_foreground() -> bool | None:
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:  # no terminal
+        return None
+
+
+def _asked() -> list[Any]:
+    """The answers to the first two requests of every client."""
+    server = json.loads(os.environ["OPENCODE_CONFIG_CONTENT"])["mcp"]["aileron"]
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "stand-in", "version": "1"}}
+    with subprocess.Popen(
+        server["command"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **server["environment"]},
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answers = []
+        for number, (method, given) in enumerate([("initialize", params), ("tools/list", {})], start=1):
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": given}) + "\n")
+            if number == 1:
+                process.stdin.write('{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+            process.stdin.flush()
+            answers.append(json.loads(process.stdout.readline()))
+        process.stdin.close()
+    return answers
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,357 @@
+"""`aileron launch` as a person uses it: a stand-in for the agent, a real daemon, a pipe or a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.launch.agents import AGENTS
+from tests.cli.command import Command, Said
+from tests.launch.stand_in import placed
+from tests.support.home import PASSPHRASE, DaemonHome, daemon_home
+
+DEADLINE_S = 30.0
+NAMES = list(AGENTS)
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[DaemonHome]:
+    """One home with a daemon for all tests here."""
+    with daemon_home() as found:
+        found.ask("GET", "/healthz")
+        yield found
+
+
+class Desk:
+    """Where one agent is started: a folder, a home directory, a record, and what `aileron` says there."""
+
+    def __init__(self, path: Path, home: DaemonHome) -> None:
+        self.path = path
+        self.daemon = home
+        self.folder = path / "work"
+        self.folder.mkdir()
+        (path / "person").mkdir()
+        self.record_file = path / "record.json"
+        bin_path = placed(path / "bin", *NAMES)
+        self.environment = {
+            "HOME": str(path / "person"),
+            "PATH": f"{bin_path}:{os.environ['PATH']}",
+            "STAND_IN_RECORD": str(self.record_file),
+        }
+
+    def aileron(self, *words: str, folder: bytes | None = None, **environment: str) -> Said:
+        """The command, in a pipe and in the folder."""
+        return self._command(folder)(*words, **{**self.environment, **environment})
+
+    def at_terminal(self, *words: str, answers: Any = (), **environment: str) -> Said:
+        """The same at a terminal."""
+        return self._command(None).at_terminal(*words, answers=answers, **{**self.environment, **environment})
+
+    def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+        """The same, still running."""
+        program = [sys.executable, "-m", "aileron"]
+        return Command(self.daemon.path, program=program).start(*words, **{**self.environment, **environment})
+
+    def _command(self, folder: bytes | None) -> Command:
+        there = os.fsdecode(self.folder if folder is None else folder)
+        enter = 'cd "$0" && exec "$@"'
+        return Command(self.daemon.path, program=["/bin/sh", "-c", enter, there, sys.executable, "-m", "aileron"])
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the agent wrote down; waits for it."""
+        until = time.monotonic() + DEADLINE_S
+        while not self.record_file.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        found: dict[str, Any] = json.loads(self.record_file.read_text(encoding="utf-8"))
+        return found
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """As the daemon lists them."""
+        found: list[dict[str, Any]] = self.daemon.must("GET", "/v1/sessions")["sessions"]
+        return found
+
+
+@pytest.fixture
+def desk(tmp_path: Path, home: DaemonHome) -> Desk:
+    """A new one."""
+    return Desk(tmp_path, home)
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    """Every file below a directory."""
+    return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+# What the agent is given
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_agent_has_a_session_and_it_ends_with_its_exit_code(desk: Desk, name: str) -> None:
+    """Agent, folder and code are on record, and the token is a variable and no argument."""
+    said = desk.aileron("launch", name, "--", "run", "it", STAND_IN="exit:7")
+    record = desk.record
+    session = desk.sessions()[0]
+    token = record["environment"]["AILERON_SESSION_TOKEN"]
+
+    assert said.code == 7, said
+    assert (session["agent"], session["folder"], session["status"]) == (name, str(desk.folder), "ended")
+    assert (session["exit_code"], session["reason"]) == (7, "ended")
+    assert record["argv"][-1] == "it"
+    assert token.startswith("ail_")
+    assert token not in " ".join(record["argv"]) + said.out + said.err
+    assert record["environment"]["AILERON_HOME"] == str(desk.daemon.path)
+
+
+def test_a_token_is_worth_something_until_the_agent_ends(desk: Desk) -> None:
+    """It is refused afterwards, by reason; while the agent ran it opened the session."""
+    with desk.start("launch", "claude", STAND_IN="term") as launcher:
+        token = desk.record["environment"]["AILERON_SESSION_TOKEN"]
+        shown = {"Authorization": f"Bearer {token}"}
+        during = desk.daemon.agent.request("GET", "/v1/actions", headers=shown)
+        launcher.send_signal(signal.SIGTERM)
+        launcher.communicate(timeout=DEADLINE_S)
+    after = desk.daemon.agent.request("GET", "/v1/actions", headers=shown)
+
+    assert (during.status, after.status) == (200, 401)
+    assert after.body["error"]["class"] == "unauthorized"
+
+
+def test_an_agent_reaches_the_server_that_is_registered(desk: Desk) -> None:
+    """The very command, with the very environment."""
+    desk.aileron("launch", "opencode", STAND_IN="mcp")
+    initialized, listed = desk.record["mcp"]
+
+    assert initialized["result"]["serverInfo"]["name"] == "aileron"
+    assert "list_pending" in [tool["name"] for tool in listed["result"]["tools"]]
+
+
+def test_nothing_secret_of_ours_is_in_the_agents_environment(desk: Desk) -> None:
+    """Nor in that of its parent, which it can read. What else the person has set stays."""
+    secrets = {"AILERON_VAULT_PASSPHRASE": PASSPHRASE, "AILERON_SESSION_TOKEN": "ail_outer", "AILERON_OTHER": "o"}
+    said = desk.aileron("launch", "claude", **secrets, ANTHROPIC_API_KEY="sk-mine", LC_ALL="C.UTF-8")
+    record = desk.record
+    ours = {name for name in record["environment"] if name.startswith("AILERON_")}
+
+    assert said.code == 0, said
+    assert ours == {"AILERON_HOME", "AILERON_SESSION_TOKEN"}
+    assert record["environment"]["AILERON_SESSION_TOKEN"] != "ail_outer"
+    assert record["environment"]["ANTHROPIC_API_KEY"] == "sk-mine"
+    assert PASSPHRASE not in record["of_parent"]
+    assert "STAND_IN_RECORD" in record["of_parent"]  # it could be read
+
+
+def test_no_file_of_the_person_is_touched(desk: Desk) -> None:
+    """Also of the agents that have no option for everything, and also where two run at once."""
+    person = desk.path / "person"
+    for file in (".codex/config.toml", ".pi/agent/models.json", ".pi/agent/mcp.json", ".config/goose/config.yaml"):
+        (person / file).parent.mkdir(parents=True, exist_ok=True)
+        (person / file).write_text("# a comment\n", encoding="utf-8")
+    before = tree(person)
+    for name in NAMES:
+        assert desk.aileron("launch", name, "--", "run").code == 0
+    second = desk.path / "second.json"
+    with (
+        desk.start("launch", "pi", STAND_IN="term") as one,
+        desk.start("launch", "pi", STAND_IN="term", STAND_IN_RECORD=str(second)) as other,
+    ):
+        while not second.exists() and other.poll() is None:
+            time.sleep(0.01)
+        tokens = [json.loads(file.read_text())["environment"]["AILERON_SESSION_TOKEN"] for file in (second,)]
+        tokens.append(desk.record["environment"]["AILERON_SESSION_TOKEN"])
+        for launcher in (one, other):
+            launcher.send_signal(signal.SIGTERM)
+            launcher.communicate(timeout=DEADLINE_S)
+
+    assert tree(person) == before
+    assert len(set(tokens)) == 2
+
+
+@pytest.mark.parametrize(
+    "name", [b"a b'c\"d", b"new\nline\x1b[31m", b"\xff\xfe", b"$(touch x)", b"--json"], ids=lambda name: ascii(name)
+)
+def test_a_folder_may_have_any_name(desk: Desk, name: bytes) -> None:
+    """The agent works in it, and a list shows it harmlessly."""
+    folder = os.fsencode(desk.path) + b"/" + name
+    os.mkdir(folder)
+    said = desk.aileron("launch", "codex", folder=folder)
+    listed = desk.aileron("sessions", "list").out.splitlines()[0]
+
+    assert said.code == 0, said
+    assert desk.record["folder"] == folder.decode("utf-8", "backslashreplace")
+    assert "\x1b" not in listed
+    assert listed.split("\t")[1] == "codex"
+
+
+# The terminal
+
+
+def test_the_terminal_is_the_agents(desk: Desk) -> None:
+    """It is in the foreground; Ctrl-C is for it, and does not end us."""
+    said = desk.at_terminal("launch", "claude", answers=[("agent ready", "\x03")], STAND_IN="interrupt")
+
+    assert desk.record["is_in_foreground"] is True
+    assert "agent saw SIGINT" in said.out
+    assert "interrupted" not in said.out
+    assert said.code == 5, said
+    assert desk.sessions()[0]["exit_code"] == 5
+
+
+def test_ctrl_z_stops_both_and_fg_continues_both(desk: Desk) -> None:
+    """The shell is told, and gets the exit code at the end."""
+    launch = f"{sys.executable} -m aileron launch claude"
+    shell = Command(desk.daemon.path, program=["bash", "--norc", "--noprofile", "--noediting", "-i"])
+    said = shell.at_terminal(
+        answers=[
+            ("shell>", launch),
+            ("agent ready", "\x1a"),
+            ("Stopped", "fg"),
+            ("agent saw SIGCONT", "echo code=$?"),
+            ("code=4", "exit"),
+        ],
+        **desk.environment,
+        STAND_IN="stop",
+        PS1="shell>",
+    )
+
+    assert "code=4" in said.out
+    assert desk.sessions()[0]["exit_code"] == 4
+
+
+def test_a_launcher_that_is_told_to_end_tells_the_agent(desk: Desk) -> None:
+    """It waits for it, and the session ends with its code."""
+    with desk.start("launch", "goose", STAND_IN="term") as launcher:
+        assert desk.record["pid"] != launcher.pid
+        launcher.send_signal(signal.SIGTERM)
+        out, _ = launcher.communicate(timeout=DEADLINE_S)
+
+    assert "agent saw SIGTERM" in out
+    assert launcher.returncode == 9
+    assert desk.sessions()[0]["exit_code"] == 9
+
+
+def test_an_agent_that_a_signal_ends_is_counted_as_shells_count(desk: Desk) -> None:
+    """128 and its number."""
+    assert desk.aileron("launch", "pi", STAND_IN=f"kill:{signal.SIGKILL}").code == 137
+    assert desk.sessions()[0]["exit_code"] == 137
+
+
+@pytest.mark.slow
+def test_the_session_of_a_launcher_that_was_killed_ends(desk: Desk) -> None:
+    """The daemon sees that its process is gone. No file has to be put back, and the next launch is as any."""
+    person = tree(desk.path / "person")
+    with desk.start("launch", "pi", STAND_IN="wait") as launcher:
+        agent = desk.record["pid"]
+        session = desk.sessions()[0]["id"]
+        launcher.kill()
+        launcher.wait(DEADLINE_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(agent, signal.SIGKILL)
+    until = time.monotonic() + DEADLINE_S
+    while (found := desk.daemon.must("GET", f"/v1/sessions/{session}"))[
+        "status"
+    ] == "open" and time.monotonic() < until:
+        time.sleep(0.1)
+
+    assert (found["status"], found["reason"], found["exit_code"]) == ("ended", "process gone", None)
+    assert tree(desk.path / "person") == person
+    assert desk.aileron("launch", "pi").code == 0
+
+
+# What is refused
+
+
+def test_an_agent_that_is_not_installed_is_said_to_be(desk: Desk) -> None:
+    """With what installs it; and no session is made."""
+    before = len(desk.sessions())
+    said = desk.aileron("launch", "goose", PATH="/usr/bin:/bin")
+
+    assert (said.code, said.out) == (3, "")
+    assert "goose is not installed" in said.err
+    assert "npm install -g" in said.err
+    assert len(desk.sessions()) == before
+
+
+def test_a_name_that_is_none_is_said_with_those_there_are(desk: Desk) -> None:
+    """Wrong usage."""
+    said = desk.aileron("launch", "emacs")
+
+    assert said.code == 2
+    assert "claude, codex, opencode, goose, pi" in said.err
+
+
+def test_a_program_that_does_not_start_ends_the_session(desk: Desk) -> None:
+    """With its reason."""
+    broken = desk.path / "broken"
+    broken.write_text("#!/nonexistent/interpreter\n")
+    broken.chmod(0o755)
+    said = desk.aileron("launch", "claude", "--program", str(broken))
+    newest = desk.sessions()[0]
+
+    assert said.code == 1
+    assert "does not start" in said.err
+    assert (newest["status"], newest["exit_code"]) == ("ended", None)
+    assert desk.aileron("launch", "claude", "--program", "/nonexistent").code == 3
+
+
+def test_what_cannot_be_added_to_ends_before_the_agent_begins(desk: Desk) -> None:
+    """The session ends too."""
+    said = desk.aileron("launch", "opencode", OPENCODE_CONFIG_CONTENT="{ // comment")
+
+    assert said.code == 2
+    assert "OPENCODE_CONFIG" in said.err
+    assert not desk.record_file.exists()
+    assert desk.sessions()[0]["status"] == "ended"
+
+
+# Without starting anything
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_dry_run_shows_and_does_nothing(desk: Desk, name: str) -> None:
+    """The command, the environment with a placeholder for the token, the gateway; no session, no agent."""
+    before = len(desk.sessions())
+    shown = desk.aileron("launch", name, "--dry-run", "--json", "--", "run", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
+    as_text = desk.aileron("launch", name, "--dry-run", "--", "run").out
+    web = desk.daemon.must("GET", "/v1/status")["web"]
+
+    assert shown.code == 0, shown
+    assert shown.json["environment"]["set"]["AILERON_SESSION_TOKEN"] == "<session token>"
+    assert shown.json["command"][0] == str(desk.path / "bin" / name)
+    assert shown.json["files"] == []
+    assert web in shown.out
+    assert web in as_text
+    assert "files\tnone is changed" in as_text
+    assert PASSPHRASE not in shown.out + shown.err
+    assert "ail_" not in shown.out + as_text
+    assert len(desk.sessions()) == before
+    assert not desk.record_file.exists()
+
+
+def test_without_a_gateway_the_model_is_reached_as_before(desk: Desk) -> None:
+    """And with it, otherwise."""
+    shown = [
+        desk.aileron("launch", "claude", "--dry-run", "--json", *more).json["environment"]["set"]
+        for more in ((), ("--no-gateway",))
+    ]
+
+    assert ["ANTHROPIC_BASE_URL" in variables for variables in shown] == [True, False]
+
+
+def test_json_is_for_a_dry_run(desk: Desk) -> None:
+    """Otherwise the output is the agent's; behind `--` it is the agent's word, also where something is wrong."""
+    ours, theirs = desk.aileron("launch", "claude", "--json"), desk.aileron("launch", "emacs", "--", "--json")
+
+    assert (ours.code, theirs.code) == (2, 2)
+    assert ours.json["error"]["class"] == "invalid_request"
+    assert theirs.out == ""
