@@ -12,7 +12,7 @@ Rules
 - Nothing here, nor in the SDK, logs arguments or results.
 
 Source: docs/reference/mcp.md, docs/adr/0019-mcp.md; MCP specification, 2025-11-25 and 2026-07-28. Not here: what is said
-(results.py), which tools there are (tools.py), lines (lines.py), who a token is (daemon/sessions.py).
+(results.py), which tools there are (tools.py), lines (lines.py), bodies (bodies.py), who a token is (daemon/sessions.py).
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from mcp_types import (
     PaginatedRequestParams,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aileron.mcp import results, tools
+from aileron.mcp.bodies import after, read_body, refusal
 from aileron.mcp.door import Call, Door, Offered
 from aileron.mcp.lines import MAX_LINE_BYTES, WRITE_S, Incoming, LineWire
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
@@ -242,16 +242,21 @@ class McpServer:
     async def _serve_http(self, scope: Scope, receive: Receive, send: Send) -> None:
         session = scope.get("state", {}).get("session")
         if scope["type"] != "http" or not isinstance(session, str) or not session:
-            await _refusal(401, "no session")(scope, receive, send)
+            await refusal(401, "no session")(scope, receive, send)
+            return
+        body = await read_body(receive)
+        if not isinstance(body, bytes):
+            await body(scope, receive, send)
             return
         if self._requests[session] >= _MAX_HTTP_REQUESTS:
-            await _refusal(429, f"{_MAX_HTTP_REQUESTS} requests of this session are under way")(scope, receive, send)
+            refused = refusal(429, f"{_MAX_HTTP_REQUESTS} requests of this session are under way")
+            await refused(scope, receive, send)
             return
         self._requests[session] += 1
         try:
             # What the SDK binds its HTTP sessions to: with another session of ours, an Mcp-Session-Id is not found.
             user = AuthenticatedUser(AccessToken(token="", client_id=session, scopes=[]))
-            await self._http({**scope, "user": user}, receive, send)
+            await self._http({**scope, "user": user}, after(body, receive), send)
         finally:
             self._requests[session] -= 1
             if not self._requests[session]:
@@ -419,11 +424,6 @@ def _bug(error: Exception) -> Failure:
     place = traceback.extract_tb(error.__traceback__)[-1]
     _log.error("a request of an agent failed: %s at %s:%s", type(error).__name__, place.filename, place.lineno)
     return AileronError(FailureClass.INTERNAL_ERROR, "this is a bug in aileron; see `aileron daemon logs`").failure
-
-
-def _refusal(status: int, message: str) -> JSONResponse:
-    error = {"code": INTERNAL_ERROR, "message": message}
-    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status)
 
 
 class _NoTraceback(logging.Filter):

@@ -1,0 +1,68 @@
+"""Bodies of HTTP requests to /mcp, read before the SDK sees the request: bounded in bytes and in time, and never left lying.
+
+Runs in the daemon. Callers have a session and are untrusted. A body that is refused is still taken, as far as it is worth it: a
+client that writes while it is being answered hears of a broken pipe and not of the refusal, and on a connection that stays, what
+was not read holds up the next request.
+
+Source: RFC 9110, sections 15.5.9 and 15.5.14; the ASGI specification. Not here: what a request may ask (server.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import anyio
+from starlette.responses import JSONResponse
+from starlette.types import Message, Receive
+
+from aileron.mcp.lines import MAX_LINE_BYTES
+
+__all__ = ["after", "read_body", "refusal"]
+
+_BODY_S: Final = 10.0
+"""For a body to arrive: a megabyte takes milliseconds on this machine, and seconds from a slow container."""
+_DRAINED_BYTES: Final = 4 * MAX_LINE_BYTES
+"""How much of a body that is too long is taken before the answer."""
+_INVALID_REQUEST: Final = -32600  # JSON-RPC 2.0, section 5.1
+
+
+async def read_body(receive: Receive) -> bytes | JSONResponse:
+    """The body; or the answer to one that is longer than MAX_LINE_BYTES, or did not come in time, or not to its end."""
+    body = bytearray()
+    size = 0
+    with anyio.move_on_after(_BODY_S) as waiting:
+        more = True
+        while more and size <= _DRAINED_BYTES:
+            message = await receive()
+            if message["type"] != "http.request":
+                return refusal(400, "the request ended before its body did")
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size <= MAX_LINE_BYTES:
+                body += piece
+            more = message.get("more_body", False)
+    if waiting.cancelled_caught:
+        return refusal(408, f"the body did not arrive within {_BODY_S:g} s")
+    if size > MAX_LINE_BYTES:
+        return refusal(413, f"a body has at most {MAX_LINE_BYTES} bytes")
+    return bytes(body)
+
+
+def after(body: bytes, receive: Receive) -> Receive:
+    """`receive` as it was before `body` was read from it."""
+    read = False
+
+    async def again() -> Message:
+        nonlocal read
+        if read:
+            return await receive()
+        read = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+def refusal(status: int, message: str) -> JSONResponse:
+    """A JSON-RPC error under no id, after which the connection is not used again: what is left of the body may still come."""
+    error = {"code": _INVALID_REQUEST, "message": message}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status, {"Connection": "close"})

@@ -1,0 +1,250 @@
+"""The protocol over HTTP, at the daemon's `/mcp`, with the SDK's own client: both eras, whose session it is, and its bounds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
+
+import anyio
+import httpx2
+import mcp_types
+import pytest
+from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from starlette.types import Receive, Scope, Send
+
+from aileron.mcp.lines import MAX_LINE_BYTES
+from tests.mcp.peers import ERAS, DictDoor, offered, running
+from tests.support.home import DaemonHome, daemon_home, probe_action
+
+pytestmark = pytest.mark.anyio
+
+DEADLINE_S: Final = 60.0
+both_eras = pytest.mark.parametrize("mode", ERAS)
+HELLO: Final = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+LIST: Final = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+ACCEPT: Final = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+MODERN: Final = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+class Place:
+    """A home, where its `/mcp` is, and sessions of it."""
+
+    def __init__(self, home: DaemonHome) -> None:
+        self.home = home
+        self.url = home.must("GET", "/v1/status")["web"] + "/mcp"
+        self.port = int(self.url.split(":")[2].split("/")[0])
+
+    def token(self) -> str:
+        """Of a new session."""
+        return str(self.home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})["token"])
+
+    def client(self, token: str) -> httpx2.AsyncClient:
+        """HTTP as that session."""
+        headers = {"Authorization": f"Bearer {token}"}
+        return httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(DEADLINE_S), trust_env=False)
+
+    @contextlib.asynccontextmanager
+    async def connected(self, mode: str, token: str | None = None, **options: Any) -> AsyncIterator[Client]:
+        """The SDK's client as that session, or a new one."""
+        async with self.client(token or self.token()) as http:
+            transport = streamable_http_client(self.url, http_client=http)
+            async with Client(transport, mode=mode, **options) as client:
+                yield client
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    """A home with an action that runs at once and one that asks."""
+    with daemon_home() as home:
+        home.install_probe()
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("give_back", "text:string")
+        home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+        yield Place(home)
+
+
+@pytest.mark.jail
+@both_eras
+async def test_a_client_of_either_era_lists_calls_and_polls(place: Place, mode: str) -> None:
+    """Through the real daemon and a real jail: at once, and after a person agreed."""
+    with anyio.fail_after(DEADLINE_S):
+        async with place.connected(mode) as client:
+            tools = {tool.name for tool in (await client.list_tools()).tools}
+            done = await client.call_tool("give_back", {"text": "x"})
+            asked = (await client.call_tool("ask_first", {"text": "y"})).structured_content
+            shown = place.home.must("GET", f"/v1/action-approvals/{asked['approval_id']}")
+            place.home.decide({**asked, "digest": shown["digest"]}, "approve")
+            ended = await client.call_tool("wait_for_action", {"id": asked["approval_id"], "seconds": 50})
+
+            assert client.protocol_version == {"legacy": "2025-11-25", "auto": "2026-07-28"}[mode]
+            assert {"give_back", "ask_first", "check_action_status"} <= tools
+            assert done.structured_content["result"]["text"] == "x"
+            assert asked["status"] == "pending_approval"
+            assert (ended.is_error, ended.structured_content["result"]["text"]) == (False, "y")
+
+
+@pytest.mark.jail
+@pytest.mark.slow
+@both_eras
+async def test_waiting_gives_signs_of_life_over_http(place: Place, mode: str) -> None:
+    """On the stream of the call's own answer."""
+    heard = anyio.Event()
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        assert (total, (message or "").partition(",")[0]) == (20, "pending_approval")
+        heard.set()
+
+    with anyio.fail_after(DEADLINE_S):
+        async with place.connected(mode) as client, anyio.create_task_group() as tasks:
+            asked = (await client.call_tool("ask_first", {"text": "y"})).structured_content
+
+            async def wait() -> None:
+                arguments = {"id": asked["approval_id"], "seconds": 20}
+                ended = await client.call_tool("wait_for_action", arguments, progress_callback=progressed)
+                assert ended.structured_content["status"] == "cancelled"
+
+            tasks.start_soon(wait)
+            await heard.wait()
+            await client.call_tool("cancel_action", {"id": asked["approval_id"]})
+
+
+@pytest.mark.jail
+async def test_a_standing_stream_of_the_older_era_is_told_of_other_actions(place: Place) -> None:
+    """It says beforehand that it will, and does."""
+    heard = anyio.Event()
+
+    async def handler(message: object) -> None:
+        if isinstance(message, mcp_types.ToolListChangedNotification):
+            heard.set()
+
+    with anyio.fail_after(DEADLINE_S):
+        async with place.connected("legacy", message_handler=handler) as client:
+            assert client.server_capabilities.tools is not None
+            assert client.server_capabilities.tools.list_changed
+            number = 0
+            while not heard.is_set():  # the client opens its stream in its own time: what changed before is not told
+                number += 1
+                place.home.add_probe_action("give_back", name=f"new-{number}")
+                with anyio.move_on_after(2):
+                    await heard.wait()
+            assert f"new_{number}" in {tool.name for tool in (await client.list_tools()).tools}
+
+
+@pytest.mark.jail
+async def test_a_listener_of_the_newer_era_is_told_of_other_actions(place: Place) -> None:
+    """On the stream that it asked for."""
+    with anyio.fail_after(DEADLINE_S):
+        async with place.connected("auto") as client, client.listen(tools_list_changed=True) as changes:
+            text = probe_action("give_back", name="newer")
+            place.home.must("POST", "/v1/actions", {"text": text, "file": "a test"})
+            assert type(await anext(aiter(changes))).__name__ == "ToolsListChanged"
+            assert "newer" in {tool.name for tool in (await client.list_tools(cache_mode="refresh")).tools}
+
+
+@pytest.mark.jail
+async def test_a_stolen_session_id_is_of_no_use(place: Place) -> None:
+    """With another token it does not exist; with its own it goes on; a session of ours that ended ends it."""
+    begun = place.home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
+    mine, other = begun["token"], place.token()
+    with anyio.fail_after(DEADLINE_S):
+        async with place.client(mine) as owner, place.client(other) as thief:
+            opened = await owner.post(place.url, json=HELLO, headers=ACCEPT)
+            stolen = {**ACCEPT, "Mcp-Session-Id": opened.headers["mcp-session-id"]}
+            refused = [
+                await thief.post(place.url, json=LIST, headers=stolen),
+                await thief.delete(place.url, headers=stolen),
+                await thief.get(place.url, headers={**stolen, "Accept": "text/event-stream"}),
+            ]
+            answered = await owner.post(place.url, json=LIST, headers=stolen)
+
+            assert [answer.status_code for answer in refused] == [404, 404, 404]
+            assert (answered.status_code, "give_back" in answered.text) == (200, True)
+            place.home.must("POST", f"/v1/sessions/{begun['id']}/end", {})
+            assert (await owner.post(place.url, json=LIST, headers=stolen)).status_code == 401
+
+
+@pytest.mark.jail
+async def test_without_a_good_token_there_is_nothing(place: Place) -> None:
+    """In neither era, and not as `local` either."""
+    with anyio.fail_after(DEADLINE_S):
+        for token in ("x", "ail_" + "A" * 43):
+            async with place.client(token) as nobody:
+                for headers in (ACCEPT, {**ACCEPT, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}):
+                    answer = await nobody.post(place.url, json={**LIST, "params": {"_meta": MODERN}}, headers=headers)
+                    assert answer.status_code == 401, answer.text
+
+
+@pytest.mark.jail
+@pytest.mark.parametrize("over", [1, 2 * MAX_LINE_BYTES])
+async def test_a_body_that_is_too_long_is_refused(place: Place, over: int) -> None:
+    """By a byte, or by megabytes: the client reads the refusal, and its next request is answered. One that just fits is taken."""
+    fits = json.dumps(HELLO).encode().ljust(MAX_LINE_BYTES)
+    with anyio.fail_after(DEADLINE_S):
+        async with place.client(place.token()) as client:
+            refused = await client.post(place.url, content=fits + b" " * over, headers=ACCEPT)
+            fine = await client.post(place.url, content=fits, headers=ACCEPT)
+
+            assert (refused.status_code, f"{MAX_LINE_BYTES} bytes" in refused.text) == (413, True)
+            assert fine.status_code == 200
+
+
+async def test_requests_of_one_session_are_bounded() -> None:
+    """The next one is refused and not begun; another session is served meanwhile, and afterwards this one again."""
+    door = DictDoor(offered("slow"))
+    door.hold = anyio.Event()
+    refused = anyio.Event()
+    statuses: list[int] = []
+
+    def headers(session: str) -> dict[str, str]:
+        modern = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "slow"}
+        return {**ACCEPT, **modern, "X-Session": session}
+
+    call = {"name": "slow", "arguments": {}, "_meta": MODERN}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    with anyio.fail_after(DEADLINE_S):
+        async with running(door) as server:
+            app = server.http_app()
+
+            async def front(scope: Scope, receive: Receive, send: Send) -> None:
+                session = dict(scope["headers"])[b"x-session"].decode()
+                await app({**scope, "state": {"session": session} if session else {}}, receive, send)
+
+            async with (
+                httpx2.AsyncClient(transport=httpx2.ASGITransport(front), base_url="http://localhost") as client,
+                anyio.create_task_group() as tasks,
+            ):
+
+                async def ask(session: str) -> None:
+                    answer = await client.post("/mcp", json=message, headers=headers(session))
+                    statuses.append(answer.status_code)
+                    if answer.status_code == 429:
+                        assert "64 requests" in json.loads(answer.text)["error"]["message"]
+                        refused.set()
+
+                for _ in range(65):
+                    tasks.start_soon(ask, "ses-1")
+                await refused.wait()
+                tasks.start_soon(ask, "ses-2")
+                while len(door.calls) < 65:
+                    await anyio.lowlevel.checkpoint()
+                assert statuses == [429]
+                door.hold.set()
+            async with httpx2.AsyncClient(transport=httpx2.ASGITransport(front), base_url="http://localhost") as client:
+                again = await client.post("/mcp", json=message, headers=headers("ses-1"))
+                nobody = await client.post("/mcp", json=message, headers=headers(""))
+
+            assert sorted(statuses) == [200] * 65 + [429]
+            assert sorted({call.session for call in door.calls}) == ["ses-1", "ses-2"]
+            assert (again.status_code, nobody.status_code) == (200, 401)
