@@ -24,6 +24,12 @@ class GatewayKeys:
         self._sessions = sessions
         self._agreements = agreements
 
+    def check_settings(self) -> None:
+        """Return if the settings in force are as a person agreed to them. AileronError(consent_required), (vault_locked) where
+        that cannot be known.
+        """
+        self._agreements.check_settings()
+
     def vault_is_locked(self) -> bool:
         """Whether there is a vault, and it waits for its passphrase. AileronError(consent_required) where it is open, and nobody
         agreed to the settings in force: they say where requests go.
@@ -34,10 +40,7 @@ class GatewayKeys:
         return False
 
     async def upstream_key(self, secret: str) -> Secret:
-        """The key that the settings name. AileronError(vault_locked), (binding_required) where there is none of that name,
-        (consent_required) where nobody agreed to the settings that name it.
-        """
-        self._agreements.check_settings()
+        """The key that the settings name. AileronError(vault_locked), (binding_required) where there is none of that name."""
         try:
             with self._lender.lend_secret(secret) as key:
                 return key

@@ -29,7 +29,7 @@ from anyio.streams.tls import TLSAttribute, TLSStream
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
 
-__all__ = ["Dialer"]
+__all__ = ["Dialer", "refusal_of"]
 
 # At DEBUG httpcore2 logs fields of requests and answers. No configuration may turn that on.
 logging.getLogger("httpcore2.http11").disabled = True
@@ -63,21 +63,24 @@ class Dialer(httpcore2.AsyncNetworkBackend):
             raise _unreachable(host, port, "the name is not known") from None
         except OSError as error:
             raise _unreachable(host, port, _why(error)) from None
-        refusal = self._refusal(host, *_socket_of(stream).getpeername()[:2])
+        peer = _socket_of(stream).getpeername()
+        refusal = refusal_of(host, (peer[0], peer[1]), self._ours)
         if refusal is not None:
             await anyio.aclose_forcefully(stream)
             raise AileronError(FailureClass.INVALID_REQUEST, refusal, boundary=Boundary.RUNTIME)
         return _Stream(stream, f"{host}:{port}")
 
-    def _refusal(self, host: str, peer: str, port: int) -> str | None:
-        address = ipaddress.ip_address(peer.partition("%")[0])
-        for ours, our_port in self._ours:
-            same = ipaddress.ip_address(ours.partition("%")[0])
-            if port == our_port and (address == same or (address.is_loopback and same.is_loopback)):
-                return "the gateway's upstream is the gateway itself: gateway.upstreams in config.toml names this very port"
-        if host == "localhost" and not address.is_loopback:
-            return "localhost is another machine here: name 127.0.0.1 in gateway.upstreams instead"
-        return None
+
+def refusal_of(host: str, peer: tuple[str, int], ours: Iterable[tuple[str, int]]) -> str | None:
+    """Why a connection to this peer, found under this name, is not kept; None where it is. Pure."""
+    address = _address(peer[0])
+    for our_address, our_port in ours:
+        same = _address(our_address)
+        if peer[1] == our_port and (address == same or (address.is_loopback and same.is_loopback)):
+            return "the gateway's upstream is the gateway itself: gateway.upstreams in config.toml names this very port"
+    if host == "localhost" and not address.is_loopback:
+        return "localhost is another machine here: name 127.0.0.1 in gateway.upstreams instead"
+    return None
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
@@ -142,6 +145,12 @@ class _Stream(httpcore2.AsyncNetworkStream):
                 return _is_readable(_socket_of(self._stream))
             case _:
                 return None
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Without its scope; an IPv4 address in the clothes of IPv6 is that IPv4 address."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _socket_of(stream: anyio.abc.ByteStream) -> socket.socket:

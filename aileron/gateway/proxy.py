@@ -30,7 +30,7 @@ import httpcore2
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
-from aileron.config import Settings
+from aileron.config import GatewaySettings, Settings
 from aileron.gateway.dial import Dialer
 from aileron.gateway.upstreams import (
     Destination,
@@ -51,8 +51,8 @@ from aileron.tls import client_context
 __all__ = ["Gateway", "Keys", "gateway_app"]
 
 MAX_IN_FLIGHT: Final = 256
-"""Requests at once, of all agents. Each holds two descriptors and at most half a megabyte of buffers; a session of one agent with
-its helpers was seen with a dozen.
+"""Requests at once, of all agents. Each holds two descriptors, and a megabyte of the server's buffers at most; an agent with its
+helpers was seen with a dozen.
 """
 CONNECT_S: Final = 15.0
 """TCP and TLS together, a lost packet or two included."""
@@ -75,11 +75,14 @@ _log = logging.getLogger(__name__)
 
 
 class Keys(Protocol):
-    """What the gateway asks of the vault and of sessions.
+    """What the gateway asks of the vault and of sessions."""
 
-    Each may raise AileronError(consent_required) as well, where the settings in force are not as a person agreed to them: those
-    say where a key is sent.
-    """
+    def check_settings(self) -> None:
+        """Return if the settings in force, which say where a key is sent, are as a person agreed to them.
+
+        AileronError(consent_required), and (vault_locked) where somebody decides and the vault that says who is locked.
+        """
+        ...
 
     def vault_is_locked(self) -> bool:
         """Whether there is a vault that is locked; no vault is not locked."""
@@ -158,12 +161,7 @@ class Gateway:
     async def _pass_on(self, scope: Scope, upload: _Upload, answer: _Answer) -> None:
         fields = list(scope["headers"])
         destination = self._destinations[provider_of(scope["raw_path"], fields)]
-        if self._require_vault and self._keys.vault_is_locked():
-            raise AileronError(
-                FailureClass.VAULT_LOCKED,
-                "the vault is locked, and the gateway waits for it: `aileron vault unlock`, or gateway.require_vault = false",
-                boundary=Boundary.USER,
-            )
+        self._check_vault(destination)
         query = scope["query_string"]
         target = destination.prefix + scope["raw_path"] + (b"?" + query if query else b"")
         request = httpcore2.Request(
@@ -190,6 +188,20 @@ class Gateway:
                 await response.aclose()
         await upload.drain()
         await answer.end()
+
+    def _check_vault(self, to: Destination) -> None:
+        if self._require_vault and self._keys.vault_is_locked():
+            raise AileronError(
+                FailureClass.VAULT_LOCKED,
+                "the vault is locked, and the gateway waits for it: `aileron vault unlock`, or gateway.require_vault = false",
+                boundary=Boundary.USER,
+            )
+        try:
+            self._keys.check_settings()
+        except AileronError as error:
+            # Until the vault is open, what was agreed to is what a file says that others can write: so only where none had to.
+            if error.failure.failure_class is not FailureClass.VAULT_LOCKED or to != _DEFAULTS[to.provider]:
+                raise
 
     async def _fields(self, scope: Scope, fields: Fields, to: Destination, target: bytes) -> Fields:
         key: bytes | None = None
@@ -321,6 +333,7 @@ def _refusal(kind: str, failure: Failure, status: int, more: Fields | None = Non
     ]
 
 
+_DEFAULTS: Final = destinations(GatewaySettings())
 _HTTP_ERRORS: Final = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException)
 
 

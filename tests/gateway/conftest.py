@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from typing import Self
@@ -42,8 +43,14 @@ class ScriptedKeys:
     """Sessions and a vault, as a test wants them."""
 
     locked: bool = False
+    disagreement: AileronError | None = None
     tokens: frozenset[str] = frozenset({TOKEN})
     secrets: dict[str, bytes] = dataclasses.field(default_factory=lambda: {"claude": KEY, "gpt": KEY})
+
+    def check_settings(self) -> None:
+        """As it was set."""
+        if self.disagreement is not None:
+            raise self.disagreement
 
     def vault_is_locked(self) -> bool:
         """As it was set."""
@@ -240,8 +247,10 @@ class Provider:
 
 
 @contextlib.contextmanager
-def gateway(settings: Settings, keys: ScriptedKeys | None = None, port: int = 0) -> Iterator[int]:
-    """The port of a running gateway."""
+def gateway(
+    settings: Settings, keys: ScriptedKeys | None = None, port: int = 0, tls: ssl.SSLContext | None = None
+) -> Iterator[int]:
+    """The port of a running gateway; with `tls` it is as on `daemon.listen`."""
     listener = socket.create_server(("127.0.0.1", port))
     found: int = listener.getsockname()[1]
     tokens: list[anyio.lowlevel.EventLoopToken] = []
@@ -253,7 +262,7 @@ def gateway(settings: Settings, keys: ScriptedKeys | None = None, port: int = 0)
         tokens.append(anyio.lowlevel.current_token())
         events.append(stopped)
         started.set()
-        await serve(_WithoutLifespan(app), [listener], stopped.wait)
+        await serve(_WithoutLifespan(app), [listener], stopped.wait, tls)
         await app.aclose()
 
     events: list[anyio.Event] = []

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import ssl
+from pathlib import Path
 
 import pytest
 
 from aileron.config import GatewaySettings, Settings, Upstream
+from aileron.gateway.upstreams import destinations
+from aileron.model.failure import AileronError, FailureClass
 from tests.gateway.conftest import KEY, TOKEN, Line, Provider, ScriptedKeys, gateway, refusal
+from tests.support.upstream import Authority
 
 OTHER_TOKEN = "ail_" + "o" * 43
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -226,3 +231,49 @@ def test_nothing_secret_is_logged(provider: Provider, caplog: pytest.LogCaptureF
     assert "broke off" in logged
     for word in (TOKEN, OTHER_TOKEN, KEY.decode(), "in-the-query", "in-a-field", "in-the-answer", "said"):
         assert word not in logged
+
+
+def test_an_upstream_that_nobody_agreed_to_gets_nothing(provider: Provider) -> None:
+    """Neither the vault's key nor the client's own; it passes the moment a person agrees."""
+    for secret in (True, False):
+        keys = ScriptedKeys(disagreement=AileronError(FailureClass.CONSENT_REQUIRED, "nobody agreed"))
+        field = f"x-api-key: {TOKEN if secret else 'own'}"
+        with gateway(provider.settings(secret=secret), keys) as port:
+            assert refused(port, provider, post("/v1/messages", field))[:2] == (403, "consent_required")
+            keys.disagreement = None
+            assert passed(port, provider, post("/v1/messages", field))
+
+
+def test_while_nobody_can_tell_what_was_agreed_to_another_upstream_than_the_default_gets_nothing(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings that let a locked vault pass may themselves be forged. The default is what nobody has to agree to."""
+    keys = ScriptedKeys(locked=True, disagreement=AileronError(FailureClass.VAULT_LOCKED, "who decides is in there"))
+    with gateway(provider.settings(require_vault=False), keys) as port:
+        assert refused(port, provider, post("/v1/messages", "x-api-key: own"))[:2] == (423, "vault_locked")
+    defaults = destinations(provider.settings().gateway)  # nothing of a test leaves the machine
+    monkeypatch.setattr("aileron.gateway.proxy._DEFAULTS", defaults)
+    with gateway(provider.settings(require_vault=False), keys) as port:
+        assert passed(port, provider, post("/v1/messages", "x-api-key: own"))
+
+
+def test_what_is_served_on_loopback_without_a_key_is_not_for_other_machines(provider: Provider, tmp_path: Path) -> None:
+    """A model server that asks nobody for a key is reached over TLS with a session's token only, so not by whoever finds it."""
+    authority = Authority(tmp_path)
+    for secret, tls in ((False, True), (False, False), (True, True)):
+        context = authority.server_context("localhost") if tls else None
+        with gateway(provider.settings(secret=secret), tls=context) as port, Line.to(port) as client:
+            if tls:
+                trusting = ssl.create_default_context(cadata=authority.ca_pem)
+                client.sock = trusting.wrap_socket(client.sock, server_hostname="localhost")
+            client.say(post("/v1/messages", f"x-api-key: {TOKEN if secret else 'own'}"))
+            if tls and not secret:
+                status, kind, message = refusal(client)
+                assert (status, kind) == (401, "unauthorized")
+                assert "gateway.upstreams.anthropic.secret" in message
+                assert not provider.is_called()
+            else:
+                with provider.answering() as upstream:
+                    upstream.message()
+                    upstream.say(OK)
+                    assert client.message()[1] == b"ok"

@@ -10,6 +10,7 @@ import socket
 import pytest
 
 from aileron.config import GatewaySettings, Settings, Upstream
+from aileron.gateway.dial import refusal_of
 from tests.gateway.conftest import Line, Provider, gateway, refusal
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -198,3 +199,28 @@ def test_a_gateway_that_is_its_own_upstream_says_so(host: str, provider: Provide
             upstream.head()
             upstream.say(OK)
             assert client.head().status == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "peer", "is_refused"),
+    [
+        ("127.0.0.1", ("127.0.0.1", 1000), True),
+        ("localhost", ("::1", 1000), True),
+        ("example.com", ("::ffff:127.0.0.1", 1000), True),
+        ("example.com", ("192.0.2.1", 2000), True),
+        ("example.com", ("192.0.2.1", 1000), False),
+        ("127.0.0.1", ("127.0.0.1", 2000), False),
+        ("example.com", ("192.0.2.2", 2000), False),
+        ("localhost", ("192.0.2.2", 1), True),
+        ("localhost", ("::ffff:192.0.2.2", 1), True),
+        ("localhost", ("::1", 1), False),
+        ("example.com", ("fe80::1%eth0", 1), False),
+    ],
+)
+def test_ourselves_and_a_localhost_elsewhere_are_known_by_their_address(
+    host: str, peer: tuple[str, int], is_refused: bool
+) -> None:
+    """Where we listen on 127.0.0.1:1000 and 192.0.2.1:2000."""
+    ours = [("127.0.0.1", 1000), ("192.0.2.1", 2000)]
+
+    assert (refusal_of(host, peer, ours) is not None) is is_refused

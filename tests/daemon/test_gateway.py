@@ -1,0 +1,149 @@
+"""The gateway in a real daemon: on its port, with its vault and its sessions, behind its check of Host and Origin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.gateway.conftest import Line, Provider, refusal
+from tests.support.home import SECRET, DaemonHome, daemon_home
+
+pytestmark = pytest.mark.jail
+
+OK = b"HTTP/1.1 200 OK\r\nDate: then\r\nContent-Length: 2\r\n\r\nok"
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Provider]:
+    """Both APIs."""
+    with Provider() as listening:
+        yield listening
+
+
+@pytest.fixture(scope="module")
+def gateway_home(provider: Provider) -> Iterator[DaemonHome]:
+    """Anthropic's key is in the vault, OpenAI's is the client's own; the vault is open."""
+    with daemon_home() as made:
+        made.configure(
+            f'[gateway.upstreams]\nanthropic = {{ url = "{provider.url}/a", secret = "pw" }}\n'
+            f'openai = {{ url = "{provider.url}/o" }}\n'
+        )
+        made.unlock()
+        yield made
+
+
+def port_of(home: DaemonHome) -> int:
+    """Where it is served."""
+    return int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
+
+
+def new_session(home: DaemonHome) -> dict[str, str]:
+    """One for an agent, with its token."""
+    made: dict[str, str] = home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/tmp"})
+    return made
+
+
+def post(port: int, path: str, *fields: str, host: str = "localhost") -> bytes:
+    """A request with a small body."""
+    head = [f"POST {path} HTTP/1.1", f"Host: {host}:{port}", *fields, "Content-Length: 2"]
+    return "\r\n".join(head).encode() + b"\r\n\r\nhi"
+
+
+def asked(home: DaemonHome, path: str, *fields: str, host: str = "localhost") -> tuple[int, str]:
+    """Status and class of what the gateway says by itself."""
+    with Line.to(port_of(home)) as client:
+        client.say(post(port_of(home), path, *fields, host=host))
+        return refusal(client)[:2]
+
+
+def passed(home: DaemonHome, provider: Provider, path: str, *fields: str) -> tuple[bytes, dict[bytes, bytes]]:
+    """First line and fields of what the provider saw; its answer came back as it was, without a second date."""
+    with Line.to(port_of(home)) as client:
+        client.say(post(port_of(home), path, *fields))
+        with provider.answering() as upstream:
+            head, body = upstream.message()
+            upstream.say(OK)
+            back, answered = client.message()
+    assert (body, answered) == (b"hi", b"ok")
+    assert back.fields == [(b"date", b"then"), (b"content-length", b"2")]
+    return head.start, dict(head.fields)
+
+
+def test_a_clients_own_key_passes_where_the_vault_has_none(gateway_home: DaemonHome, provider: Provider) -> None:
+    """And nobody's token is needed, though nothing else of the port is so open."""
+    start, fields = passed(gateway_home, provider, "/v1/responses?x=1", "Authorization: Bearer sk-own")
+
+    assert start == b"POST /o/v1/responses?x=1 HTTP/1.1"
+    assert fields[b"authorization"] == b"Bearer sk-own"
+    assert fields[b"host"] == f"127.0.0.1:{provider.port}".encode()
+
+
+def test_the_vaults_key_is_sent_for_an_open_sessions_token(gateway_home: DaemonHome, provider: Provider) -> None:
+    """For no other, for none that is closed, and the token itself goes nowhere."""
+    session = new_session(gateway_home)
+    shown = f"x-api-key: {session['token']}"
+
+    start, fields = passed(gateway_home, provider, "/v1/messages?beta=true", shown)
+    assert (start, fields[b"x-api-key"]) == (b"POST /a/v1/messages?beta=true HTTP/1.1", SECRET)
+    assert asked(gateway_home, "/v1/messages", "x-api-key: sk-own") == (401, "unauthorized")
+    assert asked(gateway_home, "/v1/messages", f"x-api-key: ail_{'x' * 43}") == (401, "unauthorized")
+    assert asked(gateway_home, "/v1/responses", f"Authorization: Bearer {session['token']}") == (401, "unauthorized")
+    gateway_home.must("POST", f"/v1/sessions/{session['id']}/end", {"exit_code": 0})
+    assert asked(gateway_home, "/v1/messages", shown) == (401, "unauthorized")
+    assert not provider.is_called()
+
+
+def test_a_locked_vault_stops_both(gateway_home: DaemonHome, provider: Provider) -> None:
+    """The one whose key is in it, and the other: an agent that thinks and cannot act wastes what its model costs."""
+    session = new_session(gateway_home)
+    gateway_home.must("POST", "/v1/vault/lock")
+
+    assert asked(gateway_home, "/v1/messages", f"x-api-key: {session['token']}") == (423, "vault_locked")
+    assert asked(gateway_home, "/v1/responses", "Authorization: Bearer sk-own") == (423, "vault_locked")
+    assert not provider.is_called()
+    gateway_home.unlock()
+    assert passed(gateway_home, provider, "/v1/responses", "Authorization: Bearer sk-own")
+
+
+def test_no_page_reaches_a_model_through_it(gateway_home: DaemonHome, provider: Provider) -> None:
+    """A foreign Origin and a rebinding name are refused before the gateway sees them; the port's own is not."""
+    port = port_of(gateway_home)
+    for request in (
+        post(port, "/v1/responses", "Origin: https://evil.example"),
+        post(port, "/v1/responses", "Origin: null"),
+        post(port, "/v1/responses", host="rebound.example"),
+    ):
+        with Line.to(port) as client:
+            client.say(request)
+            assert client.head().status == 403
+    assert not provider.is_called()
+    assert passed(gateway_home, provider, "/v1/responses", f"Origin: http://localhost:{port}")
+
+
+def test_a_websocket_is_refused_at_once_and_of_a_page_before(gateway_home: DaemonHome, provider: Provider) -> None:
+    """426 for an agent, 403 for a page."""
+    port = port_of(gateway_home)
+    for fields, status in (((), 426), (("Origin: https://evil.example",), 403)):
+        with Line.to(port) as client:
+            upgrade = ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]
+            key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+            head = ["GET /v1/responses HTTP/1.1", f"Host: localhost:{port}", *upgrade, key, *fields]
+            client.say("\r\n".join(head).encode() + b"\r\n\r\n")
+            assert client.head().status == status
+    assert not provider.is_called()
+
+
+def test_a_daemon_that_is_told_to_stop_breaks_a_stream_off(gateway_home: DaemonHome, provider: Provider) -> None:
+    """It does not wait for a model that thinks, and does not end the answer as if it were whole."""
+    port = port_of(gateway_home)
+    with Line.to(port) as client:
+        client.say(post(port, "/v1/responses"))
+        with provider.answering() as upstream:
+            upstream.message()
+            upstream.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+            assert (client.head().status, client.chunk()) == (200, b"a")
+            gateway_home.stop()
+            assert upstream.is_at_end()
+        with pytest.raises((EOFError, ConnectionError)):
+            client.chunk()
