@@ -5,15 +5,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 FUZZED := tests/frames tests/egress tests/actions tests/registry tests/model tests/sandbox/test_jail_filter.py
 AGENT_TESTS := tests/agents
+CONFORMANCE_TESTS := tests/conformance
 JAIL_TESTS := tests/sandbox tests/attacks tests/faults tests/e2e tests/runs tests/daemon tests/cli
 
-.PHONY: help demo test check agents fast-tests bench fuzz clean
+.PHONY: help demo test check agents conformance fast-tests bench fuzz clean
 
 help:
 	@echo "make demo    set up, then show the main job on a real server (30 s after set-up)"
 	@echo "make test    set up, then every check and test"
 	@echo "make check   lint, types, imports, docs, and the tests that need no jail"
 	@echo "make agents  five real coding agents against a model that follows a script (1.7 GB the first time, from npm)"
+	@echo "make conformance  MCP's own conformance suite and Inspector against the daemon (350 MB the first time, from npm)"
 	@echo "make bench   the measurements in benchmarks/, five minutes, then a thousand kills, twelve more, and a soak"
 	@echo "make fuzz    every property of the parsers, the session and the filters, for ten minutes (AILERON_FUZZ_S=600)"
 
@@ -27,11 +29,15 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests $(foreach path,$(JAIL_TESTS) $(AGENT_TESTS),--ignore=$(path))
+	$(BIN)/python -m pytest tests $(foreach path,$(JAIL_TESTS) $(AGENT_TESTS) $(CONFORMANCE_TESTS),--ignore=$(path))
 
 agents: $(VENV)/.dev
 	$(BIN)/python -m tests.agents.install
 	$(BIN)/python -m pytest $(AGENT_TESTS)
+
+conformance: $(VENV)/.dev
+	$(BIN)/python -m tests.conformance.install
+	AILERON_MUST_JAIL=$${CI:+1} $(BIN)/python -m pytest $(CONFORMANCE_TESTS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks

@@ -1,0 +1,68 @@
+"""The conformance suite and the Inspector as their makers publish them, in the versions of pins/, installed once into a cache.
+
+The cache is of kind `conformance`, about 300 MB with its node. No script of a package is run.
+
+    $ python -m tests.conformance.install       # prints where they are
+
+Not here: where node, npm and the cache come from (support/npm.py), what is done with them (suite.py, inspector.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+from tests.support.npm import NODE_PIN, NotInstalled, cached, npm, put_node
+
+__all__ = ["INSPECTOR_VERSION", "NODE_VERSION", "SUITE_VERSION", "NotInstalled", "Tools", "installed"]
+
+_PINS: Final = Path(__file__).parent / "pins"
+_FORM: Final = 1
+"""Raised when something else is made of the same pins."""
+_SUITE: Final = "@modelcontextprotocol/conformance"
+_INSPECTOR: Final = "@modelcontextprotocol/inspector"
+_WANTED: Final[dict[str, str]] = json.loads((_PINS / "package.json").read_text(encoding="utf-8"))["dependencies"]
+
+SUITE_VERSION: Final = _WANTED[_SUITE]
+INSPECTOR_VERSION: Final = _WANTED[_INSPECTOR]
+NODE_VERSION: Final = NODE_PIN.read_text(encoding="ascii").partition("==")[2].split()[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tools:
+    """What is started: `node`, and two programs for it."""
+
+    node: Path
+    suite: Path
+    inspector: Path
+
+
+def installed() -> Tools:
+    """All three, installed first if need be; or NotInstalled."""
+    place = cached("conformance", _PINS, form=_FORM, build=_build)
+    return Tools(
+        node=place / "bin" / "node",
+        suite=place / "node_modules" / _SUITE / "dist" / "index.js",
+        inspector=place / "node_modules" / _INSPECTOR / "clients" / "launcher" / "build" / "index.js",
+    )
+
+
+def _build(at: Path) -> None:
+    node = put_node(at)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copyfile(_PINS / name, at / name)
+    npm(at, "ci", "--ignore-scripts")
+    shutil.rmtree(at / "npm-cache")
+    (at / "bin").mkdir()
+    (at / "bin" / "node").symlink_to(Path("..") / node)
+
+
+if __name__ == "__main__":
+    try:
+        print(installed())
+    except NotInstalled as problem:
+        sys.exit(f"the conformance suite could not be installed: {problem}")

@@ -1,0 +1,122 @@
+"""The official conformance suite of the Model Context Protocol, run against an address, and what it found.
+
+    run = judged(tools, "http://127.0.0.1:4711/mcp", folder, "2026-07-28")
+    assert run.code == 0, run.said
+
+`expected.toml` says which checks fail, each with its reason; the suite gets them as its baseline, and itself fails for a check
+that fails without standing there, and for one that stands there and passes. What does not count for a revision (`unscored`)
+it runs and does not judge.
+
+Source: the suite's README ("Expected Failures", "Conformance Requirements"). Not here: what is served (home.py), the page it
+fills (page.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from tests.conformance.install import Tools
+
+__all__ = ["EXPECTED", "REVISIONS", "WHY", "Check", "Run", "Scenario", "baseline", "judged", "ran"]
+
+REVISIONS: Final = ("2025-11-25", "2026-07-28")
+"""The requirement sets the suite has; each runs over the wire of its own revision."""
+_RUN_S: Final = 100.0
+"""One set: 3 to 5 s where this was measured."""
+_MARKS: Final = re.compile(r"\x1b\[[0-9;]*m")
+_FOLDER: Final = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+_UNSCORED: Final = re.compile(r"^ *- scenario: (?P<scenario>\S+)\n *leg: server\n *reason: (?P<why>\S+)$", re.MULTILINE)
+
+_REASONS: Final = tomllib.loads((Path(__file__).parent / "expected.toml").read_text(encoding="utf-8"))
+WHY: Final[dict[str, str]] = {reason: entry["why"] for reason, entry in _REASONS.items()}
+"""By the word for it, why a check fails."""
+EXPECTED: Final[dict[str, str]] = {check: reason for reason, entry in _REASONS.items() for check in entry["checks"]}
+"""`SCENARIO:CHECK` → the word for the reason, for each check that fails."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One thing the suite looked at. `status`: SUCCESS, FAILURE, WARNING, SKIPPED or INFO."""
+
+    id: str
+    status: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """One conversation of the suite. `unscored` says why it does not count, where it does not: `extension`, `pending`, ..."""
+
+    name: str
+    checks: tuple[Check, ...]
+    unscored: str
+
+    def count(self, status: str) -> int:
+        """How many checks ended so."""
+        return sum(check.status == status for check in self.checks)
+
+    @property
+    def failed(self) -> list[str]:
+        """The checks that did not pass, as expected.toml spells them. A warning is one of them, for the suite as well."""
+        return [f"{self.name}:{check.id}" for check in self.checks if check.status in ("FAILURE", "WARNING")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One requirement set. `code` is 0 where all is as expected; `said` is what the suite printed."""
+
+    revision: str
+    code: int
+    said: str
+    scenarios: dict[str, Scenario]
+
+
+def judged(tools: Tools, url: str, folder: Path, revision: str) -> Run:
+    """Run one requirement set against what is expected; `folder` is empty, and the suite's own from then on."""
+    results = folder / "results"
+    words = ("--requirements", revision, "--expected-failures", str(baseline(folder, EXPECTED)), "-o", str(results))
+    code, said = ran(tools, url, folder, *words)
+    required = (tools.suite.parents[1] / "requirements" / f"{revision}.yaml").read_text(encoding="utf-8")
+    unscored = {found["scenario"]: found["why"] for found in _UNSCORED.finditer(required)}
+    scenarios = [_scenario(path, unscored) for path in results.iterdir()] if results.is_dir() else []
+    return Run(revision, code, said, {each.name: each for each in scenarios})
+
+
+def ran(tools: Tools, url: str, folder: Path, *words: str) -> tuple[int, str]:
+    """The suite with these options: its exit code and what it printed, without colours."""
+    done = subprocess.run(
+        [str(tools.node), str(tools.suite), "server", "--url", url, *words],
+        cwd=folder,
+        env={"HOME": str(folder), "PATH": os.environ.get("PATH", "/usr/bin:/bin")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_RUN_S,
+    )
+    return done.returncode, _MARKS.sub("", done.stdout + done.stderr)
+
+
+def baseline(folder: Path, checks: Collection[str]) -> Path:
+    """What the suite may find failing, in its own form: a YAML file, which JSON is."""
+    path = folder / "expected.yml"
+    path.write_text(json.dumps({"server": sorted(checks)}), encoding="utf-8")
+    return path
+
+
+def _scenario(path: Path, unscored: dict[str, str]) -> Scenario:
+    found = _FOLDER.fullmatch(path.name)
+    assert found, f"the suite names its results in another way: {path.name}"
+    checks = json.loads((path / "checks.json").read_text(encoding="utf-8"))
+    return Scenario(
+        name=found["scenario"],
+        checks=tuple(Check(each["id"], each["status"], each.get("errorMessage") or "") for each in checks),
+        unscored=unscored.get(found["scenario"], ""),
+    )

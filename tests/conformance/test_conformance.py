@@ -1,0 +1,96 @@
+"""The official conformance suite against `/mcp`: nothing fails that is not meant to, and the page says what was found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.home import served
+from tests.conformance.install import INSPECTOR_VERSION, NODE_VERSION, SUITE_VERSION, Tools
+from tests.conformance.page import PAGE, reasons, table_of, tables
+from tests.conformance.suite import EXPECTED, REVISIONS, WHY, Run, baseline, judged, ran
+from tests.support.home import DaemonHome
+
+pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(600)]
+"""Ten minutes: where nothing is cached, the first of them installs."""
+
+
+@pytest.fixture(scope="module")
+def url(home: DaemonHome) -> Iterator[str]:
+    """Where the suite finds the daemon."""
+    with served(home) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def runs(tools: Tools, url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """Each requirement set, once."""
+    return {each: judged(tools, url, tmp_path_factory.mktemp("suite"), each) for each in REVISIONS}
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_nothing_fails_but_what_is_meant_to(runs: dict[str, Run], revision: str) -> None:
+    """By the suite's own judgement, and check by check; what is expected to fail and passes is a failure, too."""
+    run = runs[revision]
+
+    assert run.code == 0, run.said
+    failed = {check for scenario in run.scenarios.values() for check in scenario.failed}
+    assert failed == {check for check in EXPECTED if check.partition(":")[0] in run.scenarios}
+
+
+def test_every_expected_failure_was_looked_for(runs: dict[str, Run]) -> None:
+    """No reason is left for a scenario that no requirement set has."""
+    seen = {scenario for run in runs.values() for scenario in run.scenarios}
+
+    assert {check.partition(":")[0] for check in EXPECTED} <= seen
+
+
+def test_what_the_connector_does_is_what_the_suite_saw(runs: dict[str, Run], home: DaemonHome) -> None:
+    """The fixture tools ran in the jail, for the session of the suite: nothing else answered in their place."""
+    assert {run.code for run in runs.values()} == {0}
+    sessions = home.must("GET", "/v1/sessions")["sessions"]
+    (suite,) = [each["id"] for each in sessions if each["agent"] == "conformance"]
+    asked = home.must("GET", "/v1/audit?type=run.requested&limit=1000")["events"]
+
+    for action in ("test-simple-text", "test-logging-tool", "test-trigger-tool-change", "greet"):
+        run = next(event["run"] for event in asked if (event["action"], event["session"]) == (action, suite))
+        assert {"run.started", "run.finished"} <= {event["type"] for event in home.events(run)}, action
+
+
+def test_the_daemon_was_not_surprised(runs: dict[str, Run], home: DaemonHome) -> None:
+    """Whatever the suite sends, and it sends much that is wrong, is foreseen: the daemon's log has no word of a bug."""
+    assert runs
+    log = (home.path / "logs" / "daemon.log").read_text(encoding="utf-8")
+
+    assert [line for line in log.splitlines() if re.search("Traceback|ERROR|foresaw", line)] == []
+
+
+def test_a_failure_that_nobody_expects_fails_the_run(tools: Tools, url: str, tmp_path: Path) -> None:
+    """And a check that was expected to fail and passes does so, too: the suite's judgement is worth something."""
+    without = baseline(tmp_path, [])
+    unexpected = ran(tools, url, tmp_path, "--scenario", "prompts-list", "--expected-failures", str(without))
+    passing = ran(tools, url, tmp_path, "--scenario", "tools-list", "--expected-failures", str(without))
+    with_one = baseline(tmp_path, ["tools-list:tools-list"])
+    stale = ran(tools, url, tmp_path, "--scenario", "tools-list", "--expected-failures", str(with_one))
+
+    assert (unexpected[0], passing[0], stale[0]) == (1, 0, 1), unexpected[1] + passing[1] + stale[1]
+
+
+def test_the_page_says_what_was_found(runs: dict[str, Run]) -> None:
+    """Every table; `python -m tests.conformance.page` writes them."""
+    page = PAGE.read_text(encoding="utf-8")
+
+    assert {heading: table_of(page, heading) for heading in tables(runs)} == tables(runs)
+
+
+def test_the_page_names_what_was_run() -> None:
+    """The versions that are pinned, and each reason."""
+    page = PAGE.read_text(encoding="utf-8")
+
+    for version in (SUITE_VERSION, INSPECTOR_VERSION, NODE_VERSION):
+        assert f"`{version}`" in page, version
+    assert table_of(page, "Reasons") == reasons()
+    assert set(EXPECTED.values()) == set(WHY)
