@@ -6,6 +6,7 @@ foreground and says so on standard error.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -26,7 +27,8 @@ def main(arguments: list[str]) -> int:
         if ready_fd is None:
             sys.stderr.write(word + "\n")
         else:
-            os.write(ready_fd, line)
+            with contextlib.suppress(BrokenPipeError):  # whoever asked has gone meanwhile; others may come
+                os.write(ready_fd, line)
             os.close(ready_fd)
 
     return supervise(home, tell)

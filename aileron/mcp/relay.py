@@ -187,7 +187,22 @@ class Relay:
             self._asking.clear()
             self._is_skipping = True
             self._refuse_long(b"")
+        self._put_aside()
         self._send()
+
+    def _put_aside(self) -> None:
+        """While there is no daemon, only what wants an answer waits for one; a notification would start one for nothing."""
+        if self._link is not None or self._book is None:
+            return
+        from aileron.mcp.relay_requests import wants_answer
+
+        waiting = []
+        for line in self._lines:
+            if wants_answer(line):
+                waiting.append(line)
+            else:
+                self._book.sent(line)
+        self._lines = waiting
 
     def _refuse_long(self, line: bytes) -> None:
         from aileron.mcp.relay_requests import as_line, failed, refusal
@@ -289,6 +304,7 @@ class Relay:
         self._ahead = b""
         self._saying.clear()
         self._out += book.lost()
+        self._put_aside()
         self._is_wanted = False
         self._futile += 1
         self._pause_s = _SOON_S

@@ -40,6 +40,7 @@ __all__ = [
     "message_of",
     "refusal",
     "unknown_outcome",
+    "wants_answer",
 ]
 
 MAX_OPEN: Final = 1024
@@ -236,6 +237,12 @@ def refusal(line: bytes, why: str) -> bytes:
     if message is None or _key(message.get("id")) is None or not isinstance(message.get("method"), str):
         return b""
     return as_line(failed(message["id"], why))
+
+
+def wants_answer(line: bytes) -> bool:
+    """Whether somebody may wait for what becomes of the line; not so for notifications and for answers."""
+    message = message_of(line)
+    return message is None or ("method" in message and "id" in message)
 
 
 def failed(request_id: int | str | None, why: str, **data: Any) -> Message:

@@ -369,14 +369,36 @@ def test_a_subscription_is_opened_again(agent: Agent, server: FakeServer):
 def test_what_was_not_begun_goes_to_the_next_daemon(agent: Agent, server: FakeServer):
     """A call that nobody was sent a byte of is not lost, and not doubled."""
     link = greeted(agent, server)
+    agent.send(done(99))
+    assert link.receive() == done(99)  # the relay is at rest
+    agent.signal(signal.SIGSTOP)
+    number = agent.request("tools/call", CALL)
+    link.close()
+    agent.signal(signal.SIGCONT)
+    link = server.accept()
+
+    assert [link.receive()["method"] for _ in range(2)] == ["initialize", "notifications/initialized"]
+    assert link.receive()["id"] == number
+    assert link.is_quiet(0.1)
+    assert agent.is_quiet()
+
+
+def test_what_was_said_without_a_daemon_is_known_to_the_next(agent: Agent, server: FakeServer):
+    """The end of the handshake, and that a request is taken back: state, and no reason to start a daemon."""
+    number = agent.request("initialize", INITIALIZE)
+    link = server.accept()
+    link.receive()
+    listed = agent.request("tools/list")
+    link.receive()
+    link.send(done(number))
+    agent.answer(number)
     with server.away():
         link.close()
-        assert agent.is_quiet(0.2)
+        agent.send(INITIALIZED)
+        agent.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": listed}})
     link = server.accept()
-    link.send(done(link.receive()["id"]))
-    number = agent.request("tools/call", CALL)
-    assert link.receive() == INITIALIZED
-    assert link.receive()["id"] == number
+
+    assert [link.receive()["method"] for _ in range(2)] == ["initialize", "notifications/initialized"]
     assert link.is_quiet(0.1)
 
 

@@ -135,12 +135,18 @@ class Agent:
         return message
 
     def answer(self, number: int, deadline_s: float = DEADLINE_S) -> Message:
-        """The answer to a request; what comes before it is kept in `others`."""
-        while True:
-            message = self.receive(deadline_s)
-            if message.get("id") == number and "method" not in message:
+        """The answer to a request, in whatever order they come; what else comes before it is kept in `others`."""
+        for message in self.others:
+            if self._answers(message, number):
+                self.others.remove(message)
                 return message
+        while not self._answers(message := self.receive(deadline_s), number):
             self.others.append(message)
+        return message
+
+    @staticmethod
+    def _answers(message: Message, number: int) -> bool:
+        return message.get("id") == number and "method" not in message
 
     def ask(self, method: str, params: Mapping[str, Any] | None = None, deadline_s: float = DEADLINE_S) -> Message:
         """Ask and wait for the answer."""

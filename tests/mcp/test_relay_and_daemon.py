@@ -1,0 +1,252 @@
+"""The relay with a real daemon behind it: started by it, killed under it, and the SDK's own client in front of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.relay import Agent, envelope
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+LIST_CHANGED = "notifications/tools/list_changed"
+DEADLINE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[CountingServer]:
+    """The world outside, which counts."""
+    with CountingServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def made(upstream: CountingServer) -> Iterator[DaemonHome]:
+    """A home with three actions."""
+    with daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        home.install_probe(f"localhost:{upstream.port}")
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("give_back", "text:string")
+        home.add_probe_action("effect", "path:string")
+        home.add_probe_action("fetch", "path:string")
+        yield home
+
+
+@pytest.fixture
+def home(made: DaemonHome) -> DaemonHome:
+    """The same, its daemon up and its vault open, whatever the test before did to it."""
+    made.unlock()
+    return made
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """An empty home."""
+    path = Path(tempfile.mkdtemp(prefix="ail-"))
+    yield path
+    shutil.rmtree(path)
+
+
+def call(tool: str, **arguments: Any) -> dict[str, Any]:
+    """Parameters of a tools/call."""
+    return {"name": tool, "arguments": arguments}
+
+
+def wait_until(holds: Any) -> None:
+    """Until something that another process does is seen."""
+    until = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < until, "it never happened"
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_the_sdk_goes_on_after_a_kill(home: DaemonHome, mode: str):
+    """Its client lists and calls; the daemon is killed; it lists again and hears that the tools may be others."""
+    parameters = StdioServerParameters(
+        command=sys.executable, args=["-m", "aileron.mcp.relay"], env={**os.environ, "AILERON_HOME": str(home.path)}
+    )
+
+    async def agent() -> tuple[set[str], dict[str, Any] | None, set[str]]:
+        with anyio.fail_after(DEADLINE_S):
+            async with Client(stdio_client(parameters), mode=mode) as client:
+                before = {tool.name for tool in (await client.list_tools()).tools}
+                answer = await client.call_tool("give_back", {"text": "hello"})
+                await anyio.to_thread.run_sync(home.kill)
+                after = {tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools}
+                return before, answer.structured_content, after
+
+    before, answer, after = anyio.run(agent)
+
+    assert {"give_back", "effect", "fetch", "list_pending"} <= before
+    assert answer is not None
+    assert answer["result"]["text"] == "hello"
+    assert before == after
+
+
+def test_a_kill_in_the_middle_of_a_call_is_told(home: DaemonHome, upstream: CountingServer):
+    """The call is answered, not repeated; the handshake is made again, and the connection is of use."""
+    with Agent(home.path) as agent:
+        agent.initialize()
+        number = agent.request("tools/call", call("fetch", path="/slow"))
+        wait_until(lambda: ("GET", "/slow") in [seen[:2] for seen in upstream.requests])
+        home.kill()
+        error = agent.answer(number)["error"]
+        listed = agent.ask("tools/list")
+
+        assert error["data"]["class"] == "outcome_unknown"
+        assert "give_back" in [tool["name"] for tool in listed["result"]["tools"]]
+        assert agent.others == [{"jsonrpc": "2.0", "method": LIST_CHANGED}]
+        assert [seen[1] for seen in upstream.requests].count("/slow") == 1
+
+
+def test_a_subscription_hears_of_a_new_action_after_a_kill(home: DaemonHome):
+    """The era of 2026: the stream is opened again under its own id, and what comes on it comes from the new daemon."""
+    with Agent(home.path) as agent:
+        number = agent.request("subscriptions/listen", envelope(notifications={"toolsListChanged": True}))
+        assert agent.receive()["method"] == "notifications/subscriptions/acknowledged"
+        home.kill()
+        home.unlock()
+        for _ in range(2):
+            changed = agent.receive()
+            assert changed["method"] == LIST_CHANGED
+            assert changed["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == number
+            home.add_probe_action("give_back", name=f"new-{time.monotonic_ns()}")  # the second is of this one
+
+
+def test_a_stopped_daemon_is_started_when_somebody_asks(home: DaemonHome):
+    """And not before: a person may have stopped it to change something."""
+    with Agent(home.path) as agent:
+        agent.initialize()
+        home.stop()
+        assert agent.is_quiet(1.5)
+        assert home.daemon_pid is None
+
+        assert "result" in agent.ask("ping")
+        assert home.daemon_pid is not None
+
+
+def test_a_call_goes_on_when_its_agent_has_gone(home: DaemonHome, upstream: CountingServer):
+    """Closing standard input ends the relay, and takes back nothing that has begun."""
+    with Agent(home.path) as agent:
+        agent.initialize()
+        agent.request("tools/call", call("fetch", path="/slow?gone"))
+        wait_until(lambda: ("GET", "/slow?gone") in [seen[:2] for seen in upstream.requests])
+        agent.close()
+        assert agent.wait() == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_kills_at_random_double_nothing(home: DaemonHome, upstream: CountingServer):
+    """Eight calls at once, and a kill at any moment of them: each has at most one effect, and one that was told has one."""
+    seed = int(os.environ.get("AILERON_KILL_SEED") or random.randrange(1 << 32))
+    chance, told, lost = random.Random(seed), 0, 0
+    with Agent(home.path) as agent:
+        agent.initialize()
+        for turn in range(6):
+            home.unlock()
+            agent.ask("ping")
+            paths = {agent.request("tools/call", call("effect", path=f"/{turn}/{n}")): f"/{turn}/{n}" for n in range(8)}
+            answers = {}
+            if turn % 2:  # after one was told, or after some were done
+                first = chance.choice(list(paths))
+                answers[first] = agent.answer(first)
+            else:
+                enough = upstream.effects + chance.randrange(8)
+                wait_until(lambda enough=enough: upstream.effects >= enough)
+            home.kill()
+            for number, path in paths.items():
+                answer = answers.get(number) or agent.answer(number)
+                effects = [seen[1] for seen in upstream.requests].count(path)
+                if "result" in answer and not answer["result"].get("isError"):
+                    assert effects == 1, f"seed {seed}: {path} {answer}"
+                    told += 1
+                else:
+                    assert effects <= 1, f"seed {seed}: {path} {answer}"
+                    lost += 1
+        home.unlock()
+        assert "result" in agent.ask("tools/call", call("effect", path="/end"))
+    assert max(map([seen[1] for seen in upstream.requests].count, {seen[1] for seen in upstream.requests})) == 1
+    print(f"seed {seed}: {told} told, {lost} lost")
+    assert told, f"seed {seed}: every kill came before any answer"
+    assert lost, f"seed {seed}: no kill fell into a call"
+
+
+def test_an_ended_session_is_nobody(home: DaemonHome):
+    """Its token presents nobody: what the agent asks is refused, and not done as somebody else."""
+    session = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
+    with Agent(home.path, AILERON_SESSION_TOKEN=session["token"]) as agent:
+        agent.initialize()
+        good = agent.ask("tools/call", call("give_back", text="x"))
+        home.must("POST", f"/v1/sessions/{session['id']}/end", {"exit_code": 0})
+        refused = agent.ask("tools/call", call("give_back", text="x"))
+        agent.close()
+        assert agent.wait() == (0, "")
+
+    assert good["result"]["structuredContent"]["status"] == "completed"
+    assert refused.get("error") or refused["result"]["isError"]
+    assert session["token"] not in json.dumps([good, refused])
+
+
+# The start
+
+
+def test_the_relay_starts_the_daemon():
+    """Nobody has to do it before; what is asked meanwhile waits."""
+    with daemon_home() as home, Agent(home.path) as agent:
+        assert "result" in agent.ask("server/discover", envelope())
+        assert home.daemon_pid is not None
+
+
+def test_a_daemon_that_does_not_start_is_told_to_who_asks(folder: Path):
+    """An agent shows its person the answer to `initialize`; the next try is when somebody asks again, after a moment."""
+    (folder / "config.toml").write_text("this is no configuration\n")
+    with Agent(folder) as agent:
+        answers = [agent.ask(method) for method in ("server/discover", "initialize", "tools/list")]
+        agent.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        agent.close()
+        code, said = agent.wait()
+
+    assert code == 69
+    assert {answer["error"]["code"] for answer in answers} == {-32000}
+    for answer in answers:
+        assert answer["error"]["message"].startswith("aileron: the daemon cannot be started: ")
+        assert "config.toml" in answer["error"]["message"]
+    assert said.count("\n") == 1
+    assert said.startswith("aileron-mcp: the daemon cannot be started: ")
+
+
+def test_a_home_of_too_long_a_name_is_told(folder: Path):
+    """A socket's path has at most 107 bytes."""
+    with Agent(folder / ("x" * 100)) as agent:
+        assert "set AILERON_HOME to a shorter path" in agent.ask("initialize")["error"]["message"]
+
+
+def test_an_agent_that_leaves_while_the_daemon_starts_leaves_it_whole():
+    """Whoever asked for it is not there to be told that it is ready."""
+    with daemon_home() as home:
+        with Agent(home.path) as agent:
+            wait_until(lambda: (home.path / "run" / "daemon.lock").exists() or agent.process.poll() is not None)
+            agent.close()
+            assert agent.wait() == (69, "") or agent.process.returncode == 0
+        wait_until(lambda: (home.path / "run" / "operator.sock").exists())
+        pid = home.daemon_pid
+        assert home.must("GET", "/v1/status")
+        assert home.daemon_pid == pid
