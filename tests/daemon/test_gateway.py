@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from tests.gateway.conftest import Line, Provider, refusal
+from tests.support.approver import Approver
 from tests.support.home import SECRET, DaemonHome, daemon_home
 
 pytestmark = pytest.mark.jail
@@ -147,3 +149,83 @@ def test_a_daemon_that_is_told_to_stop_breaks_a_stream_off(gateway_home: DaemonH
             assert upstream.is_at_end()
         with pytest.raises((EOFError, ConnectionError)):
             client.chunk()
+
+
+# Where somebody decides
+
+
+@pytest.fixture
+def decided(provider: Provider) -> Iterator[tuple[DaemonHome, Approver]]:
+    """A home with an approver who agreed to a gateway to the provider."""
+    approver = Approver()
+    with daemon_home() as made:
+        made.configure(f'[gateway.upstreams]\nopenai = {{ url = "{provider.url}" }}\n')
+        made.unlock()
+        approver.appoint(made)
+        yield made, approver
+
+
+def test_another_upstream_is_in_force_when_a_person_agrees(
+    decided: tuple[DaemonHome, Approver], provider: Provider
+) -> None:
+    """Until then the one they agreed to gets what is asked, and the question shows the URL it would go to."""
+    home, approver = decided
+    with Provider() as other:
+        home.stop()
+        home.configure(f'[gateway.upstreams]\nopenai = {{ url = "{other.url}" }}\n')
+        home.unlock()
+        assert passed(home, provider, "/v1/responses", "Authorization: Bearer sk-own")
+        assert home.must("GET", "/v1/status")["settings_waiting"] == ["gateway.upstreams.openai.url"]
+        (question,) = home.must("GET", "/v1/action-approvals")["approvals"]
+        subject = approver.shown(home, question["approval_id"])["subject"]
+        assert subject["after"]["gateway.upstreams.openai.url"] == other.url
+        approver.decide(home, question["approval_id"])
+        home.stop()
+        home.unlock()
+        assert passed(home, other, "/v1/responses", "Authorization: Bearer sk-own")
+    assert not provider.is_called()
+
+
+def test_an_upstream_that_somebody_else_wrote_gets_nothing(
+    decided: tuple[DaemonHome, Approver], provider: Provider
+) -> None:
+    """The copy of what was agreed to can be written by every program of the user: no key goes to what it names by then."""
+    home, _approver = decided
+    copy = home.path / "agreed" / "settings.json"
+    with Provider() as evil:
+        home.stop()
+        kept = copy.read_text()
+        copy.write_text(
+            kept.replace(provider.url, evil.url).replace(
+                '"gateway.require_vault":true', '"gateway.require_vault":false'
+            )
+        )
+        assert asked(home, "/v1/responses", "Authorization: Bearer sk-own") == (423, "vault_locked")
+        home.unlock()
+        assert asked(home, "/v1/responses", "Authorization: Bearer sk-own") == (403, "consent_required")
+        assert not evil.is_called()
+    home.stop()
+    copy.write_text(kept)
+    home.unlock()
+    assert passed(home, provider, "/v1/responses", "Authorization: Bearer sk-own")
+
+
+def test_an_agreement_from_before_there_was_a_gateway_is_none_to_ask_about(provider: Provider) -> None:
+    """A home of an older version: what was agreed to then has seven names in it, and goes on being agreed to."""
+    with daemon_home() as home:
+        home.unlock()
+        Approver().appoint(home)
+        home.stop()
+        copy = home.path / "agreed" / "settings.json"
+        values = json.loads(copy.read_text())
+        older = {key: value for key, value in values.items() if not key.startswith(("gateway.", "daemon."))}
+        assert (len(values), len(older)) == (16, 7)
+        copy.write_text(json.dumps(older))
+        home.unlock()
+
+        assert home.must("GET", "/v1/action-approvals")["approvals"] == []
+        assert home.must("GET", "/v1/status")["settings_waiting"] == []
+        assert asked(home, "/v1/responses", f"x-api-key: ail_{'x' * 43}") == (
+            401,
+            "unauthorized",
+        )  # not consent_required
