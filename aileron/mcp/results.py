@@ -33,12 +33,14 @@ characters where it does not know the model, pi 20,000, the others more. With th
 characters, this fits (tests/agents)."""
 _MAX_WORDS: Final = 2000
 """Characters of somebody else's words inside a sentence: a paragraph, not a page."""
-_MAX_ERROR_CHARACTERS: Final = 8000
-"""Of a failure's message: a connector may send 64 KiB, and an agent needs the beginning."""
-_MAX_FACT_BYTES: Final = 8 << 10
-"""Of any one fact that is a structure: details of a failure, arguments that a person edited."""
-_MAX_LISTED: Final = 100
-"""Questions in one list: more are only counted."""
+_MAX_SAID: Final = 4000
+"""Characters of a reason or a question: as many as are on record."""
+_MAX_FACT_BYTES: Final = 2 << 10
+"""Of what a failure says besides its message, and of arguments that a person edited: beside a page of the result there is no room
+for more.
+"""
+_MAX_LISTED: Final = 25
+"""Questions in one list, which are 8 KiB: more are only counted."""
 
 _COPIED: Final = ("action", "approval_id", "audit_id", "run_id", "review_url", "expires_at", "held_until")
 _DO_NOT_REPEAT: Final = "Do not call the action again for this."
@@ -80,9 +82,9 @@ def state_result(state: dict[str, Any], *, page: int = 1) -> CallToolResult:
         facts["poll_after_ms"] = state.get("poll_after_ms") or 2000
     for name in ("reason", "question"):
         if state.get(name):
-            facts[name] = _cut(str(state[name]), _MAX_ERROR_CHARACTERS)
+            facts[name] = _cut(str(state[name]), _MAX_SAID)
     if state.get("executed_arguments") is not None:
-        facts["executed_arguments"] = _bounded(state["executed_arguments"])
+        facts["executed_arguments"] = _fitting(state["executed_arguments"])
     if state.get("error"):
         facts["error"] = _error(state["error"])
     if status is RunStatus.UNKNOWN or _class(facts) is FailureClass.OUTCOME_UNKNOWN:
@@ -136,17 +138,33 @@ def pending_list(questions: list[dict[str, Any]]) -> CallToolResult:
 
 
 def pages_of(result: Any) -> tuple[str, ...]:
-    """The JSON of a result, cut into pieces of at most PAGE_BYTES each, between characters."""
+    """The JSON of a result: whole where it has at most PAGE_BYTES, else cut between characters into pieces that have no more
+    than that once each is a string of JSON itself.
+    """
     document = msgspec.json.encode(result)
+    if len(document) <= PAGE_BYTES:
+        return (document.decode(),)
     pieces = []
     start = 0
     while start < len(document):
-        end = min(start + PAGE_BYTES, len(document))
-        while end < len(document) and document[end] & 0xC0 == 0x80:  # a continuation byte: RFC 3629, section 3
-            end -= 1
+        end = _end_of_page(document, start)
         pieces.append(document[start:end].decode())
         start = end
     return tuple(pieces)
+
+
+def _end_of_page(document: bytes, start: int) -> int:
+    end = min(start + PAGE_BYTES, len(document))
+    while (over := end - start + _escapes(document, start, end) - PAGE_BYTES) > 0:
+        end -= (over + 1) // 2  # each byte that goes takes one more with it at most
+    while end < len(document) and document[end] & 0xC0 == 0x80:  # a continuation byte: RFC 3629, section 3
+        end -= 1
+    return end
+
+
+def _escapes(document: bytes, start: int, end: int) -> int:
+    """How many bytes longer it is as a string of JSON. Control characters are escaped in it already."""
+    return document.count(b'"', start, end) + document.count(b"\\", start, end)
 
 
 def _put_result(facts: dict[str, Any], result: Any, page: int) -> None:
@@ -242,23 +260,30 @@ def _class(facts: dict[str, Any]) -> FailureClass | None:
 
 def _error(error: Any) -> dict[str, Any]:
     """A failure as a fact. Its class, and whether it is worth another try, always fit; the rest is bounded."""
-    plain: dict[str, Any] = msgspec.to_builtins(error)
-    facts = {name: _bounded(value) for name, value in plain.items() if value not in (None, {}, [])}
-    facts["retriable"] = bool(plain.get("retriable"))
-    return facts
+    plain: dict[str, Any] = {"retriable": False, **msgspec.to_builtins(error)}
+    facts: dict[str, Any] = {name: plain.pop(name) for name in ("class", "retriable", "boundary") if name in plain}
+    facts["message"] = _cut(str(plain.pop("message", "")), _MAX_SAID)
+    return facts | _fitting({name: value for name, value in plain.items() if value not in (None, {}, [])})
 
 
-def _bounded(value: Any) -> Any:
-    if isinstance(value, str):
-        return _cut(value, _MAX_ERROR_CHARACTERS)
-    size = len(msgspec.json.encode(value))
-    return (
-        value if size <= _MAX_FACT_BYTES else f"(left out: {size} bytes; a person sees them with `aileron audit show`)"
-    )
+def _fitting(values: dict[str, Any]) -> dict[str, Any]:
+    """As many of the values as fit into _MAX_FACT_BYTES, in their order; of the others, how long they are, or how many."""
+    room = _MAX_FACT_BYTES
+    shown: dict[str, Any] = {}
+    for name, value in values.items():
+        size = len(msgspec.json.encode({name: value}))
+        if size > room:
+            value = f"(left out: {size} bytes; a person sees it with `aileron audit show`)"
+            size = len(msgspec.json.encode({name: value}))
+        if size > room:
+            return shown | {"…": f"({len(values) - len(shown)} more; a person sees them with `aileron audit show`)"}
+        shown[name] = value
+        room -= size
+    return shown
 
 
 def _words(text: str) -> str:
-    return visible(_cut(text, _MAX_WORDS))
+    return _cut(visible(_cut(text, _MAX_WORDS)), _MAX_WORDS)
 
 
 def _cut(text: str, most: int) -> str:

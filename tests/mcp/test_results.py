@@ -152,7 +152,7 @@ def test_what_was_approved_and_cannot_begin_says_why():
 
 
 def test_a_list_of_what_waits_is_bounded():
-    """A thousand questions are counted, and a hundred shown; nothing but the facts of the questions is passed on."""
+    """A thousand questions are counted, and a few shown; nothing but the facts of the questions is passed on."""
     question = {
         "approval_id": "act-1",
         "action": "send",
@@ -163,7 +163,7 @@ def test_a_list_of_what_waits_is_bounded():
     many = facts(results.pending_list([question] * 1000))
     none = facts(results.pending_list([]))
 
-    assert (many["count"], len(many["pending"]), none["count"], none["pending"]) == (1000, 100, 0, [])
+    assert (many["count"], len(many["pending"]), none["count"], none["pending"]) == (1000, 25, 0, [])
     assert "digest" not in many["pending"][0]
 
 
@@ -188,17 +188,35 @@ def test_words_of_others_are_harmless_in_a_sentence(text: str):
         )  # as data, whole
 
 
-def test_long_words_are_cut():
-    """Whoever writes a million characters fills no agent's memory with them."""
+def test_no_answer_is_longer_than_every_agent_shows():
+    """Whoever writes a million characters fills no agent's memory, and takes nothing that matters out of an answer with them."""
     long = "x" * 1_000_000
+    many = {f"k{number}": "v" * 50 for number in range(10_000)}
+    error = {**ERROR, "message": long, "requested": long, "granted": [long], "details": {"body": long, **many}}
+    page = {"result": ['"'] * 100_000}
     for result in (
         state_result(state(RunStatus.DENIED, reason=long)),
         state_result(state(RunStatus.PENDING_APPROVAL, question=long)),
-        state_result(state(RunStatus.FAILED, error={**ERROR, "message": long, "details": {"body": long}})),
-        state_result(state(RunStatus.COMPLETED, executed_arguments={"body": long})),
+        state_result(state(RunStatus.FAILED, error=error)),
+        state_result(state(RunStatus.APPROVED, error=error)),
+        state_result(state(RunStatus.COMPLETED, executed_arguments={"body": long}, **page)),
+        state_result(state(RunStatus.COMPLETED, executed_arguments=many, **page)),
+        refused(AileronError(FailureClass.BAD_INPUT, long, details=many).failure, status=RunStatus.FAILED),
+        results.pending_list([{**STATES[RunStatus.PENDING_APPROVAL], "action": "a" * 64}] * 1000),
     ):
-        assert len(result.content[0].text) < 50_000  # type: ignore[union-attr]
-        facts(result)
+        told = facts(result)
+        assert len(json.dumps(told)) < 12_000  # codex, where it does not know the model (docs/reference/agents.md)
+        assert told["message"]
+        assert told["next_step"]
+
+
+def test_facts_that_fit_are_there_and_the_others_are_named():
+    """In their order: what was edited is told as far as there is room."""
+    arguments = {"to": "mira", "body": "x" * 5000, "subject": "lunch"}
+    told = facts(state_result(state(RunStatus.COMPLETED, executed_arguments=arguments)))["executed_arguments"]
+
+    assert (told["to"], told["subject"]) == ("mira", "lunch")
+    assert told["body"].startswith("(left out: 5011 bytes")
 
 
 def test_a_short_result_comes_whole_and_a_long_one_in_pages():
@@ -210,7 +228,7 @@ def test_a_short_result_comes_whole_and_a_long_one_in_pages():
 
     assert (whole["result"], "next_page" in whole) == (fits, False)
     assert ("result" in first, first["page"], first["pages"], first["next_page"]) == (False, 1, 2, 2)
-    assert ("next_page" in last, last["page"], last["result_json"]) == (False, 2, '"')
+    assert ("next_page" in last, last["page"], last["result_json"]) == (False, 2, 'x"')
     assert "check_action_status with this id and page 2" in first["next_step"]
     assert json.loads(first["result_json"] + last["result_json"]) == fits + "x"
 
@@ -231,12 +249,17 @@ _JSON = st.recursive(
 )
 
 
-@given(_JSON, st.integers(0, 3), st.text(st.characters(min_codepoint=0x7E, exclude_categories=["Cs"]), min_size=1))
+_LETTERS = st.text(st.sampled_from('"\\ax\n'), min_size=1) | st.text(
+    st.characters(min_codepoint=0x7E, exclude_categories=["Cs"]), min_size=1
+)
+
+
+@given(_JSON, st.integers(0, 3), _LETTERS)
 def test_pages_put_together_are_the_result(value: Any, padding: int, letters: str):
-    """No page is too long or splits a character, whatever the alphabet and wherever the cut falls."""
+    """No page is too long as it stands in the answer, or splits a character, whatever the alphabet and wherever the cut falls."""
     result = [value, "p" * padding + letters * (2 * PAGE_BYTES // len(letters.encode()))]
     pages = pages_of(result)
 
     assert json.loads("".join(pages)) == result
-    assert all(0 < len(page.encode()) <= PAGE_BYTES for page in pages)
+    assert all(page and len(json.dumps(page, ensure_ascii=False).encode()) <= PAGE_BYTES + 2 for page in pages)
     assert len(pages) >= 2

@@ -1,0 +1,72 @@
+"""docs/reference/mcp.md says what the code does: the tools, the facts of a result, the bounds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+
+from aileron.mcp import bodies, lines, results, server, tools
+from aileron.model.outcome import RunStatus
+from tests.mcp.test_results import STATES, facts, state
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "mcp.md").read_text(encoding="utf-8")
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The rows of every table below a heading, up to the next."""
+    section = re.split(r"^#+ ", PAGE.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    table = [line for line in section.splitlines() if line.startswith("|") and not line.startswith("|-")]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table]
+
+
+def test_our_tools_and_their_arguments_are_on_the_page() -> None:
+    """Each in a row of its own, with every argument."""
+    shown = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in rows("Tools") if len(row) == 3}
+
+    for tool in tools.OWN:
+        assert shown[tool.name] == set(tool.input_schema["properties"])
+    assert f"at most {tools.MAX_WAIT_S}" in PAGE
+    assert f"at most {tools.MAX_DESCRIPTION:,} characters" in PAGE
+    assert f"a page has at most {tools.PAGE_TOOLS}" in PAGE
+
+
+def test_the_hints_of_our_tools_are_those_on_the_page() -> None:
+    """All four, for each."""
+    shown = {}
+    for names, *hints in rows("Hints"):
+        for name in re.findall(r"`(\w+)`", names):
+            shown[name] = hints
+    for tool in tools.OWN:
+        assert tool.annotations is not None
+        values = tool.annotations.model_dump(by_alias=True)
+        names = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+        assert shown[tool.name] == [str(values[name]).lower() for name in names]
+
+
+@pytest.mark.parametrize("status", RunStatus)
+def test_every_fact_of_a_result_is_on_the_page(status: RunStatus) -> None:
+    """Whatever a state holds."""
+    known = {name for row in rows("Results") for name in re.findall(r"`(\w+)`", row[0])}
+    more = {"question": "?", "executed_arguments": {}, "error": {"class": "outcome_unknown", "message": "m"}}
+    told = facts(results.state_result({**state(status), **more, "action": "a"}))
+    paged = facts(results.state_result({"status": "completed", "audit_id": "r", "result": "x" * 100_000}))
+
+    assert (set(told) | set(paged) | set(facts(results.pending_list([])))) - known == set()
+    assert STATES.keys() == set(RunStatus)
+
+
+def test_the_bounds_are_those_of_the_code() -> None:
+    """A number that is on two pages is the same on both."""
+    shown = " ".join(cell for row in rows("Bounds") for cell in row)
+
+    assert (lines.MAX_LINE_BYTES, results.PAGE_BYTES) == (1 << 20, 8 << 10)
+    assert f"{lines.MAX_CALLS} on a connection, {server._MAX_HTTP_REQUESTS} of a session" in shown
+    assert f"{lines.WRITE_S:g} s, then the connection ends" in shown
+    assert f"{bodies._BODY_S:g} s" in shown
+    assert f"{server._MAX_HTTP_SESSIONS}; each ends after {server._HTTP_IDLE_S / 60:g} minutes" in shown
+    assert f"{server._MAX_LISTENERS}; one that is {server._MAX_EVENTS} changes behind" in shown
+    assert (server.CALL_S, server.PROGRESS_S, server._TTL_MS) == (25, 4, 1000)
+    assert all(version in PAGE for version in (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
