@@ -416,7 +416,8 @@ def problem_with(typed: str) -> str | None:
     if name not in known:
         return f"there is no `aileron {name}`"
     options = {option for parameter in known[name].params for option in parameter.opts} | {"-h", "--help"}
-    asked = re.findall(r"(?<!\S)\[?(--?[a-z][a-z-]*)", typed)
+    ours = typed.partition(" -- ")[0]  # what follows is the word of the program that is started
+    asked = re.findall(r"(?<!\S)\[?(--?[a-z][a-z-]*)", ours)
     return next((f"`aileron {name}` has no {option}" for option in asked if option not in options), None)
 
 
