@@ -57,6 +57,19 @@ class Agent:
         answer: dict[str, Any] = self.ask("tools/call", {"name": tool, "arguments": arguments})["structuredContent"]
         return answer
 
+    def call_and_cancel(self, tool: str, **arguments: Any) -> None:
+        """A call, and in the same breath that it is not wanted any more."""
+        self._number += 1
+        call = {
+            "jsonrpc": "2.0",
+            "id": self._number,
+            "method": "tools/call",
+            "params": {"name": tool, "arguments": arguments},
+        }
+        cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": self._number}}
+        self._file.write(json.dumps(call).encode() + b"\n" + json.dumps(cancel).encode() + b"\n")
+        self._file.flush()
+
     def read(self) -> dict[str, Any]:
         """The next message."""
         message: dict[str, Any] = json.loads(self._file.readline())
@@ -143,6 +156,32 @@ def test_a_connection_with_a_token_that_is_not_good_is_nobody(home: DaemonHome) 
         assert refused["error"]["class"] == "unauthorized"
         assert "aileron launch" in refused["error"]["message"]
         assert local.call("give_back", text="x")["status"] == "completed"
+
+
+def test_a_call_that_is_taken_back_in_time_is_not_begun(home: DaemonHome) -> None:
+    """Each of forty calls that are cancelled in the next line does not begin, or runs to its end, and no third thing; a call that
+    nobody cancels runs.
+    """
+    before = len(asked_for(home))
+    with agent(home) as connection:
+        for number in range(40):
+            connection.call_and_cancel("give_back", text=str(number))
+        assert connection.call("give_back", text="kept")["status"] == "completed"
+
+    runs = asked_for(home)[before:]
+    assert runs[-1]["args"] == {"text": "kept"}
+    for run in runs:
+        last = home.events(run["run"])[-1]
+        assert (last["type"], last["status"]) == ("run.finished", "completed")
+    taken_back = home.must("GET", "/v1/audit?type=run.refused&class=cancelled&limit=1000")["events"]
+    assert len(taken_back) + len(runs) <= 41  # one that was taken back before it came to the door is on no record
+    assert len(runs) < 41
+
+
+def asked_for(home: DaemonHome) -> list[dict[str, Any]]:
+    """The runs of `give-back` that were recorded, oldest first."""
+    found = home.must("GET", "/v1/audit?type=run.requested&action=give-back&order=oldest&limit=1000")["events"]
+    return [one for one in found if one["session"] == "local"]
 
 
 def test_an_action_that_is_written_by_hand_is_told_and_can_be_called(home: DaemonHome) -> None:
