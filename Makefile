@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 FUZZED := tests/frames tests/egress tests/actions tests/registry tests/model tests/sandbox/test_jail_filter.py
 AGENT_TESTS := tests/agents
 CONFORMANCE_TESTS := tests/conformance
-JAIL_TESTS := tests/sandbox tests/attacks tests/faults tests/e2e tests/runs tests/daemon tests/cli
+JAIL_TESTS := tests/sandbox tests/attacks tests/faults tests/e2e tests/runs tests/daemon tests/cli tests/mcp tests/launch
 
 .PHONY: help demo test check agents conformance fast-tests bench fuzz clean
 
