@@ -248,3 +248,83 @@ async def test_requests_of_one_session_are_bounded() -> None:
             assert sorted(statuses) == [200] * 65 + [429]
             assert sorted({call.session for call in door.calls}) == ["ses-1", "ses-2"]
             assert (again.status_code, nobody.status_code) == (200, 401)
+
+
+class Exchange:
+    """One request to the application itself, whose client may go away."""
+
+    def __init__(self, body: bytes, headers: dict[str, str], session: str = "ses-1") -> None:
+        raw = [(name.lower().encode(), value.encode()) for name, value in {"Host": "localhost", **headers}.items()]
+        self.scope: Scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "POST",
+            "path": "/mcp",
+            "raw_path": b"/mcp",
+            "query_string": b"",
+            "root_path": "",
+            "scheme": "http",
+            "headers": raw,
+            "state": {"session": session},
+        }
+        self._body = body
+        self._sent = False
+        self.gone = anyio.Event()
+        self.status = 0
+        self.headers: dict[bytes, bytes] = {}
+
+    async def receive(self) -> Any:
+        """The body, and then that the client is gone, once it is."""
+        if not self._sent:
+            self._sent = True
+            return {"type": "http.request", "body": self._body, "more_body": False}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        """Keeps the head of the answer."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = dict(message["headers"])
+
+
+async def test_a_client_that_goes_away_stops_waiting() -> None:
+    """In the newer era that is how a call is cancelled over HTTP; what it asked for is the door's to keep."""
+    door = DictDoor(offered("slow"))
+    door.hold = anyio.Event()
+    call = {"name": "slow", "arguments": {}, "_meta": MODERN}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    headers = {**ACCEPT, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "slow"}
+    with anyio.fail_after(DEADLINE_S):
+        async with running(door) as server, anyio.create_task_group() as tasks:
+            exchange = Exchange(json.dumps(message).encode(), headers)
+            tasks.start_soon(server.http_app(), exchange.scope, exchange.receive, exchange.send)
+            await door.begun.wait()
+            assert not door.cancelled.is_set()
+            exchange.gone.set()
+            await door.cancelled.wait()
+
+
+async def test_a_session_of_the_older_era_that_ended_is_told_nothing_more() -> None:
+    """After DELETE the server has forgotten it."""
+    with anyio.fail_after(DEADLINE_S):
+        async with running(DictDoor(offered("a"))) as server:
+            app = server.http_app()
+
+            async def ask(message: object, method: str = "POST", **headers: str) -> Exchange:
+                exchange = Exchange(json.dumps(message).encode(), {**ACCEPT, **headers})
+                exchange.scope["method"] = method
+                await app(exchange.scope, exchange.receive, exchange.send)
+                return exchange
+
+            opened = await ask(HELLO)
+            session = {"Mcp-Session-Id": opened.headers[b"mcp-session-id"].decode()}
+            await ask({"jsonrpc": "2.0", "method": "notifications/initialized"}, **session)
+            while not server._told:
+                await anyio.lowlevel.checkpoint()
+            await ask(None, "DELETE", **session)
+            while server._told:
+                await anyio.lowlevel.checkpoint()
+            await server.tools_changed()
+
+            assert (opened.status, (await ask(LIST, **session)).status) == (200, 404)
