@@ -128,6 +128,15 @@ class Desk:
         by = self.agent.at(self.home, port)
         return self._run([self.agent.name, *by.before, *self.agent.words, *by.after], by.variables)
 
+    def doctor(self) -> Ended:
+        """`aileron doctor AGENT`, to its end."""
+        return self._run(["aileron", "doctor", self.agent.name], {})
+
+    def files(self) -> dict[str, bytes]:
+        """Every file in the agent's home, by its path there."""
+        paths = [path for path in self.home.rglob("*") if path.is_file() and not path.is_symlink()]
+        return {str(path.relative_to(self.home)): path.read_bytes() for path in paths}
+
     def paste_configuration(self) -> None:
         """What `aileron mcp config AGENT` prints, put into the agent's own file."""
         said = self._run(["aileron", "mcp", "config", self.agent.name], {})
@@ -208,6 +217,7 @@ def _codex_at(_home: Path, port: int) -> By:
 def _opencode(home: Path) -> None:
     provider = {"anthropic": {"models": {_MODEL: {}}}}
     own = {"model": f"anthropic/{_MODEL}", "provider": provider, "share": "disabled", "autoupdate": False}
+    own["$schema"] = "https://opencode.ai/config.json"  # which it would else add to the file itself
     _write(home / ".config" / "opencode" / "opencode.json", own)
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from tests.agents.agents import Agent, Desk, Ended, Trap, desk
 from tests.agents.llm.server import LanguageModel
 from tests.agents.llm.wires import Asked, Shown
-from tests.agents.script import GREETING, REASON, Notes, everything, list_and_call, prepare
+from tests.agents.script import GREETING, LONG, REASON, Notes, everything, list_and_call, prepare
 from tests.agents.tap import Tap
 from tests.support.canary import scan
 from tests.support.home import PASSPHRASE, SECRET, DaemonHome, daemon_home
@@ -31,9 +31,10 @@ UPSTREAM_KEY: Final = "sk-canary-7c1f0a9be254"
 """What the gateway adds, and no agent may have."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What one conversation left. `egress` are the names it asked a proxy for, `leaks` its files with a secret in them.
+    """What one conversation left. `egress` are the names it asked a proxy for, `leaks` its files with a secret in them, `changed`
+    those of the person's that are not what they were.
 
     `pasted` is what a second, short one left, in which the agent was started by itself, with what `aileron mcp config` printed in
     its own configuration, and spoke to the model directly.
@@ -46,10 +47,12 @@ class Seen:
     model: LanguageModel
     notes: Notes
     tap: Tap
+    doctor: Ended
     pasted: Notes
     pasted_ended: Ended
     egress: list[str]
     leaks: dict[str, list[str]]
+    changed: list[str]
     session: dict[str, Any]
 
 
@@ -64,16 +67,32 @@ def observed(agent: Agent) -> Iterator[Seen]:
         with LanguageModel(lambda: everything(notes, home, tap, follows=agent.follows)) as model:
             _lead_to(home, model.port)
             prepare(home)
+            doctor = place.doctor()
+            own = place.files()
             with tap:
                 ended = place.launch()
+            changed = [name for name, data in own.items() if place.files().get(name) != data]
         pasted = Notes()
-        with LanguageModel(lambda: list_and_call(pasted)) as direct:
+        with LanguageModel(lambda: list_and_call(pasted, home)) as direct:
             place.paste_configuration()
             pasted_ended = place.start(direct.port)
         leaks = scan([place.path], UPSTREAM_KEY.encode(), SECRET, PASSPHRASE.encode())
-        (session,) = home.must("GET", "/v1/sessions")["sessions"]
+        session = next(each for each in home.must("GET", "/v1/sessions")["sessions"] if each["exit_code"] is not None)
         yield Seen(
-            agent, home, place, ended, model, notes, tap, pasted, pasted_ended, list(trap.asked_for), leaks, session
+            agent=agent,
+            home=home,
+            desk=place,
+            ended=ended,
+            model=model,
+            notes=notes,
+            tap=tap,
+            doctor=doctor,
+            pasted=pasted,
+            pasted_ended=pasted_ended,
+            egress=list(trap.asked_for),
+            leaks=leaks,
+            changed=changed,
+            session=session,
         )
 
 
@@ -170,6 +189,26 @@ def _where(asked: Asked, instructions: str) -> str:
     return "a tool's description" if any(begin in tool.description for tool in asked.tools) else "not shown"
 
 
+def _doctor(seen: Seen) -> str:
+    proven = [line.split("\t")[1] for line in seen.doctor.out.splitlines() if line.startswith("ok\t")]
+    return ", ".join(proven) if seen.doctor.code == 0 else "no"
+
+
+def _long(seen: Seen) -> str:
+    shown = "".join(page.text for page in seen.notes.pages)
+    words = [word for word in LONG.split() if word not in shown]
+    return (
+        f"{len(seen.notes.pages)} pages, whole"
+        if len(words) < len(seen.notes.pages)
+        else f"{len(words)} words are missing"
+    )
+
+
+def _restarted(seen: Seen) -> str:
+    shown = seen.pasted.restarted
+    return "the next call works" if shown and GREETING in shown.text and not shown.is_error else "no"
+
+
 def _pasted(seen: Seen) -> str:
     if seen.pasted.offered is None or seen.pasted.called is None:
         return "no"
@@ -194,9 +233,12 @@ ROWS: Final = {
     "gated call, approved meanwhile": _gated,
     "gated call, denied with a reason": _denied,
     "error of a connector": _failed,
+    "long result": _long,
     "action added in the session": _added,
     "action switched off in the session": _switched_off,
     "by what `aileron mcp config` prints": _pasted,
+    "daemon restarted in the session": _restarted,
+    "`aileron doctor`": _doctor,
 }
 """The rows of the table in docs/reference/agents.md, each with how its word is found."""
 

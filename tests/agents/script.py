@@ -20,10 +20,12 @@ from tests.agents.llm.wires import Asked, Shown
 from tests.agents.tap import Tap
 from tests.support.home import DaemonHome
 
-__all__ = ["GREETING", "REASON", "Notes", "everything", "list_and_call", "prepare"]
+__all__ = ["GREETING", "LONG", "REASON", "Notes", "everything", "list_and_call", "prepare"]
 
 GREETING = "a word in return"
 REASON = "Not on a Friday, please."
+LONG = " ".join(f"word{number:04}" for number in range(2500))
+"""22 KiB: an argument may not be much longer, and every agent would cut it."""
 _WAITS_S = 15.0
 """How long an agent may take from one request to the next."""
 _LISTS_S = 1.0
@@ -42,6 +44,8 @@ class Notes:
     approved: Shown | None = None
     denied: Shown | None = None
     failed: Shown | None = None
+    pages: list[Shown] = dataclasses.field(default_factory=list)
+    restarted: Shown | None = None
     late: Shown | None = None
     withdrawn: bool = False
     switched_off: Shown | None = None
@@ -57,10 +61,15 @@ def prepare(home: DaemonHome) -> None:
     home.add_probe_action("give_back", "text:string", name="soon-gone")
 
 
-def list_and_call(notes: Notes) -> Script:
-    """One call: the tools are there, and one answers."""
+def list_and_call(notes: Notes, home: DaemonHome) -> Script:
+    """The tools are there, and one answers, also after the daemon was stopped and started again under the agent."""
     turn = yield "give_back", {"text": GREETING}
     notes.offered, notes.called = turn.asked, turn.shown
+
+    home.stop()
+    home.unlock()
+    turn = yield "give_back", {"text": GREETING}
+    notes.restarted = turn.shown
 
 
 def everything(notes: Notes, home: DaemonHome, tap: Tap, *, follows: bool) -> Script:
@@ -82,6 +91,14 @@ def everything(notes: Notes, home: DaemonHome, tap: Tap, *, follows: bool) -> Sc
 
     turn = yield "fail_now", {"status": 503}
     notes.failed = turn.shown
+
+    turn = yield "give_back", {"text": LONG}
+    notes.pages.append(turn.shown)
+    while following := re.search(r'"next_page"\s*:\s*(\d+)', turn.shown.text):
+        run = re.search(r'"audit_id"\s*:\s*"([^"]+)"', turn.shown.text)
+        assert run, f"no id is shown: {turn.shown.text}"
+        turn = yield "check_action_status", {"id": run[1], "page": int(following[1])}
+        notes.pages.append(turn.shown)
 
     lists = _lists(tap)
     home.add_probe_action("give_back", "text:string", name="late-comer")

@@ -16,7 +16,7 @@ import pytest
 from tests.agents.agents import ALL
 from tests.agents.llm.server import LAST_WORDS
 from tests.agents.observe import ROWS, UPSTREAM_KEY, Seen, cells, observed
-from tests.agents.script import GREETING, REASON
+from tests.agents.script import GREETING, LONG, REASON
 from tests.support.canary import find
 from tests.support.home import PASSPHRASE, SECRET
 
@@ -87,6 +87,14 @@ def test_an_error_of_a_connector_has_its_class_and_message(seen: Seen) -> None:
     assert "the upstream said 503" in seen.notes.failed.text
 
 
+def test_a_long_result_is_shown_whole_page_by_page(seen: Seen) -> None:
+    """No agent cuts a page; at most the one word on each border is in two."""
+    shown = "".join(page.text for page in seen.notes.pages)
+
+    assert len(seen.notes.pages) > 2
+    assert len([word for word in LONG.split() if word not in shown]) < len(seen.notes.pages)
+
+
 def test_an_action_added_meanwhile_can_be_used(seen: Seen) -> None:
     """By every agent that lists the tools again; by the others not before their next session."""
     if seen.agent.follows:
@@ -138,6 +146,25 @@ def test_what_mcp_config_prints_serves_as_well(seen: Seen) -> None:
     assert seen.pasted.offered is not None
     assert seen.pasted.offered.tool("late_comer")
     assert seen.pasted_ended.code == 0
+
+
+def test_an_agent_survives_a_restart_of_the_daemon(seen: Seen) -> None:
+    """The call after it is served, without a word from the agent about it."""
+    assert seen.pasted.restarted is not None
+    assert GREETING in seen.pasted.restarted.text
+    assert not seen.pasted.restarted.is_error
+
+
+def test_doctor_proves_the_way_for_this_agent(seen: Seen) -> None:
+    """Configured, started, tools listed, one call: in this order, and nothing is in the way."""
+    assert seen.doctor.code == 0, seen.doctor.out + seen.doctor.err
+    assert cells(seen)["`aileron doctor`"] == "configured, started, tools, call"
+    assert seen.agent.version in seen.doctor.out
+
+
+def test_no_file_of_the_persons_is_changed(seen: Seen) -> None:
+    """What they had configured is there as it was, byte for byte."""
+    assert seen.changed == []
 
 
 def test_the_session_is_on_record(seen: Seen) -> None:
