@@ -201,7 +201,6 @@ class McpServer:
                 yield
             finally:
                 self._tasks = None
-                self._listen.close()
                 tasks.cancel_scope.cancel()
 
     async def serve(self, stream: ByteStream, session: str) -> None:

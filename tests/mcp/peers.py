@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import anyio
@@ -165,8 +165,9 @@ async def connected(server: McpServer, mode: str, session: str = "local", **opti
 class RawPeer:
     """A client that says what it likes, line by line."""
 
-    def __init__(self, stream: SocketStream) -> None:
+    def __init__(self, stream: SocketStream, end_server: Callable[[], None]) -> None:
         self.stream = stream
+        self.end_server = end_server
         self._held = b""
 
     async def say(self, message: Any) -> None:
@@ -200,10 +201,16 @@ class RawPeer:
 @contextlib.asynccontextmanager
 async def raw_peer(server: McpServer, session: str = "local") -> AsyncIterator[RawPeer]:
     """A connection without the SDK's client."""
+    serving = anyio.CancelScope()
+
+    async def serve(stream: SocketStream) -> None:
+        with serving:
+            await server.serve(stream, session)
+
     async with anyio.create_task_group() as tasks:
         async with _pair() as (ours, theirs):
-            tasks.start_soon(server.serve, theirs, session)
-            yield RawPeer(ours)
+            tasks.start_soon(serve, theirs)
+            yield RawPeer(ours, serving.cancel)
         tasks.cancel_scope.cancel()
 
 

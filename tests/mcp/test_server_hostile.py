@@ -235,6 +235,22 @@ async def test_a_listener_that_never_reads_is_ended_and_the_others_hear() -> Non
 
 
 @pytest.mark.anyio
+async def test_a_server_that_ends_leaves_calls_to_the_relay() -> None:
+    """No answer is made up for what it cut short: whether that happened is not known, and the relay says so."""
+    door = DictDoor(offered("slow"))
+    door.hold = anyio.Event()
+    with anyio.fail_after(DEADLINE_S):
+        async with running(door) as server, raw_peer(server) as peer:
+            await peer.open()
+            await peer.call(1, "slow")
+            await door.begun.wait()
+            peer.end_server()
+            await door.cancelled.wait()
+            heard = await peer.hear()
+    assert heard is None
+
+
+@pytest.mark.anyio
 async def test_the_two_eras_do_not_mix_on_one_connection() -> None:
     """What a connection began as, it stays; a request before anything else is refused."""
     with anyio.fail_after(DEADLINE_S):
