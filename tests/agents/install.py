@@ -86,7 +86,9 @@ def _unpack_pi(at: Path) -> None:
         raise NotInstalled(f"{_PI_WANTED}: the archive's sha512 is {found}, {_PI['sha512']} was pinned")
     place = at / "node_modules" / _PI["name"]
     with tempfile.TemporaryDirectory(dir=at) as unpacked, tarfile.open(archive) as tar:
-        tar.extractall(unpacked, filter="data")
+        if hasattr(tarfile, "data_filter"):  # not in Debian 12's Python; the bytes are known either way
+            tar.extraction_filter = tarfile.data_filter
+        tar.extractall(unpacked)
         place.parent.mkdir(parents=True, exist_ok=True)
         (Path(unpacked) / "package").rename(place)
     archive.unlink()
