@@ -69,6 +69,7 @@ _GOODBYE_S: Final = 2.0
 _PAUSE_S: Final = 0.25
 _MOST_PAUSE_S: Final = 5.0
 _MAX_ERROR_BYTES: Final = 1 << 16
+_MAX_WORDS: Final = 200
 _CHUNK: Final = 1 << 16
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -553,20 +554,19 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 def _refused(request_id: int | str, response: http.client.HTTPResponse, kind: str) -> Message:
     """The answer for any status but 200."""
-    if response.status in (401, 403):
-        return failed(request_id, f"{_ENDED} ({response.status})")
+    if response.status == 401:
+        return failed(request_id, _ENDED)
     data = b""
-    if kind == "application/json":
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            data = response.read(_MAX_ERROR_BYTES)
-    message = message_of(data) or {}
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        data = response.read(_MAX_ERROR_BYTES)
+    message = (message_of(data) if kind == "application/json" else None) or {}
     error = message.get("error")
     if message.get("jsonrpc") == "2.0" and isinstance(error, dict):
         return {"jsonrpc": "2.0", "id": request_id, "error": error}
     words = error.get("message") if isinstance(error, dict) else None
-    return failed(
-        request_id, f"the daemon answered {response.status}: {words if isinstance(words, str) else response.reason}"
-    )
+    if kind == "text/plain":
+        words = data[:_MAX_WORDS].decode(errors="replace").strip()
+    return failed(request_id, f"the daemon answered {response.status}: {words or response.reason}")
 
 
 def _mirrored(message: Message) -> dict[str, str]:

@@ -1,0 +1,673 @@
+"""The relay over HTTP: a real daemon's `/mcp`, and a server that says and withholds what a test wants."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import os
+import queue
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+import pytest
+import trustme
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from aileron.mcp.relay_http import Endpoint, Misconfigured, _header
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.relay import INITIALIZE, INITIALIZED, Agent, envelope
+from tests.support.upstream_http import CountingServer
+
+TOKEN = "ail_" + "k" * 43
+LIST_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+CALL = {"name": "send_mail", "arguments": {"to": "mira"}}
+DEADLINE_S = 30.0
+
+Handler = http.server.BaseHTTPRequestHandler
+Reply = Callable[[Handler, dict[str, Any]], None]
+
+
+class Scripted:
+    """A server whose next answers are `replies`; each request that came is in `seen`: method, headers, message."""
+
+    def __init__(self) -> None:
+        self.replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self.seen: queue.SimpleQueue[tuple[str, dict[str, str], dict[str, Any]]] = queue.SimpleQueue()
+        outer = self
+
+        class Scribe(Handler):
+            protocol_version = "HTTP/1.1"
+
+            def _answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+                message = json.loads(body) if body else {}
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                outer.seen.put((self.command, headers, message))
+                with contextlib.suppress(OSError):
+                    outer.replies.get(timeout=DEADLINE_S)(self, message)
+
+            do_GET = do_POST = do_DELETE = _answer  # noqa: N815 - the names are the standard library's
+
+            def log_message(self, *_: object) -> None:
+                """Nothing."""
+
+        class Server(http.server.ThreadingHTTPServer):
+            request_queue_size = 128
+            daemon_threads = True
+
+        self._server = Server(("127.0.0.1", 0), Scribe)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def then(self, *replies: Reply) -> None:
+        """Answer so, one after the other."""
+        for reply in replies:
+            self.replies.put(reply)
+
+    def next(self) -> tuple[str, dict[str, str], dict[str, Any]]:
+        """The next request."""
+        return self.seen.get(timeout=DEADLINE_S)
+
+
+def whole(status: int, body: Any, kind: str = "application/json", **headers: str) -> Reply:
+    """One body; without an `id` of its own it gets the request's."""
+
+    def reply(handler: Handler, message: dict[str, Any]) -> None:
+        sent = {"jsonrpc": "2.0", "id": message.get("id"), **body} if isinstance(body, dict) else body
+        data = json.dumps(sent).encode() if not isinstance(sent, bytes) else sent
+        handler.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(data)), **headers}.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    return reply
+
+
+def stream(*messages: dict[str, Any] | None) -> Reply:
+    """Events until the connection ends; None is the answer."""
+
+    def reply(handler: Handler, message: dict[str, Any]) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream")
+        handler.send_header("Connection", "close")
+        handler.end_headers()
+        for one in messages:
+            answer = {"jsonrpc": "2.0", "id": message.get("id"), "result": {}}
+            handler.wfile.write(
+                b": ping\r\n\r\nevent: message\r\ndata: " + json.dumps(one or answer).encode() + b"\r\n\r\n"
+            )
+        handler.wfile.flush()
+        handler.close_connection = True
+
+    return reply
+
+
+def hang_up(handler: Handler, _message: dict[str, Any]) -> None:
+    """Read the request, and go."""
+    handler.close_connection = True
+
+
+accepted = whole(202, b"")
+
+
+@pytest.fixture
+def server() -> Iterator[Scripted]:
+    """Who listens where the daemon would."""
+    with Scripted() as made:
+        yield made
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A home that is not there: over HTTP none is needed."""
+    path = Path(tempfile.mkdtemp(prefix="ail-"))
+    yield path / "none"
+    assert not (path / "none").exists()
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def agent(folder: Path, server: Scripted) -> Iterator[Agent]:
+    """A client of a relay of that server."""
+    with Agent(folder, AILERON_URL=server.url, AILERON_SESSION_TOKEN=TOKEN) as running:
+        yield running
+
+
+def greeted(agent: Agent, server: Scripted, *, is_streaming: bool = False) -> None:
+    """A client of the 2025 protocol, its handshake done; its standing stream is refused unless it is asked for."""
+    server.then(whole(200, {"result": {"protocolVersion": "2025-11-25"}}, Mcp_Session_Id="one"), accepted)
+    if not is_streaming:
+        server.then(whole(405, b""))
+    assert agent.initialize()["result"] == {"protocolVersion": "2025-11-25"}
+    for method in ("POST", "POST", *(() if is_streaming else ("GET",))):
+        assert server.next()[0] == method
+
+
+# What is sent
+
+
+def test_the_era_of_2026_is_mirrored_in_headers(agent: Agent, server: Scripted):
+    """Version, method and name; the token each time; no session."""
+    server.then(whole(200, {"result": {}}))
+    agent.ask("tools/call", envelope(name="sänd", arguments={}))
+    _, headers, message = server.next()
+
+    assert headers["authorization"] == f"Bearer {TOKEN}"
+    assert headers["accept"] == "application/json, text/event-stream"
+    assert headers["mcp-protocol-version"] == "2026-07-28"
+    assert headers["mcp-method"] == "tools/call"
+    assert headers["mcp-name"] == "=?base64?c8OkbmQ=?="
+    assert "mcp-session-id" not in headers
+    assert message["params"]["name"] == "sänd"
+
+
+@pytest.mark.parametrize(
+    "name", ["plain", "", " edge", "edge ", "ü", "=?base64?eA==?=", "a\tb", "~!@#$%^&*()", "\ud800"]
+)
+def test_a_name_becomes_the_header_the_sdk_would_send(name: str):
+    """The protocol's own spelling; and what is no text at all is refused by both."""
+    from mcp.shared.inbound import encode_header_value
+
+    try:
+        expected: str | None = encode_header_value(name)
+    except UnicodeEncodeError:
+        expected = None
+    if expected is None:
+        with pytest.raises(UnicodeEncodeError):
+            _header(name)
+    else:
+        assert _header(name) == expected
+
+
+def test_the_older_era_has_a_session(agent: Agent, server: Scripted):
+    """Its id and version from the handshake on; at the end it is given back."""
+    greeted(agent, server)
+    server.then(whole(200, {"result": {}}), accepted)
+    agent.ask("tools/list")
+    _, headers, _ = server.next()
+    assert (headers["mcp-session-id"], headers["mcp-protocol-version"]) == ("one", "2025-11-25")
+    assert "mcp-method" not in headers
+
+    agent.close()
+    method, headers, _ = server.next()
+    assert (method, headers["mcp-session-id"]) == ("DELETE", "one")
+    assert agent.wait() == (0, "")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_and_gives_the_session_back(agent: Agent, server: Scripted, number: signal.Signals, code: int):
+    """Agents end their servers so."""
+    greeted(agent, server)
+    server.then(accepted)
+    agent.signal(number)
+    assert server.next()[0] == "DELETE"
+    assert agent.wait() == (code, "")
+
+
+# What comes back
+
+
+def test_answers_come_as_json_or_as_events(agent: Agent, server: Scripted):
+    """With whatever is said on the way."""
+    progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1}}
+    server.then(
+        whole(200, {"result": {"a": 1}}), stream(progress, None), whole(200, b'{"jsonrpc":"2.0",\n"id":3,"result":{}}')
+    )
+    assert agent.ask("tools/list", envelope())["result"] == {"a": 1}
+    assert agent.ask("tools/list", envelope())["result"] == {}
+    assert agent.others == [progress]
+    assert agent.ask("tools/list", envelope())["result"] == {}
+
+
+def test_what_the_daemon_says_unasked_arrives(agent: Agent, server: Scripted):
+    """The standing stream of the older era, opened after the handshake and again when it ends."""
+    server.then(
+        whole(200, {"result": {"protocolVersion": "2025-11-25"}}, Mcp_Session_Id="one"),
+        accepted,
+        stream(LIST_CHANGED),
+        stream(LIST_CHANGED),
+        whole(405, b""),
+    )
+    agent.initialize()
+
+    assert agent.receive() == LIST_CHANGED
+    assert agent.receive() == LIST_CHANGED
+    seen = [server.next() for _ in range(5)]
+    assert [method for method, _, _ in seen] == ["POST", "POST", "GET", "GET", "GET"]
+    assert seen[2][1]["accept"] == "text/event-stream"
+    assert seen[2][1]["mcp-session-id"] == "one"
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (
+            whole(401, {"error": {"class": "unauthorized", "message": "no"}}),
+            "start the agent again with `aileron launch`",
+        ),
+        (
+            whole(403, b"served under another name\n", "text/plain"),
+            "the daemon answered 403: served under another name",
+        ),
+        (
+            whole(500, {"id": None, "error": {"code": -32603, "message": "the server's own words"}}),
+            "the server's own words",
+        ),
+        (whole(302, b"", Location="http://127.0.0.1:1/mcp"), "the daemon answered 302"),
+        (whole(202, b""), "the daemon answered 202"),
+        (whole(200, b"<html>", "text/html"), "the daemon answered with text/html"),
+        (whole(200, b"[]"), "the daemon's answer is no message"),
+    ],
+)
+def test_whatever_it_answers_the_client_has_an_answer(agent: Agent, server: Scripted, reply: Reply, words: str):
+    """One error, with what is to be done about it."""
+    server.then(reply)
+    assert words in agent.ask("tools/call", envelope(**CALL))["error"]["message"]
+    assert server.next()
+    assert server.seen.empty()
+
+
+def test_what_is_no_message_is_answered_here(agent: Agent, server: Scripted):
+    """As the protocol's server would; and the next request passes."""
+    agent.write(b"[1]\nnot json\n" + b'{"jsonrpc":"2.0","id":null,"method":"ping"}\n')
+    assert [agent.receive()["error"]["code"] for _ in range(3)] == [-32700, -32700, -32600]
+
+    agent.send({"jsonrpc": "2.0", "id": "x", "method": "tools/list\r\nX: y", "params": envelope()})
+    assert agent.receive()["error"]["code"] == -32600
+    server.then(whole(200, {"result": {}}))
+    assert "result" in agent.ask("tools/list", envelope())
+
+
+# The daemon goes away
+
+
+def test_a_call_whose_answer_is_lost_is_not_sent_again(agent: Agent, server: Scripted):
+    """The agent is told that nobody knows; what is safe is asked again."""
+    server.then(hang_up)
+    error = agent.ask("tools/call", envelope(**CALL))["error"]
+    assert error["data"] == {"retriable": False, "class": "outcome_unknown"}
+    assert server.next()
+    assert server.seen.empty()
+
+    server.then(hang_up, stream(), whole(200, {"result": {}}))
+    assert "result" in agent.ask("tools/list", envelope())
+    assert [server.next()[2]["method"] for _ in range(3)] == ["tools/list"] * 3
+
+
+def test_an_answer_that_is_cut_off_is_lost(agent: Agent, server: Scripted):
+    """Half of a body is no answer."""
+
+    def half(handler: Handler, _message: dict[str, Any]) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "application/json")
+        handler.send_header("Content-Length", "1000")
+        handler.end_headers()
+        handler.wfile.write(b'{"jsonrpc":"2.0","id":1,"result":{}}')
+        handler.close_connection = True
+
+    server.then(half)
+    assert agent.ask("tools/call", envelope(**CALL))["error"]["data"]["class"] == "outcome_unknown"
+
+
+def test_a_forgotten_session_is_made_again_unseen(agent: Agent, server: Scripted):
+    """The daemon was restarted: the call it refused is not sent again, but may be made again; the next one passes."""
+    greeted(agent, server)
+    server.then(
+        whole(404, {"error": {"code": -32600, "message": "Session not found"}}),
+        whole(200, {"result": {"protocolVersion": "2025-11-25"}}, Mcp_Session_Id="two"),
+        accepted,
+        whole(200, {"result": {}}),
+    )
+    error = agent.ask("tools/call", CALL)["error"]
+    assert error["data"] == {"retriable": True}
+    assert "nothing was done" in error["message"]
+    assert "result" in agent.ask("tools/call", CALL)
+    assert agent.others == [LIST_CHANGED]
+    seen = [server.next() for _ in range(4)]
+    assert [message["method"] for _, _, message in seen] == [
+        "tools/call",
+        "initialize",
+        "notifications/initialized",
+        "tools/call",
+    ]
+    assert seen[1][2]["params"] == INITIALIZE
+    assert seen[3][1]["mcp-session-id"] == "two"
+
+
+def test_what_is_safe_does_not_notice_a_forgotten_session(agent: Agent, server: Scripted):
+    """A list is asked for again in the new one."""
+    greeted(agent, server)
+    server.then(
+        whole(404, b"{}"),
+        whole(200, {"result": {"protocolVersion": "2025-11-25"}}, Mcp_Session_Id="two"),
+        accepted,
+        whole(200, {"result": {"tools": []}}),
+    )
+    assert agent.ask("tools/list")["result"] == {"tools": []}
+
+
+def test_a_subscription_is_opened_again(agent: Agent, server: Scripted):
+    """Its second acknowledgement becomes the news that the tools may be others."""
+    meta = {"io.modelcontextprotocol/subscriptionId": 1}
+    acknowledged = {
+        "jsonrpc": "2.0",
+        "method": "notifications/subscriptions/acknowledged",
+        "params": {"notifications": {"toolsListChanged": True}, "_meta": meta},
+    }
+    server.then(stream(acknowledged), hang_up, stream(acknowledged), stream(acknowledged, None))
+    number = agent.request("subscriptions/listen", envelope(notifications={"toolsListChanged": True}))
+    assert agent.receive() == acknowledged
+    for _ in range(2):
+        assert agent.receive() == {**LIST_CHANGED, "params": {"_meta": meta}}
+    assert "result" in agent.answer(number)
+
+
+def test_cancelling_closes_the_connection(agent: Agent, server: Scripted):
+    """The protocol of 2026 cancels so; there is no answer, and no notification."""
+    gone = threading.Event()
+
+    def wait(handler: Handler, _message: dict[str, Any]) -> None:
+        handler.connection.settimeout(DEADLINE_S)
+        if handler.connection.recv(1) == b"":
+            gone.set()
+        handler.close_connection = True
+
+    server.then(wait)
+    number = agent.request("tools/call", envelope(**CALL))
+    server.next()
+    agent.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
+    assert gone.wait(DEADLINE_S)
+    assert agent.is_quiet(0.1)
+    assert server.seen.empty()
+
+
+def test_cancelling_in_the_older_era_is_said(agent: Agent, server: Scripted):
+    """There a closed connection would mean nothing."""
+    greeted(agent, server)
+    held = threading.Event()
+
+    def hold(handler: Handler, message: dict[str, Any]) -> None:
+        held.wait(DEADLINE_S)
+        whole(200, {"result": {}})(handler, message)
+
+    server.then(hold)
+    number = agent.request("tools/call", CALL)
+    server.next()
+    server.then(accepted)
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
+    agent.send(cancelled)
+    assert server.next()[2] == cancelled
+    held.set()
+    agent.answer(number)
+
+
+def test_requests_at_once_are_bounded(agent: Agent, server: Scripted):
+    """The sixty-fifth is refused, not queued."""
+    held = threading.Event()
+
+    def hold(handler: Handler, message: dict[str, Any]) -> None:
+        held.wait(DEADLINE_S)
+        whole(200, {"result": {}})(handler, message)
+
+    server.then(*[hold] * 64)
+    numbers = [agent.request("tools/call", envelope(**CALL)) for _ in range(64)]
+    for _ in numbers:
+        server.next()
+    assert "at most 64 requests" in agent.ask("tools/call", envelope(**CALL))["error"]["message"]
+    held.set()
+    for number in numbers:
+        assert "result" in agent.answer(number)
+
+
+# Where to, and as whom
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://192.0.2.1:80",
+        "http://localhost.example:80",
+        "http://127.0.0.1.example",
+        "ftp://localhost",
+        "https://",
+        "https://a/b",
+        "https://a?b",
+        "https://a#b",
+        "https://user:word@a",
+        "https://a:99999",
+        "https://a:b",
+        "http://[::1",
+        "localhost:80",
+        "",
+    ],
+)
+def test_a_token_goes_nowhere_else(url: str):
+    """HTTPS to anywhere, HTTP to this machine, and nothing in the URL but where."""
+    with pytest.raises(Misconfigured):
+        Endpoint(url)
+    for good in (
+        "http://localhost:1",
+        "http://127.0.0.1:1/",
+        "http://[::1]:1",
+        "https://aileron.test",
+        "https://192.0.2.1:8443",
+    ):
+        assert Endpoint(good).url == good.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"AILERON_URL": "http://192.0.2.1:80"}, "https://HOST:PORT"),
+        ({"AILERON_SESSION_TOKEN": ""}, "AILERON_SESSION_TOKEN is not set"),
+        ({"AILERON_SESSION_TOKEN": "a b"}, "AILERON_SESSION_TOKEN is not a session's token"),
+        (
+            {"AILERON_URL": "https://127.0.0.1:1", "AILERON_CA_FILE": "/nowhere"},
+            "AILERON_CA_FILE '/nowhere' cannot be used",
+        ),
+        (
+            {"AILERON_URL": "https://127.0.0.1:1", "AILERON_CA_FILE": "/dev/null"},
+            "AILERON_CA_FILE '/dev/null' cannot be used",
+        ),
+    ],
+)
+def test_what_is_wrong_in_the_environment_is_told_to_who_asks(folder: Path, environment: dict[str, str], words: str):
+    """An agent shows its person the answer to `initialize`, and seldom what is on standard error."""
+    given = {"AILERON_URL": "http://127.0.0.1:1", "AILERON_SESSION_TOKEN": TOKEN, **environment}
+    with Agent(folder, **given) as agent:
+        assert words in agent.ask("initialize", INITIALIZE)["error"]["message"]
+        agent.send(INITIALIZED)
+        agent.close()
+        code, said = agent.wait()
+    assert code == 69
+    assert words in said
+    assert said.count("\n") == 1
+    assert TOKEN not in said
+
+
+# The real one
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[CountingServer]:
+    """The world outside, which counts."""
+    with CountingServer() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def made(upstream: CountingServer) -> Iterator[DaemonHome]:
+    """A home with two actions."""
+    with daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        home.install_probe(f"localhost:{upstream.port}")
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("give_back", "text:string")
+        home.add_probe_action("fetch", "path:string")
+        yield home
+
+
+@pytest.fixture
+def home(made: DaemonHome) -> DaemonHome:
+    """The same, its daemon up and its vault open, whatever the test before did to it."""
+    made.unlock()
+    return made
+
+
+def environment_of(home: DaemonHome) -> dict[str, str]:
+    """What a session's agent has."""
+    session = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
+    return {"AILERON_URL": home.must("GET", "/v1/status")["web"], "AILERON_SESSION_TOKEN": session["token"]}
+
+
+@pytest.mark.jail
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_the_sdk_goes_on_after_a_kill(home: DaemonHome, folder: Path, mode: str):
+    """Its client lists and calls; the daemon is killed and started again; it lists and calls again."""
+    parameters = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "aileron.mcp.relay"],
+        env={**os.environ, **environment_of(home), "AILERON_HOME": str(folder)},
+    )
+
+    def again() -> None:
+        home.kill()
+        home.unlock()
+
+    async def agent() -> tuple[list[str], list[str]]:
+        said = []
+        with anyio.fail_after(60):
+            async with Client(stdio_client(parameters), mode=mode) as client:
+                names = [sorted(tool.name for tool in (await client.list_tools()).tools)]
+                said.append((await client.call_tool("give_back", {"text": "one"})).structured_content)
+                await anyio.to_thread.run_sync(again)
+                names.append(sorted(tool.name for tool in (await client.list_tools(cache_mode="bypass")).tools))
+                said.append((await client.call_tool("give_back", {"text": "two"})).structured_content)
+        assert names[0] == names[1]
+        return names[0], [answer["result"]["text"] for answer in said if answer is not None]
+
+    names, texts = anyio.run(agent)
+    assert {"give_back", "fetch", "list_pending"} <= set(names)
+    assert texts == ["one", "two"]
+
+
+@pytest.mark.jail
+def test_a_kill_in_the_middle_of_a_call_is_told(home: DaemonHome, folder: Path, upstream: CountingServer):
+    """As over the socket: the call is answered, not repeated, and the connection is of use again."""
+    with Agent(folder, **environment_of(home)) as agent:
+        agent.initialize()
+        number = agent.request("tools/call", {"name": "fetch", "arguments": {"path": "/slow?http"}})
+        until = time.monotonic() + DEADLINE_S
+        while [seen[1] for seen in upstream.requests].count("/slow?http") == 0:
+            assert time.monotonic() < until
+            time.sleep(0.002)
+        home.kill()
+        error = agent.answer(number)["error"]
+        home.unlock()
+        listed = agent.ask("tools/list")
+
+    assert error["data"]["class"] == "outcome_unknown"
+    assert "give_back" in [tool["name"] for tool in listed["result"]["tools"]]
+    assert [seen[1] for seen in upstream.requests].count("/slow?http") == 1
+
+
+@pytest.mark.jail
+@pytest.mark.parametrize("era", ["2025", "2026"])
+def test_a_new_action_is_told_before_and_after_a_restart(home: DaemonHome, folder: Path, era: str):
+    """On the standing stream, or on the subscription."""
+    with Agent(folder, **environment_of(home)) as agent:
+        if era == "2025":
+            agent.initialize()
+            agent.ask("tools/list")
+        else:
+            agent.request("subscriptions/listen", envelope(notifications={"toolsListChanged": True}))
+            assert agent.receive()["method"] == "notifications/subscriptions/acknowledged"
+        until_told(agent, home)
+        home.stop()
+        home.unlock()
+        assert agent.receive()["method"] == LIST_CHANGED["method"]
+        until_told(agent, home)
+
+
+def until_told(agent: Agent, home: DaemonHome) -> None:
+    """Add actions until one is told: the older era opens its stream when it likes, and nothing says that it stands."""
+    until = time.monotonic() + DEADLINE_S
+    while time.monotonic() < until:
+        home.add_probe_action("give_back", name=f"new-{time.monotonic_ns()}")
+        with contextlib.suppress(TimeoutError):
+            assert agent.receive(2.0)["method"] == LIST_CHANGED["method"]
+            return
+    raise TimeoutError("it was never told")
+
+
+@pytest.mark.jail
+def test_an_ended_session_is_told(home: DaemonHome, folder: Path):
+    """What to do, and not the token."""
+    environment = environment_of(home)
+    with Agent(folder, **environment) as agent:
+        agent.initialize()
+        assert "result" in agent.ask("tools/list")
+        session = home.must("GET", "/v1/sessions")["sessions"][0]
+        home.must("POST", f"/v1/sessions/{session['id']}/end", {"exit_code": 0})
+        error = agent.ask("tools/call", {"name": "give_back", "arguments": {"text": "x"}})["error"]
+
+    assert "start the agent again with `aileron launch`" in error["message"]
+    assert environment["AILERON_SESSION_TOKEN"] not in json.dumps(error)
+
+
+@pytest.mark.jail
+def test_a_certificate_is_verified(folder: Path):
+    """The authority must be known, and the name must be that of the URL."""
+    authority = trustme.CA()
+    with daemon_home() as home, tempfile.TemporaryDirectory() as place:
+        issued = authority.issue_cert("127.0.0.2")
+        Path(place, "cert.pem").write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        issued.private_key_pem.write_to_path(f"{place}/key.pem")
+        Path(place, "key.pem").chmod(0o600)
+        authority.cert_pem.write_to_path(f"{place}/ca.pem")
+        port = free_port()
+        home.configure(
+            f'[daemon]\nlisten = "127.0.0.2:{port}"\n'
+            f'certificate = "{place}/cert.pem"\ncertificate_key = "{place}/key.pem"\n'
+        )
+        environment = {**environment_of(home), "AILERON_URL": f"https://127.0.0.2:{port}"}
+        with Agent(folder, **environment, AILERON_CA_FILE=f"{place}/ca.pem") as agent:
+            assert "result" in agent.initialize()
+        with Agent(folder, **environment) as agent:
+            answer = agent.ask("initialize", INITIALIZE)
+            assert "set AILERON_CA_FILE" in answer["error"]["message"]
+            agent.close()
+            assert agent.wait() == (69, "")
+
+
+def free_port() -> int:
+    """A port that nobody has now."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.2", 0))
+        return int(probe.getsockname()[1])
