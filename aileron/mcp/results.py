@@ -28,9 +28,10 @@ from aileron.model.visible import visible, visible_json
 __all__ = ["PAGE_BYTES", "cancelled", "pages_of", "pending_list", "refused", "state_result"]
 
 PAGE_BYTES: Final = 8 << 10
-"""Of a result's JSON, in UTF-8. What the real agents let their models see of one answer, without a word to us: codex 12,000
-characters where it does not know the model, pi 20,000, the others more. With the sentences, and with quotes that become two
-characters, this fits (tests/agents)."""
+"""Of a result's JSON, in UTF-8, as it stands in the answer. What the real agents let their models see of one answer, without a
+word to us: codex 12,000 characters where it does not know the model, pi 20,000, the others more (docs/reference/agents.md). With
+the sentences and the other facts, an answer stays below that.
+"""
 _MAX_WORDS: Final = 2000
 """Characters of somebody else's words inside a sentence: a paragraph, not a page."""
 _MAX_SAID: Final = 4000

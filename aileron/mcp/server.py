@@ -42,11 +42,14 @@ from mcp.shared.message import SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    INVALID_REQUEST,
     CallToolRequestParams,
     CallToolResult,
     ListToolsResult,
     NotificationParams,
     PaginatedRequestParams,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -102,10 +105,13 @@ _HTTP_IDLE_S: Final = 1800.0
 """Half an hour without a request and without an open stream ends an HTTP session; a client then begins a new one."""
 _MAX_HTTP_REQUESTS: Final = 64
 """At once, of one session of ours: as many as on a connection of the socket."""
-_MAX_LISTENERS: Final = 512
+_MAX_LISTENERS: Final = 4096
+_MAX_LISTENERS_EACH: Final = 8
+"""Streams of `subscriptions/listen` on one connection, or of one session over HTTP: a client has one."""
 _MAX_EVENTS: Final = 16
 """Changes that wait for one listener: they all say the same, so a listener that missed sixteen is not reading."""
 _MAX_KNOWN: Final = 4000
+"""Names of tools that were offered once: four times as many as there may be actions at a time."""
 _ID_CHARACTERS: Final = 200
 _log = logging.getLogger(__name__)
 
@@ -189,7 +195,8 @@ class McpServer:
         }
         self._known: dict[str, str] = {}  # tool name → action, of whatever was offered since the daemon began
         self._told: dict[int, _Told] = {}
-        self._requests: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()  # of each session, over HTTP
+        self._listening: Counter[str | int] = Counter()  # by session over HTTP, by connection else
         self._tasks: TaskGroup | None = None
 
     @contextlib.asynccontextmanager
@@ -243,23 +250,27 @@ class McpServer:
         if scope["type"] != "http" or not isinstance(session, str) or not session:
             await refusal(401, "no session")(scope, receive, send)
             return
-        body = await read_body(receive)
-        if not isinstance(body, bytes):
-            await body(scope, receive, send)
-            return
         if self._requests[session] >= _MAX_HTTP_REQUESTS:
+            await read_body(receive)
             refused = refusal(429, f"{_MAX_HTTP_REQUESTS} requests of this session are under way")
             await refused(scope, receive, send)
             return
         self._requests[session] += 1
         try:
-            # What the SDK binds its HTTP sessions to: with another session of ours, an Mcp-Session-Id is not found.
-            user = AuthenticatedUser(AccessToken(token="", client_id=session, scopes=[]))
-            await self._http({**scope, "user": user}, after(body, receive), send)
+            await self._serve_counted(scope, receive, send, session)
         finally:
             self._requests[session] -= 1
             if not self._requests[session]:
                 del self._requests[session]
+
+    async def _serve_counted(self, scope: Scope, receive: Receive, send: Send, session: str) -> None:
+        body = await read_body(receive)
+        if not isinstance(body, bytes):
+            await body(scope, receive, send)
+            return
+        # What the SDK binds its HTTP sessions to: with another session of ours, an Mcp-Session-Id is not found.
+        user = AuthenticatedUser(AccessToken(token="", client_id=session, scopes=[]))
+        await self._http({**scope, "user": user}, after(body, receive), send)
 
     async def _initialized(self, ctx: _Context, _params: NotificationParams | None) -> None:
         # The SDK's contexts do not name their connection, which alone outlives the request; a test would notice if it moved.
@@ -291,7 +302,7 @@ class McpServer:
             get_tool_input_schema=lambda _name: None,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
-            on_subscriptions_listen=self._listen,
+            on_subscriptions_listen=self._listen_to_changes,
         )
         sdk.middleware.clear()  # OpenTelemetry's: what agents ask is nobody's telemetry
         sdk.add_notification_handler("notifications/initialized", NotificationParams, self._initialized)
@@ -310,6 +321,21 @@ class McpServer:
         except ValueError as error:
             raise MCPError(INVALID_PARAMS, f"cursor: {error}") from None
         return ListToolsResult(tools=page, next_cursor=cursor)
+
+    async def _listen_to_changes(
+        self, ctx: _Context, params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        session = _session(ctx)
+        listener = session if ctx.request is not None else id(ctx.lifespan_context)
+        if self._listening[listener] >= _MAX_LISTENERS_EACH:
+            raise MCPError(INVALID_REQUEST, f"{_MAX_LISTENERS_EACH} streams are open; end one first")
+        self._listening[listener] += 1
+        try:
+            return await self._listen(ctx, params)
+        finally:
+            self._listening[listener] -= 1
+            if not self._listening[listener]:
+                del self._listening[listener]
 
     async def _call_tool(self, ctx: _Context, params: CallToolRequestParams) -> CallToolResult:
         session = _session(ctx)
@@ -425,6 +451,16 @@ def _bug(error: Exception) -> Failure:
     return AileronError(FailureClass.INTERNAL_ERROR, "this is a bug in aileron; see `aileron daemon logs`").failure
 
 
+_SAY_WHAT_FAILED: Final = (
+    "server.runner",
+    "server.streamable_http",
+    "server.streamable_http_manager",
+    "server.subscriptions",
+    "shared.jsonrpc_dispatcher",
+)
+"""The loggers of the SDK that add a traceback."""
+
+
 class _NoTraceback(logging.Filter):
     """Tracebacks of the SDK may quote what a handler returned or was given; the type of the error remains."""
 
@@ -438,7 +474,7 @@ class _NoTraceback(logging.Filter):
 def _quiet() -> None:
     """Nothing below warnings from the SDK (its debug lines quote messages), and no tracebacks."""
     logging.getLogger("mcp").setLevel(logging.WARNING)
-    for name in ("server.runner", "shared.jsonrpc_dispatcher", "server.streamable_http", "server.subscriptions"):
+    for name in _SAY_WHAT_FAILED:
         logger = logging.getLogger(f"mcp.{name}")
         if not any(isinstance(known, _NoTraceback) for known in logger.filters):
             logger.addFilter(_NoTraceback())

@@ -67,6 +67,7 @@ def test_the_bounds_are_those_of_the_code() -> None:
     assert f"{lines.WRITE_S:g} s, then the connection ends" in shown
     assert f"{bodies._BODY_S:g} s" in shown
     assert f"{server._MAX_HTTP_SESSIONS}; each ends after {server._HTTP_IDLE_S / 60:g} minutes" in shown
-    assert f"{server._MAX_LISTENERS}; one that is {server._MAX_EVENTS} changes behind" in shown
+    assert f"{server._MAX_LISTENERS_EACH} on a connection, or of a session" in shown
+    assert f"{server._MAX_LISTENERS} together; one that is {server._MAX_EVENTS} changes behind" in shown
     assert (server.CALL_S, server.PROGRESS_S, server._TTL_MS) == (25, 4, 1000)
     assert all(version in PAGE for version in (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))

@@ -24,6 +24,12 @@ ENVELOPE = {
 }
 
 
+def listening(number: int) -> dict[str, Any]:
+    """A request for news of the tools."""
+    params = {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE}
+    return {"jsonrpc": "2.0", "id": number, "method": "subscriptions/listen", "params": params}
+
+
 async def works(server: McpServer) -> bool:
     """Whether another agent is served meanwhile."""
     with anyio.fail_after(DEADLINE_S):
@@ -217,21 +223,39 @@ async def test_an_agent_that_never_reads_is_ended_and_holds_nobody_up() -> None:
 @pytest.mark.anyio
 async def test_a_listener_that_never_reads_is_ended_and_the_others_hear() -> None:
     """Of the newer era: it listens and reads nothing; what changes is told to whoever reads."""
-    door = DictDoor(offered("quick"))
     with anyio.fail_after(DEADLINE_S):
         async with (
-            running(door, write_s=0.5) as server,
+            running(DictDoor(offered("quick")), write_s=0.5) as server,
             raw_peer(server, "ses-deaf") as deaf,
             connected(server, "auto") as client,
             client.listen(tools_list_changed=True) as changes,
         ):
-            for number in range(MAX_CALLS):
-                params = {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE}
-                await deaf.say({"jsonrpc": "2.0", "id": number, "method": "subscriptions/listen", "params": params})
-            for _ in range(50):
+            for number in range(8):
+                await deaf.say(listening(number))
+            for _ in range(500):
                 await server.tools_changed()
             assert type(await anext(aiter(changes))).__name__ == "ToolsListChanged"
             assert await works(server)
+
+
+@pytest.mark.anyio
+async def test_streams_of_one_connection_are_bounded() -> None:
+    """One more is refused; after one was cancelled there is room, and another connection has its own."""
+    with anyio.fail_after(DEADLINE_S):
+        async with running(DictDoor()) as server, raw_peer(server) as peer, raw_peer(server) as other:
+            for number in range(8):
+                await peer.say(listening(number))
+                assert (await peer.hear())["method"] == "notifications/subscriptions/acknowledged"
+            await peer.say(listening(8))
+            refused = await peer.hear()
+            await peer.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 0}})
+            await peer.say(listening(9))
+            again = await peer.hear()
+            await other.say(listening(0))
+
+            assert (refused["id"], refused["error"]["code"]) == (8, INVALID_REQUEST)
+            assert again["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == 9
+            assert (await other.hear())["method"] == "notifications/subscriptions/acknowledged"
 
 
 @pytest.mark.anyio
