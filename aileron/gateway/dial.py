@@ -63,12 +63,13 @@ class Dialer(httpcore2.AsyncNetworkBackend):
             raise _unreachable(host, port, "the name is not known") from None
         except OSError as error:
             raise _unreachable(host, port, _why(error)) from None
-        peer = _socket_of(stream).getpeername()
+        sock: socket.socket = stream.extra(anyio.abc.SocketAttribute.raw_socket)  # noqa: S610 - anyio's, not Django's
+        peer = sock.getpeername()
         refusal = refusal_of(host, (peer[0], peer[1]), self._ours)
         if refusal is not None:
             await anyio.aclose_forcefully(stream)
             raise AileronError(FailureClass.INVALID_REQUEST, refusal, boundary=Boundary.RUNTIME)
-        return _Stream(stream, f"{host}:{port}")
+        return _Stream(stream, sock, f"{host}:{port}")
 
 
 def refusal_of(host: str, peer: tuple[str, int], ours: Iterable[tuple[str, int]]) -> str | None:
@@ -84,31 +85,28 @@ def refusal_of(host: str, peer: tuple[str, int], ours: Iterable[tuple[str, int]]
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
-    """One connection. Errors are httpcore2's, with fixed words."""
+    """One connection. Errors are httpcore2's, with fixed words. Only the handshake heeds `timeout`; the exchange has patience."""
 
-    def __init__(self, stream: anyio.abc.ByteStream, peer: str) -> None:
+    def __init__(self, stream: anyio.abc.ByteStream, sock: socket.socket, peer: str) -> None:
         self._stream: Final = stream
+        self._sock: Final = sock  # kept, as anyio makes a table of eight things to find it
         self._peer: Final = peer
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Some bytes, or none at the end."""
         try:
-            with anyio.fail_after(timeout):
-                return await self._stream.receive(max_bytes)
+            return await self._stream.receive(max_bytes)
         except anyio.EndOfStream:
             return b""
-        except TimeoutError:
-            raise httpcore2.ReadTimeout("silent") from None
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             raise httpcore2.ReadError("broken off") from None
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """All of it."""
+        """All of it. Of nothing, not even a turn of the event loop."""
+        if not buffer:
+            return
         try:
-            with anyio.fail_after(timeout):
-                await self._stream.send(buffer)
-        except TimeoutError:
-            raise httpcore2.WriteTimeout("takes nothing") from None
+            await self._stream.send(buffer)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             raise httpcore2.WriteError("broken off") from None
 
@@ -132,7 +130,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
         except (OSError, anyio.BrokenResourceError, anyio.EndOfStream):  # ssl.SSLError is an OSError
             why = "TLS failed"
         else:
-            return _Stream(tls, self._peer)
+            return _Stream(tls, self._sock, self._peer)
         await self.aclose()
         raise _unreachable_at(self._peer, why)
 
@@ -142,7 +140,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
             case "ssl_object":
                 return self._stream.extra(TLSAttribute.ssl_object, None)  # noqa: S610 - anyio's, not Django's
             case "is_readable":
-                return _is_readable(_socket_of(self._stream))
+                return _is_readable(self._sock)
             case _:
                 return None
 
@@ -151,11 +149,6 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """Without its scope; an IPv4 address in the clothes of IPv6 is that IPv4 address."""
     address = ipaddress.ip_address(text.partition("%")[0])
     return getattr(address, "ipv4_mapped", None) or address
-
-
-def _socket_of(stream: anyio.abc.ByteStream) -> socket.socket:
-    sock: socket.socket = stream.extra(anyio.abc.SocketAttribute.raw_socket)  # noqa: S610 - anyio's, not Django's
-    return sock
 
 
 def _is_readable(sock: socket.socket) -> bool:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -131,12 +131,13 @@ class Gateway:
         if (server := scope.get("server")) is not None and server[1] is not None:
             self._dialer.is_ours(server[0], server[1])
         async with anyio.create_task_group() as tasks:
-            upload = _Upload(receive, tasks.cancel_scope)
+            patience = _Patience()
+            upload = _Upload(receive, tasks.cancel_scope, patience)
             tasks.start_soon(upload.watch)
-            await self._exchange(scope, upload, _Answer(send))
+            await self._exchange(scope, upload, _Answer(send), patience)
             tasks.cancel_scope.cancel()
 
-    async def _exchange(self, scope: Scope, upload: _Upload, answer: _Answer) -> None:
+    async def _exchange(self, scope: Scope, upload: _Upload, answer: _Answer, patience: _Patience) -> None:
         if scope["http_version"] != "1.1":
             await upload.drain()
             await answer.refuse(_version_failure(scope), 505)
@@ -148,7 +149,9 @@ class Gateway:
                 )
             self._in_flight += 1
             try:
-                await self._pass_on(scope, upload, answer)
+                with patience.scope:
+                    await self._pass_on(scope, upload, answer, patience)
+                patience.check()
             finally:
                 self._in_flight -= 1
         except AileronError as error:
@@ -158,7 +161,7 @@ class Gateway:
             else:
                 await answer.refuse(error.failure)
 
-    async def _pass_on(self, scope: Scope, upload: _Upload, answer: _Answer) -> None:
+    async def _pass_on(self, scope: Scope, upload: _Upload, answer: _Answer, patience: _Patience) -> None:
         fields = list(scope["headers"])
         destination = self._destinations[provider_of(scope["raw_path"], fields)]
         self._check_vault(destination)
@@ -169,7 +172,7 @@ class Gateway:
             httpcore2.URL(scheme=destination.scheme, host=destination.host, port=destination.port, target=target),
             headers=await self._fields(scope, fields, destination, target),
             content=upload,
-            extensions={"timeout": {"connect": CONNECT_S, "read": IDLE_S, "write": WRITE_S, "pool": CONNECT_S}},
+            extensions={"timeout": {"connect": CONNECT_S, "pool": CONNECT_S}},
         )
         try:
             response = await self._pool.handle_async_request(request)
@@ -178,15 +181,20 @@ class Gateway:
         try:
             if response.status < 200:
                 raise _failed(destination, None)
+            patience.wait_for("agent", IDLE_S)
             await answer.begin(response)
+            patience.wait_for("provider", IDLE_S)
             async for piece in response.aiter_stream():
+                patience.wait_for("agent", IDLE_S)
                 await answer.write(piece)
+                patience.wait_for("provider", IDLE_S)
         except _HTTP_ERRORS as error:
             raise _failed(destination, error) from None
         finally:
             with anyio.CancelScope(shield=True):  # it never waits: dial.py
                 await response.aclose()
         await upload.drain()
+        patience.wait_for("agent", IDLE_S)
         await answer.end()
 
     def _check_vault(self, to: Destination) -> None:
@@ -216,6 +224,38 @@ class Gateway:
         return sent
 
 
+class _Patience:
+    """How long an exchange waits for whoever is next: cancels `scope` when it is used up.
+
+    One deadline, moved seldom: a scope for each of ten thousand chunks would be a tenth of what the gateway costs.
+    """
+
+    def __init__(self) -> None:
+        self.scope: Final = anyio.CancelScope()
+        self._who: Literal["provider", "agent"] = "provider"
+        self._limit_s = 0.0
+        self._since = 0.0
+
+    def wait_for(self, who: Literal["provider", "agent"], limit_s: float) -> None:
+        """From now on they have that long, or up to a hundredth less."""
+        self._who = who
+        now = anyio.current_time()
+        if limit_s != self._limit_s or now - self._since > limit_s / 100:
+            self._limit_s, self._since = limit_s, now
+            self.scope.deadline = now + limit_s
+
+    def check(self) -> None:
+        """Return if it was not used up. AileronError(network_error)."""
+        if self.scope.cancelled_caught:
+            what = "provider said or took" if self._who == "provider" else "agent sent or took"
+            raise AileronError(
+                FailureClass.NETWORK_ERROR,
+                f"the {what} nothing for {self._limit_s:.0f} s",
+                boundary=Boundary.EXTERNAL,
+                details={"phase": "exchange"},
+            )
+
+
 class _Upload:
     """The body of a request on its way up, and who sends it: `receive` has one caller at a time.
 
@@ -223,18 +263,22 @@ class _Upload:
     the agent to go away.
     """
 
-    def __init__(self, receive: Receive, exchange: anyio.CancelScope) -> None:
+    def __init__(self, receive: Receive, exchange: anyio.CancelScope, patience: _Patience) -> None:
         self._receive: Final = receive
         self._exchange: Final = exchange
+        self._patience: Final = patience
         self._released: Final = anyio.Event()
         self._whole: Final = anyio.Event()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """The pieces as they come. AileronError(invalid_request) after too long a silence."""
+        """The pieces as they come."""
         try:
             while not self._whole.is_set():
+                self._patience.wait_for("agent", IDLE_S)
                 if piece := await self._next():
+                    self._patience.wait_for("provider", WRITE_S)
                     yield piece
+            self._patience.wait_for("provider", IDLE_S)
         finally:
             self._released.set()
 
@@ -252,11 +296,7 @@ class _Upload:
                 await self._whole.wait()
 
     async def _next(self) -> bytes:
-        try:
-            with anyio.fail_after(IDLE_S):
-                message = await self._receive()
-        except TimeoutError:
-            raise AileronError(FailureClass.INVALID_REQUEST, "the body of the request stopped coming") from None
+        message = await self._receive()
         self._note(message)
         if self._exchange.cancel_called:
             await anyio.lowlevel.checkpoint()  # which does not return
@@ -271,7 +311,7 @@ class _Upload:
 
 
 class _Answer:
-    """What goes back. AileronError(network_error) where the agent takes nothing for too long."""
+    """What goes back."""
 
     def __init__(self, send: Send) -> None:
         self._send: Final = send
@@ -281,36 +321,25 @@ class _Answer:
     async def begin(self, response: httpcore2.Response) -> None:
         """Status and fields."""
         self.has_begun = True
-        await self._say(
-            {
-                "type": "http.response.start",
-                "status": response.status,
-                "headers": response_fields(response.headers),
-            }
-        )
+        fields = response_fields(response.headers)
+        await self._send({"type": "http.response.start", "status": response.status, "headers": fields})
 
     async def write(self, piece: bytes) -> None:
         """One piece."""
         self._pieces += 1
         if self._pieces % _TURN == 0:
             await anyio.lowlevel.checkpoint()
-        await self._say({"type": "http.response.body", "body": piece, "more_body": True})
+        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def end(self) -> None:
         """It was whole."""
-        await self._say({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def refuse(self, failure: Failure, status: int | None = None) -> None:
         """A failure of the gateway's own, in the form of every answer of the daemon."""
-        for message in _refusal("http.response", failure, status or failure.failure_class.http_status):
-            await self._say(message)
-
-    async def _say(self, message: Message) -> None:
-        try:
-            with anyio.fail_after(IDLE_S):
+        with anyio.move_on_after(DRAIN_S):
+            for message in _refusal("http.response", failure, status or failure.failure_class.http_status):
                 await self._send(message)
-        except TimeoutError:
-            raise AileronError(FailureClass.NETWORK_ERROR, "the agent takes nothing any more") from None
 
 
 async def _refuse_websocket(receive: Receive, send: Send) -> None:
@@ -344,10 +373,6 @@ def _failed(to: Destination, error: Exception | None) -> AileronError:
             return AileronError(FailureClass.BUSY, "no connection to the model is free: try again", retriable=True)
         case httpcore2.LocalProtocolError():
             return AileronError(FailureClass.INVALID_REQUEST, "the request's fields are none that HTTP/1.1 can carry")
-        case httpcore2.ReadTimeout():
-            why = f"said nothing for {IDLE_S / 60:.0f} minutes"
-        case httpcore2.WriteTimeout():
-            why = f"took nothing for {WRITE_S:.0f} s"
         case httpcore2.ReadError() | httpcore2.WriteError():
             why = "broke the connection off"
         case _:
