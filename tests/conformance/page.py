@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import re
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from tests.conformance.home import conformance_home, served
-from tests.conformance.install import installed
-from tests.conformance.suite import EXPECTED, REVISIONS, WHY, Run, Scenario, judged
+from tests.conformance.install import Tools, installed
+from tests.conformance.suite import EXPECTED, EXPECTED_OF_RELAY, RELAYED, REVISIONS, WHY, Run, Scenario, judged, relayed
 
-__all__ = ["PAGE", "table_of", "tables"]
+__all__ = ["PAGE", "cell", "reasons", "table_of", "tables"]
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "mcp-conformance.md"
 _ABSENT: Final = "–"
@@ -36,6 +37,15 @@ def reasons() -> str:
 def table_of(page: str, heading: str) -> str:
     """The first table below a heading of the page."""
     return _found(page, heading)["table"]
+
+
+def cell(scenario: Scenario, expected: Mapping[str, str]) -> str:
+    """`3 passed`; with what did not, and for which reasons."""
+    words = dict.fromkeys(expected.get(check, "unexpected") for check in scenario.failed)
+    passed = scenario.count("SUCCESS")
+    if not words:
+        return f"{passed} passed" if passed else "nothing to check"
+    return f"{passed} of {passed + len(scenario.failed)}: {', '.join(words)}"
 
 
 def _found(page: str, heading: str) -> re.Match[str]:
@@ -66,19 +76,8 @@ def _scenarios(runs: Mapping[str, Run]) -> str:
     for name in names:
         found = [run.scenarios.get(name) for run in runs.values()]
         unscored = next((each.unscored for each in found if each is not None and each.unscored), "")
-        rows.append([f"`{name}`", *(_cell(each) for each in found), unscored])
+        rows.append([f"`{name}`", *(cell(each, EXPECTED) if each else _ABSENT for each in found), unscored])
     return _table(["scenario", *runs, "not scored"], rows)
-
-
-def _cell(scenario: Scenario | None) -> str:
-    """`3 passed`; with what did not, and for which reasons."""
-    if scenario is None:
-        return _ABSENT
-    words = dict.fromkeys(EXPECTED.get(check, "unexpected") for check in scenario.failed)
-    passed = scenario.count("SUCCESS")
-    if not words:
-        return f"{passed} passed" if passed else "nothing to check"
-    return f"{passed} of {passed + len(scenario.failed)}: {', '.join(words)}"
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
@@ -89,9 +88,18 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
     )
 
 
-def _main() -> None:
-    import tempfile
+def _relay(tools: Tools) -> str:
+    rows = []
+    for scenario, revision in RELAYED:
+        with tempfile.TemporaryDirectory() as folder:
+            code, said, found = relayed(tools, Path(folder), scenario, revision)
+            if code:
+                sys.exit(said)
+        rows.append([f"`{scenario}`", revision, cell(found, EXPECTED_OF_RELAY)])
+    return _table(["scenario", "over the wire of", "checks"], rows)
 
+
+def _main() -> None:
     tools = installed()
     runs = {}
     with conformance_home() as home, served(home) as url:
@@ -101,7 +109,7 @@ def _main() -> None:
                 if runs[revision].code:
                     sys.exit(runs[revision].said)
     page = PAGE.read_text(encoding="utf-8")
-    for heading, table in tables(runs).items():
+    for heading, table in {**tables(runs), "The relay": _relay(tools)}.items():
         found = _found(page, heading)
         page = page[: found.start("table")] + table + page[found.end("table") :]
     PAGE.write_text(page, encoding="utf-8")

@@ -2,6 +2,7 @@
 
     run = judged(tools, "http://127.0.0.1:4711/mcp", folder, "2026-07-28")
     assert run.code == 0, run.said
+    code, said, scenario = relayed(tools, folder, "http-standard-headers", "2026-07-28")     # the suite as the server
 
 `expected.toml` says which checks fail, each with its reason; the suite gets them as its baseline, and itself fails for a check
 that fails without standing there, and for one that stands there and passes. What does not count for a revision (`unscored`)
@@ -17,29 +18,61 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import subprocess
+import sys
 import tomllib
 from collections.abc import Collection
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from tests.conformance.install import Tools
 
-__all__ = ["EXPECTED", "REVISIONS", "WHY", "Check", "Run", "Scenario", "baseline", "judged", "ran"]
+__all__ = [
+    "EXPECTED",
+    "EXPECTED_OF_RELAY",
+    "RELAYED",
+    "REVISIONS",
+    "WHY",
+    "Check",
+    "Run",
+    "Scenario",
+    "baseline",
+    "judged",
+    "ran",
+    "relayed",
+]
 
 REVISIONS: Final = ("2025-11-25", "2026-07-28")
 """The requirement sets the suite has; each runs over the wire of its own revision."""
+RELAYED: Final = (
+    ("initialize", "2025-11-25"),
+    ("tools_call", "2025-11-25"),
+    ("sse-retry", "2025-11-25"),
+    ("tools_call", "2026-07-28"),
+    ("request-metadata", "2026-07-28"),
+    ("http-standard-headers", "2026-07-28"),
+    ("http-custom-headers", "2026-07-28"),
+    ("http-invalid-tool-headers", "2026-07-28"),
+    ("json-schema-ref-no-deref", "2026-07-28"),
+)
+"""What the sets ask of a client, but for elicitation and for how a client is authorized, which Aileron has no part in."""
+_ROOT: Final = Path(__file__).resolve().parents[2]
 _RUN_S: Final = 100.0
 """One set: 3 to 5 s where this was measured."""
 _MARKS: Final = re.compile(r"\x1b\[[0-9;]*m")
-_FOLDER: Final = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+_FOLDER: Final = re.compile(r"(?:server-)?(?P<scenario>.+?)-\d{4}-\d\d-\d\dT[\d-]+Z")
 _UNSCORED: Final = re.compile(r"^ *- scenario: (?P<scenario>\S+)\n *leg: server\n *reason: (?P<why>\S+)$", re.MULTILINE)
 
 _REASONS: Final = tomllib.loads((Path(__file__).parent / "expected.toml").read_text(encoding="utf-8"))
 WHY: Final[dict[str, str]] = {reason: entry["why"] for reason, entry in _REASONS.items()}
 """By the word for it, why a check fails."""
 EXPECTED: Final[dict[str, str]] = {check: reason for reason, entry in _REASONS.items() for check in entry["checks"]}
-"""`SCENARIO:CHECK` → the word for the reason, for each check that fails."""
+"""`SCENARIO:CHECK` → the word for the reason, for each check of the server that fails."""
+EXPECTED_OF_RELAY: Final[dict[str, str]] = {
+    check: reason for reason, entry in _REASONS.items() for check in entry.get("checks_of_the_relay", ())
+}
+"""The same, where the suite is the server."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,10 +125,30 @@ def judged(tools: Tools, url: str, folder: Path, revision: str) -> Run:
 
 def ran(tools: Tools, url: str, folder: Path, *words: str) -> tuple[int, str]:
     """The suite with these options: its exit code and what it printed, without colours."""
+    return _started(tools, folder, "server", "--url", url, *words)
+
+
+def relayed(tools: Tools, folder: Path, scenario: str, revision: str) -> tuple[int, str, Scenario]:
+    """One scenario in which the suite is the server and the client is on `aileron-mcp`: exit code, what was printed, checks."""
+    words = ("--scenario", scenario, "--spec-version", revision, "-o", str(folder / "results"))
+    expected = baseline(folder, EXPECTED_OF_RELAY, "client")
+    command = f"{shlex.quote(sys.executable)} -m tests.conformance.client"
+    code, said = _started(tools, folder, "client", "--command", command, "--expected-failures", str(expected), *words)
+    (result,) = (folder / "results").iterdir()
+    return code, said, _scenario(result, {})
+
+
+def _started(tools: Tools, folder: Path, *words: str) -> tuple[int, str]:
+    environment = {
+        "AILERON_HOME": str(folder / "home"),
+        "HOME": str(folder),
+        "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+        "PYTHONPATH": str(_ROOT),
+    }
     done = subprocess.run(
-        [str(tools.node), str(tools.suite), "server", "--url", url, *words],
+        [str(tools.node), str(tools.suite), *words],
         cwd=folder,
-        env={"HOME": str(folder), "PATH": os.environ.get("PATH", "/usr/bin:/bin")},
+        env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -104,10 +157,10 @@ def ran(tools: Tools, url: str, folder: Path, *words: str) -> tuple[int, str]:
     return done.returncode, _MARKS.sub("", done.stdout + done.stderr)
 
 
-def baseline(folder: Path, checks: Collection[str]) -> Path:
+def baseline(folder: Path, checks: Collection[str], role: Literal["server", "client"] = "server") -> Path:
     """What the suite may find failing, in its own form: a YAML file, which JSON is."""
     path = folder / "expected.yml"
-    path.write_text(json.dumps({"server": sorted(checks)}), encoding="utf-8")
+    path.write_text(json.dumps({role: sorted(checks)}), encoding="utf-8")
     return path
 
 

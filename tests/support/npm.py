@@ -72,9 +72,12 @@ def put_node(at: Path) -> Path:
 
 
 def npm(at: Path, *words: str) -> str:
-    """npm in a folder that has node, with the machine's own configuration; its cache is `npm-cache` there, and may go."""
+    """npm in a folder that has node, with the machine's own configuration and authorities, where node would bring its own.
+
+    Its cache is `npm-cache` there, and may go.
+    """
     quiet = ["--loglevel=error", "--no-audit", "--no-fund", "--no-update-notifier", f"--cache={at / 'npm-cache'}"]
-    return run(at, [str(at / _NODE / "bin" / "node"), str(at / _NPM_CLI), *words, *quiet])
+    return run(at, [str(at / _NODE / "bin" / "node"), str(at / _NPM_CLI), *words, *quiet], NODE_USE_SYSTEM_CA="1")
 
 
 def run(at: Path, words: list[str], deadline_s: float = _STEP_S, **environment: str) -> str:

@@ -1,0 +1,35 @@
+"""`aileron-mcp` over HTTP, against servers of the conformance suite: what it puts on the wire is what the protocol wants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.install import Tools
+from tests.conformance.page import PAGE, cell, table_of
+from tests.conformance.suite import EXPECTED_OF_RELAY, RELAYED, relayed
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+"""Ten minutes: where nothing is cached, the first of them installs."""
+
+
+@pytest.mark.parametrize(("scenario", "revision"), RELAYED)
+def test_a_server_of_the_suite_has_nothing_to_say_against_the_relay(
+    tools: Tools, tmp_path: Path, scenario: str, revision: str
+) -> None:
+    """But for what is meant; the page says which, and why."""
+    code, said, found = relayed(tools, tmp_path, scenario, revision)
+
+    assert code == 0, said
+    assert found.failed == [check for check in EXPECTED_OF_RELAY if check.partition(":")[0] == scenario]
+    row = f"| `{scenario}` | {revision} | {cell(found, EXPECTED_OF_RELAY)} |\n"
+    assert row in table_of(PAGE.read_text(encoding="utf-8"), "The relay")
+
+
+def test_the_page_has_these_scenarios_of_a_client() -> None:
+    """Neither more nor less."""
+    table = table_of(PAGE.read_text(encoding="utf-8"), "The relay")
+
+    rows = [row.split("|")[1:3] for row in table.splitlines()[2:]]
+    assert [(name.strip(" `"), revision.strip()) for name, revision in rows] == list(RELAYED)
