@@ -65,7 +65,7 @@ def _asks_for_help(words: list[str]) -> bool:
 def _bug() -> int:
     import traceback
 
-    from aileron.cli.visible import visible_lines
+    from aileron.model.visible import visible_lines
 
     for line in visible_lines(traceback.format_exc().rstrip()):
         output.note(line)

@@ -47,7 +47,7 @@ from aileron.cli.signing import (
     standing_of,
 )
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.cli.visible import visible
+from aileron.model.visible import visible
 
 __all__ = [
     "UNDER_WAY",

@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from aileron.cli.visible import visible, visible_json
+from aileron.model.visible import visible, visible_json
 
 __all__ = ["COLUMNS", "harmless", "line", "new_file", "table"]
 

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
-from aileron.cli.visible import visible, visible_json, visible_lines
+from aileron.model.visible import visible, visible_json, visible_lines
 
 __all__ = [
     "BAR",

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from aileron.cli import output
-from aileron.cli.visible import visible_lines
+from aileron.model.visible import visible_lines
 
 __all__ = [
     "COLUMN",

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from aileron.cli.output import GUTTER, folded, is_terminal, labelled
-from aileron.cli.visible import visible, visible_lines
+from aileron.model.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     from aileron.model.failure import AileronError

@@ -26,7 +26,7 @@ from aileron.cli.arguments import from_json, pairs_of, typed
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem
 from aileron.cli.prompts import can_ask, passphrase_from
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.cli.visible import visible
+from aileron.model.visible import visible
 
 __all__ = [
     "DEFAULT_WAIT",

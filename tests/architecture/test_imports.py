@@ -90,7 +90,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.audit.verify",
         "aileron_sandbox.support",
     ),
-    "aileron.__main__": ("aileron.__version__", "aileron.cli", "aileron.client"),
+    "aileron.__main__": ("aileron.__version__", "aileron.cli", "aileron.client", "aileron.model.visible"),
     "aileron_sandbox": ("aileron_sandbox",),
     "aileron_sandbox.frames": (),
     "aileron_connector": ("aileron_sandbox.frames",),

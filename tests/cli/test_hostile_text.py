@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron.cli.visible import visible, visible_json, visible_lines
 from aileron.model.text import hidden_at
+from aileron.model.visible import visible, visible_json, visible_lines
 from tests.cli.command import Command
 from tests.support.fake_daemon import FakeDaemon, error
 from tests.support.hostile_text import (

@@ -7,7 +7,7 @@ nothing passes for a line of ours.
     shown = aileron.at_terminal("approval", "show", "a")
     assert_harmless(shown.out)
 
-Not here: what makes text harmless (aileron/cli/visible.py), which characters those are (aileron/model/text.py).
+Not here: what makes text harmless (aileron/model/visible.py), which characters those are (aileron/model/text.py).
 """
 
 from __future__ import annotations

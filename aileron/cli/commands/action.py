@@ -16,7 +16,7 @@ from aileron.cli.problem import OK, Problem
 from aileron.cli.prompts import passphrase_from
 from aileron.cli.run import report
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.cli.visible import visible
+from aileron.model.visible import visible
 
 __all__ = ["add", "disable", "enable", "list_", "remove", "show", "validate"]
 

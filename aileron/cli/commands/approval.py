@@ -17,7 +17,7 @@ from aileron.cli.prompts import ask_now, can_ask, edit_text, passphrase_from
 from aileron.cli.run import DEFAULT_WAIT, note_edited, seconds, tell
 from aileron.cli.signing import standing_of
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.cli.visible import visible
+from aileron.model.visible import visible
 
 __all__ = ["approve", "ask", "cancel", "deny", "edit", "list_", "show"]
 

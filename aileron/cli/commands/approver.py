@@ -14,7 +14,7 @@ from aileron.cli.problem import FAILED, INTEGRITY, OK, UNREACHABLE, Problem, loc
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
 from aileron.cli.signing import TRIES, Standing, alone, ask_until_right, key_in, mismatch, standing_of, text_of
 from aileron.cli.supervisor import Supervisor, checked
-from aileron.cli.visible import visible
+from aileron.model.visible import visible
 
 if TYPE_CHECKING:
     from aileron.approver.keyfile import ApproverKey

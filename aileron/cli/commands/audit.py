@@ -22,7 +22,7 @@ from aileron.cli.commands.options import AsJson
 from aileron.cli.export import line, new_file, table
 from aileron.cli.problem import FAILED, INTEGRITY, UNREACHABLE, Problem, local_work
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.cli.visible import visible, visible_json
+from aileron.model.visible import visible, visible_json
 
 __all__ = ["export", "list_", "show", "tail", "verify"]
 

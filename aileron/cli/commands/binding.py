@@ -21,7 +21,7 @@ from aileron.cli.deciding import carry_through
 from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
 from aileron.cli.prompts import ask, ask_unseen, can_ask, passphrase_from
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.cli.visible import visible
+from aileron.model.visible import visible
 
 __all__ = ["list_", "revoke", "setup"]
 

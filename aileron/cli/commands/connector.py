@@ -18,7 +18,7 @@ from aileron.cli.deciding import carry_through
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.prompts import passphrase_from
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.cli.visible import visible
+from aileron.model.visible import visible
 
 __all__ = ["build", "install", "list_", "remove", "show"]
 

@@ -15,8 +15,8 @@ from aileron.cli import output
 from aileron.cli.commands.options import AsJson
 from aileron.cli.problem import UNREACHABLE, Problem
 from aileron.cli.supervisor import Supervisor
-from aileron.cli.visible import visible_lines
 from aileron.client import Client, DaemonUnreachable, home_directory
+from aileron.model.visible import visible_lines
 
 __all__ = ["logs", "start", "status", "stop"]
 

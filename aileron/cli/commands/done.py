@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aileron.cli import output
-from aileron.cli.visible import visible
+from aileron.model.visible import visible
 
 __all__ = ["print_connector", "tell_done"]
 

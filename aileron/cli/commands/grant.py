@@ -19,7 +19,7 @@ from aileron.cli.problem import Problem
 from aileron.cli.prompts import passphrase_from
 from aileron.cli.run import seconds
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.cli.visible import visible
+from aileron.model.visible import visible
 
 __all__ = ["add", "list_", "revoke"]
 

@@ -22,8 +22,8 @@ from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.problem import FAILED, Problem, local_work
 from aileron.cli.prompts import can_ask, passphrase_from
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.cli.visible import visible
 from aileron.client import Client, DaemonUnreachable
+from aileron.model.visible import visible
 
 if TYPE_CHECKING:
     from aileron.launch.agent import Agent, Asked, Gateway, Setup

@@ -8,8 +8,8 @@ import typer
 
 from aileron.cli import output
 from aileron.cli.commands.launch import agent_names, agent_of
-from aileron.cli.visible import visible_lines
 from aileron.client import home_directory
+from aileron.model.visible import visible_lines
 
 __all__ = ["config"]
 

@@ -13,7 +13,7 @@ from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.deciding import carry_through
 from aileron.cli.prompts import passphrase_from, read_secret
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.cli.visible import visible
+from aileron.model.visible import visible
 
 __all__ = ["list_", "remove", "set_"]
 

@@ -12,7 +12,7 @@ from aileron.cli.commands.options import AsJson
 from aileron.cli.problem import Problem
 from aileron.cli.run import seconds
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.cli.visible import visible
+from aileron.model.visible import visible
 
 __all__ = ["end", "list_", "new", "show"]
 

@@ -21,7 +21,7 @@ from aileron.cli.commands.vault import state_of
 from aileron.cli.consent import kind_of
 from aileron.cli.problem import FAILED, Problem
 from aileron.cli.supervisor import Supervisor
-from aileron.cli.visible import visible
+from aileron.model.visible import visible
 
 if TYPE_CHECKING:
     from aileron.config import SandboxMode
