@@ -10,6 +10,8 @@ Rules
   the shell and again by us, because an agent may have stopped itself alone. We do not stop by the same key, or we might see the
   agent stopped after both of us were continued, and stop again.
 - A signal that comes before there is an agent is kept, and handed on when there is one.
+- A terminal whose settings an agent changed and, killed, could not change back is as before: a shell would do that for a program
+  that a signal ended, and not for us, who end by ourselves.
 - A signal that was ignored when we began stays ignored, for the agent as well (nohup(1)).
 
 Source: credentials(7) on process groups and sessions, waitpid(2). Not here: the session (cli/commands/launch.py).
@@ -17,9 +19,11 @@ Source: credentials(7) on process groups and sessions, waitpid(2). Not here: the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
+import termios
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
@@ -43,6 +47,7 @@ def child_environment(
 
 def run(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Start it and wait for its end. Its exit code, or 128 and the signal that ended it. OSError: it did not start."""
+    terminal = _Terminal()
     with _Signals() as signals:
         # The handlers are functions, so execve(2) resets them: the agent begins with what we began with.
         process = subprocess.Popen([program, *arguments], env=dict(environment))
@@ -55,7 +60,26 @@ def run(program: str, arguments: Sequence[str], environment: Mapping[str, str]) 
                 continue
             signals.hand_on_to(None)
             process.returncode = os.waitstatus_to_exitcode(status)
-            return process.returncode if process.returncode >= 0 else 128 - process.returncode
+            if process.returncode >= 0:
+                return process.returncode
+            terminal.restore()
+            return 128 - process.returncode
+
+
+class _Terminal:
+    """The settings of our terminal as they are now; none where there is none."""
+
+    def __init__(self) -> None:
+        self._descriptor = next((descriptor for descriptor in range(3) if os.isatty(descriptor)), None)
+        self._settings = None if self._descriptor is None else termios.tcgetattr(self._descriptor)
+
+    def restore(self) -> None:
+        """As they were, if the terminal is ours to set: from the background it would stop us (SIGTTOU)."""
+        if self._descriptor is None or self._settings is None:
+            return
+        with contextlib.suppress(OSError, termios.error):  # hung up, or somebody else's by now
+            if os.tcgetpgrp(self._descriptor) == os.getpgrp():
+                termios.tcsetattr(self._descriptor, termios.TCSANOW, self._settings)
 
 
 class _Signals:

@@ -3,9 +3,10 @@
 Put under an agent's name into a directory of PATH (`placed`). It writes one JSON object to $STAND_IN_RECORD when it begins: argv,
 environment, folder, pid, the group of the terminal, what its parent's environment shows. Then, by STAND_IN:
 
-    exit:N       end with N                        kill:N    end by signal N
+    exit:N       end with N                        kill:N    end by signal N; raw:N the same, the terminal left raw
     interrupt    wait for SIGINT, say so, end 5    stop      wait for SIGCONT, say so, end 4
     term         wait for SIGTERM, say so, end 9   wait      wait until it is killed
+    version      print a version and end 0
     mcp          be a client of the server that OPENCODE_CONFIG_CONTENT registers, and record its answers
 
 Standard library only. Not here: real agents (tests/agents).
@@ -18,6 +19,7 @@ import os
 import signal
 import subprocess
 import sys
+import tty
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,9 @@ def placed(directory: Path, *names: str) -> Path:
 
 def main() -> int:
     """Record and do as told."""
+    if os.environ.get("STAND_IN") == "version":
+        print("stand-in 1.0")
+        return 0
     told, _, number = os.environ.get("STAND_IN", "exit:0").partition(":")
     ready, wake = os.pipe()
     waits = {"interrupt": signal.SIGINT, "stop": signal.SIGCONT, "term": signal.SIGTERM}
@@ -44,7 +49,9 @@ def main() -> int:
     _record(told)
     if told == "exit":
         return int(number)
-    if told == "kill":
+    if told == "raw":
+        tty.setraw(0)
+    if told in ("kill", "raw"):
         os.kill(os.getpid(), int(number))
     if told == "mcp":
         return 0

@@ -6,86 +6,15 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from aileron.launch.agents import AGENTS
-from tests.cli.command import Command, Said
-from tests.launch.stand_in import placed
-from tests.support.home import PASSPHRASE, DaemonHome, daemon_home
-
-DEADLINE_S = 30.0
-NAMES = list(AGENTS)
-
-
-@pytest.fixture(scope="module")
-def home() -> Iterator[DaemonHome]:
-    """One home with a daemon for all tests here."""
-    with daemon_home() as found:
-        found.ask("GET", "/healthz")
-        yield found
-
-
-class Desk:
-    """Where one agent is started: a folder, a home directory, a record, and what `aileron` says there."""
-
-    def __init__(self, path: Path, home: DaemonHome) -> None:
-        self.path = path
-        self.daemon = home
-        self.folder = path / "work"
-        self.folder.mkdir()
-        (path / "person").mkdir()
-        self.record_file = path / "record.json"
-        bin_path = placed(path / "bin", *NAMES)
-        self.environment = {
-            "HOME": str(path / "person"),
-            "PATH": f"{bin_path}:{os.environ['PATH']}",
-            "STAND_IN_RECORD": str(self.record_file),
-        }
-
-    def aileron(self, *words: str, folder: bytes | None = None, **environment: str) -> Said:
-        """The command, in a pipe and in the folder."""
-        return self._command(folder)(*words, **{**self.environment, **environment})
-
-    def at_terminal(self, *words: str, answers: Any = (), **environment: str) -> Said:
-        """The same at a terminal."""
-        return self._command(None).at_terminal(*words, answers=answers, **{**self.environment, **environment})
-
-    def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
-        """The same, still running."""
-        program = [sys.executable, "-m", "aileron"]
-        return Command(self.daemon.path, program=program).start(*words, **{**self.environment, **environment})
-
-    def _command(self, folder: bytes | None) -> Command:
-        there = os.fsdecode(self.folder if folder is None else folder)
-        enter = 'cd "$0" && exec "$@"'
-        return Command(self.daemon.path, program=["/bin/sh", "-c", enter, there, sys.executable, "-m", "aileron"])
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """What the agent wrote down; waits for it."""
-        until = time.monotonic() + DEADLINE_S
-        while not self.record_file.exists() and time.monotonic() < until:
-            time.sleep(0.01)
-        found: dict[str, Any] = json.loads(self.record_file.read_text(encoding="utf-8"))
-        return found
-
-    def sessions(self) -> list[dict[str, Any]]:
-        """As the daemon lists them."""
-        found: list[dict[str, Any]] = self.daemon.must("GET", "/v1/sessions")["sessions"]
-        return found
-
-
-@pytest.fixture
-def desk(tmp_path: Path, home: DaemonHome) -> Desk:
-    """A new one."""
-    return Desk(tmp_path, home)
+from tests.cli.command import Command
+from tests.launch.desk import DEADLINE_S, NAMES, Desk
+from tests.support.home import PASSPHRASE
 
 
 def tree(path: Path) -> dict[str, bytes]:
@@ -246,6 +175,17 @@ def test_an_agent_that_a_signal_ends_is_counted_as_shells_count(desk: Desk) -> N
     assert desk.sessions()[0]["exit_code"] == 137
 
 
+def test_a_terminal_that_a_killed_agent_left_raw_is_put_right(desk: Desk) -> None:
+    """So that the person can type again."""
+    launch = f"{sys.executable} -m aileron launch claude; echo code=$?; stty -a"
+    shell = Command(desk.daemon.path, program=["/bin/sh", "-c", launch])
+    said = shell.at_terminal(**desk.environment, STAND_IN=f"raw:{signal.SIGKILL}")
+
+    assert "code=137" in said.out
+    assert " icanon" in said.out
+    assert "-icanon" not in said.out
+
+
 @pytest.mark.slow
 def test_the_session_of_a_launcher_that_was_killed_ends(desk: Desk) -> None:
     """The daemon sees that its process is gone. No file has to be put back, and the next launch is as any."""
@@ -266,6 +206,45 @@ def test_the_session_of_a_launcher_that_was_killed_ends(desk: Desk) -> None:
     assert (found["status"], found["reason"], found["exit_code"]) == ("ended", "process gone", None)
     assert tree(desk.path / "person") == person
     assert desk.aileron("launch", "pi").code == 0
+
+
+# The vault
+
+
+def test_a_vault_whose_passphrase_is_given_is_open_before_the_agent_begins(desk: Desk) -> None:
+    """By a variable, by a file, typed at a terminal; without any of them the agent begins all the same, and it is said."""
+    file = desk.path / "passphrase"
+    file.write_text(PASSPHRASE + "\n")
+    desk.daemon.unlock()
+    began: list[bool] = []
+    for words, given in (
+        ((), {"AILERON_VAULT_PASSPHRASE": PASSPHRASE}),
+        (("--passphrase-file", str(file)), {}),
+        (("--no-gateway", "--passphrase-file", str(file)), {}),
+        ((), {}),
+    ):
+        desk.daemon.must("POST", "/v1/vault/lock")
+        said = desk.aileron("launch", "claude", *words, **given)
+        began.append(desk.daemon.must("GET", "/v1/vault/status")["locked"])
+        assert said.code == 0, said
+    typed = desk.at_terminal("launch", "claude", answers=[("Its passphrase", PASSPHRASE)])
+
+    assert began == [False, False, False, True]
+    assert "aileron vault unlock" in said.err
+    assert typed.code == 0
+    assert desk.daemon.must("GET", "/v1/vault/status")["locked"] is False
+
+
+def test_a_wrong_passphrase_starts_no_agent(desk: Desk) -> None:
+    """And makes no session."""
+    desk.daemon.unlock()
+    desk.daemon.must("POST", "/v1/vault/lock")
+    before = len(desk.sessions())
+    said = desk.aileron("launch", "claude", AILERON_VAULT_PASSPHRASE="not this one")
+
+    assert said.code != 0
+    assert not desk.record_file.exists()
+    assert len(desk.sessions()) == before
 
 
 # What is refused

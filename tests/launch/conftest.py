@@ -1,0 +1,25 @@
+"""A daemon for each module, a desk for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.launch.desk import Desk
+from tests.support.home import DaemonHome, daemon_home
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[DaemonHome]:
+    """One home with a daemon for all tests here."""
+    with daemon_home() as found:
+        found.ask("GET", "/healthz")
+        yield found
+
+
+@pytest.fixture
+def desk(tmp_path: Path, home: DaemonHome) -> Desk:
+    """A new one."""
+    return Desk(tmp_path, home)

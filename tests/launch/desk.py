@@ -1,0 +1,71 @@
+"""Where an agent is launched in tests: a folder, a home directory, programs in the agents' places, and one daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from aileron.launch.agents import AGENTS
+from tests.cli.command import Command, Said
+from tests.launch.stand_in import placed
+from tests.support.home import DaemonHome
+
+__all__ = ["DEADLINE_S", "NAMES", "Desk"]
+
+DEADLINE_S = 30.0
+NAMES = list(AGENTS)
+
+
+class Desk:
+    """Where one agent is started: a folder, a home directory, a record, and what `aileron` says there."""
+
+    def __init__(self, path: Path, home: DaemonHome) -> None:
+        self.path = path
+        self.daemon = home
+        self.folder = path / "work"
+        self.folder.mkdir()
+        (path / "person").mkdir()
+        self.record_file = path / "record.json"
+        bin_path = placed(path / "bin", *NAMES)
+        self.environment = {
+            "HOME": str(path / "person"),
+            "PATH": f"{bin_path}:{os.environ['PATH']}",
+            "STAND_IN_RECORD": str(self.record_file),
+        }
+
+    def aileron(self, *words: str, folder: bytes | None = None, **environment: str) -> Said:
+        """The command, in a pipe and in the folder."""
+        return self._command(folder)(*words, **{**self.environment, **environment})
+
+    def at_terminal(self, *words: str, answers: Any = (), **environment: str) -> Said:
+        """The same at a terminal."""
+        return self._command(None).at_terminal(*words, answers=answers, **{**self.environment, **environment})
+
+    def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
+        """The same, still running."""
+        program = [sys.executable, "-m", "aileron"]
+        return Command(self.daemon.path, program=program).start(*words, **{**self.environment, **environment})
+
+    def _command(self, folder: bytes | None) -> Command:
+        there = os.fsdecode(self.folder if folder is None else folder)
+        enter = 'cd "$0" && exec "$@"'
+        return Command(self.daemon.path, program=["/bin/sh", "-c", enter, there, sys.executable, "-m", "aileron"])
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What the agent wrote down; waits for it."""
+        until = time.monotonic() + DEADLINE_S
+        while not self.record_file.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        found: dict[str, Any] = json.loads(self.record_file.read_text(encoding="utf-8"))
+        return found
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """As the daemon lists them."""
+        found: list[dict[str, Any]] = self.daemon.must("GET", "/v1/sessions")["sessions"]
+        return found

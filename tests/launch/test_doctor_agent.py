@@ -1,0 +1,75 @@
+"""`aileron doctor AGENT`: what it proves, in order, and where it stops."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.command import Said
+from tests.launch.desk import NAMES, Desk
+
+
+def states(said: Said) -> list[tuple[str, str]]:
+    """Name and state of each check."""
+    return [(check["name"], check["state"]) for check in said.json["checks"]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_four_hold_for_every_agent(desk: Desk, name: str) -> None:
+    """The tools are named; nothing of the agent was started but its version; the session for it is over."""
+    said = desk.aileron("doctor", name, "--json", STAND_IN="version")
+    found = {check["name"]: check["found"] for check in said.json["checks"]}
+    session = desk.sessions()[0]
+
+    assert said.code == 0, said
+    assert states(said) == [("configured", "ok"), ("started", "ok"), ("tools", "ok"), ("call", "ok")]
+    assert str(desk.path / "bin" / name) in found["configured"]
+    assert "stand-in 1.0" in found["configured"]
+    assert "list_pending" in found["tools"]
+    assert (session["agent"], session["status"]) == (name, "ended")
+
+
+def test_an_agent_that_is_missing_is_where_it_stops(desk: Desk) -> None:
+    """With what installs it; no session was made."""
+    before = len(desk.sessions())
+    said = desk.aileron("doctor", "claude", "--json", PATH="/usr/bin:/bin")
+
+    assert said.code == 1
+    assert states(said) == [("configured", "bad")]
+    assert said.json["checks"][0]["fix"] == "npm install -g @anthropic-ai/claude-code"
+    assert len(desk.sessions()) == before
+
+
+def test_an_agent_that_does_not_start_is_where_it_stops(desk: Desk) -> None:
+    """By its exit code."""
+    said = desk.aileron("doctor", "claude", "--json", STAND_IN="exit:4")
+
+    assert states(said) == [("configured", "bad")]
+    assert "ended with 4" in said.json["checks"][0]["found"]
+
+
+def test_what_is_configured_otherwise_is_noted(desk: Desk) -> None:
+    """It is no fault."""
+    said = desk.aileron(
+        "doctor", "claude", "--json", STAND_IN="version", ANTHROPIC_BASE_URL="https://proxy.example.com"
+    )
+
+    assert said.code == 0
+    assert states(said)[:2] == [("configured", "ok"), ("configured", "note")]
+
+
+def test_a_person_reads_it_line_by_line(desk: Desk) -> None:
+    """As `aileron doctor` does."""
+    said = desk.at_terminal("doctor", "codex", STAND_IN="version")
+
+    assert [line.split()[1] for line in said.out.splitlines() if "  " in line and not line.startswith(" ")] == [
+        "configured",
+        "started",
+        "tools",
+        "call",
+    ]
+
+
+def test_a_program_is_for_an_agent(desk: Desk) -> None:
+    """Wrong usage."""
+    assert desk.aileron("doctor", "--program", "/bin/true").code == 2
+    assert desk.aileron("doctor", "emacs").code == 2

@@ -1,0 +1,75 @@
+"""`aileron sessions`: tokens by hand, and who asked."""
+
+from __future__ import annotations
+
+import re
+
+from tests.launch.desk import Desk
+
+
+def test_a_token_by_hand_is_said_once_and_opens_a_session(desk: Desk) -> None:
+    """Alone on standard output, so that it can be put into a variable; what to do with it stands beside."""
+    said = desk.aileron("sessions", "new", "--for", "1h", "--agent", "robot")
+    token = said.out.strip()
+    shown = desk.daemon.agent.request("GET", "/v1/actions", headers={"Authorization": f"Bearer {token}"})
+    session = desk.sessions()[0]
+
+    assert said.code == 0, said
+    assert re.fullmatch(r"ail_[A-Za-z0-9_-]{43}", token)
+    assert shown.status == 200
+    assert (session["agent"], session["folder"], session["status"]) == ("robot", str(desk.folder), "open")
+    assert "AILERON_SESSION_TOKEN" in said.err
+    assert f"aileron sessions end {session['id']}" in said.err
+    assert token not in said.err + desk.aileron("sessions", "show", session["id"], "--json").out
+
+
+def test_a_session_that_is_ended_opens_nothing(desk: Desk) -> None:
+    """By the end of its id; ended once more it stays as it is."""
+    made = desk.aileron("sessions", "new", "--for", "1h", "--json").json
+    shown = {"Authorization": f"Bearer {made['token']}"}
+    before = desk.daemon.agent.request("GET", "/v1/actions", headers=shown)
+    ended = desk.aileron("sessions", "end", made["id"][-8:])
+    after = desk.daemon.agent.request("GET", "/v1/actions", headers=shown)
+    again = desk.aileron("sessions", "end", made["id"], "--json")
+
+    assert (before.status, after.status) == (200, 401)
+    assert (ended.code, again.code) == (0, 0)
+    assert again.json["status"] == "ended"
+
+
+def test_sessions_are_listed_with_what_became_of_them(desk: Desk) -> None:
+    """In a pipe by tabs, at a terminal under titles."""
+    desk.aileron("launch", "goose", STAND_IN="exit:3")
+    newest = desk.aileron("sessions", "list").out.splitlines()[0].split("\t")
+    at_terminal = desk.at_terminal("sessions", "list").out
+    shown = desk.aileron("sessions", "show", newest[0]).out
+
+    assert newest[1:3] == ["goose", "ended, 3"]
+    assert newest[4:] == ["0", str(desk.folder)]
+    assert "FOLDER" in at_terminal
+    assert "exit code\t3" in shown
+    assert newest[0] in [entry["id"] for entry in desk.aileron("sessions", "list", "--json").json["sessions"]]
+
+
+def test_what_is_asked_wrongly_is_said(desk: Desk) -> None:
+    """Too long, too short, unknown, and a name that is none."""
+    answers = {
+        words: desk.aileron("sessions", *words.split())
+        for words in (
+            "new --for 8d",
+            "new --for soon",
+            "new --for 1s",
+            "new --for 1h --agent A/B",
+            "show nothing-such",
+            "new",
+        )
+    }
+
+    assert {words: said.code for words, said in answers.items()} == {
+        "new --for 8d": 2,
+        "new --for soon": 2,
+        "new --for 1s": 2,
+        "new --for 1h --agent A/B": 2,
+        "show nothing-such": 3,
+        "new": 2,
+    }
