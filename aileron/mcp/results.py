@@ -70,8 +70,8 @@ _NEXT_RETRIABLE: Final = "This may pass: you may call again later, a few times a
 _NEXT_OTHERWISE: Final = "Tell the person what the message says; calling again will not help by itself."
 
 
-def state_result(state: dict[str, Any], *, page: int = 1) -> CallToolResult:
-    """Where a run or a question is, as the door said it; `page` is of the result, from 1.
+def state_result(state: dict[str, Any], *, page: int = 1, first: str = "") -> CallToolResult:
+    """Where a run or a question is, as the door said it; `page` is of the result, from 1. `first` is said before that.
 
     AileronError(bad_input) for a page that is not there.
     """
@@ -90,7 +90,8 @@ def state_result(state: dict[str, Any], *, page: int = 1) -> CallToolResult:
         facts["error"] = _error(state["error"])
     if status is RunStatus.UNKNOWN or _class(facts) is FailureClass.OUTCOME_UNKNOWN:
         facts["do_not_retry"] = True
-    facts["message"], facts["next_step"] = _sentences(status, facts)
+    message, facts["next_step"] = _sentences(status, facts)
+    facts["message"] = f"{first} {message}".lstrip()
     if status is RunStatus.COMPLETED:
         _put_result(facts, state.get("result"), page)
     elif page != 1:

@@ -101,11 +101,13 @@ _TELL_S: Final = 90.0
 _TTL_MS: Final = 1000
 """How long a list may be taken for fresh by a client that gets no notifications."""
 _MAX_HTTP_SESSIONS: Final = 256
+"""Of the older era, of all agents together: as many as connections of the socket."""
 _HTTP_IDLE_S: Final = 1800.0
 """Half an hour without a request and without an open stream ends an HTTP session; a client then begins a new one."""
 _MAX_HTTP_REQUESTS: Final = 64
 """At once, of one session of ours: as many as on a connection of the socket."""
 _MAX_LISTENERS: Final = 4096
+"""Together: what the connections of the socket, and as many sessions over HTTP, may have."""
 _MAX_LISTENERS_EACH: Final = 8
 """Streams of `subscriptions/listen` on one connection, or of one session over HTTP: a client has one."""
 _MAX_EVENTS: Final = 16
@@ -380,9 +382,11 @@ class McpServer:
 
     async def _check_action_status(self, _ctx: _Context, session: str, args: dict[str, Any]) -> CallToolResult:
         asked = _decoded(args, _Check)
+        first = ""
         if asked.answer is not None:
             await self._door.answer(session, _id(asked.id), asked.answer)
-        return results.state_result(await self._door.state(session, _id(asked.id), 0.0), page=asked.page)
+            first = "Your answer was passed on."
+        return results.state_result(await self._door.state(session, _id(asked.id), 0.0), page=asked.page, first=first)
 
     async def _wait_for_action(self, ctx: _Context, session: str, args: dict[str, Any]) -> CallToolResult:
         asked = _decoded(args, _Wait)

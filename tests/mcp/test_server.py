@@ -139,6 +139,7 @@ async def test_a_question_of_the_person_is_answered(mode: str):
         assert (early.is_error, facts(early)["error"]["class"]) == (True, "invalid_request")
         assert facts(asked)["question"] == "Which Mira?"
         assert (after.is_error, "question" in facts(after)) == (False, False)
+        assert facts(after)["message"].startswith("Your answer was passed on. Nothing has happened yet")
 
 
 @both_eras
