@@ -114,7 +114,10 @@ class AgentDoor:
         """Where a run or a question is."""
         self._sessions.check_open(session)
         look = self._manager.approval_result if asked.startswith(_QUESTION) else self._manager.run
-        return _plain(await self._following.state(lambda: look(asked, session), wait_s))
+        state = _plain(await self._following.state(lambda: look(asked, session), wait_s))
+        if state["status"] == RunStatus.PENDING_APPROVAL and "approval_id" in state:
+            state["review_url"] = f"{self._review}/approvals/{state['approval_id']}"
+        return state
 
     async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:
         """Answer what a person asked back."""

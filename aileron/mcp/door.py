@@ -50,7 +50,9 @@ class Door(Protocol):
         ...
 
     async def state(self, session: str, asked: str, wait_s: float) -> dict[str, Any]:
-        """Where a run or a question is, by the id of either: the body of `GET …/result`; waits at most `wait_s` for the end."""
+        """Where a run or a question is, by the id of either: the body of `GET …/result`, and `review_url` while it waits for a person.
+        Waits at most `wait_s` for the end.
+        """
         ...
 
     async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:

@@ -84,6 +84,7 @@ async def test_a_client_of_either_era_lists_calls_and_polls(place: Place, mode: 
             tools = {tool.name for tool in (await client.list_tools()).tools}
             done = await client.call_tool("give_back", {"text": "x"})
             asked = (await client.call_tool("ask_first", {"text": "y"})).structured_content
+            checked = (await client.call_tool("check_action_status", {"id": asked["approval_id"]})).structured_content
             shown = place.home.must("GET", f"/v1/action-approvals/{asked['approval_id']}")
             place.home.decide({**asked, "digest": shown["digest"]}, "approve")
             ended = await client.call_tool("wait_for_action", {"id": asked["approval_id"], "seconds": 50})
@@ -91,7 +92,8 @@ async def test_a_client_of_either_era_lists_calls_and_polls(place: Place, mode: 
             assert client.protocol_version == {"legacy": "2025-11-25", "auto": "2026-07-28"}[mode]
             assert {"give_back", "ask_first", "check_action_status"} <= tools
             assert done.structured_content["result"]["text"] == "x"
-            assert asked["status"] == "pending_approval"
+            assert (asked["status"], checked["status"]) == ("pending_approval", "pending_approval")
+            assert asked["review_url"] == checked["review_url"] in checked["message"]
             assert (ended.is_error, ended.structured_content["result"]["text"]) == (False, "y")
 
 
