@@ -137,6 +137,13 @@ class Desk:
         paths = [path for path in self.home.rglob("*") if path.is_file() and not path.is_symlink()]
         return {str(path.relative_to(self.home)): path.read_bytes() for path in paths}
 
+    def replace(self, file: str, text: str, by: str) -> None:
+        """Change what the person had configured."""
+        path = self.home / file
+        found = path.read_text(encoding="utf-8")
+        assert text in found
+        path.write_text(found.replace(text, by), encoding="utf-8")
+
     def paste_configuration(self) -> None:
         """What `aileron mcp config AGENT` prints, put into the agent's own file."""
         said = self._run(["aileron", "mcp", "config", self.agent.name], {})

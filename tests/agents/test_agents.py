@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.agents import ALL
-from tests.agents.llm.server import LAST_WORDS
+from tests.agents.agents import ALL, Trap, desk
+from tests.agents.llm.server import LAST_WORDS, LanguageModel
 from tests.agents.observe import ROWS, UPSTREAM_KEY, Seen, cells, observed
-from tests.agents.script import GREETING, LONG, REASON
+from tests.agents.script import GREETING, LONG, REASON, Notes, list_and_call, prepare
 from tests.support.canary import find
-from tests.support.home import PASSPHRASE, SECRET
+from tests.support.home import PASSPHRASE, SECRET, daemon_home
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "agents.md"
 
@@ -180,6 +180,31 @@ def test_the_session_is_on_record(seen: Seen) -> None:
 def test_the_page_says_what_was_seen(seen: Seen) -> None:
     """Every cell of this agent's column in docs/reference/agents.md."""
     assert _columns()[seen.agent.name] == cells(seen)
+
+
+def test_codex_calls_from_a_script_where_it_knows_the_model() -> None:
+    """A model that codex knows is offered no tool but one that runs JavaScript; the call in it arrives as any other.
+
+    The server's instructions are shown to the model beside the name under which it finds the tools.
+    """
+    notes = Notes()
+    with daemon_home() as home, Trap() as trap, desk(ALL["codex"], home.path, trap) as place:
+        home.unlock()
+        prepare(home)
+        place.paste_configuration()
+        place.replace(".codex/config.toml", 'model = "scripted"\n', "")
+        with LanguageModel(lambda: list_and_call(notes, home)) as model:
+            ended = place.start(model.port)
+
+    assert model.is_finished, f"{model.problem}\n{ended.out[-3000:]}\n{ended.err[-3000:]}"
+    assert notes.offered is not None
+    assert notes.called is not None
+    tool = notes.offered.tool("give_back")
+    assert tool is not None
+    assert tool.by_script == "exec"
+    assert "mcp__aileron: Aileron runs actions for you" in "".join(text for _role, text in notes.offered.told)
+    assert GREETING in notes.called.text
+    assert trap.asked_for == []
 
 
 def test_the_page_has_these_rows_and_agents() -> None:

@@ -89,7 +89,7 @@ class LanguageModel:
             return _ASIDE
         with self._lock:
             self.turns.append(asked)
-            if self.is_finished and self._again and f"call_{self._calls}" not in asked.results:
+            if self._again and self._step is not None and not any(call.startswith("call_") for call in asked.results):
                 self._script, self._step, self.is_finished = self._make(), None, False
             if self._step is None:
                 self._step = self._advance(asked, None)

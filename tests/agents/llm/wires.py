@@ -35,13 +35,17 @@ _MODEL: Final = "scripted"
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
-    """One tool as the model is offered it; `namespace` where the wire groups tools (Responses, as codex uses it)."""
+    """One tool as the model is offered it; `namespace` where the wire groups tools (Responses, as codex uses it).
+
+    `by_script`: it is not offered itself, but callable from the JavaScript that the tool of this name runs ("code mode").
+    """
 
     name: str
     namespace: str | None
     description: str
     schema: dict[str, Any]
     raw: dict[str, Any]
+    by_script: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +85,9 @@ class Asked:
             inside = tool.namespace is not None and tool.namespace.rstrip("_").endswith(_SERVER) and tool.name == name
             if tool.name in spelled or inside:
                 return tool
+        for tool in self.tools:
+            if tool.raw.get("type") == "custom" and tool.name == "exec":
+                return Declared(name, tool.namespace, "", {}, tool.raw, by_script=tool.name)
         return None
 
 
@@ -103,6 +110,12 @@ class Use:
     def arguments(self) -> str:
         """As JSON."""
         return json.dumps(self.args)
+
+    @property
+    def script(self) -> str:
+        """As JavaScript, for an agent that has its model write that: find the tool as the model must, call it, show all."""
+        found = f"ALL_TOOLS.find((tool) => tool.name.endsWith({json.dumps(f'{_SERVER}__{self.tool.name}')}))"
+        return f"const found = {found};\ntext(await tools[found.name]({self.arguments}));\n"
 
 
 def read(seen: Seen) -> Asked | None:
@@ -153,18 +166,22 @@ def _chat(body: dict[str, Any]) -> _Parts:
 
 
 def _responses(body: dict[str, Any]) -> _Parts:
-    tools: list[Declared] = []
-    for tool in body.get("tools", []):
-        if tool["type"] == "function":
-            tools.append(_function(tool, None))
-        elif tool["type"] == "namespace":
-            tools += [_function(inner, tool["name"]) for inner in tool["tools"] if inner["type"] == "function"]
-    told = [("system", _text(body.get("instructions") or ""))]
-    told += [("tools", tool.get("description", "")) for tool in body.get("tools", []) if tool["type"] == "namespace"]
-    results = {}
     given = body["input"]
-    for item in [{"role": "user", "content": given}] if isinstance(given, str) else given:
-        if item.get("type") == "function_call_output":
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    offered = [*body.get("tools", [])]
+    for item in items:
+        offered += item["tools"] if item.get("type") == "additional_tools" else []
+    tools: list[Declared] = []
+    for tool in offered:
+        if tool["type"] == "namespace":
+            tools += [_function(inner, tool["name"]) for inner in tool["tools"]]
+        elif "name" in tool:
+            tools.append(_function(tool, None))
+    told = [("system", _text(body.get("instructions") or ""))]
+    told += [("tools", tool.get("description", "")) for tool in offered if tool["type"] == "namespace"]
+    results = {}
+    for item in items:
+        if item.get("type") in ("function_call_output", "custom_tool_call_output"):
             results[item["call_id"]] = Shown(_text(item["output"]), False)
         elif item.get("type", "message") == "message":
             told.append((item["role"], _text(item["content"])))
@@ -275,6 +292,9 @@ def _response(step: Say | Use) -> dict[str, Any]:
     if isinstance(step, Say):
         text = {"type": "output_text", "text": step.text, "annotations": []}
         item: dict[str, Any] = {"type": "message", "id": "msg_1", "role": "assistant", "content": [text]}
+    elif step.tool.by_script is not None:
+        item = {"type": "custom_tool_call", "id": f"ctc_{step.call_id}", "call_id": step.call_id}
+        item |= {"name": step.tool.by_script, "namespace": step.tool.namespace, "input": step.script}
     else:
         item = {"type": "function_call", "id": f"fc_{step.call_id}", "call_id": step.call_id}
         item |= {"name": step.tool.name, "arguments": step.arguments}
@@ -325,12 +345,10 @@ def _text_events(item: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _call_events(item: dict[str, Any]) -> list[dict[str, Any]]:
     at = {"item_id": item["id"], "output_index": 0}
+    field, kind = ("input", "custom_tool_call_input") if "input" in item else ("arguments", "function_call_arguments")
+    begun = {**item, "status": "in_progress", field: ""}
     return [
-        {
-            "type": "response.output_item.added",
-            "output_index": 0,
-            "item": {**item, "status": "in_progress", "arguments": ""},
-        },
-        {"type": "response.function_call_arguments.delta", **at, "delta": item["arguments"]},
-        {"type": "response.function_call_arguments.done", **at, "arguments": item["arguments"]},
+        {"type": "response.output_item.added", "output_index": 0, "item": begun},
+        {"type": f"response.{kind}.delta", **at, "delta": item[field]},
+        {"type": f"response.{kind}.done", **at, field: item[field]},
     ]
