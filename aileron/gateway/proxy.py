@@ -21,6 +21,7 @@ Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncIterator
 from typing import Final, Literal, Protocol
 
@@ -174,6 +175,7 @@ class Gateway:
             content=upload,
             extensions={"timeout": {"connect": CONNECT_S, "pool": CONNECT_S}},
         )
+        patience.wait_for("provider", WRITE_S)
         try:
             response = await self._pool.handle_async_request(request)
         except _HTTP_ERRORS as error:
@@ -239,10 +241,10 @@ class _Patience:
     def wait_for(self, who: Literal["provider", "agent"], limit_s: float) -> None:
         """From now on they have that long, or up to a hundredth less."""
         self._who = who
-        now = anyio.current_time()
+        now = time.monotonic()  # twice for each piece; the event loop's own clock is found anew each time it is asked
         if limit_s != self._limit_s or now - self._since > limit_s / 100:
             self._limit_s, self._since = limit_s, now
-            self.scope.deadline = now + limit_s
+            self.scope.deadline = anyio.current_time() + limit_s
 
     def check(self) -> None:
         """Return if it was not used up. AileronError(network_error)."""
