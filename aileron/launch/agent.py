@@ -22,7 +22,9 @@ from pathlib import Path
 
 __all__ = [
     "CALL_S",
+    "HOME_VARIABLE",
     "NAME",
+    "TOKEN_VARIABLE",
     "Agent",
     "AileronServer",
     "Asked",
@@ -30,6 +32,8 @@ __all__ = [
     "Setup",
     "Snippet",
     "base_url_of",
+    "home_of",
+    "not_through",
     "without_proxy",
 ]
 
@@ -83,7 +87,8 @@ class Asked:
     def says(self, variable: str) -> bool:
         """Whether the user has set a variable, to an address that is not the gateway's own (a launch inside a launch)."""
         value = self.environment.get(variable, "")
-        return bool(value) and not (self.gateway is not None and value.startswith(self.gateway.url))
+        ours = () if self.gateway is None else (self.gateway.url, f"{self.gateway.url}/v1")
+        return bool(value) and value.rstrip("/") not in ours
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,17 +23,14 @@ _RELAY = "import sys; from aileron.mcp.relay import main; sys.exit(main())"
 
 
 def program_of(agent: Agent, given: str | None, environment: Mapping[str, str]) -> str:
-    """The absolute path of the agent's program: `given`, or the first in PATH. AileronError(not_found) with what installs it."""
+    """The absolute path of the agent's program: `given`, or the first in PATH. AileronError(not_found)."""
     found = shutil.which(given or agent.program, path=environment.get("PATH", os.defpath))
     if found is not None:
         return os.path.abspath(found)
     if given is not None:
         raise AileronError(FailureClass.NOT_FOUND, f"{given!r} is no program that can be started")
-    raise AileronError(
-        FailureClass.NOT_FOUND,
-        f"{agent.title} is not installed: there is no {agent.program!r} in PATH",
-        details={"install": agent.install},
-    )
+    what = f"{agent.title} is not installed: there is no {agent.program!r} in PATH"
+    raise AileronError(FailureClass.NOT_FOUND, what)
 
 
 def server_of(home: Path) -> AileronServer:

@@ -24,7 +24,7 @@ import os
 import signal
 import subprocess
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
 __all__ = ["child_environment", "run"]
@@ -51,19 +51,39 @@ def run(program: str, arguments: Sequence[str], environment: Mapping[str, str]) 
     with _Signals() as signals:
         # The handlers are functions, so execve(2) resets them: the agent begins with what we began with.
         process = subprocess.Popen([program, *arguments], env=dict(environment))
-        signals.hand_on_to(process.pid)
-        while True:
-            _, status = os.waitpid(process.pid, os.WUNTRACED)
-            if os.WIFSTOPPED(status):
-                os.kill(os.getpid(), signal.SIGSTOP)
-                os.kill(process.pid, signal.SIGCONT)
-                continue
+        with _opened(process.pid) as child:
+            signals.hand_on_to(child)
+            process.returncode = _wait(process.pid, child)
             signals.hand_on_to(None)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            if process.returncode >= 0:
-                return process.returncode
-            terminal.restore()
-            return 128 - process.returncode
+    if process.returncode >= 0:
+        return process.returncode
+    terminal.restore()
+    return 128 - process.returncode
+
+
+@contextlib.contextmanager
+def _opened(pid: int) -> Iterator[int]:
+    """A descriptor of our child: unlike its number it never means another process, pidfd_open(2)."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _wait(pid: int, child: int) -> int:
+    """Until it has ended: its exit code, or minus the number of a signal."""
+    while True:
+        _, status = os.waitpid(pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            return os.waitstatus_to_exitcode(status)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        _send(child, signal.SIGCONT)
+
+
+def _send(child: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+        signal.pidfd_send_signal(child, number)
 
 
 class _Terminal:
@@ -102,16 +122,16 @@ class _Signals:
             signal.signal(number, before)
 
     def hand_on_to(self, child: int | None) -> None:
-        """From now on to this process; with None, to nobody any more: its number may become another's."""
+        """From now on to this process; with None, to nobody any more."""
         self._child = child
         while self._early and child is not None:
-            os.kill(child, self._early.pop())
+            _send(child, self._early.pop())
 
     def _hand_on(self, number: int, _: FrameType | None) -> None:
         if self._child is None:
             self._early.append(number)
         else:
-            os.kill(self._child, number)
+            _send(self._child, number)
 
     def _wait_on(self, number: int, frame: FrameType | None) -> None:
         """The terminal has told the agent."""

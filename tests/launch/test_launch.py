@@ -228,11 +228,15 @@ def test_a_vault_whose_passphrase_is_given_is_open_before_the_agent_begins(desk:
         began.append(desk.daemon.must("GET", "/v1/vault/status")["locked"])
         assert said.code == 0, said
     typed = desk.at_terminal("launch", "claude", answers=[("Its passphrase", PASSPHRASE)])
+    began.append(desk.daemon.must("GET", "/v1/vault/status")["locked"])
+    desk.daemon.must("POST", "/v1/vault/lock")
+    desk.daemon.configure("[gateway]\nrequire_vault = false\n")
+    unneeded = desk.aileron("launch", "claude")
 
-    assert began == [False, False, False, True]
+    assert began == [False, False, False, True, False]
+    assert "vault" not in unneeded.err
     assert "aileron vault unlock" in said.err
     assert typed.code == 0
-    assert desk.daemon.must("GET", "/v1/vault/status")["locked"] is False
 
 
 def test_a_wrong_passphrase_starts_no_agent(desk: Desk) -> None:

@@ -220,7 +220,9 @@ def test_an_address_of_the_users_stays_and_is_noted() -> None:
     theirs = setup("claude", gateway=KEPT, ANTHROPIC_BASE_URL="https://proxy.example.com")
     inner = setup("claude", gateway=KEPT, ANTHROPIC_BASE_URL=f"{URL}/v1")
 
-    assert dict(theirs.variables) == {}
+    near = setup("claude", ANTHROPIC_BASE_URL=f"{URL}0")
+
+    assert dict(theirs.variables) == dict(near.variables) == {}
     assert theirs.unset == ()
     assert "ANTHROPIC_BASE_URL is set" in theirs.notes[0]
     assert inner.variables["ANTHROPIC_BASE_URL"] == URL

@@ -26,6 +26,8 @@ from aileron.client import Client, DaemonUnreachable
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from aileron.launch.agent import Agent, Asked, Gateway, Setup
 
 __all__ = ["agent_names", "agent_of", "asked_of", "folder", "gateway_of", "launch", "program_of"]
@@ -86,9 +88,10 @@ def launch(
         _show(path, asked_of(supervisor, found, gateway, words, _SHOWN_TOKEN), found, running is None, as_json)
         return
     running = supervisor.ask("GET", "/v1/status")
-    _open_vault(supervisor, running, is_given=passphrase() is not None, is_needed=not no_gateway)
-    _forget_passphrase()
     gateway = None if no_gateway else gateway_of(running)
+    is_needed = gateway is not None and (bool(gateway.kept) or _is_vault_required(supervisor.home))
+    _open_vault(supervisor, running, is_given=passphrase() is not None, is_needed=is_needed)
+    _forget_passphrase()
     raise typer.Exit(_in_session(supervisor, found, path, gateway, words))
 
 
@@ -122,6 +125,17 @@ def _open_vault(supervisor: Supervisor, running: dict[str, Any], *, is_given: bo
         supervisor.open_vault()
     elif is_needed:
         output.note("the vault is locked: until it is not, the gateway refuses the model\n  fix: aileron vault unlock")
+
+
+def _is_vault_required(home: Path) -> bool:
+    """Whether the gateway waits for the vault where no key is in it; what is wrong with the file, the daemon has said."""
+    from aileron.config import Settings, load_settings
+    from aileron.model.failure import AileronError
+
+    try:
+        return load_settings(home / "config.toml").gateway.require_vault
+    except AileronError:
+        return Settings().gateway.require_vault
 
 
 def _forget_passphrase() -> None:
