@@ -517,7 +517,22 @@ def imported(home: Path, *, is_answered: bool) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-DEAR = {"typing", "json", "signal", "subprocess", "threading", "http", "ssl", "asyncio", "msgspec", "mcp", "pathlib"}
+DEAR = {
+    "typing",
+    "json",
+    "enum",
+    "re",
+    "socket",
+    "signal",
+    "subprocess",
+    "threading",
+    "http",
+    "ssl",
+    "asyncio",
+    "msgspec",
+    "mcp",
+    "pathlib",
+}
 
 
 def test_nothing_dear_is_imported_before_the_first_answer(home: Path):
