@@ -5,7 +5,8 @@ may never read. What it sends becomes the SDK's messages; what is none is answer
 
 Rules
 - A line has at most MAX_LINE_BYTES; a longer one is answered and ends the connection, because what follows it cannot be found.
-- At most MAX_CALLS requests are under way; one more, or one whose id is in use, is answered with an error and goes no further.
+- At most MAX_CALLS requests of MAX_CALLS_BYTES together are under way; one more, or one whose id is in use, is answered with an
+  error and goes no further.
 - While an answer cannot be written nothing more is read, and after WRITE_S the connection ends: a peer that does not read holds
   what fits in the socket and MAX_CALLS answers.
 
@@ -36,12 +37,23 @@ from mcp_types import (
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-__all__ = ["MAX_CALLS", "MAX_LINE_BYTES", "WRITE_S", "LineTooLong", "LineWire", "Splitter", "error_line"]
+__all__ = [
+    "MAX_CALLS",
+    "MAX_CALLS_BYTES",
+    "MAX_LINE_BYTES",
+    "WRITE_S",
+    "LineTooLong",
+    "LineWire",
+    "Splitter",
+    "error_line",
+]
 
 MAX_LINE_BYTES: Final = 1 << 20
 """1 MiB, as a body of the HTTP API: the arguments of an action travel in one frame header of 64 KiB."""
 MAX_CALLS: Final = 64
 """Requests under way on one connection: what the daemon runs at once for everybody. The busiest agent measured had eight."""
+MAX_CALLS_BYTES: Final = 8 * MAX_LINE_BYTES
+"""Of these requests together, as lines: what a connection may keep in memory."""
 WRITE_S: Final = 60.0
 """For one answer to leave. A peer reads in microseconds; one that is stopped in a debugger gets a minute."""
 _READ_BYTES: Final = 64 << 10
@@ -87,7 +99,7 @@ class LineWire:
         self._stream = stream
         self._write_s = write_s
         self._writing = anyio.Lock()
-        self._calls: set[str] = set()
+        self._calls: dict[str, int] = {}  # under way: id → bytes of its line
 
     async def read(self, into: MemoryObjectSendStream[Incoming]) -> None:
         """Until the peer ends its side, or says something after which nothing can be understood."""
@@ -113,7 +125,7 @@ class LineWire:
                 message = item.message
                 await self._send(_line(message))
                 if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
-                    self._calls.discard(str(message.id))
+                    self._calls.pop(str(message.id), None)
 
     async def _take(self, line: bytes, into: MemoryObjectSendStream[Incoming]) -> None:
         try:
@@ -131,14 +143,16 @@ class LineWire:
         key = str(message.id)  # the SDK, too, takes "7" and 7 for the same request
         if key in self._calls:
             await self._send(error_line(message.id, INVALID_REQUEST, "a request with this id is under way"))
-        elif len(self._calls) >= MAX_CALLS:
-            problem = f"at most {MAX_CALLS} requests at once on a connection; wait for an answer"
+        elif len(self._calls) >= MAX_CALLS or sum(self._calls.values()) + len(line) > MAX_CALLS_BYTES:
+            problem = (
+                f"at most {MAX_CALLS} requests at once on a connection, of {MAX_CALLS_BYTES} bytes; wait for an answer"
+            )
             await self._send(error_line(message.id, _TOO_MANY, problem))
         else:
-            self._calls.add(key)
+            self._calls[key] = len(line)
 
             async def unanswered() -> None:
-                self._calls.discard(key)
+                self._calls.pop(key, None)
 
             await into.send(SessionMessage(message, ServerMessageMetadata(on_request_unanswered=unanswered)))
 

@@ -57,7 +57,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aileron.mcp import results, tools
 from aileron.mcp.bodies import after, read_body, refusal
 from aileron.mcp.door import Call, Door, Offered
-from aileron.mcp.lines import MAX_LINE_BYTES, WRITE_S, Incoming, LineWire
+from aileron.mcp.lines import MAX_CALLS_BYTES, MAX_LINE_BYTES, WRITE_S, Incoming, LineWire
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.names import tool_name
 from aileron.model.outcome import RunStatus
@@ -198,6 +198,7 @@ class McpServer:
         self._known: dict[str, str] = {}  # tool name → action, of whatever was offered since the daemon began
         self._told: dict[int, _Told] = {}
         self._requests: Counter[str] = Counter()  # of each session, over HTTP
+        self._bytes: Counter[str] = Counter()  # of their bodies
         self._listening: Counter[str | int] = Counter()  # by session over HTTP, by connection else
         self._tasks: TaskGroup | None = None
 
@@ -270,9 +271,21 @@ class McpServer:
         if not isinstance(body, bytes):
             await body(scope, receive, send)
             return
+        if self._bytes[session] + len(body) > MAX_CALLS_BYTES:
+            await refusal(429, f"requests of this session hold {MAX_CALLS_BYTES} bytes")(scope, receive, send)
+            return
+        self._bytes[session] += len(body)
+        try:
+            await self._serve_read(scope, after(body, receive), send, session)
+        finally:
+            self._bytes[session] -= len(body)
+            if not self._bytes[session]:
+                del self._bytes[session]
+
+    async def _serve_read(self, scope: Scope, receive: Receive, send: Send, session: str) -> None:
         # What the SDK binds its HTTP sessions to: with another session of ours, an Mcp-Session-Id is not found.
         user = AuthenticatedUser(AccessToken(token="", client_id=session, scopes=[]))
-        await self._http({**scope, "user": user}, after(body, receive), send)
+        await self._http({**scope, "user": user}, receive, send)
 
     async def _initialized(self, ctx: _Context, _params: NotificationParams | None) -> None:
         # The SDK's contexts do not name their connection, which alone outlives the request; a test would notice if it moved.

@@ -63,7 +63,8 @@ def test_the_bounds_are_those_of_the_code() -> None:
     shown = " ".join(cell for row in rows("Bounds") for cell in row)
 
     assert (lines.MAX_LINE_BYTES, results.PAGE_BYTES) == (1 << 20, 8 << 10)
-    assert f"{lines.MAX_CALLS} on a connection, {server._MAX_HTTP_REQUESTS} of a session" in shown
+    assert f"{lines.MAX_CALLS} on a connection, {server._MAX_HTTP_REQUESTS} of a session over HTTP" in shown
+    assert f"of {lines.MAX_CALLS_BYTES >> 20} MiB together" in shown
     assert f"{lines.WRITE_S:g} s, then the connection ends" in shown
     assert f"{bodies._BODY_S:g} s" in shown
     assert f"{server._MAX_HTTP_SESSIONS}; each ends after {server._HTTP_IDLE_S / 60:g} minutes" in shown

@@ -131,6 +131,27 @@ async def test_a_thousand_calls_at_once_are_bounded() -> None:
 
 
 @pytest.mark.anyio
+async def test_large_calls_at_once_are_bounded_by_their_bytes() -> None:
+    """Eight megabytes are under way, the ninth waits for an answer first; one that is answered makes room."""
+    door = DictDoor(offered("slow"))
+    door.hold = anyio.Event()
+    large = {"topic": "x" * (MAX_LINE_BYTES - 200)}
+    with anyio.fail_after(DEADLINE_S):
+        async with running(door) as server, raw_peer(server) as peer:
+            await peer.open()
+            for number in range(9):
+                await peer.call(number, "slow", large)
+            refused = await peer.hear()
+            door.hold.set()
+            answered = sorted([(await peer.hear())["id"] for _ in range(8)])
+            await peer.call("again", "slow", large)
+            again = await peer.hear()
+
+    assert (refused["id"], refused["error"]["code"]) == (8, -32000)
+    assert (answered, again["id"], "result" in again) == (list(range(8)), "again", True)
+
+
+@pytest.mark.anyio
 async def test_an_id_that_is_in_use_is_refused() -> None:
     """Two answers under one id could not be told apart; 7 and "7" are one id. Afterwards it is free."""
     door = DictDoor(offered("slow"))

@@ -290,6 +290,30 @@ class Exchange:
             self.headers = dict(message["headers"])
 
 
+async def test_bodies_of_one_session_are_bounded_together() -> None:
+    """Eight megabytes are under way, the ninth is refused and not begun; afterwards there is room."""
+    door = DictDoor(offered("slow"))
+    door.hold = anyio.Event()
+    call = {"name": "slow", "arguments": {"topic": "x" * (MAX_LINE_BYTES - 500)}, "_meta": MODERN}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode()
+    headers = {**ACCEPT, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "slow"}
+    exchanges = [Exchange(body, headers) for _ in range(10)]
+    with anyio.fail_after(DEADLINE_S):
+        async with running(door) as server:
+            app = server.http_app()
+            async with anyio.create_task_group() as tasks:
+                for exchange in exchanges[:8]:
+                    tasks.start_soon(app, exchange.scope, exchange.receive, exchange.send)
+                while len(door.calls) < 8:
+                    await anyio.lowlevel.checkpoint()
+                await app(exchanges[8].scope, exchanges[8].receive, exchanges[8].send)
+                door.hold.set()
+            await app(exchanges[9].scope, exchanges[9].receive, exchanges[9].send)
+
+    assert [exchange.status for exchange in exchanges] == [200] * 8 + [429, 200]
+    assert len(door.calls) == 9
+
+
 async def test_a_client_that_goes_away_stops_waiting() -> None:
     """In the newer era that is how a call is cancelled over HTTP; what it asked for is the door's to keep."""
     door = DictDoor(offered("slow"))
