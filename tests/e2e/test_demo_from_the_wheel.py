@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command
+from tests.support.relay import INITIALIZE, Agent, envelope
 
 pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(400)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,3 +138,15 @@ def test_a_person_at_the_terminal_is_asked_and_is_right_either_way(
 def test_every_claim_of_the_demo_is_observed_for_an_ordinary_user(aileron: Path) -> None:
     """The same wheel, run by nobody: no privilege, a home of its own."""
     _assert_every_claim_observed(_demo(aileron, user=NOBODY, group=NOBODY))
+
+
+@pytest.mark.parametrize("method", ["server/discover", "initialize"])
+def test_an_agent_is_answered_by_the_wheel(aileron: Path, place: Path, method: str) -> None:
+    """Its server is installed beside the command, starts the daemon, and speaks both eras of the protocol."""
+    home = place / "h"
+    try:
+        with Agent(home, program=[str(aileron.with_name("aileron-mcp"))]) as agent:
+            answer = agent.ask(method, INITIALIZE if method == "initialize" else envelope())
+        assert "tools" in answer["result"]["capabilities"]
+    finally:
+        Command(home, program=[str(aileron)])("daemon", "stop")
