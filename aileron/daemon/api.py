@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import anyio
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -32,6 +32,7 @@ from aileron.daemon.answers import as_json, failure_answer, run_answer
 from aileron.daemon.doors import Following
 from aileron.daemon.manage import Manager
 from aileron.daemon.runner import Runner
+from aileron.daemon.serving import BODY_S, MAX_BODY_BYTES, drained
 from aileron.daemon.sessions import LOCAL_SESSION, Sessions, no_token, token_shown
 from aileron.model.consent import Constraint
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -41,12 +42,8 @@ from aileron.model.wire import Appointment, ConsentAnswer, Decision, PreviewRequ
 from aileron.registry.install import OnConflict
 from aileron.runs.perform import Spine
 
-__all__ = ["MAX_BODY_BYTES", "ROUTES", "Api", "RouteSpec"]
+__all__ = ["ROUTES", "Api", "RouteSpec"]
 
-MAX_BODY_BYTES: Final = 1 << 20
-"""1 MiB: arguments of an action travel in one frame header of 64 KiB, a secret is at most that, an action file 256 KiB."""
-BODY_S: Final = 10.0
-"""For a body to arrive: on this machine, a megabyte takes milliseconds."""
 DEFAULT_WAIT_S: Final = 25.0
 MAX_WAIT_S: Final = 60.0
 _T = TypeVar("_T")
@@ -220,10 +217,10 @@ class Api:
             try:
                 session = request.state.session = self._session_of(request)
             except AileronError as error:
-                await _drained(request)
+                await drained(request.receive)
                 return failure_answer(error.failure)
             if self._scope not in spec.scopes:
-                await _drained(request)
+                await drained(request.receive)
                 await self._manager.caller_refused(self._scope, f"{spec.method} {spec.path}", session)
                 return failure_answer(_not_for_agents(spec).failure)
             try:
@@ -495,21 +492,9 @@ class Api:
         return session if self._scope is Scope.AGENT else None
 
 
-async def _drained(request: Request) -> None:
-    """Take the body of a request that is refused whatever it says: a client that still writes when its connection is closed hears
-    of a broken pipe, and not of the refusal. As far as a body may go, and as long.
-    """
-    size = 0
-    with contextlib.suppress(ClientDisconnect), anyio.move_on_after(BODY_S):
-        async for piece in request.stream():
-            size += len(piece)
-            if size > MAX_BODY_BYTES:
-                return
-
-
 async def _no_route(request: Request, _: Exception) -> Response:
     """A path or a method that is no route's: a failure like any other."""
-    await _drained(request)
+    await drained(request.receive)
     return failure_answer(
         AileronError(FailureClass.NOT_FOUND, f"there is no {request.method} {request.url.path[:200]!a}").failure
     )

@@ -31,6 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aileron.config import ListenAddress
 from aileron.daemon.answers import failure_answer
+from aileron.daemon.serving import drained
 from aileron.daemon.sessions import Sessions, no_token, token_shown
 from aileron.daemon.web import harmless
 from aileron.model.failure import AileronError, FailureClass
@@ -121,6 +122,7 @@ class WithToken:
             except AileronError as error:
                 refused = failure_answer(error.failure)
                 refused.headers["WWW-Authenticate"] = "Bearer"
+                await drained(receive)
                 await refused(scope, receive, send)
                 return
             scope = {**scope, "state": {**scope.get("state", {}), "session": session}}

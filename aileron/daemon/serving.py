@@ -17,14 +17,19 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+import anyio
 from hypercorn.asyncio import serve as serve_hypercorn
 from hypercorn.config import Config
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive
 
 from aileron.model.failure import AileronError, FailureClass
 
-__all__ = ["certificate_names", "serve", "tls_context"]
+__all__ = ["BODY_S", "MAX_BODY_BYTES", "certificate_names", "drained", "serve", "tls_context"]
 
+MAX_BODY_BYTES: Final = 1 << 20
+"""1 MiB: arguments of an action travel in one frame header of 64 KiB, a secret is at most that, an action file 256 KiB."""
+BODY_S: Final = 10.0
+"""For a body to arrive: on this machine, a megabyte takes milliseconds."""
 GRACE_S: Final = 5.0
 IDLE_S: Final = 2.0
 """A connection without a request; one that its client closed costs a descriptor for as long."""
@@ -82,6 +87,19 @@ def certificate_names(certificate_pem: str) -> list[str]:
     return [name.lower() for name in names.get_values_for_type(x509.DNSName) if "*" not in name] + [
         f"[{address}]" if address.version == 6 else str(address) for address in addresses
     ]
+
+
+async def drained(receive: Receive) -> None:
+    """Take the body of a request that is refused whatever it says: a client that still writes when its connection is closed hears
+    of a broken pipe, and not of the refusal. As far as a body may go, and as long.
+    """
+    size = 0
+    with anyio.move_on_after(BODY_S):
+        while size <= MAX_BODY_BYTES:
+            message = await receive()
+            size += len(message.get("body", b""))
+            if message["type"] != "http.request" or not message.get("more_body", False):
+                return
 
 
 class _Config(Config):

@@ -95,6 +95,21 @@ def test_nobody_is_local_over_tcp(page_home: DaemonHome, path: str) -> None:
     assert get(port, path, Authorization=f"Bearer {token_of(page_home)}")[0] != 401
 
 
+def test_who_is_refused_over_tcp_hears_it_before_the_connection_is_used_again(page_home: DaemonHome) -> None:
+    """Whatever was sent with the request: the next one on the same connection is answered."""
+    port = port_of(page_home)
+    connection = http.client.HTTPConnection("localhost", port, timeout=10)
+    try:
+        for path in ("/mcp", "/v1/actions/x/run"):
+            connection.request("POST", path, b"x" * 900_000, {"Host": f"localhost:{port}"})
+            answer = connection.getresponse()
+            assert (answer.status, json.loads(answer.read())["error"]["class"]) == (401, "unauthorized")
+        connection.request("GET", "/healthz", headers={"Host": f"localhost:{port}"})
+        assert connection.getresponse().status == 200
+    finally:
+        connection.close()
+
+
 def test_a_token_opens_no_route_of_the_person_over_tcp(page_home: DaemonHome) -> None:
     """They are refused as on the agent socket; what agents may ask is answered."""
     port, shown = port_of(page_home), {"Authorization": f"Bearer {token_of(page_home)}"}
