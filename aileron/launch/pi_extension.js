@@ -4,6 +4,10 @@
 export default function (pi) {
   const told = JSON.parse(process.env.AILERON_PI ?? "null");
   if (told === null) return;
+  if (typeof pi.registerMcpServer !== "function") {
+    // npm gives whoever has an older node an older pi, and says nothing.
+    throw new Error("this pi knows no MCP servers: pi 1.0 or newer is needed, and for that node 22.19 or newer");
+  }
   pi.registerMcpServer(told.name, told.server);
   for (const [provider, { baseUrl, keyFromToken }] of Object.entries(told.providers)) {
     const token = process.env.AILERON_SESSION_TOKEN;
