@@ -76,7 +76,9 @@ _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": 
 """Where a request's Mcp-Name stands among its parameters."""
 _BOTH: Final = "application/json, text/event-stream"
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
-_ENDED: Final = "the session of this agent has ended, or was never one: start the agent again with `aileron launch`"
+_ENDED: Final = (
+    "the session of this agent is over, or was never one: `aileron sessions new`, where the daemon is, makes another"
+)
 
 
 class Misconfigured(Exception):
@@ -456,7 +458,9 @@ def main() -> int:
         endpoint = Endpoint(os.environ["AILERON_URL"], os.environ.get("AILERON_CA_FILE", ""))
         token = token_of(os.environ)
         if not token:
-            raise Misconfigured("AILERON_SESSION_TOKEN is not set: start the agent with `aileron launch`")
+            raise Misconfigured(
+                "AILERON_SESSION_TOKEN is not set: `aileron sessions new`, where the daemon is, makes one"
+            )
     except (Misconfigured, ValueError) as error:
         return _refuse_all(str(error))
     relay = Relay(endpoint, token)

@@ -266,7 +266,7 @@ def test_what_the_daemon_says_unasked_arrives(agent: Agent, server: Scripted):
     [
         (
             whole(401, {"error": {"class": "unauthorized", "message": "no"}}),
-            "start the agent again with `aileron launch`",
+            "`aileron sessions new`, where the daemon is, makes another",
         ),
         (
             whole(403, b"served under another name\n", "text/plain"),
@@ -635,7 +635,7 @@ def test_an_ended_session_is_told(home: DaemonHome, folder: Path):
         home.must("POST", f"/v1/sessions/{session['id']}/end", {"exit_code": 0})
         error = agent.ask("tools/call", {"name": "give_back", "arguments": {"text": "x"}})["error"]
 
-    assert "start the agent again with `aileron launch`" in error["message"]
+    assert "`aileron sessions new`, where the daemon is, makes another" in error["message"]
     assert environment["AILERON_SESSION_TOKEN"] not in json.dumps(error)
 
 

@@ -99,7 +99,7 @@ def test_without_a_session_there_is_nothing(outside: Outside):
     with outside.agent(TOKEN) as agent:
         error = agent.ask("tools/call", {"name": "give_back", "arguments": {"text": "x"}})["error"]
 
-    assert "start the agent again" in error["message"]
+    assert "makes another" in error["message"]
 
 
 def test_the_loopback_port_is_not_in_the_container(outside: Outside):
