@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 
@@ -71,6 +73,12 @@ def test_a_burst_of_chunks_is_passed_on_as_it_comes_in(provider: Provider, port:
             assert b"".join(passed) == b"".join(events)
             assert len(events) <= len(passed) < len(events) + 100
             writer.join()
+
+
+def speak_for_ever(line: Line) -> NoReturn:
+    """Until somebody hangs up."""
+    while True:
+        line.say(in_chunk(PIECE))
 
 
 # Back-pressure
@@ -259,6 +267,40 @@ def test_who_is_refused_may_finish_speaking(provider: Provider) -> None:
         assert not provider.is_called()
 
 
+def test_who_never_stops_speaking_is_hung_up_on(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal waits for the end of what is sent, but not for ever."""
+    monkeypatch.setattr("aileron.gateway.proxy.DRAIN_S", 0.3)
+    with gateway(provider.settings(), ScriptedKeys(locked=True)) as port, Line.to(port) as client:
+        client.say(POST)
+        with pytest.raises(ConnectionError):
+            speak_for_ever(client)
+        with Line.to(port) as another:
+            another.say(GET)
+            assert refusal(another)[0] == 423
+
+
+def test_a_client_that_goes_away_in_a_burst_fills_no_log(
+    provider: Provider, port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of ten thousand chunks would be a line: nothing is written to who is gone."""
+    with provider_in_a_burst(provider, port) as (client, upstream):
+        client.reset()
+        assert upstream.is_at_end()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+@contextlib.contextmanager
+def provider_in_a_burst(provider: Provider, port: int) -> Iterator[tuple[Line, Line]]:
+    """A client that has read the head of an answer, and the provider, which has said ten thousand chunks of it at once."""
+    with Line.to(port, receive_buffer=4096) as client:
+        client.say(GET)
+        with provider.answering() as upstream:
+            upstream.head()
+            upstream.say(STREAM + in_chunk(b"x") * 10_000)
+            assert client.head().status == 200
+            yield client, upstream
+
+
 # Deadlines, shortened
 
 
@@ -305,7 +347,7 @@ def test_a_client_that_takes_nothing_is_given_up(provider: Provider, monkeypatch
             upstream.head()
             upstream.say(STREAM)
             with pytest.raises(ConnectionError):
-                upstream.say(in_chunk(PIECE) * ENDLESS)
+                speak_for_ever(upstream)
 
 
 def test_only_so_many_requests_are_under_way(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
