@@ -25,10 +25,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-__all__ = ["Answer", "Client", "DaemonUnreachable", "home_directory", "path_of"]
+if TYPE_CHECKING:
+    import ssl  # 10 ms, and only where a daemon is elsewhere
+
+__all__ = ["Answer", "Client", "DaemonUnreachable", "Elsewhere", "home_directory", "path_of"]
 
 START_DEADLINE_S: Final = 30.0
 """From exec to ready takes 0.6 s; a machine under load takes ten times that."""
@@ -124,7 +127,10 @@ class Client:
 
     def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
         if self._url is not None:
-            return _connection_to(self._url, timeout_s)
+            try:
+                return Elsewhere(self._url, os.environ.get("AILERON_CA_FILE", "")).connection(timeout_s)
+            except ValueError as error:
+                raise DaemonUnreachable(str(error)) from None
         self._check_socket_path()
         return _UnixConnection(self._socket, timeout_s)
 
@@ -171,29 +177,43 @@ class Client:
             )
 
 
-def _connection_to(url: str, timeout_s: float) -> http.client.HTTPConnection:
-    """To AILERON_URL: https, or http on loopback. DaemonUnreachable for anything else."""
-    from urllib.parse import urlsplit
+class Elsewhere:
+    """Where AILERON_URL says that a daemon is, and how it is verified: the system's authorities, and those of a PEM file."""
 
-    parts = urlsplit(url)
-    with contextlib.suppress(ValueError):
-        host, port = parts.hostname, parts.port
-        if host and parts.path in ("", "/") and not (parts.query or parts.fragment or parts.username or parts.password):
-            if parts.scheme == "https":
-                import ssl
+    def __init__(self, url: str, ca_file: str = "") -> None:
+        """ValueError, which says what to set."""
+        from urllib.parse import urlsplit
 
-                context = ssl.create_default_context()
-                if authority := os.environ.get("AILERON_CA_FILE"):
-                    try:
-                        context.load_verify_locations(authority)
-                    except OSError as error:
-                        raise DaemonUnreachable(f"AILERON_CA_FILE {authority} cannot be used: {error}") from None
-                return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
-            if parts.scheme == "http" and host in _LOOPBACK:
-                return http.client.HTTPConnection(host, port, timeout=timeout_s)
-    raise DaemonUnreachable(
-        "AILERON_URL is not https://HOST:PORT, or http://localhost:PORT on the daemon's own machine"
-    )
+        wrong = ValueError(f"AILERON_URL is {url!r}: https://HOST:PORT, or http://localhost:PORT, is needed")
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            raise wrong from None
+        more = parts.path not in ("", "/") or parts.query or parts.fragment or parts.username or parts.password
+        if not host or more or not (parts.scheme == "https" or (parts.scheme == "http" and host in _LOOPBACK)):
+            raise wrong
+        self.url = f"{parts.scheme}://{parts.netloc}"
+        self._host, self._port = host, port
+        self._tls = _verified(ca_file) if parts.scheme == "https" else None
+
+    def connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        """One that is not connected yet."""
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._tls)
+
+
+def _verified(ca_file: str) -> ssl.SSLContext:
+    import ssl
+
+    context = ssl.create_default_context()
+    if ca_file:
+        try:
+            context.load_verify_locations(ca_file)
+        except OSError as error:  # also an SSLError: no certificate in it
+            raise ValueError(f"AILERON_CA_FILE {ca_file!r} cannot be used: {error}") from None
+    return context
 
 
 def home_directory() -> Path:

@@ -32,8 +32,8 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any, Final
-from urllib.parse import urlsplit
 
+from aileron.client import Elsewhere
 from aileron.mcp.relay import MAX_LINE_BYTES, say, token_of
 from aileron.mcp.relay_requests import (
     LIST_CHANGED,
@@ -75,7 +75,6 @@ _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 _NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """Where a request's Mcp-Name stands among its parameters."""
 _BOTH: Final = "application/json, text/event-stream"
-_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _ENDED: Final = (
     "the session of this agent is over, or was never one: `aileron sessions new`, where the daemon is, makes another"
 )
@@ -94,29 +93,22 @@ class Lost(Exception):
 
 
 class Endpoint:
-    """Where the daemon is, and how it is verified."""
+    """A daemon elsewhere, as often as a connection to it is needed."""
 
     def __init__(self, url: str, ca_file: str = "") -> None:
         """Misconfigured."""
-        wrong = Misconfigured(f"AILERON_URL is {url!r}: https://HOST:PORT, or http://localhost:PORT, is needed")
         try:
-            parts = urlsplit(url)
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            raise wrong from None
-        extra = parts.path not in ("", "/") or parts.query or parts.fragment or parts.username or parts.password
-        if not host or extra or not (parts.scheme == "https" or (parts.scheme == "http" and host in _LOCAL)):
-            raise wrong
-        self.url = f"{parts.scheme}://{parts.netloc}"
-        self._host, self._port = host, port
-        self._tls = _verified(ca_file) if parts.scheme == "https" else None
+            self._elsewhere = Elsewhere(url, ca_file)
+        except ValueError as error:
+            raise Misconfigured(str(error)) from None
+        self.url = self._elsewhere.url
 
     def connect(self, until: float, read_s: float) -> http.client.HTTPConnection:
         """A connection that stands, tried until `until`; then waits of `read_s` for each byte. Unreachable."""
         pause_s = _PAUSE_S
         while True:
             left = until - time.monotonic()
-            connection = self._connection(max(left, _PAUSE_S))
+            connection = self._elsewhere.connection(max(left, _PAUSE_S))
             try:
                 connection.connect()
                 assert connection.sock is not None
@@ -132,11 +124,6 @@ class Endpoint:
                     raise Unreachable(f"no daemon at {self.url}: {error}") from error
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _MOST_PAUSE_S)
-
-    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        if self._tls is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
-        return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._tls)
 
 
 class _Flight:
@@ -507,16 +494,6 @@ def _lines() -> Iterator[bytes]:
             held.clear()
             is_skipping = True
             say(f"a message of more than {MAX_LINE_BYTES >> 20} MiB was not passed on")
-
-
-def _verified(ca_file: str) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    if ca_file:
-        try:
-            context.load_verify_locations(ca_file)
-        except OSError as error:  # also an SSLError: no certificate in it
-            raise Misconfigured(f"AILERON_CA_FILE {ca_file!r} cannot be used: {error}") from None
-    return context
 
 
 def _posted(connection: http.client.HTTPConnection, body: bytes, headers: dict[str, str]) -> http.client.HTTPResponse:

@@ -76,6 +76,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.mcp": ("aileron.model", "aileron.config"),
     "aileron.mcp.relay": ("aileron.mcp.relay_requests", "aileron.mcp.relay_start", "aileron.mcp.relay_http"),
     "aileron.mcp.relay_start": ("aileron.client",),
+    "aileron.mcp.relay_http": ("aileron.client", "aileron.mcp"),
     "aileron.gateway": ("aileron.model", "aileron.config", "aileron.tls"),
     "aileron.launch": ("aileron.model", "aileron.config", "aileron.files", "aileron.client"),
     # The author's offline tools (building, validating), a verifier that trusts no daemon, and doctor: docs/adr/0010.

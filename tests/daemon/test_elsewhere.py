@@ -163,20 +163,13 @@ def test_nothing_is_said_in_the_clear(elsewhere: Elsewhere) -> None:
     assert "certificate" in untrusting.stderr.lower()
 
 
-@pytest.mark.parametrize(
-    ("url", "why"),
-    [
-        ("http://192.0.2.1:8443", "AILERON_URL is not"),
-        ("ftp://localhost", "AILERON_URL is not"),
-        ("https://", "is not"),
-    ],
-)
-def test_a_token_is_sent_over_tls_or_on_loopback_only(elsewhere: Elsewhere, url: str, why: str) -> None:
+@pytest.mark.parametrize("url", ["http://192.0.2.1:8443", "ftp://localhost", "https://", "https://me@localhost:1"])
+def test_a_token_is_sent_over_tls_or_on_loopback_only(elsewhere: Elsewhere, url: str) -> None:
     """Any other address is refused before anything is sent."""
     refused = elsewhere.aileron("run", "give-back", "text=x", AILERON_URL=url, AILERON_SESSION_TOKEN=elsewhere.token())
 
     assert refused.returncode == 69
-    assert why in refused.stderr
+    assert f"AILERON_URL is {url!r}" in refused.stderr
 
 
 @pytest.mark.parametrize("wrong", ["readable by others", "another certificate's", "gone"])

@@ -41,6 +41,12 @@ KNOWN = {
         "aileron/daemon/webhook.py",
         "parse_url",
     ): "where notifications go: the same parser, to know the destination beforehand",
+    ("aileron/client.py", "urlsplit"): "AILERON_URL, in a command: an agent's own word for where its daemon is",
+    (
+        "aileron/gateway/upstreams.py",
+        "urlsplit",
+    ): "the gateway's settings, whose grammar config.py checked; no agent's word",
+    ("aileron/gateway/proxy.py", "URL"): "httpcore2's, made of parts",
     (
         "aileron/registry/manifest.py",
         "urlsplit",
