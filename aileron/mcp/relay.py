@@ -50,8 +50,8 @@ MAX_ASKED_BYTES: Final = 1 << 20
 _CHUNK: Final = 1 << 18
 _PIPE_BUF: Final = 4096
 """What a pipe that is ready takes at once, pipe(7). Standard output is not made non-blocking: others may share it."""
-_NOTES: Final = 64
-"""Lines that are kept unread when no answer comes; an agent sends two or three before it has one."""
+_NOTED_BYTES: Final = 1 << 16
+"""Of lines that are kept unread while no answer comes; an agent sends some hundred before it has one."""
 _SOON_S: Final = 0.05
 _AGAIN_S: Final = 1.0
 """Between two looks for a daemon while nobody needs one: at most, and at first `_SOON_S`, doubled each time."""
@@ -60,7 +60,7 @@ _READY_S: Final = 20.0
 _REFUSING_S: Final = 5.0
 """After a failed start, requests are answered with the reason for so long before another start is tried."""
 _FUTILE: Final = 3
-"""Connections in a row that the daemon ended before it said anything."""
+"""Connections in a row that the daemon ended before it said anything, each within `_AGAIN_S`."""
 _WATCH: Final = 0  # poll(2) tells of a hang-up without being asked
 
 
@@ -79,12 +79,13 @@ class Relay:
         self._refuse_until = 0.0
         self._problem = ""
         self._futile = 0
+        self._linked_at = 0.0
         self._is_wanted = True
         self._is_over = False
         # From the client: an unfinished line; whole lines, and how many bytes of the first are sent; and what goes before them.
         self._asking = bytearray()
         self._is_skipping = False
-        self._lines: list[bytes] = []
+        self._lines: list[bytes] = []  # the first one last
         self._sent = 0
         self._ahead = b""
         # From the daemon: an unfinished line, and whole ones that standard output has not taken.
@@ -92,6 +93,7 @@ class Relay:
         self._out = bytearray()
         self._has_told = False
         self._notes: list[tuple[bool, bytes]] = []
+        self._noted_bytes = 0
         self._book: Conversation | None = None
         self._writable = select.poll()
         self._writable.register(1, select.POLLOUT)
@@ -104,7 +106,7 @@ class Relay:
                 self._handle(fd, events)
             if self._link is None:
                 self._find_daemon()
-            if self._notes and (self._has_told or len(self._notes) > _NOTES):
+            if self._notes and (self._has_told or self._noted_bytes > _NOTED_BYTES):
                 self._read_notes()
         if self._link is not None:
             self._link.close()
@@ -135,9 +137,8 @@ class Relay:
     def _may_read(self) -> bool:
         if self._lines or (self._book is not None and self._book.is_full):
             return False
-        return (
-            self._link is not None or not self._out
-        )  # without a daemon the answers are ours, and wait for their reader
+        # Without a daemon the answers are ours, and wait for their reader.
+        return self._link is not None or not self._out
 
     def _handle(self, fd: int, events: int) -> None:
         if self._link is not None and fd == self._link.fileno():
@@ -171,6 +172,7 @@ class Relay:
             self._is_over = True
             return
         *lines, rest = data.split(b"\n")
+        fresh = []
         for line in lines:
             if self._is_skipping:
                 self._is_skipping = False
@@ -180,7 +182,8 @@ class Relay:
             if len(whole) > MAX_ASKED_BYTES:
                 self._refuse_long(whole)
             else:
-                self._lines.append(whole)
+                fresh.append(whole)
+        self._lines = fresh[::-1]  # there were none: else nothing is read
         if not self._is_skipping:
             self._asking += rest
         if len(self._asking) > MAX_LINE_BYTES:
@@ -197,12 +200,12 @@ class Relay:
         from aileron.mcp.relay_requests import wants_answer
 
         waiting = []
-        for line in self._lines:
+        for line in reversed(self._lines):
             if wants_answer(line):
                 waiting.append(line)
             else:
                 self._book.sent(line)
-        self._lines = waiting
+        self._lines = waiting[::-1]
 
     def _refuse_long(self, line: bytes) -> None:
         from aileron.mcp.relay_requests import as_line, failed, refusal
@@ -220,14 +223,14 @@ class Relay:
             while self._ahead:
                 self._ahead = self._ahead[self._link.send(self._ahead) :]
             while self._lines and self._is_taking:
-                line = self._lines[0]
+                line = self._lines[-1]
                 taken = self._link.send(memoryview(line)[self._sent :] if self._sent else line)
                 if not self._sent:
-                    self._notes.append((True, line))
+                    self._note(line, is_asked=True)
                 self._sent += taken
                 if self._sent == len(line):
                     self._sent = 0
-                    del self._lines[0]
+                    self._lines.pop()
         except BlockingIOError:
             pass
         except OSError:
@@ -260,7 +263,7 @@ class Relay:
                 self._out += self._book.heard(line)
         else:
             self._out += lines
-            self._notes.append((False, lines))
+            self._note(lines, is_asked=False)
         self._tell()
 
     def _tell(self) -> None:
@@ -275,6 +278,10 @@ class Relay:
             return
         self._has_told = self._has_told or not self._out
 
+    def _note(self, lines: bytes, *, is_asked: bool) -> None:
+        self._notes.append((is_asked, lines))
+        self._noted_bytes += len(lines)
+
     def _read_notes(self) -> Conversation:
         """What was passed on, in its order, is read: now the book knows what is open."""
         if self._book is None:
@@ -288,6 +295,7 @@ class Relay:
                 else:
                     self._book.heard(line)
         self._notes.clear()
+        self._noted_bytes = 0
         return self._book
 
     # The daemon comes and goes
@@ -300,15 +308,16 @@ class Relay:
         book = self._read_notes()
         if self._sent:  # a part of it may have been read as a whole: it counts as sent
             self._sent = 0
-            del self._lines[0]
+            self._lines.pop()
         self._ahead = b""
         self._saying.clear()
         self._out += book.lost()
         self._put_aside()
         self._is_wanted = False
-        self._futile += 1
+        now = time.monotonic()
+        self._futile = self._futile + 1 if now - self._linked_at < _AGAIN_S else 0
         self._pause_s = _SOON_S
-        self._look_at = time.monotonic() + _SOON_S
+        self._look_at = now + _SOON_S
         if self._futile >= _FUTILE:
             self._fail(f"the daemon ends the connection at once: see {self._home}/logs/daemon.log")
         self._tell()
@@ -352,7 +361,7 @@ class Relay:
         except OSError:
             link.close()
             return False
-        self._link, self._is_taking = link, True
+        self._link, self._is_taking, self._linked_at = link, True, time.monotonic()
         self._give_up_at = self._refuse_until = 0.0
         self._problem = ""
         self._ahead = self._first + (self._book.resumed() if self._book is not None else b"")
@@ -385,7 +394,7 @@ class Relay:
             return
         from aileron.mcp.relay_requests import refusal
 
-        for line in self._lines:
+        for line in reversed(self._lines):
             self._out += refusal(line, self._problem)
         self._lines.clear()
         self._tell()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -410,6 +412,38 @@ def test_a_line_that_two_parsers_read_differently_is_not_repeated(agent: Agent, 
     link.close()
 
     assert server.accept().line().count(b"tools/call") == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_wherever_a_connection_is_cut_nothing_is_said_twice(agent: Agent, server: FakeServer, seed: int):
+    """Daemons that read some bytes, answer some, and die: a call reaches at most one whole, and everything has one answer."""
+    chance = random.Random(seed)
+    greeted(agent, server).close()
+    asked = {
+        agent.request("tools/call", CALL) if chance.random() < 0.6 else agent.request("tools/list"): None
+        for _ in range(40)
+    }
+    calls: list[int] = []
+    answered: list[int] = []
+    while len(answered) < len(asked):
+        link = server.accept()
+        left = chance.randrange(1, 4000)
+        while left > 0 and not link.is_quiet(0.05):
+            line = link.line()
+            left -= len(line)
+            message = json.loads(line)
+            if message["method"] == "tools/call":
+                calls.append(message["id"])
+            if "id" in message and chance.random() < 0.7:
+                link.send(done(message["id"]))
+        link.close()
+        while not agent.is_quiet(0.2):
+            said = agent.receive()
+            if "id" in said:
+                answered.append(said["id"])
+
+    assert sorted(answered) == sorted(asked)
+    assert len(calls) == len(set(calls))
 
 
 @pytest.mark.parametrize(
