@@ -31,6 +31,7 @@ from aileron.model.names import HostPort
 
 __all__ = [
     "CONSENTED",
+    "NAMING_A_SECRET",
     "GatewaySettings",
     "Home",
     "ListenAddress",
@@ -319,6 +320,12 @@ CONSENTED: Final = (
     "sandbox.mode",
 )
 """What is in force only as a person agreed to it, where an approver exists: the closed list."""
+NAMING_A_SECRET: Final = (
+    "gateway.upstreams.anthropic.secret",
+    "gateway.upstreams.openai.secret",
+    "notify.webhook_secret",
+)
+"""Those whose value is the name of a secret in the vault."""
 _FIRST_CONSENTED: Final = frozenset(
     {
         "egress.ca_file",

@@ -25,7 +25,7 @@ from aileron.actions.agreed import MAX_TEXT_BYTES, AgreedTexts
 from aileron.actions.manifest import parse_action
 from aileron.actions.widening import changes, consent_of
 from aileron.approvals.gate import Approver
-from aileron.config import Settings, agreed_form
+from aileron.config import NAMING_A_SECRET, Settings, agreed_form
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.consent import ActionFileConsent, ConsentKind, SettingsConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -143,6 +143,10 @@ class Agreements:
         if are_agreed and not self.settings_waiting:
             return None
         return SettingsConsent(before=self._in_force if are_agreed else {}, after=self._wanted)
+
+    def settings_naming(self, secret: str) -> list[str]:
+        """The settings in force that send this secret somewhere, or sign with it."""
+        return [key for key in NAMING_A_SECRET if self._in_force[key] == secret]
 
     @property
     def in_force(self) -> dict[str, Any]:

@@ -285,9 +285,12 @@ class Manager:
         ]
 
     async def set_secret(self, name: str, value: Secret) -> dict[str, Any] | ConsentAnswer:
-        """Store a secret in place of what was there; or ask whether to, where a binding uses it: that is another credential."""
+        """Store a secret in place of what was there; or ask whether to, where a binding or a setting names it: that is another
+        credential.
+        """
         async with self._changing:
-            used_by = tuple(sorted(str(one.name) for one in self._vault.bindings() if one.secret == name))
+            bindings = sorted(str(one.name) for one in self._vault.bindings() if one.secret == name)
+            used_by = (*bindings, *self._agreements.settings_naming(name))
             if used_by and self._standing.consents() is not None:
                 return await self._consents.ask(self._consents.hold(name, used_by, value))
             return await self._consents.put_secret(name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 
@@ -229,3 +230,27 @@ def test_an_agreement_from_before_there_was_a_gateway_is_none_to_ask_about(provi
             401,
             "unauthorized",
         )  # not consent_required
+
+
+def test_another_key_is_put_in_its_place_when_a_person_agrees(provider: Provider) -> None:
+    """What is asked of the model would be on record with whoever has the other key. Removing it first is no way round."""
+    approver = Approver()
+    with daemon_home() as home:
+        home.configure(f'[gateway.upstreams]\nanthropic = {{ url = "{provider.url}", secret = "pw" }}\n')
+        home.unlock()
+        approver.appoint(home)
+        shown = f"x-api-key: {new_session(home)['token']}"
+        other = {"value_base64": base64.b64encode(b"sk-of-somebody-else").decode()}
+
+        question = home.ask("PUT", "/v1/secrets/pw", other)
+        assert question.status == 202, question.body
+        assert passed(home, provider, "/v1/messages", shown)[1][b"x-api-key"] == SECRET
+        subject = approver.shown(home, question.body["approval_id"])["subject"]
+        assert subject["bindings"] == ["gateway.upstreams.anthropic.secret"]
+        home.must("DELETE", "/v1/secrets/pw")
+        assert home.ask("PUT", "/v1/secrets/pw", other).status == 202
+        assert asked(home, "/v1/messages", shown) == (409, "binding_required")
+        assert home.ask("PUT", "/v1/secrets/another", other).status == 200  # one that nothing names
+
+        approver.decide(home, home.ask("PUT", "/v1/secrets/pw", other).body["approval_id"])
+        assert passed(home, provider, "/v1/messages", shown)[1][b"x-api-key"] == b"sk-of-somebody-else"
