@@ -33,8 +33,8 @@ UPSTREAM_KEY: Final = "sk-canary-7c1f0a9be254"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What one conversation left. `egress` are the names it asked a proxy for, `leaks` its files with a secret in them, `changed`
-    those of the person's that are not what they were.
+    """What one conversation left. `egress` are the names it asked a proxy for, `leaks` the files of its own and of Aileron's that
+    have a secret in them, `changed` those of the person's that are not what they were.
 
     `pasted` is what a second, short one left, in which the agent was started by itself, with what `aileron mcp config` printed in
     its own configuration, and spoke to the model directly.
@@ -76,7 +76,7 @@ def observed(agent: Agent) -> Iterator[Seen]:
         with LanguageModel(lambda: list_and_call(pasted, home)) as direct:
             place.paste_configuration()
             pasted_ended = place.start(direct.port)
-        leaks = scan([place.path], UPSTREAM_KEY.encode(), SECRET, PASSPHRASE.encode())
+        leaks = scan([place.path, home.path], UPSTREAM_KEY.encode(), SECRET, PASSPHRASE.encode(), tap.token.encode())
         session = next(each for each in home.must("GET", "/v1/sessions")["sessions"] if each["exit_code"] is not None)
         yield Seen(
             agent=agent,

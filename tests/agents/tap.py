@@ -95,6 +95,14 @@ class Tap:
         return ""
 
     @property
+    def token(self) -> str:
+        """The session's token, which the relay says before the agent has a word; "" where there is none."""
+        for message in self.messages:
+            if message.up and message.body.get("method") == "notifications/aileron/session":
+                return str(message.body["params"]["token"])
+        return ""
+
+    @property
     def instructions(self) -> str:
         """What the server says of itself, in either era."""
         said = [message.body.get("result", {}).get("instructions") for message in self.messages if not message.up]

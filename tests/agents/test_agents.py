@@ -127,13 +127,18 @@ def test_the_model_is_reached_through_the_gateway_alone(seen: Seen) -> None:
 
 
 def test_no_secret_is_in_what_the_agent_wrote_or_said(seen: Seen) -> None:
-    """Neither the model's key nor a connector's secret is in its files, in what it printed, or in a body it sent."""
-    secrets = (UPSTREAM_KEY.encode(), SECRET, PASSPHRASE.encode())
+    """Neither the model's key, nor a connector's secret, nor its session's token is in its files, its output, or a body it sent.
+
+    The token is in no field that reached the model either: the gateway takes it for the key and puts the key there.
+    """
+    assert seen.tap.token.startswith("ail_")
+    secrets = (UPSTREAM_KEY.encode(), SECRET, PASSPHRASE.encode(), seen.tap.token.encode())
 
     assert seen.leaks == {}
     assert find((seen.ended.out + seen.ended.err).encode(), *secrets) == []
     for request in seen.model.requests:
         assert find(request.body, *secrets) == []
+        assert seen.tap.token.encode() not in request.head
 
 
 def test_what_mcp_config_prints_serves_as_well(seen: Seen) -> None:

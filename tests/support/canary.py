@@ -43,7 +43,7 @@ def shapes(secret: bytes) -> dict[str, bytes]:
         "ascii85": base64.a85encode(secret)[:-2],
         "base85": base64.b85encode(secret)[:-2],
         "quoted printable": quopri.encodestring(secret, quotetabs=True).strip(),
-        "uuencode": binascii.b2a_uu(secret)[1:-2],
+        "uuencode": binascii.b2a_uu(secret[:45])[1:-2],
         "rot13": codecs.encode(text, "rot13").encode(),
         "percent": urllib.parse.quote(secret, safe="").encode(),
         "percent, as a path": urllib.parse.quote(secret).encode(),
