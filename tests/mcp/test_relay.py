@@ -142,7 +142,6 @@ def test_a_client_that_reads_nothing_holds_the_daemon_back(agent: Agent, server:
 
 def test_a_daemon_that_reads_nothing_holds_the_client_back(agent: Agent, server: FakeServer):
     """The same in the other direction."""
-    os.set_blocking(agent._in, False)
     line, sent = b'{"n":"' + b"y" * 60_000 + b'"}\n', 0
     import select
 

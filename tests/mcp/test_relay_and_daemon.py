@@ -160,7 +160,7 @@ def test_kills_at_random_double_nothing(home: DaemonHome, upstream: CountingServ
     chance, told, lost = random.Random(seed), 0, 0
     with Agent(home.path) as agent:
         agent.initialize()
-        for turn in range(6):
+        for turn in range(4):
             home.unlock()
             agent.ask("ping")
             paths = {agent.request("tools/call", call("effect", path=f"/{turn}/{n}")): f"/{turn}/{n}" for n in range(8)}

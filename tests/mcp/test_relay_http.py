@@ -65,6 +65,9 @@ class Scripted:
             request_queue_size = 128
             daemon_threads = True
 
+            def handle_error(self, *_: object) -> None:
+                """A client that has gone: tests here kill theirs."""
+
         self._server = Server(("127.0.0.1", 0), Scribe)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
 
@@ -596,6 +599,7 @@ def test_a_kill_in_the_middle_of_a_call_is_told(home: DaemonHome, folder: Path, 
 
 
 @pytest.mark.jail
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ["2025", "2026"])
 def test_a_new_action_is_told_before_and_after_a_restart(home: DaemonHome, folder: Path, era: str):
     """On the standing stream, or on the subscription."""

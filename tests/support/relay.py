@@ -94,6 +94,7 @@ class Agent:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._in = self.process.stdin.fileno()
+        os.set_blocking(self._in, False)  # this end is ours alone
         self._lines = _Lines(self.process.stdout.fileno())
         self._ids = itertools.count(1)
         self.others: list[Message] = []
@@ -114,7 +115,7 @@ class Agent:
         while data:
             if not select.select([], [self._in], [], max(0, until - time.monotonic()))[1]:
                 raise TimeoutError("the relay reads nothing")
-            data = data[os.write(self._in, data[: select.PIPE_BUF]) :]
+            data = data[os.write(self._in, data[: 1 << 16]) :]
 
     def send(self, message: Mapping[str, Any]) -> None:
         """One message."""
