@@ -26,6 +26,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from aileron.mcp.relay_http import Endpoint, Misconfigured, _header
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.relay import INITIALIZE, INITIALIZED, Agent, envelope
+from tests.support.relay_kills import killed_at_random
 from tests.support.upstream_http import CountingServer
 
 TOKEN = "ail_" + "k" * 43
@@ -523,13 +524,14 @@ def upstream() -> Iterator[CountingServer]:
 
 @pytest.fixture(scope="module")
 def made(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """A home with two actions."""
+    """A home with three actions."""
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         home.install_probe(f"localhost:{upstream.port}")
         home.unlock()
         home.bind_probe()
         home.add_probe_action("give_back", "text:string")
+        home.add_probe_action("effect", "path:string")
         home.add_probe_action("fetch", "path:string")
         yield home
 
@@ -596,6 +598,18 @@ def test_a_kill_in_the_middle_of_a_call_is_told(home: DaemonHome, folder: Path, 
     assert error["data"]["class"] == "outcome_unknown"
     assert "give_back" in [tool["name"] for tool in listed["result"]["tools"]]
     assert [seen[1] for seen in upstream.requests].count("/slow?http") == 1
+
+
+@pytest.mark.jail
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_kills_at_random_double_nothing(home: DaemonHome, folder: Path, upstream: CountingServer):
+    """Each call has at most one effect, and one that was told has one; both happened, else it proves nothing."""
+    with Agent(folder, **environment_of(home)) as agent:
+        told, lost = killed_at_random(agent, home, upstream)
+
+    assert told
+    assert lost
 
 
 @pytest.mark.jail

@@ -1,0 +1,63 @@
+"""A daemon that is killed under a relay while calls are under way, and what the world outside saw of them.
+
+`AILERON_KILL_SEED` repeats a series as far as chance allows. The home has an action `effect` with an input `path`; each call has
+a path of its own, so that the upstream's count says how often it was carried out.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import time
+from typing import Final
+
+from tests.support.home import DaemonHome
+from tests.support.relay import Agent
+from tests.support.upstream_http import CountingServer
+
+__all__ = ["killed_at_random"]
+
+CALLS: Final = 8
+TURNS: Final = 4
+_DEADLINE_S: Final = 30.0
+
+
+def killed_at_random(agent: Agent, home: DaemonHome, upstream: CountingServer) -> tuple[int, int]:
+    """How many calls were told to be done, and how many not. AssertionError where one was done twice, or told and not done."""
+    seed = int(os.environ.get("AILERON_KILL_SEED") or secrets.randbits(32))
+    chance, series = random.Random(seed), secrets.token_hex(4)
+    told = lost = 0
+    agent.initialize()
+    for turn in range(TURNS):
+        home.unlock()
+        assert "result" in agent.ask("ping")
+        paths = {}
+        for number in range(CALLS):
+            path = f"/{series}/{turn}/{number}"
+            paths[agent.request("tools/call", {"name": "effect", "arguments": {"path": path}})] = path
+        answers = {}
+        if turn % 2:  # after one was told, or after some were done
+            first = chance.choice(list(paths))
+            answers[first] = agent.answer(first)
+        else:
+            _wait_for_effects(upstream, upstream.effects + chance.randrange(CALLS))
+        home.kill()
+        for number, path in paths.items():
+            answer = answers.get(number) or agent.answer(number)
+            effects = [seen[1] for seen in upstream.requests].count(path)
+            is_told = "result" in answer and not answer["result"].get("isError")
+            assert effects == 1 if is_told else effects <= 1, f"seed {seed}: {path}: {effects} effects, {answer}"
+            told, lost = told + is_told, lost + (not is_told)
+    home.unlock()
+    assert "result" in agent.ask("ping"), f"seed {seed}"
+    done = [seen[1] for seen in upstream.requests if seen[1].startswith(f"/{series}/")]
+    assert len(done) == len(set(done)), f"seed {seed}"
+    return told, lost
+
+
+def _wait_for_effects(upstream: CountingServer, enough: int) -> None:
+    until = time.monotonic() + _DEADLINE_S
+    while upstream.effects < enough:
+        assert time.monotonic() < until, "the calls never came"
+        time.sleep(0.002)
