@@ -27,6 +27,7 @@ __all__ = [
     "GUTTER",
     "UnwritableError",
     "as_text",
+    "day_or_time",
     "fitted",
     "folded",
     "is_read",
@@ -206,6 +207,16 @@ def local_time(moment: Any, stream: str = "stdout") -> str:
         return datetime.datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except ValueError:
         return text
+
+
+def day_or_time(moment: Any) -> str:
+    """For a list: RFC 3339 as it comes for a pipe; on a terminal the local time of what was today, the day of what was before."""
+    if not is_terminal():
+        return as_text(moment)
+    import datetime
+
+    day, _, time = local_time(moment).partition(" ")
+    return time if time and day == datetime.datetime.now().astimezone().strftime("%Y-%m-%d") else day
 
 
 def time_left(moment: Any, stream: str = "stdout") -> str:

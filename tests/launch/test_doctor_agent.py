@@ -25,6 +25,7 @@ def test_all_four_hold_for_every_agent(desk: Desk, name: str) -> None:
     assert str(desk.path / "bin" / name) in found["configured"]
     assert "stand-in 1.0" in found["configured"]
     assert "list_pending" in found["tools"]
+    assert found["call"] == "list_pending: Nothing that you asked for waits for a person. Go on."
     assert (session["agent"], session["status"]) == (name, "ended")
 
 

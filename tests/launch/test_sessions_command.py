@@ -51,6 +51,16 @@ def test_sessions_are_listed_with_what_became_of_them(desk: Desk) -> None:
     assert newest[0] in [entry["id"] for entry in desk.aileron("sessions", "list", "--json").json["sessions"]]
 
 
+def test_a_list_of_sessions_fits_a_terminal(desk: Desk) -> None:
+    """The longest name, the longest exit code: what belongs to a session is on one line, and its folder below."""
+    desk.aileron("launch", "opencode", STAND_IN="exit:130")
+    lines = desk.at_terminal("sessions", "list", NO_COLOR="1").out.splitlines()
+
+    assert len(lines) == 2 * (1 + len(desk.sessions()))
+    assert max(len(line) for line in lines[::2]) <= 80
+    assert lines[1::2].count(f"  {desk.folder}") == len(lines) // 2 - 1
+
+
 def test_what_is_asked_wrongly_is_said(desk: Desk) -> None:
     """Too long, too short, unknown, and a name that is none."""
     answers = {

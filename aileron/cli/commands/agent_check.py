@@ -84,7 +84,8 @@ def _tools(server: Connection) -> str:
 
 
 def _shortened(text: Any) -> str:
-    words = " ".join(str(text).split())
+    """What it says, without the facts that follow as JSON."""
+    words = " ".join(str(text).partition("\n{")[0].split())
     return words if len(words) <= _SHOWN_CHARACTERS else words[: _SHOWN_CHARACTERS - 1] + "…"
 
 

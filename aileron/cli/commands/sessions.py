@@ -33,7 +33,7 @@ def list_(as_json: AsJson = False) -> None:
                 entry.get("id"),
                 entry.get("agent"),
                 _status(entry),
-                output.local_time(entry.get("started_at")),
+                output.day_or_time(entry.get("started_at")),
                 entry.get("runs"),
                 entry.get("folder"),
             )
