@@ -184,7 +184,8 @@ class Elsewhere:
         """ValueError, which says what to set."""
         from urllib.parse import urlsplit
 
-        wrong = ValueError(f"AILERON_URL is {url!r}: https://HOST:PORT, or http://localhost:PORT, is needed")
+        shown = repr(url) if "@" not in url else "with a user or a password"  # which is nobody's to read
+        wrong = ValueError(f"AILERON_URL is {shown}: https://HOST:PORT, or http://localhost:PORT, is needed")
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port

@@ -470,8 +470,9 @@ def test_requests_at_once_are_bounded(agent: Agent, server: Scripted):
 )
 def test_a_token_goes_nowhere_else(url: str):
     """HTTPS to anywhere, HTTP to this machine, and nothing in the URL but where."""
-    with pytest.raises(Misconfigured):
+    with pytest.raises(Misconfigured) as told:
         Endpoint(url)
+    assert "word" not in str(told.value)
     for good in (
         "http://localhost:1",
         "http://127.0.0.1:1/",
