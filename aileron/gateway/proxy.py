@@ -37,6 +37,7 @@ from aileron.gateway.upstreams import (
     Destination,
     Fields,
     check_key,
+    check_method,
     check_no_token,
     destinations,
     provider_of,
@@ -166,6 +167,7 @@ class Gateway:
 
     async def _pass_on(self, scope: Scope, upload: _Upload, answer: _Answer, patience: _Patience) -> None:
         fields = list(scope["headers"])
+        check_method(scope["method"])
         destination = self._destinations[provider_of(scope["raw_path"], fields)]
         self._check_vault(destination)
         query = scope["query_string"]

@@ -30,6 +30,7 @@ __all__ = [
     "Fields",
     "Provider",
     "check_key",
+    "check_method",
     "check_no_token",
     "destinations",
     "provider_of",
@@ -58,6 +59,8 @@ _KEYS: Final = (b"x-api-key", b"authorization")
 _BEARER: Final = re.compile(rb"bearer +(\S+)", re.IGNORECASE)
 _TOKEN: Final = re.compile(rb"(?<![A-Za-z0-9_-])ail_[A-Za-z0-9_-]{43}")
 _TOKEN_PREFIX: Final = b"ail_"
+_DECODED: Final = 4
+"""Times a path is looked at: as it is, and decoded once, twice and three times. Nobody decodes more often."""
 _SENDABLE: Final = re.compile(rb"[!-~]+")
 
 
@@ -112,7 +115,7 @@ def provider_of(raw_path: bytes, fields: Fields) -> Provider:
     """Whose API a path belongs to, itself or below. AileronError(not_found), (invalid_request) for one with dot segments."""
     for path, provider in _PATHS:
         if raw_path == path or raw_path.startswith(path + b"/"):
-            if not {b".", b".."}.isdisjoint(re.split(rb"[/\\]", unquote_to_bytes(raw_path))):
+            if _leads_elsewhere(raw_path):
                 raise AileronError(FailureClass.INVALID_REQUEST, "a path is sent without . and .. in it")
             if provider is None:
                 return "anthropic" if any(name.lower() == _ANTHROPIC_ONLY for name, _ in fields) else "openai"
@@ -120,9 +123,20 @@ def provider_of(raw_path: bytes, fields: Fields) -> Provider:
     raise AileronError(FailureClass.NOT_FOUND, "the gateway has no such path: docs/reference/gateway.md lists them")
 
 
+def check_method(method: str) -> None:
+    """Return if a request with this method is one to a model's API. AileronError(invalid_request).
+
+    The answer to TRACE is the request as it came, RFC 9110 section 9.3.8: with the key; after that to CONNECT comes no answer.
+    """
+    if method in ("TRACE", "CONNECT"):
+        raise AileronError(FailureClass.INVALID_REQUEST, f"{method} is not passed on")
+
+
 def request_fields(fields: Fields, destination: Destination, key: bytes | None = None) -> Fields:
     """What goes upstream, in the order it came. With `key`, that stands where the first of the client's keys stood."""
     dropped = _OF_THE_CONNECTION | _named_by_connection(fields)
+    if any(name == b"transfer-encoding" for name, _ in fields):
+        dropped |= {b"content-length"}  # RFC 9112 section 6.3: two ends of one message are where a second is hidden
     sent: Fields = []
     keys_seen = 0
     for name, value in fields:
@@ -178,6 +192,17 @@ def check_key(key: bytes, secret: str) -> None:
             f"the secret {secret!r} is no API key: it has spaces, line ends or other than ASCII characters in it",
             boundary=Boundary.USER,
         )
+
+
+def _leads_elsewhere(raw_path: bytes) -> bool:
+    """Whether some program would find `.` or `..` in it: one that decodes twice, or takes what follows a `;` for a parameter."""
+    path = raw_path
+    for _ in range(_DECODED):
+        segments = (segment.partition(b";")[0] for segment in re.split(rb"[/\\]", path))
+        if not {b".", b".."}.isdisjoint(segments):
+            return True
+        path = unquote_to_bytes(path)
+    return False
 
 
 def _named_by_connection(fields: Fields) -> frozenset[bytes]:

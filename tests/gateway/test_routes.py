@@ -90,6 +90,11 @@ def test_another_path_is_not_passed_on(path: str, provider: Provider, port: int)
         "/v1/messages/x%2f..%2f..%2ffiles",
         "/v1/messages/x\\..\\..\\files",
         "/v1/messages/%5c..%5cfiles",
+        "/v1/messages/..;x=1/files",
+        "/v1/messages/%2e%2e%3bx/files",
+        "/v1/messages/%252e%252e/files",
+        "/v1/messages/x%25252f..%25252ffiles",
+        "/v1/messages/#/../files",
     ],
 )
 def test_a_path_that_leads_elsewhere_is_refused(path: str, provider: Provider, port: int) -> None:
@@ -114,24 +119,56 @@ def test_another_version_of_http_is_refused(provider: Provider, port: int) -> No
     assert not provider.is_called()
 
 
-def test_http_2_without_tls_is_refused(provider: Provider, port: int) -> None:
-    """The server would speak it to whoever begins with it."""
-    import h2.config
-    import h2.connection
-    import h2.events
-
-    peer = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding=None))
-    peer.initiate_connection()
-    fields = [(":method", "GET"), (":path", "/v1/models"), (":scheme", "http"), (":authority", "x")]
-    peer.send_headers(1, fields, end_stream=True)
+def test_nobody_is_spoken_to_in_http_2(provider: Provider, port: int) -> None:
+    """Whoever begins with it is answered in HTTP/1.1 and left; who offers to change to it is served as if they had not."""
     with Line.to(port) as client:
-        client.say(peer.data_to_send())
-        seen: list[h2.events.Event] = []
-        while not any(isinstance(event, h2.events.StreamEnded) for event in seen):
-            seen += peer.receive_data(client.some())
-    (answer,) = [event for event in seen if isinstance(event, h2.events.ResponseReceived)]
-    assert (b":status", b"505") in answer.headers
+        client.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+        assert refusal(client)[:2] == (505, "invalid_request")
+        assert client.head().status == 400
+        assert client.is_at_end()
     assert not provider.is_called()
+
+    upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__")
+    with Line.to(port) as client:
+        client.say(get("/v1/models", *upgrade))
+        with provider.answering() as upstream:
+            assert upstream.head().all(b"upgrade") == []
+            upstream.say(OK)
+            assert client.head().status == 200
+
+
+@pytest.mark.parametrize("method", ["TRACE", "CONNECT"])
+def test_what_would_bring_the_key_back_or_never_end_is_refused(method: str, provider: Provider, port: int) -> None:
+    """An API that echoes a request would say the key; others pass."""
+    with Line.to(port) as client:
+        client.say(get("/v1/models").replace(b"GET", method.encode(), 1))
+        assert refusal(client) == (400, "invalid_request", f"{method} is not passed on")
+    assert not provider.is_called()
+    with Line.to(port) as client:
+        client.say(get("/v1/models").replace(b"GET", b"DELETE", 1))
+        with provider.answering() as upstream:
+            assert upstream.head().start == b"DELETE /v1/models HTTP/1.1"
+            upstream.say(OK)
+            assert client.head().status == 200
+
+
+def test_a_message_with_two_ends_is_sent_with_one(provider: Provider, port: int) -> None:
+    """A length beside chunks would let an upstream that believes it find a second request in the body, on a connection that is
+    shared with others.
+    """
+    hidden = b"GET /v1/files HTTP/1.1\r\nHost: x\r\n\r\n"
+    with Line.to(port) as client:
+        client.say(
+            b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"%x\r\n%b\r\n0\r\n\r\n" % (len(hidden), hidden)
+        )
+        with provider.answering() as upstream:
+            head, body = upstream.message()
+            assert head.all(b"content-length") == []
+            assert head.all(b"transfer-encoding") == [b"chunked"]
+            assert body == hidden
+            upstream.say(OK)
+            assert client.head().status == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/models/x?y=1"])
