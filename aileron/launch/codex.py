@@ -101,7 +101,7 @@ def _snippet(server: AileronServer) -> Snippet:
     import tomlkit
 
     document = tomlkit.document()
-    # Beyond the home: what a container gives it, see docs/how-to/run-an-agent-in-a-container.md.
+    # Beyond the home: what a container gives it, see docs/how-to/use-aileron-in-a-container.md.
     more = {"env_vars": [TOKEN_VARIABLE, "AILERON_URL", "AILERON_CA_FILE"]}
     document["mcp_servers"] = {NAME: {**_server(server), **more}}
     return Snippet("~/.codex/config.toml", tomlkit.dumps(document).rstrip("\n"))
