@@ -184,8 +184,9 @@ class Elsewhere:
         """ValueError, which says what to set."""
         from urllib.parse import urlsplit
 
-        shown = repr(url) if "@" not in url else "with a user or a password"  # which is nobody's to read
-        wrong = ValueError(f"AILERON_URL is {shown}: https://HOST:PORT, or http://localhost:PORT, is needed")
+        has_password = ":" in url.rpartition("@")[0].partition("//")[2]  # nobody's to read
+        what = "has a password in it" if has_password else f"is {url!r}"
+        wrong = ValueError(f"AILERON_URL {what}: https://HOST:PORT, or http://localhost:PORT, is needed")
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
