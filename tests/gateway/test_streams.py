@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Iterator
 from typing import NoReturn
 
+import psutil
 import pytest
 
 from tests.gateway.conftest import Line, Provider, ScriptedKeys, gateway, refusal
@@ -79,6 +81,26 @@ def speak_for_ever(line: Line) -> NoReturn:
     """Until somebody hangs up."""
     while True:
         line.say(in_chunk(PIECE))
+
+
+def test_no_piece_waits_for_an_acknowledgement(provider: Provider, port: int) -> None:
+    """On both connections: else the kernel holds a small piece back until the last is acknowledged (tcp(7), TCP_NODELAY)."""
+    with Line.to(port) as client:
+        client.say(GET)
+        with provider.answering() as upstream:
+            upstream.head()
+            ours = [client.sock.getpeername(), upstream.sock.getpeername()]
+            theirs = [client.sock.getsockname(), upstream.sock.getsockname()]
+            found = {
+                (connection.laddr, connection.raddr): connection.fd
+                for connection in psutil.Process().net_connections("tcp4")
+                if connection.status == psutil.CONN_ESTABLISHED
+            }
+            for end in zip(ours, theirs, strict=True):
+                with socket.socket(fileno=os.dup(found[end])) as same:
+                    assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+            upstream.say(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            assert client.head().status == 200
 
 
 # Back-pressure
