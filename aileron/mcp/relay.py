@@ -402,12 +402,12 @@ class Relay:
 
 def main() -> int:
     """The exit code; the settings are the environment's."""
+    if not _has_standard_streams():
+        return MISUSED
     if os.environ.get("AILERON_URL"):
         from aileron.mcp.relay_http import main as over_http
 
         return over_http()
-    if not _has_standard_streams():
-        return MISUSED
     try:
         return Relay(home_directory(), preamble(token_of(os.environ))).run()
     except ValueError as error:

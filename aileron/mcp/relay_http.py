@@ -25,6 +25,7 @@ import contextlib
 import http.client
 import json
 import os
+import select
 import signal
 import socket
 import ssl
@@ -428,8 +429,7 @@ class Relay:
     def _write(self, data: bytes) -> None:
         with self._writing:
             try:
-                while data:
-                    data = data[os.write(1, data) :]
+                _write(data)
             except OSError:
                 os._exit(OK)  # nobody reads the answers; threads wait for them
 
@@ -469,9 +469,7 @@ def _refuse_all(problem: str) -> int:
     say(problem)
     with contextlib.suppress(OSError):
         for line in _lines():
-            answer = refusal(line, problem)
-            while answer:
-                answer = answer[os.write(1, answer) :]
+            _write(refusal(line, problem))
     return UNAVAILABLE
 
 
@@ -482,7 +480,7 @@ def _end(number: int, _frame: object) -> None:
 def _lines() -> Iterator[bytes]:
     """Whole lines of standard input; one that is too long is skipped, and said so."""
     held, is_skipping = bytearray(), False
-    while data := os.read(0, _CHUNK):
+    while data := _read():
         *lines, rest = data.split(b"\n")
         for line in lines:
             if not is_skipping and (held or line):
@@ -494,6 +492,26 @@ def _lines() -> Iterator[bytes]:
             held.clear()
             is_skipping = True
             say(f"a message of more than {MAX_LINE_BYTES >> 20} MiB was not passed on")
+
+
+def _read() -> bytes:
+    """What there is, or nothing at the end. Whoever started us may have made it non-blocking."""
+    while True:
+        try:
+            return os.read(0, _CHUNK)
+        except BlockingIOError:
+            select.select([0], [], [])
+        except OSError:
+            return b""
+
+
+def _write(data: bytes) -> None:
+    """All of it. OSError when nobody reads."""
+    while data:
+        try:
+            data = data[os.write(1, data) :]
+        except BlockingIOError:
+            select.select([], [1], [])
 
 
 def _posted(connection: http.client.HTTPConnection, body: bytes, headers: dict[str, str]) -> http.client.HTTPResponse:

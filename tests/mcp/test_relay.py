@@ -122,6 +122,26 @@ def test_a_large_answer_passes(agent: Agent, server: FakeServer, size: int):
     os.waitpid(pid, 0)
 
 
+def test_streams_that_do_not_block_are_as_good(home: Path, server: FakeServer):
+    """Some who start a server hand it such a pipe: nothing is lost, and nothing is asked of it all the time."""
+    code = (
+        "import os, sys; [os.set_blocking(fd, False) for fd in (0, 1)]; "
+        "from aileron.mcp.relay import main; sys.exit(main())"
+    )
+    with Agent(home, program=[sys.executable, "-c", code]) as agent:
+        agent.send(INITIALIZED)
+        link = server.accept()
+        assert link.receive() == INITIALIZED
+        pid = os.fork()
+        if pid == 0:
+            try:
+                link.send({"text": "x" * 500_000})
+            finally:
+                os._exit(0)
+        assert len(agent.receive()["text"]) == 500_000
+        os.waitpid(pid, 0)
+
+
 def test_a_client_that_reads_nothing_holds_the_daemon_back(agent: Agent, server: FakeServer):
     """What the relay keeps for it does not grow; when it reads again, everything is there."""
     agent.send(INITIALIZED)
@@ -253,12 +273,13 @@ def test_the_relay_ends_when_nobody_reads_it(agent: Agent, server: FakeServer):
     assert agent.wait() == (0, "")
 
 
+@pytest.mark.parametrize("url", ["", "https://127.0.0.1:1"])
 @pytest.mark.parametrize("closed", ["<&-", ">&-"])
-def test_it_needs_its_standard_streams(home: Path, closed: str):
+def test_it_needs_its_standard_streams(home: Path, closed: str, url: str):
     """A socket would take their number otherwise."""
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "aileron.mcp.relay"],
-        env={"AILERON_HOME": str(home)},
+        env={"AILERON_HOME": str(home), "AILERON_URL": url},
         capture_output=True,
         text=True,
         timeout=30,

@@ -305,6 +305,22 @@ def test_what_is_no_message_is_answered_here(agent: Agent, server: Scripted):
     assert "result" in agent.ask("tools/list", envelope())
 
 
+def test_streams_that_do_not_block_are_as_good(folder: Path, server: Scripted):
+    """Some who start a server hand it such a pipe: it is waited for."""
+    code = (
+        "import os, sys; [os.set_blocking(fd, False) for fd in (0, 1)]; "
+        "from aileron.mcp.relay import main; sys.exit(main())"
+    )
+    given = {"AILERON_URL": server.url, "AILERON_SESSION_TOKEN": TOKEN}
+    server.then(whole(200, {"result": {"text": "x" * 500_000}}))
+    with Agent(folder, program=[sys.executable, "-c", code], **given) as agent:
+        number = agent.request("tools/call", envelope(**CALL))
+        server.next()
+        assert len(agent.answer(number)["result"]["text"]) == 500_000
+        agent.close()
+        assert agent.wait() == (0, "")
+
+
 # The daemon goes away
 
 
