@@ -12,9 +12,11 @@ Rules
   the other one would be shown what is ours.
 - The Host of a request must be a name of this listener (a rebinding name is refused): on loopback localhost and its addresses,
   elsewhere the address itself and the names of its certificate. An Origin, where a browser sends one, must be the loopback port;
-  no page has any business on the address.
+  no page has any business on the address. A browser that says another site asks (Sec-Fetch-Site) is answered only where a person
+  follows a link to a page: it sends no Origin with what a page of elsewhere merely shows.
 
-Source: RFC 9110, section 7.2 (Host); RFC 6454 (Origin); docs/reference/http-api.md. Not here: the routes of the sockets (api.py).
+Source: RFC 9110, section 7.2 (Host); RFC 6454 (Origin); W3C, Fetch Metadata Request Headers; docs/reference/http-api.md. Not
+here: the routes of the sockets (api.py).
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ _TRIES: Final = 64
 _BACKLOG: Final = 64
 _IP_FREEBIND: Final = 15  # linux/in.h
 _IPV6_FREEBIND: Final = 78  # linux/in6.h
+_OTHER_SITES: Final = (b"cross-site", b"same-site")
+"""What Sec-Fetch-Site says of pages of elsewhere; another port of this machine is the same site."""
 GATEWAY: Final = ("/v1/messages", "/v1/chat/completions", "/v1/responses", "/v1/models")
 """What belongs to the gateway, with everything below."""
 
@@ -87,7 +91,7 @@ class OnlyHere:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        refusal = self._refusal(scope["headers"])
+        refusal = self._refusal(scope.get("method", ""), scope["headers"])
         if refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
@@ -95,11 +99,13 @@ class OnlyHere:
         else:
             await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the server answers 403
 
-    def _refusal(self, headers: list[tuple[bytes, bytes]]) -> str | None:
+    def _refusal(self, method: str, headers: list[tuple[bytes, bytes]]) -> str | None:
         hosts = [value.lower() for name, value in headers if name == b"host"]
         if len(hosts) != 1 or hosts[0] not in self._hosts:
             return "this address is served under its own names only"
         if any(value.lower() not in self._origins for name, value in headers if name == b"origin"):
+            return "this address answers no other site"
+        if _fetched(headers, b"site") in _OTHER_SITES and not (method == "GET" and _is_link(headers)):
             return "this address answers no other site"
         return None
 
@@ -194,6 +200,15 @@ def listen_on(address: ListenAddress) -> socket.socket:
             "(`ss -ltnp` names it), or change it in config.toml",
         ) from error
     return listener
+
+
+def _is_link(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether it becomes a whole page that a person went to, and no part of another's."""
+    return _fetched(headers, b"mode") == b"navigate" and _fetched(headers, b"dest") == b"document"
+
+
+def _fetched(headers: list[tuple[bytes, bytes]], what: bytes) -> bytes:
+    return next((value.lower() for name, value in headers if name == b"sec-fetch-" + what), b"")
 
 
 def _is_below(path: str, prefix: str) -> bool:

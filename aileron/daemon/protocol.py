@@ -5,8 +5,8 @@ connection or IMPORT_AFTER_S after the daemon is ready: whoever only runs a comm
 before waits.
 
 A connection of the socket is the session of the token in its first line, where that line is the relay's own notification
-(`notifications/aileron/session`), and `local` where it is anything else. A token that is not good is nobody's: such a connection
-is answered, and everything it asks is refused.
+(`notifications/aileron/session`), and `local` where it is anything else. A token that is not good, or a notification that cannot
+be read whole, is nobody's: such a connection is answered, and everything it asks is refused. Only the first line counts.
 
 Source: docs/reference/mcp.md, docs/adr/0019-mcp.md. Not here: the protocol (mcp/server.py), what agents may ask (doors.py).
 """
@@ -121,8 +121,8 @@ class AgentProtocol:
 
     def _session_of(self, first: bytes) -> tuple[str, bytes]:
         """Who it is, and what is still to be read of what was."""
-        line, _, rest = first.partition(b"\n")
-        token = _token_of(line)
+        line, end, rest = first.partition(b"\n")
+        token = _token_of(line, is_whole=bool(end))
         if token is None:
             return LOCAL_SESSION, first
         try:
@@ -164,16 +164,24 @@ def _seen(name: str, facts: os.stat_result) -> tuple[str, int, int, int]:
     return name, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
-def _token_of(line: bytes) -> str | None:
-    """The token of the relay's own notification; None for any other line, which the server will judge."""
+def _token_of(line: bytes, *, is_whole: bool) -> str | None:
+    """The token of the relay's own notification, empty where it has none; None for any other line, which the server will judge.
+
+    What speaks of a session and cannot be read is taken for such a notification: whoever has a session never becomes `local`.
+    """
     if _SESSION_MARK not in line:
         return None
     try:
-        message = json.loads(line)
-        token = message["params"]["token"] if message["method"] == _PREAMBLE else None
-    except (ValueError, KeyError, TypeError, RecursionError):
+        message = json.loads(line) if is_whole else {}
+    except (ValueError, RecursionError):
+        return ""
+    if not is_whole or not isinstance(message, dict):
+        return ""
+    if message.get("method") != _PREAMBLE:
         return None
-    return token if isinstance(token, str) else None
+    params = message.get("params")
+    token = params.get("token") if isinstance(params, dict) else None
+    return token if isinstance(token, str) else ""
 
 
 async def _first_line(stream: ByteStream) -> bytes:

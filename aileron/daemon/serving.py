@@ -3,6 +3,13 @@
 Runs in the daemon. The certificate is the one that was read with the settings, so that what a person agreed to is what is shown;
 its private key is read here, and must be nobody else's to read.
 
+Rules
+- HTTP/1.1 and nothing else. Hypercorn would speak HTTP/2 to whoever begins with it, and never end such a connection while it is
+  silent; no client of ours does.
+- What is reached over TCP holds MAX_CONNECTIONS at most, so that other users of the machine cannot take every descriptor, and the
+  person's own commands, which come over sockets of their own, are answered all the while. One more is closed at once.
+- A connection has IDLE_S for the head of a request.
+
 Source: docs/reference/configuration.md; RFC 8446 through OpenSSL. Not here: applications (api.py, ports.py), which addresses.
 """
 
@@ -13,18 +20,22 @@ import os
 import socket
 import ssl
 import stat
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
+import h11
+import hypercorn.protocol
 from hypercorn.asyncio import serve as serve_hypercorn
-from hypercorn.config import Config
+from hypercorn.config import Config, Sockets
+from hypercorn.protocol.h11 import H11Protocol
 from starlette.types import ASGIApp, Receive
 
 from aileron.model.failure import AileronError, FailureClass
 
-__all__ = ["BODY_S", "MAX_BODY_BYTES", "certificate_names", "drained", "serve", "tls_context"]
+__all__ = ["BODY_S", "MAX_BODY_BYTES", "MAX_CONNECTIONS", "certificate_names", "drained", "serve", "tls_context"]
 
 MAX_BODY_BYTES: Final = 1 << 20
 """1 MiB: arguments of an action travel in one frame header of 64 KiB, a secret is at most that, an action file 256 KiB."""
@@ -33,8 +44,16 @@ BODY_S: Final = 10.0
 GRACE_S: Final = 5.0
 IDLE_S: Final = 2.0
 """A connection without a request; one that its client closed costs a descriptor for as long."""
+HANDSHAKE_S: Final = 10.0
+"""For TLS to be there; over the worst of networks it takes three."""
+MAX_CONNECTIONS: Final = 512
+"""Over TCP, of all listeners together: twice what the gateway has under way, an eighth of the descriptors where there are 4,096;
+each costs some 50 KiB.
+"""
 MAX_HEAD_BYTES: Final = 65536
 """Of a request before its body: coding agents put kilobytes of JSON into a field, and the providers take that."""
+_SAY_AGAIN_S: Final = 10.0
+_log = logging.getLogger(__name__)
 
 
 async def serve(
@@ -44,8 +63,8 @@ async def serve(
     tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve `app` on the listening sockets, which are taken over, until `stopped` returns; then GRACE_S for answers under way."""
-    config = _Config(tls)
-    config.bind = [f"fd://{listener.detach()}" for listener in listeners]
+    config = _Config(tls, [_bounded(listener) for listener in listeners])
+    config.ssl_handshake_timeout = HANDSHAKE_S
     config.graceful_timeout = GRACE_S
     config.keep_alive_timeout = IDLE_S
     config.accesslog = None
@@ -103,11 +122,12 @@ async def drained(receive: Receive) -> None:
 
 
 class _Config(Config):
-    """Hypercorn's, with a TLS context that was made before."""
+    """Hypercorn's, with a TLS context and sockets that were made before."""
 
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None, listeners: list[socket.socket]) -> None:
         super().__init__()
         self._tls = tls
+        self._listeners = listeners
 
     @property
     def ssl_enabled(self) -> bool:
@@ -115,6 +135,80 @@ class _Config(Config):
 
     def create_ssl_context(self) -> ssl.SSLContext | None:
         return self._tls
+
+    def create_sockets(self) -> Sockets:
+        if self._tls is not None:
+            return Sockets(self._listeners, [], [])
+        return Sockets([], self._listeners, [])
+
+
+class _OnlyHttp11(H11Protocol):
+    """Answers what asks for another version of HTTP as if it had not asked, RFC 9110 section 7.8."""
+
+    async def _check_protocol(self, event: h11.Request) -> None:
+        return
+
+
+hypercorn.protocol.H11Protocol = _OnlyHttp11  # type: ignore[attr-defined] # there is no setting for it; a test sees that it holds
+
+
+class _Places:
+    """How many connections there are over TCP, and when that there are too many was last said."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self._said = -_SAY_AGAIN_S
+
+    def say(self) -> None:
+        if time.monotonic() - self._said >= _SAY_AGAIN_S:
+            self._said = time.monotonic()
+            _log.warning("%s connections over TCP are open: more are turned away", MAX_CONNECTIONS)
+
+
+_PLACES: Final = _Places()
+
+
+class _Accepted(socket.socket):
+    """A connection that has a place until it is closed."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._has_place = True
+        _PLACES.taken += 1
+
+    def close(self) -> None:
+        self._leave()
+        super().close()
+
+    def __del__(self) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._has_place:
+            self._has_place = False
+            _PLACES.taken -= 1
+
+
+class _Bounded(socket.socket):
+    """A listener that closes what it has no place for."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        accepted, address = super().accept()
+        if _PLACES.taken >= MAX_CONNECTIONS:
+            accepted.close()
+            _PLACES.say()
+            raise BlockingIOError  # others have their turn before the next
+        return _Accepted(accepted.family, accepted.type, accepted.proto, accepted.detach()), address
+
+
+def _bounded(listener: socket.socket) -> socket.socket:
+    """The same listener, taken over; a socket of the home is only the user's own, and is left as it is."""
+    if listener.family == socket.AF_UNIX:
+        return listener
+    # What is accepted has it too (tcp(7)); asyncio sets it only on sockets that know their protocol, which these do not. Without
+    # it the second piece of an answer waits for the acknowledgement of the first, which a client may put off for 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return _Bounded(listener.family, listener.type, listener.proto, listener.detach())
 
 
 def _no_passphrase() -> str:

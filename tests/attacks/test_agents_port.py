@@ -1,0 +1,398 @@
+"""What is reached over TCP: other spellings of a path, other ways to show a token, pages, other users of the machine.
+
+Real daemons and raw requests; each denial stands beside the request that is served. The other user is one that owns nothing where
+root runs the tests; else a process of the same user, for whom the bounds are the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import psutil
+import pytest
+
+from aileron.daemon.serving import MAX_CONNECTIONS
+from aileron.gateway.proxy import MAX_IN_FLIGHT
+from tests.attacks.tally import Attack
+from tests.support.home import DaemonHome, daemon_home
+
+pytestmark = pytest.mark.jail
+DEADLINE_S: Final = 30.0
+_NOBODY: Final = 65534
+_BUSYBODY: Final = """
+import select, socket, sys, time
+port, first = int(sys.argv[1]), sys.argv[2].encode("latin-1").decode("unicode_escape").encode("latin-1")
+coming, open_ = {}, []
+for number in range(1000):
+    one = socket.socket()
+    one.setblocking(False)
+    one.connect_ex(("127.0.0.1", port))
+    coming[one.fileno()] = one
+until = time.monotonic() + 5
+while coming and time.monotonic() < until:
+    watch = select.poll()
+    for number in coming:
+        watch.register(number, select.POLLOUT)
+    for number, _ in watch.poll(100):
+        one = coming.pop(number)
+        try:
+            one.send(first)
+        except OSError:
+            pass
+        open_.append(one)
+print(len(open_), flush=True)
+sys.stdin.readline()
+"""
+"""A thousand connections at once, each with the beginning of a request, until it is told to end."""
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[DaemonHome]:
+    """A home with an action that runs at once and one that asks."""
+    with daemon_home() as made:
+        made.install_probe()
+        made.unlock()
+        made.bind_probe()
+        made.add_probe_action("give_back", "text:string")
+        made.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+        yield made
+
+
+def port_of(home: DaemonHome) -> int:
+    """Where it is served."""
+    return int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
+
+
+def session(home: DaemonHome) -> dict[str, Any]:
+    """A new session, with its token."""
+    begun: dict[str, Any] = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})
+    return begun
+
+
+def request(home: DaemonHome, line: str, *fields: str, token: str | None = None, body: bytes = b"") -> bytes:
+    """The bytes of a request, the last on its connection."""
+    head = [f"{line} HTTP/1.1", f"Host: localhost:{port_of(home)}", "Connection: close", *fields]
+    head += [f"Authorization: Bearer {token}"] if token else []
+    head += [f"Content-Length: {len(body)}"] if body else []
+    return "\r\n".join([*head, "", ""]).encode("latin-1") + body
+
+
+def answers(home: DaemonHome, said: bytes) -> bytes:
+    """Everything that is answered."""
+    with socket.create_connection(("127.0.0.1", port_of(home)), timeout=DEADLINE_S) as connection:
+        connection.sendall(said)
+        found = b""
+        while data := connection.recv(65536):
+            found += data
+    return found
+
+
+def status(home: DaemonHome, said: bytes) -> int:
+    """The status of the first answer."""
+    return int(answers(home, said).split(b" ")[1])
+
+
+def test_no_spelling_of_a_path_leads_to_what_is_the_persons(home: DaemonHome, attack: Attack) -> None:
+    """Encoded, doubled, led up, absolute, by another method, or named in a field: refused or not there. Its own routes are."""
+    token = session(home)["token"]
+    port = port_of(home)
+    record = json.dumps(home.must("GET", "/v1/audit")["events"][0]["hash"])
+    paths = (
+        "/v1/audit",
+        "//v1/audit",
+        "/v1//audit",
+        "/v1/%61udit",
+        "/v1%2faudit",
+        "/V1/audit",
+        "/v1/audit/",
+        "/v1/audit;x",
+        "/v1/audit#x",
+        "/v1/audit?scope=operator",
+        "/v1/actions/../audit",
+        "/v1/actions/%2e%2e/audit",
+        "/v1/actions/%252e%252e/audit",
+        "/mcp/../v1/audit",
+        "/v1/messages/../audit",
+        "/v1/messages/..;/audit",
+        "/v1/messages%2f..%2faudit",
+        "/approvals/../v1/audit",
+        f"http://localhost:{port}/v1/audit",
+        "http://operator/v1/audit",
+        "*",
+    )
+    for path in paths:
+        for method in ("GET", "HEAD", "POST", "OPTIONS", "PUT", "TRACE"):
+            said = answers(home, request(home, f"{method} {path}", token=token))
+            attack.denied(f"{method} {path}", {307, 400, 401, 404, 405}, int(said.split(b" ")[1]))
+            assert record.encode() not in said
+    for field in ("X-HTTP-Method-Override: DELETE", "X-Original-URL: /v1/audit", "X-Rewrite-URL: /v1/audit"):
+        said = answers(home, request(home, "GET /v1/actions", field, token=token))
+        attack.denied(field, True, b'{"actions":' in said)
+    attack.control("an agent's own route", 200, status(home, request(home, "GET /v1/actions", token=token)))
+    attack.control("the person's socket", 200, home.ask("GET", "/v1/audit").status)
+
+
+def test_a_refused_route_is_on_record_with_its_session(home: DaemonHome, attack: Attack) -> None:
+    """Counted, and as whom."""
+    begun = session(home)
+    for _ in range(3):
+        refused = status(home, request(home, "GET /v1/secrets", token=begun["token"]))
+        attack.denied("the names of secrets", 401, refused)
+    home.must("GET", "/v1/audit/verify")
+    found = home.must("GET", "/v1/audit?type=caller.refused&limit=200")["events"]
+    (kept,) = [one for one in found if one["route"] == "GET /v1/secrets" and one["session"] == begun["id"]]
+    attack.control("what the record says", ("agent", True), (kept["scope"], kept["count"] >= 1))
+
+
+def test_a_token_is_shown_in_one_way_only(home: DaemonHome, attack: Attack) -> None:
+    """In a query, a cookie, two fields, another scheme: none. An unknown one is not as none either."""
+    token, other = session(home)["token"], session(home)["token"]
+    shown = {
+        "in the query": request(home, f"GET /v1/actions?token={token}&access_token={token}"),
+        "as a cookie": request(home, "GET /v1/actions", f"Cookie: token={token}"),
+        "as a key": request(home, "GET /v1/actions", f"x-api-key: {token}"),
+        "twice": request(home, "GET /v1/actions", f"Authorization: Bearer {token}", token=token),
+        "two": request(home, "GET /v1/actions", f"Authorization: Bearer {other}", token=token),
+        "a good one and one that is none": request(home, "GET /v1/actions", "Authorization: Bearer x", token=token),
+        "as a password": request(home, "GET /v1/actions", f"Authorization: Basic {token}"),
+        "without a scheme": request(home, "GET /v1/actions", f"Authorization: {token}"),
+        "cut short": request(home, "GET /v1/actions", token=token[:-1]),
+        "too long": request(home, "GET /v1/actions", token=token + "A"),
+        "empty": request(home, "GET /v1/actions", "Authorization: Bearer "),
+        "of nobody": request(home, "GET /v1/actions", token="ail_" + "A" * 43),
+        "none": request(home, "GET /v1/actions"),
+        "to mcp, in the query": request(home, f"POST /mcp?token={token}", body=b"{}"),
+        "after a request that showed one": request(home, "GET /v1/actions"),
+    }
+    attack.all_denied("a token", 401, {which: status(home, said) for which, said in shown.items()})
+    first = request(home, "GET /v1/actions", token=token).replace(b"Connection: close\r\n", b"")
+    both = answers(home, first + request(home, "GET /v1/actions"))
+    attack.denied("a second request of a connection that showed one", ["200", "401"], statuses(both))
+    attack.control("once, as it must be", 200, status(home, request(home, "GET /v1/actions", token=token)))
+
+
+def test_what_is_another_sessions_is_not_had_by_its_names(home: DaemonHome, attack: Attack) -> None:
+    """Runs, questions and idempotency keys, under ids of either kind and of neither."""
+    mine, other = session(home), session(home)
+    run = "POST /v1/actions/give-back/run"
+    body = b'{"args":{"text":"of one session"}}'
+    key = "Idempotency-Key: the-same-key"
+    first = json.loads(answers(home, request(home, run, key, token=mine["token"], body=body)).partition(b"\r\n\r\n")[2])
+    asked = json.loads(
+        answers(home, request(home, "POST /v1/actions/ask-first/run?wait=0", token=mine["token"], body=body)).partition(
+            b"\r\n\r\n"
+        )[2]
+    )
+    wanted = [first["audit_id"], asked["audit_id"], asked["approval_id"]]
+    wanted += [
+        asked["approval_id"].replace("act-", "run-"),
+        asked["audit_id"].replace("run-", "act-"),
+        asked["approval_id"].upper(),
+        f"{asked['approval_id']}%00",
+        f"x%2f{asked['approval_id']}",
+        "act-",
+        "%",
+        "_",
+        "*",
+    ]
+    for name in wanted:
+        for line in (
+            f"GET /v1/runs/{name}",
+            f"GET /v1/action-approvals/{name}/result",
+            f"POST /v1/action-approvals/{name}/cancel",
+        ):
+            got = status(home, request(home, line, token=other["token"]))
+            attack.denied(f"{line} by another session", {400, 404}, got)
+        answered = request(
+            home, f"POST /v1/action-approvals/{name}/answer", token=other["token"], body=b'{"answer":"x"}'
+        )
+        attack.denied(f"an answer to {name}", {400, 404}, status(home, answered))
+    again = answers(home, request(home, run, key, token=other["token"], body=body))
+    attack.denied("its answer under its key", True, first["audit_id"].encode() not in again)
+
+    repeated = answers(home, request(home, run, key, token=mine["token"], body=body))
+    attack.control("the key, for who took it", True, first["audit_id"].encode() in repeated)
+    cancel = request(home, f"POST /v1/action-approvals/{asked['approval_id']}/cancel", token=mine["token"])
+    attack.control("its own question", 200, status(home, cancel))
+
+
+def test_a_question_of_a_session_that_ended_is_nobodys(home: DaemonHome, attack: Attack) -> None:
+    """Its token opens nothing, to look or to take back; a person still decides, and it runs as what it was asked by."""
+    begun = session(home)
+    body = b'{"args":{"text":"x"}}'
+    ask = request(home, "POST /v1/actions/ask-first/run?wait=0", token=begun["token"], body=body)
+    asked = json.loads(answers(home, ask).partition(b"\r\n\r\n")[2])
+    home.must("POST", f"/v1/sessions/{begun['id']}/end", {})
+    path = f"/v1/action-approvals/{asked['approval_id']}"
+    attack.all_denied(
+        "a session that ended",
+        401,
+        {
+            line: status(home, request(home, line, token=begun["token"]))
+            for line in (
+                f"GET {path}/result",
+                f"POST {path}/cancel",
+                f"GET /v1/runs/{asked['audit_id']}",
+                "GET /v1/actions",
+            )
+        },
+    )
+    digest = home.must("GET", path)["digest"]
+    home.must("POST", f"{path}/decide", {"decision": "approve", "digest": digest})
+    attack.control("the person's decision", "completed", home.result(asked)["status"])
+    attack.control("as whom it ran", begun["id"], home.events(asked["audit_id"])[0]["session"])
+
+
+def test_no_page_of_elsewhere_is_answered(home: DaemonHome, attack: Attack) -> None:
+    """By its origin, by what the browser says where it sends no origin, or under a name that was rebound; on every route."""
+    token = session(home)["token"]
+    port = port_of(home)
+    form = ("Content-Type: text/plain", "Content-Length: 2")
+    pages = {
+        "another site": ("Origin: http://evil.example", *form),
+        "a sandboxed frame": ("Origin: null", *form),
+        "another port of this machine": ("Origin: http://localhost:1", *form),
+        "a name that begins alike": (f"Origin: http://localhost:{port}.evil.example", *form),
+        "another scheme": (f"Origin: https://localhost:{port}", *form),
+        "no origin": ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors", *form),
+        "a form that became the page": (
+            "Sec-Fetch-Site: cross-site",
+            "Sec-Fetch-Mode: navigate",
+            "Sec-Fetch-Dest: document",
+            *form,
+        ),
+        "another port, no origin": ("Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: cors", *form),
+    }
+    routes = (
+        "POST /mcp",
+        "POST /v1/actions/give-back/run",
+        "POST /v1/messages",
+        "POST /v1/chat/completions",
+        "OPTIONS /v1/messages",
+        "POST /approvals",
+        "POST /healthz",
+        "POST /nowhere",
+    )
+    for page, fields in pages.items():
+        for line in routes:
+            said = answers(home, request(home, line, *fields, token=token) + b"{}")
+            attack.denied(f"{line} by {page}", 403, int(said.split(b" ")[1]))
+            assert b"access-control-allow" not in said.lower()
+    for name in (f"evil.example:{port}", f"localhost:{port}.evil.example", f"localhost:{port + 1}", "localhost", ""):
+        said = request(home, "GET /healthz").replace(f"localhost:{port}".encode(), name.encode())
+        attack.denied(f"as {name!r}", 403, status(home, said))
+    shown = ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: iframe")
+    attack.denied("in a frame", 403, status(home, request(home, "GET /approvals", *shown)))
+
+    link = ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
+    attack.control("a link to a page", 200, status(home, request(home, "GET /approvals", *link)))
+    attack.control("a program", 200, status(home, request(home, "GET /v1/actions", token=token)))
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "",
+        r"GET /healthz HTTP/1.1\r\nHost: localhost:PORT\r\nx: ",
+        r"POST /mcp HTTP/1.1\r\nHost: localhost:PORT\r\nContent-Length: 100000000\r\n\r\n",
+        r"POST /v1/messages HTTP/1.1\r\nHost: localhost:PORT\r\nContent-Length: 100000000\r\n\r\n",
+        r"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+        r"GET /v1/models HTTP/1.1\r\nHost: localhost:PORT\r\nConnection: upgrade, http2-settings\r\nUpgrade: h2c\r\n\r\n",
+    ],
+    ids=["idle", "half a head", "a body to mcp", "a body to the gateway", "http/2", "an upgrade"],
+)
+def test_another_user_takes_no_descriptor_of_the_persons(home: DaemonHome, attack: Attack, first: str) -> None:
+    """A thousand connections at once, of which as many are held as there may be; the person's commands are answered meanwhile."""
+    pid, port = home.daemon_pid, port_of(home)
+    assert pid is not None
+    as_whom: dict[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    command = ["/usr/bin/env", "-i", _python(), "-c", _BUSYBODY, str(port), first.replace("PORT", str(port))]
+    before, held = psutil.Process(pid).num_fds(), 0
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", text=True, **as_whom
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        attack.control("many came", True, int(other.stdout.readline()) >= 256)
+        for _ in range(20):
+            attack.control("a run, meanwhile", 200, home.run("give-back", {"text": "x"}).status)
+            held = max(held, psutil.Process(pid).num_fds() - before)
+        attack.control("a question, meanwhile", True, "pending" in home.must("GET", "/v1/status"))
+        print("end", file=other.stdin, flush=True)
+    # What a run needs of its own, and what may be under way upstream, is on top.
+    attack.denied("more than there is room for", True, held <= MAX_CONNECTIONS + MAX_IN_FLIGHT + 64)
+    answer = answers_in_time(home)
+    attack.control("the port, afterwards", 200, answer)
+
+
+def answers_in_time(home: DaemonHome) -> int:
+    """The status of a page, asked again while there is no place."""
+    for _ in range(600):
+        try:
+            return status(home, request(home, "GET /healthz"))
+        except (OSError, IndexError):
+            socket.socket().close()
+    return 0
+
+
+def _python() -> str:
+    """One that everybody can execute."""
+    return "/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable
+
+
+def test_what_no_http_client_sends_is_refused_and_the_next_is_served(home: DaemonHome, attack: Attack) -> None:
+    """A hundred thousand fields, a megabyte in one, lengths that contradict each other, a body without JSON."""
+    token = session(home)["token"]
+    run = "POST /v1/actions/give-back/run"
+    attempts = {
+        "fields without number": (
+            request(home, "GET /v1/actions", *[f"x{n}: y" for n in range(100_000)], token=token),
+            431,
+        ),
+        "a field without end": (request(home, "GET /v1/actions", "x: " + "y" * 1_000_000, token=token), 431),
+        "two hosts": (request(home, "GET /v1/actions", f"Host: localhost:{port_of(home)}", token=token), 400),
+        "two lengths": (request(home, run, "Content-Length: 1", token=token, body=b"{}"), 400),
+        "a signed length": (request(home, run, "Content-Length: +2", token=token) + b"{}", 400),
+        "another coding": (request(home, run, "Transfer-Encoding: xchunked", token=token) + b"{}", 501),
+        "an infinite number": (request(home, run, token=token, body=b'{"args":{"text":1e999}}'), 400),
+        "no number": (request(home, run, token=token, body=b'{"args":{"text":NaN}}'), 400),
+        "a number without end": (request(home, run, token=token, body=b'{"args":{"text":' + b"9" * 6000 + b"}}"), 400),
+        "depth": (request(home, run, token=token, body=b'{"args":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), 400),
+        "half a character": (request(home, run, token=token, body=b'{"args":{"text":"\\ud800"}}'), 400),
+        "another scope": (request(home, run, token=token, body=b'{"args":{"text":"x"},"scope":"operator"}'), 400),
+        "another session": (request(home, run, token=token, body=b'{"args":{"text":"x"},"session":"local"}'), 400),
+        "two bytes a character": (request(home, run, token=token, body='{"args":{"text":"x"}}'.encode("utf-16")), 400),
+        "a number for a word": (request(home, run, token=token, body=b'{"args":{"text":1}}'), 422),
+        "nothing for a word": (request(home, run, token=token, body=b'{"args":{"text":null}}'), 422),
+        "one more": (request(home, run, token=token, body=b'{"args":{"text":"x","more":1}}'), 422),
+    }
+    for which, (said, expected) in attempts.items():
+        attack.denied(which, expected, first_status(home, said))
+    twice = answers(home, request(home, run, token=token, body=b'{"args":{"text":"shown"},"args":{"text":"run"}}'))
+    answer = json.loads(twice.partition(b"\r\n\r\n")[2])
+    kept = home.events(answer["audit_id"])[0]["args"]
+    attack.denied(
+        "a key twice: what is on record is what ran", ("run", "run"), (kept["text"], answer["result"]["text"])
+    )
+    attack.control("the next", 200, status(home, request(home, run, token=token, body=b'{"args":{"text":"x"}}')))
+
+
+def first_status(home: DaemonHome, said: bytes) -> int:
+    """As `status`, of a server that answers before it has read everything."""
+    with socket.create_connection(("127.0.0.1", port_of(home)), timeout=DEADLINE_S) as connection:
+        with contextlib.suppress(OSError):
+            connection.sendall(said)
+        return int(connection.recv(65536).split(b" ")[1])
+
+
+def statuses(said: bytes) -> list[str]:
+    """Of each answer in what came on one connection."""
+    return re.findall(r"HTTP/1\.1 (\d\d\d)", said.decode("latin-1"))
