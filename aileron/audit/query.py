@@ -305,8 +305,15 @@ def _question(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:
         "audit_id": row.run,
         "action": None if run is None else run.action,
         "session": None if run is None else run.session,
+        **_asker(snapshot, None if run is None else run.session),
     }
     return {name: value for name, value in shown.items() if value is not None}
+
+
+def _asker(snapshot: Snapshot, session: str | None) -> dict[str, Any]:
+    """Which agent a session is of, and where it works; nothing for `local`, which is of nobody in particular."""
+    rows = [] if session is None else snapshot.events(EventFilter(type="session.started", session=session, limit=1))
+    return {name: rows[0].facts.get(name) for name in ("agent", "folder")} if rows else {}
 
 
 def _all_of(snapshot: Snapshot, run_id: str) -> tuple[list[EventRow], bool]:

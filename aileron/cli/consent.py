@@ -25,7 +25,7 @@ from aileron.cli.plan import COLUMN, cut, host_line, missing_lines, plan_facts, 
 if TYPE_CHECKING:
     from aileron.cli.signing import Preview
 
-__all__ = ["KINDS", "change_lines", "constraint_words", "kind_of", "name_of", "show_question", "title_of"]
+__all__ = ["KINDS", "asker_of", "change_lines", "constraint_words", "kind_of", "name_of", "show_question", "title_of"]
 
 KINDS: Final = {
     "action": "run",
@@ -63,6 +63,12 @@ def title_of(question: Mapping[str, Any]) -> str:
     """Kind and name, as lists and confirmations say it: `send-mail`, `binding basic/mail/home`."""
     kind, name = kind_of(question), name_of(question)
     return name if kind == "action" or name == kind else f"{KINDS.get(kind, kind)} {name}"
+
+
+def asker_of(question: Mapping[str, Any]) -> str | None:
+    """Who asks, for a person: `claude in /home/you/work`, or the session where no more is known."""
+    session, agent, folder = (question.get(name) for name in ("session", "agent", "folder"))
+    return f"{agent} in {folder}" if agent and folder else None if session is None else str(session)
 
 
 def show_question(
@@ -127,7 +133,11 @@ def _show_run(question: dict[str, Any], stream: str, more: str | None, preview: 
 
 
 def _asked_facts(question: dict[str, Any], stream: str) -> list[tuple[str, Any]]:
-    return [("asked by", question.get("session")), ("expires", output.time_left(question.get("expires_at"), stream))]
+    return [
+        ("asked by", asker_of(question) if output.is_terminal(stream) else question.get("session")),
+        ("session", question.get("session") if question.get("agent") and output.is_terminal(stream) else None),
+        ("expires", output.time_left(question.get("expires_at"), stream)),
+    ]
 
 
 def _preview_lines(plan: dict[str, Any], preview: Preview | None, more: str | None) -> list[str] | str | None:

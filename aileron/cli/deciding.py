@@ -31,7 +31,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from aileron.cli import output
-from aileron.cli.consent import kind_of, show_question, title_of
+from aileron.cli.consent import asker_of, kind_of, show_question, title_of
 from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
 from aileron.cli.prompts import ask_now, can_ask
 from aileron.cli.run import report
@@ -190,8 +190,8 @@ class Dialogue:
     def _deny(self, signer: Signer | None) -> int:
         question = self._question(signer)
         if signer is not None:
-            asker = question.get("session")
-            who = "" if asker is None else f", asked by {visible(str(asker))}"
+            asker = asker_of(question)
+            who = "" if asker is None else f", asked by {visible(asker)}"
             output.note(f"to be denied: {visible(title_of(question))}{who}")
         note_unsigned(self._standing)
         reason = self._reason

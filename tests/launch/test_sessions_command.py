@@ -83,3 +83,25 @@ def test_what_is_asked_wrongly_is_said(desk: Desk) -> None:
         "show nothing-such": 3,
         "new": 2,
     }
+
+
+def test_who_is_asked_reads_which_agent_asks_and_where(desk: Desk) -> None:
+    """In the list, and with the question; a pipe has the session."""
+    desk.daemon.unlock()
+    desk.daemon.install_probe()
+    desk.daemon.bind_probe()
+    desk.daemon.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+    made = desk.aileron("sessions", "new", "--for", "1h", "--agent", "robot", "--json").json
+    shown = {"Authorization": f"Bearer {made['token']}"}
+    body = {"args": {"text": "may I"}}
+    desk.daemon.agent.request("POST", "/v1/actions/ask-first/run", body=body, headers=shown)
+    local = desk.daemon.agent.request("POST", "/v1/actions/ask-first/run", body=body)
+    (question,) = [each for each in desk.daemon.must("GET", "/v1/action-approvals")["approvals"] if each.get("agent")]
+    name = question["approval_id"]
+
+    assert local.status == 202
+    assert (question["session"], question["agent"], question["folder"]) == (made["id"], "robot", str(desk.folder))
+    assert "robot" in desk.at_terminal("approval", "list", NO_COLOR="1").out
+    told = desk.at_terminal("approval", "show", name, NO_COLOR="1").out
+    assert f"asked by robot in {desk.folder} session {made['id']}" in " ".join(told.split())
+    assert f"asked by\t{made['id']}" in desk.aileron("approval", "show", name).out

@@ -250,9 +250,10 @@ def _row(entry: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _short_row(entry: dict[str, Any]) -> tuple[Any, ...]:
-    """At a terminal: the status only where it is not that it waits."""
+    """At a terminal: the agent's name for its session, the status only where it is not that it waits."""
     what, status = title_of(entry), entry.get("status")
-    facts = (entry.get("approval_id"), output.time_left(entry.get("expires_at")), entry.get("session"))
+    asker = entry.get("agent") or entry.get("session")
+    facts = (entry.get("approval_id"), output.time_left(entry.get("expires_at")), asker)
     return (*facts, what if status in (None, "pending_approval") else f"{what} ({status})")
 
 
