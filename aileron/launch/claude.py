@@ -4,6 +4,9 @@ Pure. `--allowedTools mcp__aileron` lets it call actions without a question of i
 to say, and Aileron asks. Nothing else is allowed by it. Both options take several values, so they are given as `--name=value`:
 the words after them stay the user's.
 
+`alwaysLoad`: without it a server that is not there in the first moment, as where it has to start the daemon, is not waited for,
+and the model is not offered its tools in the first turn.
+
 The vault's key: ANTHROPIC_AUTH_TOKEN is the session's token. As ANTHROPIC_API_KEY it would be asked about at a terminal each
 time.
 
@@ -57,7 +60,7 @@ def _snippet(server: AileronServer) -> Snippet:
 
 def _entry(server: AileronServer, environment: Mapping[str, str]) -> dict[str, object]:
     program, *arguments = server.command
-    entry = {"type": "stdio", "command": program, "args": arguments, "env": dict(environment)}
+    entry = {"type": "stdio", "command": program, "args": arguments, "env": dict(environment), "alwaysLoad": True}
     return {"mcpServers": {NAME: entry}}
 
 

@@ -36,8 +36,8 @@ class Seen:
     """What one conversation left. `egress` are the names it asked a proxy for, `leaks` the files of its own and of Aileron's that
     have a secret in them, `changed` those of the person's that are not what they were.
 
-    `pasted` is what a second, short one left, in which the agent was started by itself, with what `aileron mcp config` printed in
-    its own configuration, and spoke to the model directly.
+    `pasted` is what a second, short one left, in which the agent was started by itself and without a daemon, with what `aileron
+    mcp config` printed in its own configuration, and spoke to the model directly.
     """
 
     agent: Agent
@@ -75,6 +75,7 @@ def observed(agent: Agent) -> Iterator[Seen]:
         pasted = Notes()
         with LanguageModel(lambda: list_and_call(pasted, home)) as direct:
             place.paste_configuration()
+            home.stop()
             pasted_ended = place.start(direct.port)
         leaks = scan([place.path, home.path], UPSTREAM_KEY.encode(), SECRET, PASSPHRASE.encode(), tap.token.encode())
         session = next(each for each in home.must("GET", "/v1/sessions")["sessions"] if each["exit_code"] is not None)
@@ -204,6 +205,11 @@ def _long(seen: Seen) -> str:
     )
 
 
+def _cold(seen: Seen) -> str:
+    """The first turn of a session that had to start the daemon."""
+    return "started, tools offered" if seen.pasted.offered and seen.pasted.offered.tool("give_back") else "no"
+
+
 def _restarted(seen: Seen) -> str:
     shown = seen.pasted.restarted
     return "the next call works" if shown and GREETING in shown.text and not shown.is_error else "no"
@@ -237,6 +243,7 @@ ROWS: Final = {
     "action added in the session": _added,
     "action switched off in the session": _switched_off,
     "by what `aileron mcp config` prints": _pasted,
+    "no daemon at the start": _cold,
     "daemon restarted in the session": _restarted,
     "`aileron doctor`": _doctor,
 }

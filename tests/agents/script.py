@@ -62,9 +62,13 @@ def prepare(home: DaemonHome) -> None:
 
 
 def list_and_call(notes: Notes, home: DaemonHome) -> Script:
-    """The tools are there, and one answers, also after the daemon was stopped and started again under the agent."""
+    """The tools are there, though there was no daemon, and one answers, also after the daemon was stopped and started again."""
+    turn = yield "list_pending", {}
+    notes.offered = turn.asked
+
+    home.unlock()
     turn = yield "give_back", {"text": GREETING}
-    notes.offered, notes.called = turn.asked, turn.shown
+    notes.called = turn.shown
 
     home.stop()
     home.unlock()

@@ -144,7 +144,8 @@ def test_no_secret_is_in_what_the_agent_wrote_or_said(seen: Seen) -> None:
 def test_what_mcp_config_prints_serves_as_well(seen: Seen) -> None:
     """Put into the agent's own configuration, and the agent started by itself: the actions are offered, and one is called.
 
-    So is the action that was added while an agent ran that did not look again.
+    No daemon ran: the agent's server started it, and the tools were there in the first turn; so was the action that was added
+    while an agent ran that did not look again.
     """
     assert seen.pasted.called is not None, f"{seen.pasted_ended.out[-3000:]}\n{seen.pasted_ended.err[-3000:]}"
     assert GREETING in seen.pasted.called.text
@@ -196,6 +197,7 @@ def test_codex_calls_from_a_script_where_it_knows_the_model() -> None:
     with daemon_home() as home, Trap() as trap, desk(ALL["codex"], home.path, trap) as place:
         home.unlock()
         prepare(home)
+        home.stop()
         place.paste_configuration()
         place.replace(".codex/config.toml", 'model = "scripted"\n', "")
         with LanguageModel(lambda: list_and_call(notes, home)) as model:
