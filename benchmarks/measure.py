@@ -7,7 +7,8 @@ variant, and answers its questions with `answer`, which prints one row for each,
     answer("jail.json", taken, [Question("request to reaped", "a jail", "bwrap python", at_most(0.075))])
 
 Rules
-- What is compared was measured in the same call of `interleave`. Only the ratio of the two p50 is judged, never a time.
+- What is compared was measured in the same call of `interleave`. Only the two p50 are judged, by their ratio or by what one adds
+  to the other, never a time by itself.
 - A peer that is not installed is said to be left out, with the way to install it; the question stays in the table.
 - AILERON_BENCH_SCALE multiplies all rounds (0.1 for a quick look), AILERON_BENCH_RESULTS is where results go instead.
 
@@ -37,6 +38,7 @@ __all__ = [
     "Samples",
     "Unit",
     "Variant",
+    "adds_at_most",
     "answer",
     "at_least",
     "at_most",
@@ -69,24 +71,31 @@ class Measured(tuple[float, ...]):
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What the ratio of the p50s, ours by the peer's, must be."""
+    """What the ratio of the p50s, ours by the peer's, must be; or, for "adds at most", their difference in seconds."""
 
-    bound: Literal["at most", "at least", "below"]
+    bound: Literal["at most", "at least", "below", "adds at most"]
     ratio: float
 
-    def holds(self, ratio: float) -> bool:
-        """Whether a measured ratio keeps it."""
+    def holds(self, measured: float) -> bool:
+        """Whether a measured ratio, or difference, keeps it."""
         if self.bound == "at least":
-            return ratio >= self.ratio
-        return ratio < self.ratio if self.bound == "below" else ratio <= self.ratio
+            return measured >= self.ratio
+        return measured < self.ratio if self.bound == "below" else measured <= self.ratio
 
     def __str__(self) -> str:
+        if self.bound == "adds at most":
+            return f"≤ +{self.ratio * 1e3:g} ms"
         return {"at most": "≤", "at least": "≥", "below": "<"}[self.bound] + f" {self.ratio:g}"
 
 
 def at_most(ratio: float) -> Goal:
     """For times and sizes."""
     return Goal("at most", ratio)
+
+
+def adds_at_most(seconds: float) -> Goal:
+    """For what stands in the way of something that takes as long as it takes: the wait it adds, whatever that is a part of."""
+    return Goal("adds at most", seconds)
 
 
 def at_least(ratio: float) -> Goal:
@@ -121,7 +130,17 @@ class Answer:
     @property
     def holds(self) -> bool | None:
         """Whether the goal is kept; None where there is none."""
-        return self.question.goal.holds(self.ratio) if self.question.goal else None
+        goal = self.question.goal
+        if goal is None:
+            return None
+        return goal.holds(self.ours[0] - self.theirs[0] if goal.bound == "adds at most" else self.ratio)
+
+    @property
+    def compared(self) -> str:
+        """What the goal is about: the ratio, or what is added."""
+        if self.question.goal is not None and self.question.goal.bound == "adds at most":
+            return f"{(self.ours[0] - self.theirs[0]) * 1e3:+.2f} ms"
+        return f"{self.ratio:.3f}"
 
 
 def interleave(
@@ -250,9 +269,7 @@ def _row(answered: Answer) -> str:
     )
     verdict = {True: "holds", False: "MISSED", None: ""}[answered.holds]
     goal = f"goal {question.goal}" if question.goal else "no goal"
-    return (
-        f"  {question.what} | {question.peer}\n    {sides}   ratio {answered.ratio:.3f}   {goal}   {verdict}".rstrip()
-    )
+    return f"  {question.what} | {question.peer}\n    {sides}   {answered.compared}   {goal}   {verdict}".rstrip()
 
 
 def _reason(question: Question, why: Mapping[str, str]) -> str:

@@ -24,6 +24,8 @@ ORDER: Final = (
     "jail-first-frame.json", "jail-reaped.json", "jail-rate.json", "jail-memory.json",
     "frames-64.json", "frames-4096.json", "frames-1048576.json",
     "run.json", "run-rate.json", "run-signed.json", "noise.json", "egress.json", "client.json",
+    "relay-start.json", "relay-call.json",
+    "gateway-first.json", "gateway-chunk.json",
     "ledger-one.json", "ledger-many.json", "ledger-size.json",
 )  # fmt: skip
 """The files that have rows, in their order; others in results/ are none of this table's."""
@@ -73,7 +75,7 @@ def summary(results: Path) -> str:
                 question.what,
                 shown(found.ours[0], found.unit),
                 shown(found.theirs[0], found.unit),
-                f"{found.ratio:.3f}",
+                found.compared,
                 str(question.goal or ""),
                 {True: "holds", False: "MISSED", None: ""}[found.holds],
                 question.peer,
@@ -111,7 +113,7 @@ def _question(record: dict[str, Any]) -> Question:
 def _row(answered: Answer) -> str:
     question, unit = answered.question, answered.unit
     ours, theirs = (f"{shown(p50, unit)} ({shown(p99, unit)})" for p50, p99 in (answered.ours, answered.theirs))
-    cells = [question.what, question.peer, ours, theirs, f"{answered.ratio:.3f}", str(question.goal or "–")]
+    cells = [question.what, question.peer, ours, theirs, answered.compared, str(question.goal or "–")]
     return f"| {' | '.join(cells)} | {_VERDICT[answered.holds]} |".replace("|  |", "| |")
 
 
