@@ -65,6 +65,7 @@ class AgentProtocol:
         self._server: McpServer | None = None
         self._mcp: ASGIApp | None = None
         self._connections = 0
+        self._answering: set[anyio.CancelScope] = set()
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept on the socket until cancelled."""
@@ -73,16 +74,29 @@ class AgentProtocol:
             with anyio.move_on_after(IMPORT_AFTER_S):
                 await self._wanted.wait()
             self._server = await anyio.to_thread.run_sync(self._import)
-            async with self._server.run():
-                self._mcp = self._server.http_app()
-                self._up.set()
-                await self._tell_changes(self._server)
+            try:
+                async with self._server.run():
+                    self._mcp = self._server.http_app()
+                    self._up.set()
+                    await self._tell_changes(self._server)
+            finally:
+                for answering in list(self._answering):
+                    answering.cancel()
 
     async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`/mcp`, as an ASGI application. Its caller has put the session into `scope["state"]`."""
+        """`/mcp`, as an ASGI application. Its caller has put the session into `scope["state"]`.
+
+        An answer may be a stream that lasts as long as its client: it breaks off when the daemon stops.
+        """
         await self._ready()
-        if self._mcp is not None:
-            await self._mcp(scope, receive, send)
+        if self._mcp is None:
+            return
+        with anyio.CancelScope() as answering:
+            self._answering.add(answering)
+            try:
+                await self._mcp(scope, receive, send)
+            finally:
+                self._answering.discard(answering)
 
     def _import(self) -> McpServer:
         from aileron.mcp.server import McpServer
