@@ -16,6 +16,7 @@ def states(said: Said) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_all_four_hold_for_every_agent(desk: Desk, name: str) -> None:
     """The tools are named; nothing of the agent was started but its version; the session for it is over."""
+    desk.daemon.unlock()
     said = desk.aileron("doctor", name, "--json", STAND_IN="version")
     found = {check["name"]: check["found"] for check in said.json["checks"]}
     session = desk.sessions()[0]
@@ -56,6 +57,21 @@ def test_what_is_configured_otherwise_is_noted(desk: Desk) -> None:
 
     assert said.code == 0
     assert states(said)[:2] == [("configured", "ok"), ("configured", "note")]
+
+
+def test_a_vault_that_the_gateway_waits_for_is_noted(desk: Desk) -> None:
+    """The actions are there without it, the model is not; no word of it while the vault is open."""
+    desk.daemon.unlock()
+    before = desk.aileron("doctor", "claude", "--json", STAND_IN="version")
+    desk.daemon.must("POST", "/v1/vault/lock")
+    said = desk.aileron("doctor", "claude", "--json", STAND_IN="version")
+    desk.daemon.unlock()
+    notes = [check for check in said.json["checks"] if check["state"] == "note"]
+
+    assert ("vault", "note") not in states(before)
+    assert said.code == 0
+    assert [(note["name"], note["fix"]) for note in notes] == [("vault", "aileron vault unlock")]
+    assert states(said)[-1] == ("call", "ok")
 
 
 def test_a_person_reads_it_line_by_line(desk: Desk) -> None:

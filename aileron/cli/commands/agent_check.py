@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from aileron.cli.commands.launch import agent_of, asked_of, folder, gateway_of, program_of
+from aileron.cli.commands.launch import LOCKED, agent_of, asked_of, folder, gateway_of, is_vault_needed, program_of
 from aileron.cli.commands.state import Check
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.supervisor import Supervisor, path_of
@@ -57,7 +57,9 @@ def _in_session(supervisor: Supervisor, agent: Agent, found: str, token: str) ->
     from aileron.launch.start import child_environment
     from aileron.model.failure import AileronError
 
-    asked = asked_of(supervisor, agent, gateway_of(supervisor.ask("GET", "/v1/status")), (), token)
+    running = supervisor.ask("GET", "/v1/status")
+    gateway = gateway_of(running)
+    asked = asked_of(supervisor, agent, gateway, (), token)
     try:
         with local_work():
             setup = agent.setup(asked)
@@ -66,6 +68,8 @@ def _in_session(supervisor: Supervisor, agent: Agent, found: str, token: str) ->
         return
     yield Check("configured", "ok", found)
     yield from (Check("configured", "note", note) for note in setup.notes)
+    if (running.get("vault") or {}).get("locked") and is_vault_needed(supervisor, gateway):
+        yield Check("vault", "note", LOCKED, "aileron vault unlock")
     step = "started"
     try:
         with connected(asked.server, child_environment(os.environ, asked.server.environment(token))) as server:

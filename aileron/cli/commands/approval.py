@@ -172,7 +172,7 @@ def show(
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show one of them: exactly what would be done, and what was decided."""
+    """Show what would be done, exactly, and what was decided."""
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     entry = deciding.find(supervisor, approval)
     name = str(entry.get("approval_id"))

@@ -30,8 +30,19 @@ if TYPE_CHECKING:
 
     from aileron.launch.agent import Agent, Asked, Gateway, Setup
 
-__all__ = ["agent_names", "agent_of", "asked_of", "folder", "gateway_of", "launch", "program_of"]
+__all__ = [
+    "LOCKED",
+    "agent_names",
+    "agent_of",
+    "asked_of",
+    "folder",
+    "gateway_of",
+    "is_vault_needed",
+    "launch",
+    "program_of",
+]
 
+LOCKED = "the vault is locked: until it is not, the gateway refuses the model"
 _SHOWN_TOKEN = "<session token>"  # noqa: S105 - stands where one would
 
 
@@ -89,7 +100,7 @@ def launch(
         return
     running = supervisor.ask("GET", "/v1/status")
     gateway = None if no_gateway else gateway_of(running)
-    is_needed = gateway is not None and (bool(gateway.kept) or _is_vault_required(supervisor.home))
+    is_needed = gateway is not None and is_vault_needed(supervisor, gateway)
     _open_vault(supervisor, running, is_given=passphrase() is not None, is_needed=is_needed)
     _forget_passphrase()
     raise typer.Exit(_in_session(supervisor, found, path, gateway, words))
@@ -124,7 +135,12 @@ def _open_vault(supervisor: Supervisor, running: dict[str, Any], *, is_given: bo
     if is_given or (is_needed and can_ask()):
         supervisor.open_vault()
     elif is_needed:
-        output.note("the vault is locked: until it is not, the gateway refuses the model\n  fix: aileron vault unlock")
+        output.note(f"{LOCKED}\n  fix: aileron vault unlock")
+
+
+def is_vault_needed(supervisor: Supervisor, gateway: Gateway) -> bool:
+    """Whether the gateway refuses the model while there is a vault and it is locked."""
+    return bool(gateway.kept) or _is_vault_required(supervisor.home)
 
 
 def _is_vault_required(home: Path) -> bool:

@@ -20,7 +20,9 @@ def config(
         typer.Argument(metavar="AGENT", help="claude, codex, opencode, goose or pi.", autocompletion=agent_names),
     ],
 ) -> None:
-    """Print what registers the actions with an agent however it is started.
+    """Print what registers the actions with an agent.
+
+    It has them then however it is started.
 
     In the format of the file that standard error names. No token is in it: such an agent is the session `local`, or, where
     `aileron launch` starts it, that session.

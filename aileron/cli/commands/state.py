@@ -79,14 +79,14 @@ def status(as_json: AsJson = False) -> None:
 def doctor(
     agent: Annotated[
         str | None,
-        typer.Argument(metavar="[AGENT]", help="Instead: whether this agent can reach the actions, as an agent would."),
+        typer.Argument(metavar="AGENT", help="Instead: whether this agent can reach the actions, as an agent would."),
     ] = None,
     program: Annotated[
         str | None, typer.Option("--program", metavar="PATH", help="The agent's program, where it is not in PATH.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Examine this machine and this home, or how an agent reaches the actions.
+    """Examine this machine, or an agent's way to the actions.
 
     Exit code 1 if something is in the way.
     """
