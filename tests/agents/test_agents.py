@@ -6,6 +6,7 @@ docs/reference/agents.md, and the page is compared with what was seen.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Iterator
@@ -186,6 +187,21 @@ def test_the_session_is_on_record(seen: Seen) -> None:
 def test_the_page_says_what_was_seen(seen: Seen) -> None:
     """Every cell of this agent's column in docs/reference/agents.md."""
     assert _columns()[seen.agent.name] == cells(seen)
+
+
+def test_the_trap_notices_who_wants_to_leave() -> None:
+    """The control of the above: Claude Code, not told to keep quiet, asks for its maker's server, and gets nowhere."""
+    loud = dataclasses.replace(ALL["claude"], quiet={})
+    notes = Notes()
+    with daemon_home() as home, Trap() as trap, desk(loud, home.path, trap) as place:
+        home.unlock()
+        prepare(home)
+        place.paste_configuration()
+        with LanguageModel(lambda: list_and_call(notes, home)) as model:
+            ended = place.start(model.port)
+
+    assert model.is_finished, f"{model.problem}\n{ended.out[-3000:]}\n{ended.err[-3000:]}"
+    assert "api.anthropic.com:443" in trap.asked_for
 
 
 def test_codex_calls_from_a_script_where_it_knows_the_model() -> None:
