@@ -224,7 +224,9 @@ class Api:
                 await self._manager.caller_refused(self._scope, f"{spec.method} {spec.path}", session)
                 return failure_answer(_not_for_agents(spec).failure)
             try:
-                return await handler(request)
+                answer = await handler(request)
+                self._check_still_open(session)
+                return answer
             except AileronError as error:
                 return failure_answer(error.failure)
             except Exception:  # noqa: BLE001 - the end of a request: nothing foreign leaves
@@ -236,6 +238,11 @@ class Api:
                 )
 
         return Route(spec.path, guarded, methods=[spec.method], name=f"{spec.method} {spec.path}")
+
+    def _check_still_open(self, session: str) -> None:
+        """An answer that was waited for is not said to a session that ended meanwhile. AileronError(unauthorized)."""
+        if self._scope is Scope.AGENT:
+            self._sessions.check_open(session)
 
     # runs
 

@@ -108,13 +108,16 @@ class AgentDoor:
         invocation = Invocation(
             action=call.action, args=call.args, scope=Scope.AGENT, session=call.session, binding=call.binding
         )
-        return _as_state(await self._runner.submit(invocation, wait_s), self._review)
+        state = _as_state(await self._runner.submit(invocation, wait_s), self._review)
+        self._sessions.check_open(call.session)  # it may have ended meanwhile; what has begun goes on
+        return state
 
     async def state(self, session: str, asked: str, wait_s: float) -> dict[str, Any]:
         """Where a run or a question is."""
         self._sessions.check_open(session)
         look = self._manager.approval_result if asked.startswith(_QUESTION) else self._manager.run
         state = _plain(await self._following.state(lambda: look(asked, session), wait_s))
+        self._sessions.check_open(session)
         if state["status"] == RunStatus.PENDING_APPROVAL and "approval_id" in state:
             state["review_url"] = f"{self._review}/approvals/{state['approval_id']}"
         return state

@@ -21,12 +21,14 @@ here: the routes of the sockets (api.py).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import secrets
 import socket
 from collections.abc import Collection
 from typing import Final
 
+import anyio
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -34,7 +36,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aileron.config import ListenAddress
 from aileron.daemon.answers import failure_answer
 from aileron.daemon.serving import drained
-from aileron.daemon.sessions import Sessions, no_token, token_shown
+from aileron.daemon.sessions import LOOK_S, Sessions, no_token, token_shown
 from aileron.daemon.web import harmless
 from aileron.model.failure import AileronError, FailureClass
 
@@ -111,7 +113,10 @@ class OnlyHere:
 
 
 class WithToken:
-    """Lets in who shows the token of an open session, and says which: `scope["state"]["session"]`."""
+    """Lets in who shows the token of an open session, and says which: `scope["state"]["session"]`.
+
+    What is still being answered when the session ends breaks off within LOOK_S: a stream may last as long as its client.
+    """
 
     def __init__(self, app: ASGIApp, sessions: Sessions) -> None:
         self._app = app
@@ -132,7 +137,19 @@ class WithToken:
                 await refused(scope, receive, send)
                 return
             scope = {**scope, "state": {**scope.get("state", {}), "session": session}}
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._until_over, session, tasks.cancel_scope)
+                await self._app(scope, receive, send)
+                tasks.cancel_scope.cancel()
+            return
         await self._app(scope, receive, send)
+
+    async def _until_over(self, session: str, answering: anyio.CancelScope) -> None:
+        with contextlib.suppress(AileronError):
+            while True:
+                await anyio.sleep(LOOK_S)
+                self._sessions.check_open(session)
+        answering.cancel()
 
     def _session_of(self, fields: list[str]) -> str:
         token = token_shown(fields)

@@ -102,6 +102,8 @@ _TTL_MS: Final = 1000
 """How long a list may be taken for fresh by a client that gets no notifications."""
 _MAX_HTTP_SESSIONS: Final = 256
 """Of the older era, of all agents together: as many as connections of the socket."""
+_MAX_HTTP_SESSIONS_EACH: Final = 32
+"""Of one session of ours: an agent with its helpers has a dozen. So that one agent does not take the room of all."""
 _HTTP_IDLE_S: Final = 1800.0
 """Half an hour without a request and without an open stream ends an HTTP session; a client then begins a new one."""
 _MAX_HTTP_REQUESTS: Final = 64
@@ -258,6 +260,11 @@ class McpServer:
             refused = refusal(429, f"{_MAX_HTTP_REQUESTS} requests of this session are under way")
             await refused(scope, receive, send)
             return
+        if self._opens_one_more(scope, session):
+            await read_body(receive)
+            refused = refusal(429, f"this session has {_MAX_HTTP_SESSIONS_EACH} sessions over HTTP: end one (DELETE)")
+            await refused(scope, receive, send)
+            return
         self._requests[session] += 1
         try:
             await self._serve_counted(scope, receive, send, session)
@@ -265,6 +272,15 @@ class McpServer:
             self._requests[session] -= 1
             if not self._requests[session]:
                 del self._requests[session]
+
+    def _opens_one_more(self, scope: Scope, session: str) -> bool:
+        """Whether a request would begin a session of the older era, and there are as many as one of ours may have."""
+        fields = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        if b"mcp-session-id" in fields or fields.get(b"mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:
+            return False
+        # The SDK counts all of them together, and says to nobody whose they are; a test would notice if this moved.
+        owners = self._sdk.session_manager._session_owners.values()
+        return sum(owner["client_id"] == session for owner in owners) >= _MAX_HTTP_SESSIONS_EACH
 
     async def _serve_counted(self, scope: Scope, receive: Receive, send: Send, session: str) -> None:
         body = await read_body(receive)
