@@ -16,7 +16,6 @@ def states(said: Said) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_all_four_hold_for_every_agent(desk: Desk, name: str) -> None:
     """The tools are named; nothing of the agent was started but its version; the session for it is over."""
-    desk.daemon.unlock()
     said = desk.aileron("doctor", name, "--json", STAND_IN="version")
     found = {check["name"]: check["found"] for check in said.json["checks"]}
     session = desk.sessions()[0]
@@ -60,7 +59,7 @@ def test_what_is_configured_otherwise_is_noted(desk: Desk) -> None:
 
 
 def test_a_vault_that_the_gateway_waits_for_is_noted(desk: Desk) -> None:
-    """The actions are there without it, the model is not; no word of it while the vault is open."""
+    """The actions are there without it, the model is not; no word of it while the vault is open, or where there is none (above)."""
     desk.daemon.unlock()
     before = desk.aileron("doctor", "claude", "--json", STAND_IN="version")
     desk.daemon.must("POST", "/v1/vault/lock")

@@ -10,7 +10,16 @@ import subprocess
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from aileron.cli.commands.launch import LOCKED, agent_of, asked_of, folder, gateway_of, is_vault_needed, program_of
+from aileron.cli.commands.launch import (
+    LOCKED,
+    agent_of,
+    asked_of,
+    folder,
+    gateway_of,
+    is_vault_locked,
+    is_vault_needed,
+    program_of,
+)
 from aileron.cli.commands.state import Check
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.supervisor import Supervisor, path_of
@@ -68,7 +77,7 @@ def _in_session(supervisor: Supervisor, agent: Agent, found: str, token: str) ->
         return
     yield Check("configured", "ok", found)
     yield from (Check("configured", "note", note) for note in setup.notes)
-    if (running.get("vault") or {}).get("locked") and is_vault_needed(supervisor, gateway):
+    if is_vault_locked(running) and is_vault_needed(supervisor, gateway):
         yield Check("vault", "note", LOCKED, "aileron vault unlock")
     step = "started"
     try:

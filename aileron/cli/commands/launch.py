@@ -37,6 +37,7 @@ __all__ = [
     "asked_of",
     "folder",
     "gateway_of",
+    "is_vault_locked",
     "is_vault_needed",
     "launch",
     "program_of",
@@ -129,13 +130,18 @@ def gateway_of(running: dict[str, Any]) -> Gateway:
 
 def _open_vault(supervisor: Supervisor, running: dict[str, Any], *, is_given: bool, is_needed: bool) -> None:
     """Unlock the vault where the passphrase was given, or the gateway needs it and somebody can be asked."""
-    vault = running.get("vault") or {}
-    if not vault.get("exists") or not vault.get("locked"):
+    if not is_vault_locked(running):
         return
     if is_given or (is_needed and can_ask()):
         supervisor.open_vault()
     elif is_needed:
         output.note(f"{LOCKED}\n  fix: aileron vault unlock")
+
+
+def is_vault_locked(running: dict[str, Any]) -> bool:
+    """Whether there is a vault, and it is locked, by what `status` says."""
+    vault = running.get("vault") or {}
+    return bool(vault.get("exists") and vault.get("locked"))
 
 
 def is_vault_needed(supervisor: Supervisor, gateway: Gateway) -> bool:
