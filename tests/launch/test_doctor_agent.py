@@ -59,7 +59,7 @@ def test_what_is_configured_otherwise_is_noted(desk: Desk) -> None:
 
 
 def test_a_vault_that_the_gateway_waits_for_is_noted(desk: Desk) -> None:
-    """The actions are there without it, the model is not; no word of it while the vault is open, or where there is none (above)."""
+    """The actions are there without it, the model is not; no word of it while the vault is open."""
     desk.daemon.unlock()
     before = desk.aileron("doctor", "claude", "--json", STAND_IN="version")
     desk.daemon.must("POST", "/v1/vault/lock")
