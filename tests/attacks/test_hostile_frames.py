@@ -45,6 +45,7 @@ def hostile(upstream: CountingServer) -> Iterator[HostileHome]:
 def memory(hostile: HostileHome) -> Iterator[Memory]:
     """The daemon's resident bytes, looked at all the while."""
     assert kind_of(hostile.attack("result(1)")) == "ok"
+    hostile.home.has_all_it_needs()
     with Memory(hostile.home.daemon_pid) as watched:
         yield watched
 

@@ -197,6 +197,7 @@ def test_a_flood_of_log_is_cut_and_the_run_goes_on(hostile: HostileHome) -> None
     """As much as it can print in half a second, some hundred MiB: 64 KiB are kept, with a mark, and the daemon does not grow."""
     daemon = psutil.Process(hostile.home.daemon_pid)
     assert _limit(hostile.attack('os.write(2, b"seen in the log\\n"); result(1)')) == "ok"
+    hostile.home.has_all_it_needs()
     before = daemon.memory_info().rss
 
     flood = (

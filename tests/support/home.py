@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -94,6 +95,15 @@ class DaemonHome:
             "/v1/bindings",
             {"connector": PROBE, "name": "basic/probe/me", "username": "mira", "secret": "pw"},
         )
+
+    def has_all_it_needs(self) -> None:
+        """See that the daemon has imported what it imports later, for its first agent: for who watches its memory."""
+        self.ask("GET", "/healthz")
+        with socket.socket(socket.AF_UNIX) as agent:
+            agent.settimeout(_END_S)
+            agent.connect(str(self.path / "run" / "mcp.sock"))
+            agent.sendall(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+            assert agent.recv(4096), "the protocol's server does not answer"
 
     def install(self, source: Path, *hosts: str) -> dict[str, Any]:
         """Build a connector and install it."""
