@@ -6,9 +6,12 @@ BIN := $(VENV)/bin
 FUZZED := tests/frames tests/egress tests/actions tests/registry tests/model tests/sandbox/test_jail_filter.py
 AGENT_TESTS := tests/agents
 CONFORMANCE_TESTS := tests/conformance
-JAIL_TESTS := tests/sandbox tests/attacks tests/faults tests/e2e tests/runs tests/daemon tests/cli tests/mcp tests/launch
+# Two halves that take about as long as each other, for two processors.
+JAIL_TESTS_1 := tests/daemon tests/runs tests/cli tests/launch
+JAIL_TESTS_2 := tests/sandbox tests/attacks tests/faults tests/e2e tests/mcp
+JAIL_TESTS := $(JAIL_TESTS_1) $(JAIL_TESTS_2)
 
-.PHONY: help demo test check agents conformance fast-tests bench fuzz clean
+.PHONY: help demo test check agents conformance bench fuzz clean jail-tests-1 jail-tests-2
 
 help:
 	@echo "make demo    set up, then show the main job on a real server (30 s after set-up)"
@@ -23,7 +26,10 @@ demo: $(VENV)/.demo
 	@$(BIN)/aileron demo
 
 test: check
-	AILERON_MUST_JAIL=$${CI:+1} $(BIN)/python -m pytest $(wildcard $(JAIL_TESTS))
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target jail-tests-1 jail-tests-2
+
+jail-tests-1 jail-tests-2: jail-tests-%: $(VENV)/.dev
+	AILERON_MUST_JAIL=$${CI:+1} $(BIN)/python -m pytest $(JAIL_TESTS_$*)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
