@@ -93,7 +93,7 @@ class OnlyHere:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        refusal = self._refusal(scope.get("method", ""), scope["headers"])
+        refusal = self._refusal(scope)
         if refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
@@ -101,13 +101,14 @@ class OnlyHere:
         else:
             await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the server answers 403
 
-    def _refusal(self, method: str, headers: list[tuple[bytes, bytes]]) -> str | None:
+    def _refusal(self, scope: Scope) -> str | None:
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
         hosts = [value.lower() for name, value in headers if name == b"host"]
         if len(hosts) != 1 or hosts[0] not in self._hosts:
             return "this address is served under its own names only"
         if any(value.lower() not in self._origins for name, value in headers if name == b"origin"):
             return "this address answers no other site"
-        if _fetched(headers, b"site") in _OTHER_SITES and not (method == "GET" and _is_link(headers)):
+        if _fetched(headers, b"site") in _OTHER_SITES and not _is_link_to_a_page(scope):
             return "this address answers no other site"
         return None
 
@@ -219,9 +220,18 @@ def listen_on(address: ListenAddress) -> socket.socket:
     return listener
 
 
-def _is_link(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether it becomes a whole page that a person went to, and no part of another's."""
-    return _fetched(headers, b"mode") == b"navigate" and _fetched(headers, b"dest") == b"document"
+def _is_link_to_a_page(scope: Scope) -> bool:
+    """Whether it becomes a whole page of ours that a person went to, and no part of another's.
+
+    What a model's API answers is none of those: it would be shown as from here.
+    """
+    headers, path = scope["headers"], scope.get("path", "")
+    return (
+        scope.get("method") == "GET"
+        and _fetched(headers, b"mode") == b"navigate"
+        and _fetched(headers, b"dest") == b"document"
+        and not any(_is_below(path, prefix) for prefix in ("/v1", "/mcp"))
+    )
 
 
 def _fetched(headers: list[tuple[bytes, bytes]], what: bytes) -> bytes:

@@ -157,6 +157,8 @@ def request_fields(fields: Fields, destination: Destination, key: bytes | None =
 def response_fields(fields: Fields) -> Fields:
     """What goes back, in the order it came; how it is cut into chunks is each connection's own matter."""
     dropped = _OF_THE_CONNECTION | _named_by_connection(fields) | {b"transfer-encoding"}
+    if any(name.lower() == b"transfer-encoding" for name, _ in fields):
+        dropped |= {b"content-length"}  # as in a request
     return [(name, value) for name, value in fields if name.lower() not in dropped]
 
 

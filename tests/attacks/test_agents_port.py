@@ -292,6 +292,8 @@ def test_no_page_of_elsewhere_is_answered(home: DaemonHome, attack: Attack) -> N
     attack.denied("in a frame", 403, status(home, request(home, "GET /approvals", *shown)))
 
     link = ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
+    for path in ("/v1/models", "/v1/messages/x", "/mcp", "/v1/actions"):
+        attack.denied(f"a link to {path}", 403, status(home, request(home, f"GET {path}", *link, token=token)))
     attack.control("a link to a page", 200, status(home, request(home, "GET /approvals", *link)))
     attack.control("a program", 200, status(home, request(home, "GET /v1/actions", token=token)))
 

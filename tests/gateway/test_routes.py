@@ -154,7 +154,7 @@ def test_what_would_bring_the_key_back_or_never_end_is_refused(method: str, prov
 
 def test_a_message_with_two_ends_is_sent_with_one(provider: Provider, port: int) -> None:
     """A length beside chunks would let an upstream that believes it find a second request in the body, on a connection that is
-    shared with others.
+    shared with others. So it is with an answer.
     """
     hidden = b"GET /v1/files HTTP/1.1\r\nHost: x\r\n\r\n"
     with Line.to(port) as client:
@@ -167,8 +167,11 @@ def test_a_message_with_two_ends_is_sent_with_one(provider: Provider, port: int)
             assert head.all(b"content-length") == []
             assert head.all(b"transfer-encoding") == [b"chunked"]
             assert body == hidden
-            upstream.say(OK)
-            assert client.head().status == 200
+            upstream.say(
+                b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+            )
+            back, answered = client.message()
+            assert (back.all(b"content-length"), answered) == ([], b"ok")
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/models/x?y=1"])
