@@ -6,9 +6,9 @@ ours: what is typed reaches it, and Ctrl-C too.
 Rules
 - SIGINT and SIGQUIT are the agent's: the terminal sends them to both of us, and we go on waiting.
 - SIGTERM and SIGHUP are handed on. Then we wait: the agent may want to put something away.
-- Ctrl-Z: the agent stops; we see that it has, and stop ourselves, so that the shell knows. After `fg` it is continued first by
-  the shell and again by us, because an agent may have stopped itself alone. We do not stop by the same key, or we might see the
-  agent stopped after both of us were continued, and stop again.
+- Ctrl-Z: the agent stops; we see that it has, and stop ourselves, so that the shell knows. `fg` continues both; an agent that was
+  not continued with us is continued by us, and only then: continued twice, some draw their screen twice. We do not stop by the
+  same key, or we might see the agent stopped after both of us were continued, and stop again.
 - A signal that comes before there is an agent is kept, and handed on when there is one.
 - A terminal whose settings an agent changed and, killed, could not change back is as before: a shell would do that for a program
   that a signal ended, and not for us, who end by ourselves.
@@ -78,7 +78,8 @@ def _wait(pid: int, child: int) -> int:
         if not os.WIFSTOPPED(status):
             return os.waitstatus_to_exitcode(status)
         os.kill(os.getpid(), signal.SIGSTOP)
-        _send(child, signal.SIGCONT)
+        if os.waitid(os.P_PID, pid, os.WCONTINUED | os.WNOHANG) is None:
+            _send(child, signal.SIGCONT)
 
 
 def _send(child: int, number: int) -> None:

@@ -4,7 +4,8 @@ Put under an agent's name into a directory of PATH (`placed`). It writes one JSO
 environment, folder, pid, the group of the terminal, what its parent's environment shows. Then, by STAND_IN:
 
     exit:N       end with N                        kill:N    end by signal N; raw:N the same, the terminal left raw
-    interrupt    wait for SIGINT, say so, end 5    stop      wait for SIGCONT, say so, end 4
+    interrupt    wait for SIGINT, say so and how often SIGCONT came before, end 5
+    stop         wait for SIGCONT, say so, end 4
     term         wait for SIGTERM, say so, end 9   wait      wait until it is killed
     version      print a version and end 0
     mcp          be a client of the server that OPENCODE_CONFIG_CONTENT registers, and record its answers
@@ -56,8 +57,12 @@ def main() -> int:
     if told == "mcp":
         return 0
     print("agent ready", flush=True)
-    while os.read(ready, 1)[0] != waits.get(told):
-        pass
+    seen = []
+    while not seen or seen[-1] != waits.get(told):
+        seen.append(os.read(ready, 1)[0])
+        if told == "interrupt" and seen[-1] == signal.SIGCONT:
+            print("agent goes on", flush=True)
+    print(f"agent went on {seen.count(signal.SIGCONT)} times", flush=True)
     print(f"agent saw {waits[told].name}", flush=True)
     return {"interrupt": 5, "stop": 4, "term": 9}[told]
 

@@ -157,6 +157,38 @@ def test_ctrl_z_stops_both_and_fg_continues_both(desk: Desk) -> None:
     assert desk.sessions()[0]["exit_code"] == 4
 
 
+def test_an_agent_that_the_shell_continued_is_not_continued_again(desk: Desk) -> None:
+    """It would draw its screen twice, over itself."""
+    launch = f"{sys.executable} -m aileron launch claude"
+    shell = Command(desk.daemon.path, program=["bash", "--norc", "--noprofile", "--noediting", "-i"])
+    said = shell.at_terminal(
+        answers=[
+            ("shell>", launch),
+            ("agent ready", "\x1a"),
+            ("Stopped", "fg"),
+            ("agent goes on", "\x03"),
+            ("agent saw SIGINT", "exit"),
+        ],
+        **desk.environment,
+        STAND_IN="interrupt",
+        PS1="shell>",
+    )
+
+    assert "agent went on 1 times" in said.out
+
+
+def test_an_agent_that_nobody_else_continues_is_continued(desk: Desk) -> None:
+    """It stopped alone, and only we are told to go on."""
+    with desk.start("launch", "claude", STAND_IN="stop") as launcher:
+        os.kill(desk.record["pid"], signal.SIGSTOP)
+        os.waitid(os.P_PID, launcher.pid, os.WSTOPPED)
+        launcher.send_signal(signal.SIGCONT)
+        out, _ = launcher.communicate(timeout=DEADLINE_S)
+
+    assert "agent saw SIGCONT" in out
+    assert launcher.returncode == 4
+
+
 def test_a_launcher_that_is_told_to_end_tells_the_agent(desk: Desk) -> None:
     """It waits for it, and the session ends with its code."""
     with desk.start("launch", "goose", STAND_IN="term") as launcher:
