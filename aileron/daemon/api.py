@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import anyio
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -523,6 +523,8 @@ async def _body(request: Request, shape: type[_T]) -> _T:
                     raise AileronError(FailureClass.INVALID_REQUEST, f"the body is larger than {MAX_BODY_BYTES} bytes")
     except TimeoutError:
         raise AileronError(FailureClass.INVALID_REQUEST, f"the body did not arrive within {BODY_S:.0f} s") from None
+    except ClientDisconnect:  # nobody reads the answer
+        raise AileronError(FailureClass.INVALID_REQUEST, "the request ended before its body did") from None
     try:
         return msgspec.json.decode(bytes(data) or b"{}", type=shape)
     except msgspec.ValidationError as error:

@@ -17,7 +17,7 @@ from starlette.types import Message, Receive
 
 from aileron.mcp.lines import MAX_LINE_BYTES
 
-__all__ = ["after", "read_body", "refusal"]
+__all__ = ["after", "drain_body", "read_body", "refusal"]
 
 _BODY_S: Final = 10.0
 """For a body to arrive: a megabyte takes milliseconds on this machine, and seconds from a slow container."""
@@ -26,8 +26,15 @@ _DRAINED_BYTES: Final = 4 * MAX_LINE_BYTES
 _INVALID_REQUEST: Final = -32600  # JSON-RPC 2.0, section 5.1
 
 
-async def read_body(receive: Receive) -> bytes | JSONResponse:
-    """The body; or the answer to one that is longer than MAX_LINE_BYTES, or did not come in time, or not to its end."""
+async def drain_body(receive: Receive) -> None:
+    """Take what is refused whatever it is, and keep none of it."""
+    await read_body(receive, kept=0)
+
+
+async def read_body(receive: Receive, *, kept: int = MAX_LINE_BYTES) -> bytes | JSONResponse:
+    """The body, of which as many bytes are `kept`; or the answer to one that is longer than MAX_LINE_BYTES, or did not come in
+    time, or not to its end.
+    """
     body = bytearray()
     size = 0
     with anyio.move_on_after(_BODY_S) as waiting:
@@ -38,7 +45,7 @@ async def read_body(receive: Receive) -> bytes | JSONResponse:
                 return refusal(400, "the request ended before its body did")
             piece = message.get("body", b"")
             size += len(piece)
-            if size <= MAX_LINE_BYTES:
+            if size <= kept:
                 body += piece
             more = message.get("more_body", False)
     if waiting.cancelled_caught:

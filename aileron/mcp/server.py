@@ -55,7 +55,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aileron.mcp import results, tools
-from aileron.mcp.bodies import after, read_body, refusal
+from aileron.mcp.bodies import after, drain_body, read_body, refusal
 from aileron.mcp.door import Call, Door, Offered
 from aileron.mcp.lines import MAX_CALLS_BYTES, MAX_LINE_BYTES, WRITE_S, Incoming, LineWire
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
@@ -256,12 +256,12 @@ class McpServer:
             await refusal(401, "no session")(scope, receive, send)
             return
         if self._requests[session] >= _MAX_HTTP_REQUESTS:
-            await read_body(receive)
+            await drain_body(receive)
             refused = refusal(429, f"{_MAX_HTTP_REQUESTS} requests of this session are under way")
             await refused(scope, receive, send)
             return
         if self._opens_one_more(scope, session):
-            await read_body(receive)
+            await drain_body(receive)
             refused = refusal(429, f"this session has {_MAX_HTTP_SESSIONS_EACH} sessions over HTTP: end one (DELETE)")
             await refused(scope, receive, send)
             return

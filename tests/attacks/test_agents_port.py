@@ -391,6 +391,21 @@ def test_what_no_http_client_sends_is_refused_and_the_next_is_served(home: Daemo
     attack.control("the next", 200, status(home, request(home, run, token=token, body=b'{"args":{"text":"x"}}')))
 
 
+def test_a_request_that_breaks_off_leaves_no_word_in_the_log(home: DaemonHome, attack: Attack) -> None:
+    """An agent that goes away in the middle of its body is nothing that nobody foresaw."""
+    token = session(home)["token"]
+    for line in ("POST /v1/actions/give-back/run", "POST /mcp", "POST /v1/messages", "POST /approvals"):
+        said = request(home, line, "Content-Length: 1000", token=token) + b'{"args":'
+        with socket.create_connection(("127.0.0.1", port_of(home)), timeout=DEADLINE_S) as connection:
+            connection.sendall(said)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(65536):
+                pass
+        log = (home.path / "logs" / "daemon.log").read_text()
+        attack.denied(f"a traceback, by {line}", False, "Traceback" in log)
+    attack.control("the next", 200, status(home, request(home, "GET /v1/actions", token=token)))
+
+
 def first_status(home: DaemonHome, said: bytes) -> int:
     """As `status`, of a server that answers before it has read everything."""
     with socket.create_connection(("127.0.0.1", port_of(home)), timeout=DEADLINE_S) as connection:
