@@ -119,4 +119,7 @@ def _is_locked(answer: Answer) -> bool:
 
 
 def _unreachable(error: Exception) -> Problem:
-    return Problem.unreachable(str(error) or type(error).__name__)
+    why = str(error) or type(error).__name__
+    if os.environ.get("AILERON_URL"):  # its log is not here
+        return Problem.unreachable(why, fix="aileron status, where the daemon is")
+    return Problem.unreachable(why)

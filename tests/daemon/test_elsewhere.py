@@ -163,6 +163,17 @@ def test_nothing_is_said_in_the_clear(elsewhere: Elsewhere) -> None:
     assert "certificate" in untrusting.stderr.lower()
 
 
+def test_what_to_do_about_a_daemon_elsewhere_is_done_there(elsewhere: Elsewhere) -> None:
+    """Its log is not here."""
+    nobody = f"https://{ADDRESS}:{free_port()}"
+    refused = elsewhere.aileron(
+        "run", "give-back", "text=x", AILERON_URL=nobody, AILERON_SESSION_TOKEN=elsewhere.token()
+    )
+
+    assert refused.returncode == 69
+    assert "fix: aileron status, where the daemon is" in refused.stderr
+
+
 @pytest.mark.parametrize("url", ["http://192.0.2.1:8443", "ftp://localhost", "https://", "https://me@localhost:1"])
 def test_a_token_is_sent_over_tls_or_on_loopback_only(elsewhere: Elsewhere, url: str) -> None:
     """Any other address is refused before anything is sent."""
