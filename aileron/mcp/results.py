@@ -205,11 +205,11 @@ def _sentences(status: RunStatus, facts: dict[str, Any]) -> tuple[str, str]:
             words = _words(str(error.get("message", "no reason is on record")))
             return f"The action failed: {words}", _next(_class(facts), bool(error.get("retriable")))
         case RunStatus.DENIED:
-            reason = f': "{_words(facts["reason"])}"' if "reason" in facts else ", and gave no reason"
+            reason = _quoted(_words(facts["reason"])) if "reason" in facts else ", and gave no reason."
             advice = (
                 "Do not ask for the same again. If the reason says what to change, you may ask once with that changed."
             )
-            return f"A person said no{reason}. Nothing was done.", advice
+            return f"A person said no{reason} Nothing was done.", advice
         case RunStatus.EXPIRED:
             return "Nobody decided in time, so nothing was done.", _NEXT[FailureClass.APPROVAL_EXPIRED]
         case RunStatus.CANCELLED:
@@ -282,6 +282,11 @@ def _fitting(values: dict[str, Any]) -> dict[str, Any]:
         shown[name] = value
         room -= size
     return shown
+
+
+def _quoted(reason: str) -> str:
+    """A person's words at the end of a sentence, which they may have ended themselves."""
+    return f': "{reason}"' if reason.endswith((".", "!", "?", "…")) else f': "{reason}".'
 
 
 def _words(text: str) -> str:
