@@ -102,8 +102,10 @@ _TTL_MS: Final = 1000
 """How long a list may be taken for fresh by a client that gets no notifications."""
 _MAX_HTTP_SESSIONS: Final = 256
 """Of the older era, of all agents together: as many as connections of the socket."""
-_MAX_HTTP_SESSIONS_EACH: Final = 32
-"""Of one session of ours: an agent with its helpers has a dozen. So that one agent does not take the room of all."""
+_MAX_HTTP_SESSIONS_EACH: Final = 128
+"""Of one session of ours: half, so that it does not take the room of all. Many clients never end theirs, and begin one each time
+they start; each is kept for half an hour.
+"""
 _HTTP_IDLE_S: Final = 1800.0
 """Half an hour without a request and without an open stream ends an HTTP session; a client then begins a new one."""
 _MAX_HTTP_REQUESTS: Final = 64

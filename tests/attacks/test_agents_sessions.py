@@ -279,7 +279,7 @@ def test_one_session_does_not_take_the_room_of_all_over_http(home: DaemonHome, a
     greedy, other = Http(home, session(home)["token"]), Http(home, session(home)["token"])
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
     answers = [int(rest(greedy.ask("POST /mcp", hello)).split(b" ")[1]) for _ in range(300)]
-    attack.control("as many as one may have", [200] * 32, answers[:32])
-    attack.all_denied("one more", 429, dict(enumerate(answers[32:])))
+    attack.control("as many as one may have", [200] * 128, answers[:128])
+    attack.all_denied("one more", 429, dict(enumerate(answers[128:])))
     attack.control("another session", 200, int(rest(other.ask("POST /mcp", hello)).split(b" ")[1]))
     attack.control("garbage begins none", 400, int(rest(other.ask("POST /mcp", {"x": 1})).split(b" ")[1]))
