@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 from benchmarks import page
 from benchmarks.measure import Measured, Question, adds_at_most, answer, interleave
+from benchmarks.upstream import port_of
 from tests.support.home import daemon_home
 
 ROUNDS = 150
@@ -40,7 +38,11 @@ _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encodin
 
 def main() -> None:
     """Measure and report."""
-    with _provider() as port, daemon_home() as home, contextlib.ExitStack() as stack:
+    with (
+        port_of("benchmarks.bench_gateway", "provider") as port,
+        daemon_home() as home,
+        contextlib.ExitStack() as stack,
+    ):
         home.configure(f'[gateway.upstreams.anthropic]\nurl = "http://127.0.0.1:{port}"\n')
         own = int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
         ways = {GATEWAY: stack.enter_context(_Client(own)), DIRECT: stack.enter_context(_Client(port))}
@@ -107,27 +109,6 @@ class _Client:
         sock = socket.create_connection(("127.0.0.1", self._port), timeout=_END_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
-
-
-@contextlib.contextmanager
-def _provider() -> Iterator[int]:
-    """Its port, while it runs."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.bench_gateway", "provider"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[1],
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            yield int(process.stdout.readline())
-        finally:
-            process.stdin.close()
-            try:
-                process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
 
 
 def _provide() -> None:

@@ -16,18 +16,23 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["BODY", "upstream"]
+__all__ = ["BODY", "port_of", "upstream"]
 
 BODY = b'{"ok": true, "items": ["one", "two", "three"], "next": null, "n": 3}'
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
 _END_S = 10.0
 
 
-@contextlib.contextmanager
-def upstream(certificate: Path) -> Iterator[int]:
+def upstream(certificate: Path) -> contextlib.AbstractContextManager[int]:
     """Its port, while it runs."""
+    return port_of("benchmarks.upstream", str(certificate))
+
+
+@contextlib.contextmanager
+def port_of(module: str, *words: str) -> Iterator[int]:
+    """The port that a module of ours prints which serves in a process of its own, while it runs."""
     with subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.upstream", str(certificate)],
+        [sys.executable, "-m", module, *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=Path(__file__).parents[1],

@@ -38,9 +38,10 @@ from aileron.daemon.answers import failure_answer
 from aileron.daemon.serving import drained
 from aileron.daemon.sessions import LOOK_S, Sessions, no_token, token_shown
 from aileron.daemon.web import harmless
+from aileron.gateway.upstreams import PATHS
 from aileron.model.failure import AileronError, FailureClass
 
-__all__ = ["GATEWAY", "OnlyHere", "Served", "WithToken", "listen_on", "listen_on_loopback", "loopback_names"]
+__all__ = ["OnlyHere", "Served", "WithToken", "listen_on", "listen_on_loopback", "loopback_names"]
 
 _ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 _FIRST_PORT, _LAST_PORT = 20480, 32767
@@ -53,8 +54,6 @@ _IP_FREEBIND: Final = 15  # linux/in.h
 _IPV6_FREEBIND: Final = 78  # linux/in6.h
 _OTHER_SITES: Final = (b"cross-site", b"same-site")
 """What Sec-Fetch-Site says of pages of elsewhere; another port of this machine is the same site."""
-GATEWAY: Final = ("/v1/messages", "/v1/chat/completions", "/v1/responses", "/v1/models")
-"""What belongs to the gateway, with everything below."""
 
 
 class Served:
@@ -71,7 +70,7 @@ class Served:
         await self._app(scope.get("path", ""))(scope, receive, send)
 
     def _app(self, path: str) -> ASGIApp:
-        if any(_is_below(path, prefix) for prefix in GATEWAY):
+        if any(_is_below(path, prefix) for prefix in PATHS):
             return self._gateway
         if _is_below(path, "/mcp"):
             return self._mcp

@@ -26,6 +26,7 @@ from aileron.config import GatewaySettings, Upstream
 from aileron.model.failure import AileronError, Boundary, FailureClass
 
 __all__ = [
+    "PATHS",
     "Destination",
     "Fields",
     "Provider",
@@ -49,6 +50,8 @@ _PATHS: Final[tuple[tuple[bytes, Provider | None], ...]] = (
     (b"/v1/responses", "openai"),
     (b"/v1/models", None),
 )
+PATHS: Final = tuple(path.decode() for path, _ in _PATHS)
+"""What belongs to the gateway, each with everything below it."""
 _ANTHROPIC_ONLY: Final = b"anthropic-version"
 """Every request to that API has it, and no other API knows it."""
 _OF_THE_CONNECTION: Final = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"})

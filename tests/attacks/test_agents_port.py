@@ -22,7 +22,7 @@ import pytest
 
 from aileron.daemon.serving import MAX_CONNECTIONS
 from tests.attacks.tally import Attack
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.home import DaemonHome, asking_home
 
 pytestmark = pytest.mark.jail
 DEADLINE_S: Final = 30.0
@@ -57,12 +57,7 @@ sys.stdin.readline()
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
     """A home with an action that runs at once and one that asks."""
-    with daemon_home() as made:
-        made.install_probe()
-        made.unlock()
-        made.bind_probe()
-        made.add_probe_action("give_back", "text:string")
-        made.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+    with asking_home() as made:
         yield made
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.attacks.tally import Attack
 from tests.daemon.test_protocol import HELLO, Agent
-from tests.support.home import DaemonHome, daemon_home, probe_action
+from tests.support.home import DaemonHome, asking_home, probe_action
 
 pytestmark = pytest.mark.jail
 DEADLINE_S: Final = 30.0
@@ -24,12 +24,7 @@ DEADLINE_S: Final = 30.0
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
     """A home with an action that runs at once and one that asks."""
-    with daemon_home() as made:
-        made.install_probe()
-        made.unlock()
-        made.bind_probe()
-        made.add_probe_action("give_back", "text:string")
-        made.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+    with asking_home() as made:
         yield made
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pytest
 
-from tests.support.home import DaemonHome, daemon_home, probe_action
+from tests.support.home import DaemonHome, asking_home, probe_action
 
 pytestmark = pytest.mark.jail
 DEADLINE_S = 30.0
@@ -83,12 +83,7 @@ class Agent:
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
     """A home with an action that runs at once and one that asks."""
-    with daemon_home() as home:
-        home.install_probe()
-        home.unlock()
-        home.bind_probe()
-        home.add_probe_action("give_back", "text:string")
-        home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+    with asking_home() as home:
         yield home
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from aileron.client import Answer
 from tests.support.canary import scan
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.home import DaemonHome, asking_home, daemon_home
 
 pytestmark = pytest.mark.jail
 DEADLINE_S = 30.0
@@ -22,12 +22,7 @@ DEADLINE_S = 30.0
 @pytest.fixture(scope="module")
 def home() -> Iterator[DaemonHome]:
     """A home with an action that runs at once and one that asks."""
-    with daemon_home() as home:
-        home.install_probe()
-        home.unlock()
-        home.bind_probe()
-        home.add_probe_action("give_back", "text:string")
-        home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+    with asking_home() as home:
         yield home
 
 

@@ -532,34 +532,6 @@ def test_what_is_wrong_in_the_environment_is_told_to_who_asks(folder: Path, envi
 # The real one
 
 
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[CountingServer]:
-    """The world outside, which counts."""
-    with CountingServer() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def made(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """A home with three actions."""
-    with daemon_home() as home:
-        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
-        home.install_probe(f"localhost:{upstream.port}")
-        home.unlock()
-        home.bind_probe()
-        home.add_probe_action("give_back", "text:string")
-        home.add_probe_action("effect", "path:string")
-        home.add_probe_action("fetch", "path:string")
-        yield home
-
-
-@pytest.fixture
-def home(made: DaemonHome) -> DaemonHome:
-    """The same, its daemon up and its vault open, whatever the test before did to it."""
-    made.unlock()
-    return made
-
-
 def environment_of(home: DaemonHome) -> dict[str, str]:
     """What a session's agent has."""
     session = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})

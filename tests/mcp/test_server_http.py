@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from aileron.mcp.lines import MAX_LINE_BYTES
 from tests.mcp.peers import ERAS, DictDoor, offered, running
-from tests.support.home import DaemonHome, daemon_home, probe_action
+from tests.support.home import DaemonHome, asking_home, probe_action
 
 pytestmark = pytest.mark.anyio
 
@@ -66,12 +66,7 @@ class Place:
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
     """A home with an action that runs at once and one that asks."""
-    with daemon_home() as home:
-        home.install_probe()
-        home.unlock()
-        home.bind_probe()
-        home.add_probe_action("give_back", "text:string")
-        home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+    with asking_home() as home:
         yield Place(home)
 
 

@@ -25,7 +25,7 @@ from aileron.model.names import HostPort
 from aileron.registry.build import build
 from tests.support.canary import scan
 
-__all__ = ["PROBE", "DaemonHome", "daemon_home", "other_probe", "probe_action"]
+__all__ = ["PROBE", "DaemonHome", "asking_home", "daemon_home", "other_probe", "probe_action"]
 
 PASSPHRASE: Final = "correct horse battery"
 SECRET: Final = b"hunter2-hunter2"
@@ -188,6 +188,18 @@ def daemon_home() -> Iterator[DaemonHome]:
     finally:
         home.stop()
         shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def asking_home() -> Iterator[DaemonHome]:
+    """The same with two actions of the probe: `give-back` runs at once, `ask-first` asks."""
+    with daemon_home() as home:
+        home.install_probe()
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("give_back", "text:string")
+        home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+        yield home
 
 
 def other_probe(host: str) -> bytes:

@@ -1,0 +1,38 @@
+"""What the tests of the relay share: a home whose actions reach a server that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream_http import CountingServer
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[CountingServer]:
+    """The world outside, which counts."""
+    with CountingServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def made(upstream: CountingServer) -> Iterator[DaemonHome]:
+    """A home with three actions."""
+    with daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        home.install_probe(f"localhost:{upstream.port}")
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("give_back", "text:string")
+        home.add_probe_action("effect", "path:string")
+        home.add_probe_action("fetch", "path:string")
+        yield home
+
+
+@pytest.fixture
+def home(made: DaemonHome) -> DaemonHome:
+    """The same, its daemon up and its vault open, whatever the test before did to it."""
+    made.unlock()
+    return made
