@@ -15,6 +15,7 @@ Source: docs/reference/vault-format.md. Not here: what the seals prove (opened.p
 
 from __future__ import annotations
 
+import collections
 import itertools
 import re
 from collections.abc import Sequence
@@ -24,21 +25,23 @@ import msgspec
 
 from aileron.model.canonical import canonical_json
 from aileron.model.consent import Consents
+from aileron.model.credential import OAuthGrant, Reach
 from aileron.model.names import BindingName
 from aileron.vault.bindings import LATEST_S, Binding, check_binding, check_secret_name
 from aileron.vault.consents import check_consents, spelled_consents
-from aileron.vault.envelope import KEY_BYTES, NONCE_BYTES, SALT_BYTES, TAG_BYTES, Cost, Sealed
+from aileron.vault.envelope import NONCE_BYTES, TAG_BYTES, Sealed
+from aileron.vault.slots import Slot, check_slots
 
 __all__ = [
     "FORMAT",
     "MAX_FILE_BYTES",
+    "MAX_GENERATION",
     "MAX_SECRET_BYTES",
     "BindingEntry",
     "Contents",
     "ContentsError",
     "SecretEntry",
     "SecretInfo",
-    "Slot",
     "UnknownFormatError",
     "decode",
     "encode",
@@ -52,7 +55,7 @@ MAX_BINDINGS: Final = 1000
 MIN_SECRET_BYTES: Final = 8  # shorter ones cannot be scrubbed from answers: they would be found where they are not
 MAX_SECRET_BYTES: Final = 64 << 10  # 64 KiB: a service account's key file with room
 SEAL_BYTES: Final = 32
-_LARGEST: Final = 2**53 - 1  # RFC 8785, by way of I-JSON
+MAX_GENERATION: Final = 2**53 - 1  # RFC 8785, by way of I-JSON
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -62,19 +65,6 @@ class ContentsError(Exception):
 
 class UnknownFormatError(Exception):
     """A format number of a later version, as the message says."""
-
-
-class Slot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="passphrase"):
-    """One way to the data key: `key`, sealed under what Argon2id makes of a passphrase and `salt`."""
-
-    argon2id: Cost
-    salt: bytes
-    key: Sealed
-
-    def context(self, vault: str) -> bytes:
-        """What the sealed key is bound to: this vault, and every number that leads to it."""
-        cost = msgspec.to_builtins(self.argon2id)
-        return _context("slot", {"vault": vault, "kind": "passphrase", "argon2id": cost, "salt": self.salt.hex()})
 
 
 class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,25 +95,44 @@ class SecretInfo(msgspec.Struct, frozen=True):
     updated_at: float
 
 
-class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One binding. Its kind is the first part of its name."""
+class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One binding. Its kind is the first part of its name. `reach` and `grant` are not in the file where there are none."""
 
     name: str
     connector: str
     secret: str
     username: str | None
     created_ms: int
+    reach: Reach | None = None
+    grant: OAuthGrant | None = None
 
     @classmethod
     def of(cls, binding: Binding) -> BindingEntry:
         """As it is stored."""
         created_ms = round(binding.created_at * 1000)
-        return cls(str(binding.name), binding.connector, binding.secret, binding.username, created_ms)
+        return cls(
+            name=str(binding.name),
+            connector=binding.connector,
+            secret=binding.secret,
+            username=binding.username,
+            created_ms=created_ms,
+            reach=binding.reach,
+            grant=binding.grant,
+        )
 
     def binding(self) -> Binding:
         """As it is used. ValueError if the name is not one."""
         name = BindingName.parse(self.name)
-        return Binding(name, self.connector, name.kind, self.username, self.secret, self.created_ms / 1000)
+        return Binding(
+            name=name,
+            connector=self.connector,
+            kind=name.kind,
+            username=self.username,
+            secret=self.secret,
+            created_at=self.created_ms / 1000,
+            reach=self.reach,
+            grant=self.grant,
+        )
 
 
 class Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -143,7 +152,7 @@ class Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class _Format(msgspec.Struct):
-    format: Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]
+    format: Annotated[int, msgspec.Meta(ge=0, le=MAX_GENERATION)]
 
 
 def decode(data: bytes) -> Contents:
@@ -190,36 +199,31 @@ def _context(use: str, fields: dict[str, Any]) -> bytes:
 def _check(contents: Contents) -> None:
     """ValueError for what this program would not have written. In the order of the file's parts."""
     _expect(_ID.fullmatch(contents.vault) is not None, "the vault's id is not 32 hex digits")
-    _expect(1 <= contents.generation <= _LARGEST, "the generation is out of range")
-    _expect(len(contents.slots) == 1, f"{len(contents.slots)} slots, not 1")
+    _expect(1 <= contents.generation <= MAX_GENERATION, "the generation is out of range")
+    check_slots(contents.slots)
     _expect(len(contents.seal) == SEAL_BYTES, "the seal has another length")
     _expect(len(contents.secrets) <= MAX_SECRETS, f"{len(contents.secrets)} secrets, more than {MAX_SECRETS}")
     _expect(len(contents.bindings) <= MAX_BINDINGS, f"{len(contents.bindings)} bindings, more than {MAX_BINDINGS}")
-    for slot in contents.slots:
-        _check_slot(slot)
     for entry in contents.secrets:
         _check_secret(entry)
     _check_ascending([entry.name for entry in contents.secrets], "secrets")
     _expect(len({entry.id for entry in contents.secrets}) == len(contents.secrets), "two secrets with one id")
     _check_ascending([entry.name for entry in contents.bindings], "bindings")
     stored = {entry.name for entry in contents.secrets}
+    users = collections.Counter(bound.secret for bound in contents.bindings)
     for bound in contents.bindings:
         check_binding(bound.binding())
         _expect(bound.secret in stored, f"binding {bound.name} names the secret {bound.secret}, which is not there")
+        is_alone = bound.grant is None or users[bound.secret] == 1
+        _expect(is_alone, f"binding {bound.name} has a grant, and shares the secret {bound.secret}")
     if contents.consents is not None:
         check_consents(contents.consents)
-
-
-def _check_slot(slot: Slot) -> None:
-    slot.argon2id.check()
-    _expect(len(slot.salt) == SALT_BYTES, "the salt has another length")
-    _check_sealed(slot.key, KEY_BYTES, KEY_BYTES, "the wrapped key")
 
 
 def _check_secret(entry: SecretEntry) -> None:
     check_secret_name(entry.name)
     _expect(_ID.fullmatch(entry.id) is not None, f"the id of secret {entry.name} is not 32 hex digits")
-    _expect(1 <= entry.version <= _LARGEST, f"the version of secret {entry.name} is out of range")
+    _expect(1 <= entry.version <= MAX_GENERATION, f"the version of secret {entry.name} is out of range")
     in_order = 0 <= entry.created_ms <= entry.updated_ms <= LATEST_S * 1000
     _expect(in_order, f"the times of secret {entry.name} are no times, or out of order")
     _check_sealed(entry.sealed, MIN_SECRET_BYTES, MAX_SECRET_BYTES, f"secret {entry.name}")

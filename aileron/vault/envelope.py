@@ -5,6 +5,7 @@ trusts no number it is given: what an attacker may have written into a file (cos
 How a passphrase opens a key is passphrase.py, which the approver's key file shares.
 
     passphrase ── passphrase.py ──▶ data key (random, 256 bits)
+    another key ── HKDF, AES-256-GCM ──▶ the same data key
     data key ── HKDF ──▶ entries key ── AES-256-GCM, random nonce ──▶ one secret
                     └──▶ list key ── HMAC-SHA256 ──▶ everything the file says
 
@@ -33,7 +34,7 @@ from typing import Final, NoReturn, final
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 from aileron.model.secret import Secret
 from aileron.passphrase import (
@@ -62,7 +63,9 @@ __all__ = [
     "EnvelopeError",
     "Sealed",
     "unwrap_key",
+    "unwrap_with_key",
     "wrap_key",
+    "wrap_with_key",
 ]
 
 _ENTRIES: Final = b"aileron vault 1: entries"
@@ -133,3 +136,27 @@ def wrap_key(key: DataKey, passphrase: Secret, salt: bytes, cost: Cost, *, conte
 def unwrap_key(sealed: Sealed, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> DataKey:
     """The inverse of `wrap_key`; EnvelopeError for another passphrase (or any other difference)."""
     return DataKey(unseal_key(sealed, passphrase, salt, cost, context=context))
+
+
+def wrap_with_key(key: DataKey, other: Secret, salt: bytes, purpose: bytes, *, context: bytes) -> Sealed:
+    """Seal `key` under another that is random and long, as no passphrase is: at least 128 bits of what nobody could guess."""
+    nonce = os.urandom(NONCE_BYTES)
+    with _extracted(other, salt, purpose) as wrapping:
+        return Sealed(nonce, AESGCM(wrapping).encrypt(nonce, key._usable(), context))
+
+
+def unwrap_with_key(sealed: Sealed, other: Secret, salt: bytes, purpose: bytes, *, context: bytes) -> DataKey:
+    """The inverse of `wrap_with_key`; EnvelopeError for another key (or any other difference)."""
+    if len(sealed.ciphertext) != KEY_BYTES + TAG_BYTES:
+        raise EnvelopeError
+    key = bytearray(KEY_BYTES)
+    with _extracted(other, salt, purpose) as wrapping, translated():
+        AESGCM(wrapping).decrypt_into(sealed.nonce, sealed.ciphertext, context, key)
+    return DataKey(key)
+
+
+@contextlib.contextmanager
+def _extracted(other: Secret, salt: bytes, purpose: bytes) -> Iterator[bytearray]:
+    with scratch() as wrapping:
+        HKDF(SHA256(), KEY_BYTES, salt, purpose).derive_into(other.reveal(), wrapping)
+        yield wrapping

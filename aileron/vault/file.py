@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from aileron import files
+from aileron.model.failure import AileronError, FailureClass
 from aileron.vault.contents import MAX_FILE_BYTES
 
 __all__ = ["Change", "VaultFile"]
@@ -27,6 +29,9 @@ __all__ = ["Change", "VaultFile"]
 _LOCK_DEADLINE_S: Final = (
     5.0  # another writer needs the milliseconds of two flushes; a stuck disk must not hang a request
 )
+
+
+_MOST_ASIDE: Final = 100  # in one second; a person restores one
 
 
 class VaultFile:
@@ -76,6 +81,32 @@ class Change:
             return files.read(self._directory, self._path, MAX_FILE_BYTES, files.OTHERS_MAY_USE)
         except FileNotFoundError:
             return None
+
+    def keep_aside(self, at: time.struct_time) -> Path | None:
+        """Give what is there a second name, by the time, under which it stays when it is replaced; None if nothing is there.
+
+        AileronError for what is no file, and where there is no such thing as a second name.
+        """
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", at)
+        for number in range(_MOST_ASIDE):
+            aside = self._path.with_name(f"{self._path.stem}.until-{stamp}{f'-{number}' if number else ''}.json")
+            try:
+                with files.translated(self._path, "cannot be kept aside"):
+                    os.link(
+                        self._path.name,
+                        aside.name,
+                        src_dir_fd=self._directory,
+                        dst_dir_fd=self._directory,
+                        follow_symlinks=False,
+                    )
+            except FileNotFoundError:
+                return None
+            except AileronError as error:
+                if isinstance(error.__cause__, FileExistsError):
+                    continue
+                raise
+            return aside
+        raise AileronError(FailureClass.BUSY, f"{self._path} was put aside too often in one second", retriable=True)
 
     def replace(self, data: bytes) -> None:
         """Make `data` the file, 0600 and durable when this returns. AileronError if the disk will not."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
+from aileron.vault.opened import tokens_of
 from aileron.vault.vault import Vault
 
 __all__ = ["Loan", "VaultLender"]
@@ -41,6 +42,8 @@ class VaultLender:
         """The credential a plan names. AileronError(vault_locked), (binding_required) if it was revoked since, or
         (binding_failed) if it is of another kind than the connector declares or was bound to another connector since.
 
+        Of a sign-in's tokens it is the access token, whatever its age: renewing comes before (oauth/).
+
         Quick: one decryption in memory. Safe in the event loop and in any thread.
         """
         binding, secret = self._vault.reveal(use.binding)
@@ -56,7 +59,11 @@ class VaultLender:
                 f"`aileron binding setup {use.connector}`"
             )
             raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
-        yield Loan(binding.kind, secret, binding.username)
+        yield Loan(
+            binding.kind,
+            secret if binding.grant is None else tokens_of(binding, secret).access,
+            binding.username,
+        )
 
     @contextlib.contextmanager
     def lend_secret(self, name: str) -> Iterator[Secret]:

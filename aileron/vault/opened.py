@@ -7,6 +7,7 @@ Rules
 - Every change makes a new `Opened`, one generation on and sealed; the old one stays what it was.
 - A value is decrypted when it is lent and not before, and is bound to vault, entry and version, so that no entry can stand
   for another even to someone who could forge a seal.
+- A new key comes with new ciphertexts and new slots: nothing that the old one opens is carried over.
 - Contents that `Mark.allows` denies are not accepted in place of these: an older file, or another history.
 
 Source: docs/reference/vault-format.md; the shape follows tuf's trusted_metadata_set.py. Not here: the format (contents.py).
@@ -18,12 +19,13 @@ import contextlib
 import dataclasses
 import hmac
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from aileron.model.consent import Consents
+from aileron.model.credential import OAuthGrant, TokenSet
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
@@ -40,15 +42,23 @@ from aileron.vault.contents import (
     Contents,
     ContentsError,
     SecretEntry,
-    Slot,
     encode,
     sealed_bytes,
 )
-from aileron.vault.envelope import COST, NONCE_BYTES, SALT_BYTES, DataKey, EnvelopeError, Sealed, unwrap_key, wrap_key
+from aileron.vault.envelope import DataKey, EnvelopeError
+from aileron.vault.recovery import MistypedError
+from aileron.vault.slots import (
+    UNSEALED,
+    RecoverySlot,
+    Way,
+    Ways,
+    open_with_keyring,
+    open_with_passphrase,
+    open_with_recovery_code,
+    seal_slots,
+)
 
-__all__ = ["Mark", "Opened", "create", "unlock"]
-
-_UNSEALED: Final = Sealed(bytes(NONCE_BYTES), b"")
+__all__ = ["Mark", "Opened", "create", "tokens_of", "unlock", "unlock_with_keyring", "unlock_with_passphrase"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,9 +101,40 @@ class Opened:
         """Overwrite the key, of this value and of all that were made from it."""
         self._key.wipe()
 
+    def check_whole(self) -> None:
+        """Return if every secret opens, as it must under a good seal. ContentsError."""
+        for entry in self.contents.secrets:
+            self._revealed(entry)
+
+    def rotated(self, ways: Ways) -> Opened:
+        """The next generation under a new data key, every secret encrypted anew, with these ways to it and no other.
+
+        Takes as long as one unlock. ContentsError as `check_whole`.
+        """
+        key = DataKey.generate()
+        try:
+            secrets = []
+            for entry in self.contents.secrets:
+                context = entry.context(self.contents.vault)
+                secrets.append(msgspec.structs.replace(entry, sealed=key.seal(self._revealed(entry), context=context)))
+            after = msgspec.structs.replace(
+                self.contents,
+                generation=self.contents.generation + 1,
+                slots=seal_slots(key, ways, self.contents.vault),
+                secrets=tuple(secrets),
+            )
+            return Opened(_bounded(_sealed(after, key)), key)
+        except BaseException:
+            key.wipe()
+            raise
+
+    def at_generation(self, generation: int) -> Opened:
+        """The same as another generation: what is put back comes after all that was, so that what it replaces is older."""
+        return Opened(_sealed(msgspec.structs.replace(self.contents, generation=generation), self._key), self._key)
+
     def reveal(self, name: BindingName) -> tuple[Binding, Secret]:
         """A binding and its secret's value. AileronError(binding_required) when there is none of that name."""
-        binding = next((binding for binding in self.bindings if binding.name == name), None)
+        binding = self.binding(name)
         if binding is None:
             raise _unbound(name)
         return binding, self.reveal_secret(binding.secret)
@@ -103,13 +144,38 @@ class Opened:
         entry = self._secrets.get(name)
         if entry is None:
             raise _unknown_secret(name)
+        return Secret(self._revealed(entry))
+
+    def _revealed(self, entry: SecretEntry) -> bytes:
         try:
-            return Secret(self._key.open(entry.sealed, context=entry.context(self.contents.vault)))
+            return self._key.open(entry.sealed, context=entry.context(self.contents.vault))
         except EnvelopeError:
             raise ContentsError(f"secret {entry.name} does not open") from None
 
+    def binding(self, name: BindingName) -> Binding | None:
+        """The binding of that name."""
+        return next((binding for binding in self.bindings if binding.name == name), None)
+
+    def tokens(self, name: BindingName) -> TokenSet:
+        """The tokens of a sign-in. AileronError(binding_required) when nothing is bound so, (binding_failed) when it is none."""
+        binding, value = self.reveal(name)
+        if binding.grant is None:
+            message = f"{name} is bound to a secret as it is, which nobody signed in for"
+            raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
+        return tokens_of(binding, value)
+
+    def maybe_tokens(self, name: BindingName) -> TokenSet | None:
+        """The same, or None where nobody signed in for it, or what is stored are no tokens."""
+        try:
+            return self.tokens(name)
+        except AileronError:
+            return None
+
     def with_secret(self, name: str, value: Secret, now_ms: int) -> Opened:
         """Store a value, new or in place of the one there is. AileronError(bad_input) says why not."""
+        return self._changed(secrets=self._with_value(name, value, now_ms))
+
+    def _with_value(self, name: str, value: Secret, now_ms: int) -> Iterable[SecretEntry]:
         with _as_bad_input():
             check_secret_name(name)
             _check_value(name, value)
@@ -122,11 +188,11 @@ class Opened:
             version=old.version + 1 if old else 1,
             created_ms=old.created_ms if old else now_ms,
             updated_ms=max(now_ms, old.created_ms) if old else now_ms,  # a clock may be set back
-            sealed=_UNSEALED,
+            sealed=UNSEALED,
         )
         sealed = self._key.seal(value.reveal(), context=entry.context(self.contents.vault))
         entry = msgspec.structs.replace(entry, sealed=sealed)
-        return self._changed(secrets={**self._secrets, name: entry}.values())
+        return {**self._secrets, name: entry}.values()
 
     def without_secret(self, name: str) -> Opened:
         """Forget a secret. AileronError(not_found), or (invalid_request) while a binding uses it."""
@@ -137,11 +203,25 @@ class Opened:
             raise _refused(f"secret {name!r} is bound as {', '.join(users)}; first `aileron binding revoke {users[0]}`")
         return self._changed(secrets=(entry for entry in self.contents.secrets if entry.name != name))
 
+    def with_sign_in(self, binding: Binding, tokens: Secret, now_ms: int, *, replace: bool) -> Opened:
+        """Bind what a provider gave, which is stored as the binding's secret: a name that nothing has, or the one that tokens
+        under this name were stored as. AileronError as `with_binding`, and (invalid_request) for a secret of another use.
+        """
+        was = self.binding(binding.name)
+        is_theirs = was is not None and was.grant is not None and was.secret == binding.secret
+        if binding.secret in self._secrets and not is_theirs:
+            raise _refused(f"secret {binding.secret!r} is stored already: sign in again, and another name is found")
+        secrets = {entry.name: entry for entry in self._with_value(binding.secret, tokens, now_ms)}
+        return self._bound(binding, secrets, replace=replace)
+
     def with_binding(self, binding: Binding, *, replace: bool) -> Opened:
         """Let a secret serve a connector. AileronError (bad_input), (not_found) or (invalid_request) says why not."""
+        return self._bound(binding, self._secrets, replace=replace)
+
+    def _bound(self, binding: Binding, secrets: Mapping[str, SecretEntry], *, replace: bool) -> Opened:
         with _as_bad_input():
             check_binding(binding)
-        if binding.secret not in self._secrets:
+        if binding.secret not in secrets:
             raise _unknown_secret(binding.secret)
         others = self._bindings_but(binding.name)
         if len(others) < len(self.bindings) and not replace:
@@ -149,15 +229,67 @@ class Opened:
             raise _refused(f"{name} is bound already; use another IDENTITY, or first `aileron binding revoke {name}`")
         if len(others) >= MAX_BINDINGS:
             raise _refused(f"the vault holds {MAX_BINDINGS} bindings already; first `aileron binding revoke` one")
-        return self._changed(bindings=[*others, BindingEntry.of(binding)])
+        for other in others:
+            if other.secret == binding.secret and (binding.grant is not None or other.grant is not None):
+                raise _refused(
+                    f"secret {binding.secret!r} is that of {other.name}, and a sign-in's tokens serve one binding"
+                )
+        was = self.binding(binding.name)
+        ended = None if was is None or was.grant is None or was.secret == binding.secret else was.secret
+        kept = [entry for entry in secrets.values() if entry.name != ended]
+        return self._changed(bindings=[*others, BindingEntry.of(binding)], secrets=kept)
 
     def without_binding(self, name: BindingName) -> Opened:
-        """End a binding; its secret stays. AileronError(not_found)."""
-        others = self._bindings_but(name)
-        if len(others) == len(self.bindings):
+        """End a binding. Its secret stays, but the tokens of a sign-in go: nothing else can use them. AileronError(not_found)."""
+        binding = self.binding(name)
+        if binding is None:
             message = f"nothing is bound as {name}; see `aileron binding list`"
             raise AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.USER)
-        return self._changed(bindings=others)
+        ended = None if binding.grant is None else binding.secret
+        kept = [entry for entry in self.contents.secrets if entry.name != ended]
+        return self._changed(bindings=self._bindings_but(name), secrets=kept)
+
+    def with_tokens(self, name: BindingName, tokens: TokenSet, grant: OAuthGrant, now_ms: int) -> Opened:
+        """Renewed tokens of the same sign-in, and what is said of them. AileronError(binding_required), (bad_input), and
+        (binding_failed) when it is another sign-in by now.
+        """
+        binding = self._signed_in(name)
+        assert binding.grant is not None
+        if binding.grant.obtained_ms != grant.obtained_ms:
+            message = f"{name} was signed in anew meanwhile: these tokens are of before"
+            raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
+        bindings = self._with_grant(binding, grant)
+        return self._changed(secrets=self._with_value(binding.secret, tokens.sealed(), now_ms), bindings=bindings)
+
+    def with_renewal(self, name: BindingName, at_ms: int) -> Opened:
+        """That the provider is about to be asked. AileronError as `with_tokens`."""
+        return self._with_edited_grant(name, lambda grant: msgspec.structs.replace(grant, renewing_ms=at_ms))
+
+    def with_refusal(self, name: BindingName, code: str) -> Opened:
+        """That the provider renews it no more. AileronError as `with_tokens`."""
+        return self._with_edited_grant(
+            name, lambda grant: msgspec.structs.replace(grant, failed=code, renewing_ms=None)
+        )
+
+    def _with_edited_grant(self, name: BindingName, edit: Callable[[OAuthGrant], OAuthGrant]) -> Opened:
+        binding = self._signed_in(name)
+        assert binding.grant is not None
+        return self._changed(bindings=self._with_grant(binding, edit(binding.grant)))
+
+    def _with_grant(self, binding: Binding, grant: OAuthGrant) -> list[BindingEntry]:
+        changed = msgspec.structs.replace(binding, grant=grant)
+        with _as_bad_input():
+            check_binding(changed)
+        return [*self._bindings_but(binding.name), BindingEntry.of(changed)]
+
+    def _signed_in(self, name: BindingName) -> Binding:
+        binding = self.binding(name)
+        if binding is None:
+            raise _unbound(name)
+        if binding.grant is None:
+            message = f"{name} is bound to a secret as it is by now, which nobody signed in for"
+            raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
+        return binding
 
     def with_approver(self, consents: Consents) -> Opened:
         """Say who decides, and what they agreed to, in place of what was said. AileronError(bad_input) for what no file holds."""
@@ -199,26 +331,47 @@ class Opened:
             bindings=contents.bindings if bindings is None else tuple(sorted(bindings, key=lambda entry: entry.name)),
             consents=contents.consents if consents is None else consents,  # once there is an approver, there stays one
         )
-        after = _sealed(after, self._key)
-        if len(encode(after)) > MAX_FILE_BYTES:
-            raise _refused(f"the vault would be larger than {MAX_FILE_BYTES} bytes; remove a secret first")
-        return Opened(after, self._key)
+        return Opened(_bounded(_sealed(after, self._key)), self._key)
 
 
-def create(passphrase: Secret) -> Opened:
+def create(ways: Ways) -> Opened:
     """A new, empty vault. Takes as long as one unlock."""
-    vault, salt, key = os.urandom(16).hex(), os.urandom(SALT_BYTES), DataKey.generate()
-    slot = Slot(COST, salt, _UNSEALED)
-    wrapped = wrap_key(key, passphrase, salt, COST, context=slot.context(vault))
-    slots = (msgspec.structs.replace(slot, key=wrapped),)
+    vault, key = os.urandom(16).hex(), DataKey.generate()
+    slots = seal_slots(key, ways, vault)
     return Opened(_sealed(Contents(FORMAT, vault, 1, slots, (), (), b""), key), key)
 
 
-def unlock(unverified: Contents, passphrase: Secret) -> Opened:
-    """Open with a passphrase. EnvelopeError if it is another (or the slot's numbers are), ContentsError if the rest is."""
-    (slot,) = unverified.slots
-    context = slot.context(unverified.vault)
-    key = unwrap_key(slot.key, passphrase, slot.salt, slot.argon2id, context=context)
+def unlock(unverified: Contents, typed: Secret) -> tuple[Opened, Way]:
+    """Open with a passphrase or a recovery code, whichever it is. EnvelopeError if it is neither (or what is in the slot is not
+    as it was), ContentsError if the rest is not, MistypedError for a recovery code with a mistake.
+    """
+    way: Way = "recovery"
+    mistyped: MistypedError | None = None
+    try:
+        key = open_with_recovery_code(unverified.slots, typed, unverified.vault)
+    except (EnvelopeError, MistypedError) as error:
+        mistyped = error if isinstance(error, MistypedError) else None
+        way = "passphrase"
+        try:
+            key = open_with_passphrase(unverified.slots, typed, unverified.vault)
+        except EnvelopeError:
+            if mistyped is not None and any(isinstance(slot, RecoverySlot) for slot in unverified.slots):
+                raise mistyped from None
+            raise
+    return _verified(unverified, key), way
+
+
+def unlock_with_passphrase(unverified: Contents, passphrase: Secret) -> Opened:
+    """Open with the passphrase and nothing else. As `unlock`."""
+    return _verified(unverified, open_with_passphrase(unverified.slots, passphrase, unverified.vault))
+
+
+def unlock_with_keyring(unverified: Contents, key: Secret) -> Opened:
+    """Open with the key that a keyring had. As `unlock`."""
+    return _verified(unverified, open_with_keyring(unverified.slots, key, unverified.vault))
+
+
+def _verified(unverified: Contents, key: DataKey) -> Opened:
     try:
         return Opened(unverified, key)
     except ContentsError:
@@ -226,8 +379,26 @@ def unlock(unverified: Contents, passphrase: Secret) -> Opened:
         raise
 
 
+def tokens_of(binding: Binding, value: Secret) -> TokenSet:
+    """A sign-in's tokens from its secret's value. AileronError(binding_failed) for what was put there by hand."""
+    try:
+        return TokenSet.unsealed(value)
+    except ValueError:
+        message = (
+            f"secret {binding.secret!r} of {binding.name} does not hold what a sign-in stored: "
+            f"`aileron binding reauthorize {binding.name}`"
+        )
+        raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER) from None
+
+
 def _sealed(contents: Contents, key: DataKey) -> Contents:
     return msgspec.structs.replace(contents, seal=key.authenticate(sealed_bytes(contents)))
+
+
+def _bounded(contents: Contents) -> Contents:
+    if len(encode(contents)) > MAX_FILE_BYTES:
+        raise _refused(f"the vault would be larger than {MAX_FILE_BYTES} bytes; remove a secret first")
+    return contents
 
 
 def _check_value(name: str, value: Secret) -> None:
@@ -257,8 +428,8 @@ def _unknown_secret(name: str) -> AileronError:
 
 
 def _unbound(name: BindingName) -> AileronError:
-    user = " --username USER" if name.kind == "basic" else ""
-    message = f"{name} is not bound any more: aileron binding setup CONNECTOR --name {name}{user} --secret NAME"
+    options = {"basic": " --username USER --secret NAME", "oauth2": ""}.get(name.kind, " --secret NAME")
+    message = f"{name} is not bound any more: aileron binding setup CONNECTOR --name {name}{options}"
     details = {"binding": str(name)}
     return AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER, details=details)
 

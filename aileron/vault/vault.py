@@ -9,11 +9,13 @@ Rules
 - A file that does not verify is `hash_mismatch`, as for any other bytes that are not those that were written (exit 9, and
   not 6: a wrong passphrase can be typed again, a damaged vault needs its backup). A wrong passphrase is `unauthorized`;
   what was changed in the slot itself cannot be told from one.
-- An older file than this process has seen is refused, open or locked. Across a restart the vault cannot know; `generation`
-  in `status()` is for whoever keeps a record.
+- An older file than this process has seen is refused, open or locked. Across a restart the vault cannot know: `seen` is for
+  whoever keeps a record (daemon/vaults.py).
 - A change is on disk, flushed, before it is in memory and before the call returns.
+- What replaces a whole vault (`put_back`) was verified whole before, comes after everything that was, and leaves what was there
+  beside it.
 
-Threads: every method may be called from any thread. `create` and `unlock` take at least a tenth of a second, and every
+Threads: every method may be called from any thread. What takes a passphrase takes at least a tenth of a second, and every
 change waits for the disk: call those in a worker thread. All else is quick and never waits for them, so it may be called
 in the event loop. Two locks, always taken in this order: `_changing` is held over derivations and I/O, so that these come
 one at a time (memory for one Argon2, not for forty); `_using` is held over the cryptography alone, so that no key is wiped
@@ -29,28 +31,97 @@ Source: docs/reference/vault-format.md, docs/adr/0005-vault-format.md. Not here:
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
+import msgspec
+
 from aileron.model.consent import Consents
+from aileron.model.credential import Candidate, OAuthGrant, TokenSet
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
 from aileron.vault import opened
 from aileron.vault.bindings import Binding, candidates
-from aileron.vault.contents import Contents, ContentsError, SecretInfo, UnknownFormatError, decode, encode
-from aileron.vault.envelope import EnvelopeError
+from aileron.vault.contents import (
+    MAX_GENERATION,
+    Contents,
+    ContentsError,
+    SecretInfo,
+    UnknownFormatError,
+    decode,
+    encode,
+)
+from aileron.vault.envelope import KEY_BYTES, EnvelopeError
 from aileron.vault.file import Change, VaultFile
 from aileron.vault.opened import Mark, Opened
+from aileron.vault.recovery import MistypedError, generate
+from aileron.vault.slots import MAX_OTHERS, KeyringKey, KeyringSlot, PassphraseSlot, RecoverySlot, Way, Ways
 
-__all__ = ["Vault"]
+__all__ = ["RECOVERY_CODES", "Restored", "Rotated", "SealedCopy", "Vault", "VaultCopy"]
 
+RECOVERY_CODES: Final = 4  # for two or three places, and one to lose; more are papers that nobody finds again
+assert RECOVERY_CODES < MAX_OTHERS
+
+_MOST_UNSEEN: Final = 1_000_000  # changes that nobody put on record: what a file says of itself is believed that far
+_ID: Final = re.compile(r"[0-9a-f]{32}")
 MIN_PASSPHRASE_BYTES: Final = 8  # NIST SP 800-63B asks for this much; against offline guessing only length helps
 MAX_PASSPHRASE_BYTES: Final = 1024  # a line, not a file given by mistake
+
+
+class VaultCopy:
+    """A copy of a vault, verified whole, with the key that verified it. Whoever holds one wipes it."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened: Final = opened
+
+    @property
+    def mark(self) -> Mark:
+        """Whose it is and how far it had come."""
+        return self._opened.mark
+
+    @property
+    def consents(self) -> Consents | None:
+        """Who decided and what they had agreed to."""
+        return self._opened.contents.consents
+
+    def at_generation(self, generation: int) -> Opened:
+        """What it is put back as. AileronError(invalid_request) for a generation that no file can have."""
+        if generation > MAX_GENERATION:
+            message = "the record knows of more changes than a vault can have: move ledger.db away, and it begins anew"
+            raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
+        return self._opened.at_generation(generation)
+
+    def wipe(self) -> None:
+        """Overwrite its key."""
+        self._opened.wipe()
+
+
+class SealedCopy(msgspec.Struct, frozen=True):
+    """The bytes of a vault, still sealed, and how far it had come."""
+
+    data: bytes
+    mark: Mark
+
+
+class Rotated(msgspec.Struct, frozen=True):
+    """What was given for it, and the recovery codes of now."""
+
+    way: Way
+    codes: tuple[Secret, ...]
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What is there now: a vault by its id, its generation, and where the file lies that was there before."""
+
+    vault: str
+    generation: int
+    aside: Path | None
 
 
 class Vault:
@@ -64,6 +135,27 @@ class Vault:
         # Replaced as one reference and never changed in place: readers need no lock, only users of the key do.
         self._opened: Opened | None = None
         self._seen: Mark | None = None
+        self._changed: Callable[[], None] = _nobody
+        self._used_at = _now_s()
+
+    def tell_changes(self, changed: Callable[[], None]) -> None:
+        """Call this after each change, in the thread that made it, from now on."""
+        self._changed = changed
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, or would be."""
+        return self._file.path
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since something was last lent or changed, or the vault was opened; also those that the machine slept."""
+        return _now_s() - self._used_at
+
+    @property
+    def seen(self) -> Mark | None:
+        """Which vault this process has seen last, verified, and how far it had come; None before it was opened."""
+        return self._seen
 
     @property
     def exists(self) -> bool:
@@ -75,9 +167,12 @@ class Vault:
         """Whether there is no key in memory."""
         return self._opened is None
 
-    def status(self) -> dict[str, bool | int | None]:
-        """`exists`, `locked`, the numbers of `secrets` and `bindings`, and `format` and `generation` (None without a file)."""
+    def status(self) -> dict[str, bool | int | str | None]:
+        """`exists`, `locked`, the numbers of `secrets`, `bindings` and `recovery_codes`, the name `keyring` that its key has in a
+        keyring (None: it has none), and `format` and `generation` (None without a file).
+        """
         contents = self._contents()
+        slots = contents.slots if contents else ()
         return {
             "exists": self.exists,
             "locked": self.is_locked,
@@ -85,36 +180,129 @@ class Vault:
             "bindings": len(contents.bindings) if contents else 0,
             "format": contents.format if contents else None,
             "generation": contents.generation if contents else None,
+            "recovery_codes": sum(isinstance(slot, RecoverySlot) for slot in slots),
+            "keyring": next((slot.id for slot in slots if isinstance(slot, KeyringSlot)), None),
         }
 
-    def create(self, passphrase: Secret) -> None:
-        """Make an empty vault and leave it open. AileronError(bad_input) for the passphrase, (invalid_request) if there is one.
+    def create(
+        self, passphrase: Secret, *, recovery_codes: bool = False, keyring: KeyringKey | None = None
+    ) -> tuple[Secret, ...]:
+        """Make an empty vault and leave it open; the recovery codes, if they were asked for. AileronError(bad_input) for the
+        passphrase or the keyring's key, (invalid_request) if there is a vault.
 
         The directory is made if need be, 0700. Takes as long as `unlock`.
         """
-        _check_passphrase(passphrase)
+        ways = _ways(passphrase, recovery_codes=recovery_codes, keyring=keyring)
         with self._changing:
             self._file.make_directory()
             with self._changed_file() as change:
                 if change.maybe_read() is not None:
                     message = f"{self._file.path} is there already; open it with `aileron vault unlock`"
                     raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
-                with _wiped_on_failure(opened.create(passphrase)) as new:
+                with _wiped_on_failure(opened.create(ways)) as new:
                     change.replace(encode(new.contents))
             self._keep(new)
+        return ways.recovery
 
-    def unlock(self, passphrase: Secret) -> None:
-        """Open it until `lock()`. AileronError(unauthorized) for a wrong passphrase, which leaves it as it was.
+    def unlock(self, typed: Secret) -> Way:
+        """Open it until `lock()` with its passphrase or a recovery code, whichever it is, and say which.
 
-        Open already, the passphrase is checked all the same, and the file read anew.
+        AileronError(unauthorized) for neither, which leaves it as it was.
+
+        Open already, what was typed is checked all the same, and the file read anew.
         """
         with self._changing:
-            unverified = self._read()
-            if unverified is None:
+            new, way = self._unlocked(self._required_file(), typed)
+            self._opened_anew(new)
+            return way
+
+    def unlock_with_keyring(self, key: Secret) -> None:
+        """The same with the key that a keyring had."""
+        with self._changing:
+            self._opened_anew(self._unlocked_with_keyring(self._required_file(), key))
+
+    def rotate(
+        self, typed: Secret, passphrase: Secret, *, recovery_codes: bool = False, keyring: KeyringKey | None = None
+    ) -> Rotated:
+        """Give the vault, which is open, another passphrase and another key, under which every secret is encrypted anew; the
+        recovery codes, if they were asked for. `typed` is the passphrase until now, or a recovery code: a keyring's key is not
+        enough. Every other way in ends.
+
+        AileronError(unauthorized), (vault_locked), (bad_input) for the new passphrase, (hash_mismatch) as `check_passphrase`. All
+        of it or nothing; takes as long as two unlocks.
+        """
+        ways = _ways(passphrase, recovery_codes=recovery_codes, keyring=keyring)
+        with self._changing:
+            self.check_unlocked()
+            with self._changed_file() as change:
+                unverified = self._written(change)
+                other, way = self._unlocked(unverified, typed)
+                with self._translated(), _wiped(other):
+                    with self._using:
+                        known = self._required()
+                        known.verified(unverified)
+                    self._check_not_older(other.mark)
+                    after = other.rotated(ways)
+                failed = self._replace_key(change, known, after)
+        self._changed()
+        if failed is not None:
+            raise failed
+        return Rotated(way, ways.recovery)
+
+    def backup(self, typed: Secret | None = None) -> SealedCopy:
+        """The file as it is, verified whole. While the vault is locked that takes its passphrase, or a
+        recovery code; it stays locked. AileronError(vault_locked), (unauthorized), (hash_mismatch).
+        """
+        with self._changing:
+            data = self._file.maybe_read()
+            if data is None:
                 raise self._locked()
-            with self._translated(), _wiped_on_failure(self._unlocked(unverified, passphrase)) as new:
-                self._check_not_older(new.mark)
-            self._keep(new)
+            with self._translated():
+                unverified = decode(data)
+                if typed is None:
+                    with self._using:
+                        current = self._required().verified(unverified)
+                        current.check_whole()
+                else:
+                    with _wiped(self._unlocked(unverified, typed)[0]) as current:
+                        current.check_whole()
+            self._check_not_older(current.mark)
+            return SealedCopy(data, current.mark)
+
+    def copy(self, data: bytes, typed: Secret, name: str) -> VaultCopy:
+        """A copy of a vault, this one or another, opened with its own passphrase or recovery code, and verified whole.
+
+        `name` is what messages call it. AileronError as `unlock`. Nothing changes.
+        """
+        with self._changing, self._translated(name):
+            found, _ = self._unlocked(decode(data), typed, name)
+            with _wiped_on_failure(found):
+                found.check_whole()
+            return VaultCopy(found)
+
+    def put_back(self, copy: VaultCopy, above: int) -> Restored:
+        """Make a verified copy the vault, locked; what is there now stays beside it. Its generation comes after `above`, its own,
+        and any that is known, so that nothing that was there before is ever taken for newer.
+
+        All of it or nothing. AileronError where the disk will not.
+        """
+        with self._changing:
+            self._file.make_directory()
+            with self._changed_file() as change:
+                known = max(above, copy.mark.generation, self._seen.generation if self._seen else 0)
+                generation = max(known, min(_claimed(change), known + _MOST_UNSEEN)) + 1
+                after = copy.at_generation(generation)
+                aside = change.keep_aside(time.gmtime(self._clock()))
+                data = encode(after.contents)
+                try:
+                    change.replace(data)
+                except AileronError:
+                    if change.maybe_read() == data:  # it is there, and a power cut may bring the old one back
+                        self.lock()
+                    raise
+            self.lock()
+            self._seen = after.mark
+        return Restored(after.mark.vault, after.mark.generation, aside)
 
     def lock(self) -> None:
         """Forget the key, at once, whatever else is going on. What was lent stays lent until its response is over."""
@@ -152,8 +340,12 @@ class Vault:
         unverified = self._read()
         return tuple(entry.binding() for entry in unverified.bindings) if unverified else ()
 
-    def candidates(self, connector: str, kind: str) -> list[BindingName]:
-        """The names of the bindings of `kind` made for exactly this connector; also while it is locked."""
+    def binding(self, name: BindingName) -> Binding | None:
+        """The binding of that name; also while it is locked."""
+        return next((binding for binding in self.bindings() if binding.name == name), None)
+
+    def candidates(self, connector: str, kind: str) -> list[Candidate]:
+        """The bindings of `kind` made for exactly this connector, by name; also while it is locked."""
         return candidates(self.bindings(), connector, kind)
 
     def check_unchanged(self, use: CredentialUse, since: float) -> None:
@@ -172,9 +364,18 @@ class Vault:
 
     def bind(self, binding: Binding, *, replace: bool = False) -> None:
         """Let a stored secret serve a connector. AileronError(bad_input) for what is not a binding, (not_found) for its
-        secret, (invalid_request) if the name is taken and `replace` is not set.
+        secret, (invalid_request) if the name is taken and `replace` is not set, or if a sign-in's tokens would serve two.
+
+        The tokens of an earlier sign-in under that name go, unless they are in this very secret.
         """
         self._change(lambda current: current.with_binding(binding, replace=replace))
+
+    def bind_sign_in(self, binding: Binding, tokens: Secret, *, replace: bool = False) -> None:
+        """Store what a provider gave as the binding's secret, and bind it, in one write: what is said of tokens is never said of
+        others. AileronError as `bind`, and (invalid_request) for a secret that is something else.
+        """
+        now_ms = int(self._clock() * 1000)
+        self._change(lambda current: current.with_sign_in(binding, tokens, now_ms, replace=replace))
 
     def check_bindable(self, binding: Binding) -> None:
         """Return if `bind` would take it now; nothing is written. AileronError as `bind` says."""
@@ -182,9 +383,42 @@ class Vault:
         with self._using, self._translated():
             self._required().with_binding(binding, replace=False)
 
-    def revoke(self, name: BindingName) -> None:
-        """End a binding; its secret stays. AileronError(not_found)."""
-        self._change(lambda current: current.without_binding(name))
+    def revoke(self, name: BindingName) -> TokenSet | None:
+        """End a binding. Its secret stays, but the tokens of a sign-in go with it: these, renewed up to this very write, for
+        whoever takes them back where they were issued. AileronError(not_found).
+        """
+        ended: list[TokenSet | None] = []
+
+        def without(current: Opened) -> Opened:
+            after = current.without_binding(name)
+            ended.append(current.maybe_tokens(name))
+            return after
+
+        self._change(without)
+        return ended[-1]
+
+    def tokens(self, name: BindingName) -> TokenSet:
+        """The tokens of a sign-in. AileronError(vault_locked), (binding_required) when nothing is bound so, (binding_failed) when
+        what is bound is no sign-in, or its secret was overwritten.
+        """
+        with self._using, self._translated():
+            return self._required().tokens(name)
+
+    def put_tokens(self, name: BindingName, tokens: TokenSet, grant: OAuthGrant) -> None:
+        """Renewed tokens and what may be said of them, in one write; `created_at` and `reach` stay.
+
+        `grant` is of the same sign-in: AileronError(binding_failed) when its `obtained_ms` is not that of the binding, which
+        was signed in anew then. Otherwise as `tokens`, and (bad_input).
+        """
+        self._change(lambda current: current.with_tokens(name, tokens, grant, int(self._clock() * 1000)))
+
+    def note_renewal(self, name: BindingName, at_ms: int) -> None:
+        """Put down that the provider is about to be asked, before it is. AileronError as `tokens`."""
+        self._change(lambda current: current.with_renewal(name, at_ms))
+
+    def note_refused(self, name: BindingName, code: str) -> None:
+        """Put down that the provider renews it no more, and why, as its error code. AileronError as `tokens`, and (bad_input)."""
+        self._change(lambda current: current.with_refusal(name, code))
 
     @property
     def says_consents(self) -> bool:
@@ -217,22 +451,27 @@ class Vault:
         """
         self._change(lambda current: current.with_consents(edit))
 
+    def check_opens(self, typed: Secret) -> Way:
+        """Which way into this vault, which is open and stays so, was typed. AileronError as `check_passphrase`."""
+        with self._changing:
+            return self._check_opens(lambda unverified: self._unlocked(unverified, typed))
+
+    def check_opens_with_keyring(self, key: Secret) -> None:
+        """Return if the key that a keyring had opens this vault. AileronError as `check_passphrase`."""
+        with self._changing:
+            self._check_opens(lambda unverified: (self._unlocked_with_keyring(unverified, key), "keyring"))
+
     def check_passphrase(self, passphrase: Secret) -> None:
-        """Return if this passphrase opens this vault, which is open and stays so. AileronError(unauthorized), (vault_locked).
+        """Return if this passphrase opens this vault, which is open and stays so; no other way in is one.
+
+        AileronError(unauthorized), (vault_locked).
 
         Another vault, put in the file's place with a passphrase of its maker's, opens with that one, and is not this: what the
         file holds must verify under the key in memory too (hash_mismatch). That is why a locked vault cannot be asked. Takes as
         long as `unlock`.
         """
         with self._changing:
-            self.check_unlocked()
-            unverified = self._read()
-            if unverified is None:
-                raise self._damaged("it is gone")
-            with self._translated(), _wiped(self._unlocked(unverified, passphrase)) as other:
-                with self._using:
-                    self._required().verified(unverified)
-                self._check_not_older(other.mark)
+            self._check_opens(lambda unverified: (self._unlocked_with_passphrase(unverified, passphrase), "passphrase"))
 
     def reveal(self, name: BindingName) -> tuple[Binding, Secret]:
         """A binding as it is now and its secret's value. AileronError(binding_required) or (vault_locked).
@@ -240,11 +479,13 @@ class Vault:
         For lend.py; nobody else has a use for a value.
         """
         with self._using, self._translated():
+            self._used_at = _now_s()
             return self._required().reveal(name)
 
     def reveal_secret(self, name: str) -> Secret:
         """A secret that the daemon itself uses, by its name. AileronError(not_found) or (vault_locked). For lend.py."""
         with self._using, self._translated():
+            self._used_at = _now_s()
             return self._required().reveal_secret(name)
 
     # how it is done
@@ -263,8 +504,10 @@ class Vault:
                 change.replace(encode(after.contents))
             with self._using:
                 self._seen = after.mark
+                self._used_at = _now_s()
                 if self._opened is known:  # else it was locked meanwhile; the change is on disk and stays there
                     self._opened = after
+        self._changed()
 
     def _written(self, change: Change) -> Contents:
         data = change.maybe_read()
@@ -273,22 +516,107 @@ class Vault:
         with self._translated():
             return decode(data)
 
-    def _unlocked(self, unverified: Contents, passphrase: Secret) -> Opened:
-        wrong = f"wrong passphrase for {self._file.path} (or its slot was changed)"
-        if len(passphrase) > MAX_PASSPHRASE_BYTES:
-            raise AileronError(FailureClass.UNAUTHORIZED, wrong, boundary=Boundary.USER)
+    def _replace_key(self, change: Change, known: Opened, after: Opened) -> AileronError | None:
+        """Write it, and go on with its key. What the disk said, if it failed once the file was there: then the old passphrase
+        opens nothing more.
+        """
+        data, failed = encode(after.contents), None
+        with _wiped_on_failure(after):
+            try:
+                change.replace(data)
+            except AileronError as error:
+                if change.maybe_read() != data:
+                    raise
+                message = (
+                    f"{error.failure.message}; the vault has its new passphrase, and a power cut may bring the old one back: "
+                    "once the disk is mended, `aileron vault rotate` again"
+                )
+                failed = AileronError(error.failure.failure_class, message, details=error.failure.details)
+        self._go_on_with(known, after)
+        return failed
+
+    def _go_on_with(self, known: Opened, after: Opened) -> None:
+        with self._using:
+            self._seen = after.mark
+            self._used_at = _now_s()
+            if self._opened is known:
+                self._opened = after
+            else:  # it was locked meanwhile
+                after.wipe()
+            known.wipe()
+
+    def _opened_anew(self, new: Opened) -> None:
+        with _wiped_on_failure(new):
+            self._check_not_older(new.mark)
+        self._keep(new)
+
+    def _check_opens(self, unlock: Callable[[Contents], tuple[Opened, Way]]) -> Way:
+        self.check_unlocked()
+        unverified = self._read()
+        if unverified is None:
+            raise self._damaged("it is gone")
+        other, way = unlock(unverified)
+        with self._translated(), _wiped(other):
+            with self._using:
+                self._required().verified(unverified)
+            self._check_not_older(other.mark)
+        return way
+
+    def _unlocked(self, unverified: Contents, typed: Secret, name: str | None = None) -> tuple[Opened, Way]:
+        has_codes = any(isinstance(slot, RecoverySlot) for slot in unverified.slots)
+        forgotten = "; where it is forgotten, a recovery code opens the vault too" if has_codes else ""
+        with self._unlocking(unverified, typed, name, forgotten=forgotten):
+            return opened.unlock(unverified, typed)
+
+    def _unlocked_with_passphrase(self, unverified: Contents, passphrase: Secret) -> Opened:
+        with self._unlocking(unverified, passphrase):
+            return opened.unlock_with_passphrase(unverified, passphrase)
+
+    def _unlocked_with_keyring(self, unverified: Contents, key: Secret) -> Opened:
+        if not any(isinstance(slot, KeyringSlot) for slot in unverified.slots):
+            message = "this vault has no key in a keyring; `aileron vault rotate --keyring` makes one"
+            raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
+        with self._unlocking(unverified, key, what="the keyring's key is not that of"):
+            return opened.unlock_with_keyring(unverified, key)
+
+    @contextlib.contextmanager
+    def _unlocking(
+        self,
+        unverified: Contents,
+        typed: Secret,
+        name: str | None = None,
+        what: str = "wrong passphrase for",
+        forgotten: str = "",
+    ) -> Iterator[None]:
+        """Turn what can go wrong between a passphrase and verified contents into an AileronError."""
+        file = name or self._file.path
+        wrong = f"{what} {file} (or its slot was changed)"
+        if len(typed) > MAX_PASSPHRASE_BYTES:
+            raise AileronError(FailureClass.UNAUTHORIZED, wrong + forgotten, boundary=Boundary.USER)
         try:
-            return opened.unlock(unverified, passphrase)
+            with self._translated(name):
+                yield
         except EnvelopeError:
-            raise AileronError(FailureClass.UNAUTHORIZED, wrong, boundary=Boundary.USER) from None
+            raise AileronError(FailureClass.UNAUTHORIZED, wrong + forgotten, boundary=Boundary.USER) from None
+        except MistypedError as error:
+            raise AileronError(FailureClass.UNAUTHORIZED, f"{wrong}: {error}", boundary=Boundary.USER) from None
         except MemoryError:
-            needed = unverified.slots[0].argon2id.memory_kib >> 10
+            slot = unverified.slots[0]
+            assert isinstance(slot, PassphraseSlot)
+            needed = slot.argon2id.memory_kib >> 10
             message = f"not enough memory to derive the vault's key ({needed} MiB at once); free some and try again"
             raise AileronError(FailureClass.INTERNAL_ERROR, message, retriable=True) from None
+
+    def _required_file(self) -> Contents:
+        unverified = self._read()
+        if unverified is None:
+            raise self._locked()
+        return unverified
 
     def _keep(self, new: Opened) -> None:
         with self._using:
             was, self._opened, self._seen = self._opened, new, new.mark
+            self._used_at = _now_s()
             if was is not None:
                 was.wipe()
 
@@ -314,7 +642,7 @@ class Vault:
             found, known = mark.generation, self._seen.generation
             message = (
                 f"{self._file.path} was replaced by an older copy (generation {found}; this daemon has seen {known}); "
-                "if you restored it on purpose, restart the daemon: aileron daemon stop"
+                f"if that is what you want, `aileron vault restore {self._file.path}` makes it the one that counts"
             )
             raise AileronError(FailureClass.HASH_MISMATCH, message, details={"file": str(self._file.path)})
 
@@ -327,19 +655,24 @@ class Vault:
             raise self._damaged("it is gone, and its directory with it") from None
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Turn what the file's bytes can be wrong with into an AileronError that names the file."""
+    def _translated(self, name: str | None = None) -> Iterator[None]:
+        """Turn what the file's bytes can be wrong with into an AileronError that names the file, or the copy `name`."""
         try:
             yield
         except ContentsError as error:
-            raise self._damaged(str(error)) from None
+            if name is None:
+                raise self._damaged(str(error)) from None
+            message = (
+                f"{name} is no copy of a vault as aileron wrote it: {error}; try another: `aileron vault restore FILE`"
+            )
+            raise AileronError(FailureClass.HASH_MISMATCH, message, details={"file": name}) from None
         except UnknownFormatError as error:
-            message = f"{self._file.path} has {error}; upgrade aileron"
+            message = f"{name or self._file.path} has {error}; upgrade aileron"
             raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER) from None
 
     def _damaged(self, how: str) -> AileronError:
         message = (
-            f"{self._file.path} is not as aileron wrote it: {how}; put a backup in its place, "
+            f"{self._file.path} is not as aileron wrote it: {how}; put a backup in its place with `aileron vault restore FILE`, "
             "or move it away and begin anew with `aileron vault init`"
         )
         return AileronError(FailureClass.HASH_MISMATCH, message, details={"file": str(self._file.path)})
@@ -368,6 +701,31 @@ def _wiped(new: Opened) -> Iterator[Opened]:
         yield new
     finally:
         new.wipe()
+
+
+def _claimed(change: Change) -> int:
+    """The generation that the file in place says it has, unverified; 0 if it says none."""
+    try:
+        data = change.maybe_read()
+        return 0 if data is None else decode(data).generation
+    except (AileronError, ContentsError, UnknownFormatError):
+        return 0
+
+
+def _now_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _nobody() -> None:
+    """Who is told of changes at first."""
+
+
+def _ways(passphrase: Secret, *, recovery_codes: bool, keyring: KeyringKey | None) -> Ways:
+    """What a new key is sealed under. AileronError(bad_input)."""
+    _check_passphrase(passphrase)
+    if keyring is not None and (len(keyring.key) != KEY_BYTES or not _ID.fullmatch(keyring.id)):
+        _refuse(f"a keyring's key has {KEY_BYTES} bytes, and a name of 32 hex digits")
+    return Ways(passphrase, tuple(generate() for _ in range(RECOVERY_CODES if recovery_codes else 0)), keyring)
 
 
 def _check_passphrase(passphrase: Secret) -> None:

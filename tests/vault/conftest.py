@@ -85,7 +85,7 @@ def environment() -> dict[str, str]:
 def python(*args: str | Path) -> str:
     """What another Python, with our modules, prints; nothing on standard error."""
     command = [sys.executable, *args]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment())
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, env=environment())
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -1,6 +1,6 @@
 """Changes one vault again and again, and dies or fails at the n-th system call of the change. Run as a program.
 
-    crash_probe.py VAULT kill|fail
+    crash_probe.py VAULT kill|fail [set|rotate|restore]
 
 Opens the vault once, then forks for each step, so that every attempt starts from the same file and the same memory. Says
 in JSON lines what was there afterwards: `found` is "old", "new" or what was wrong; `left` names what lay beside it.
@@ -20,8 +20,10 @@ from aileron.model.failure import AileronError
 from aileron.model.secret import Secret
 from aileron.vault import Vault
 
-CALLS = ("open", "listdir", "fchmod", "write", "fsync", "rename", "unlink", "close")
+CALLS = ("open", "listdir", "fchmod", "write", "fsync", "rename", "unlink", "link", "close")
 VALUE = b"the-new-value-of-the-secret"
+OLD = b"correct horse battery"
+NEW = b"another horse battery"
 REPORT_FD = 9
 
 
@@ -69,7 +71,19 @@ def die(name: str) -> NoReturn:
 _WRITE = os.write
 
 
-def attempt(vault: Vault, number: int, when: str, how: str) -> dict[str, Any]:
+def change(vault: Vault, what: str) -> None:
+    """What is to be done, all of it or nothing."""
+    match what:
+        case "set":
+            vault.set_secret("mail", Secret(VALUE))
+        case "rotate":
+            vault.rotate(Secret(OLD), Secret(NEW))
+        case "restore":
+            copy = vault.copy(vault.path.with_name("copy.json").read_bytes(), Secret(OLD), "the copy")
+            vault.put_back(copy, 0)
+
+
+def attempt(vault: Vault, number: int, when: str, how: str, what: str = "set") -> dict[str, Any]:
     """One change in a child of ours, which dies or fails at step `number`; what it reported."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -80,12 +94,12 @@ def attempt(vault: Vault, number: int, when: str, how: str) -> dict[str, Any]:
             steps.wrap(name)
         raised = again = ""
         try:
-            vault.set_secret("mail", Secret(VALUE))
+            change(vault, what)
         except AileronError as error:
             raised = error.failure.failure_class
         except OSError as error:
             raised = f"leaked {error!r}"
-        if when == "again" and raised:
+        if when == "again" and raised and what != "restore":  # which leaves it locked
             vault.set_secret("other", Secret(VALUE))  # the failure was passing: memory and file still agree
             again = "fine"
         _WRITE(REPORT_FD, json.dumps([steps.reached, raised, again]).encode())
@@ -100,11 +114,20 @@ def attempt(vault: Vault, number: int, when: str, how: str) -> dict[str, Any]:
     return {"call": call, "raised": raised, "again": again}
 
 
-def found(vault: Vault, path: Path, before: bytes) -> str:
-    """Which file is there, verified by the key in memory."""
+def found(vault: Vault, path: Path, before: bytes, what: str) -> str:
+    """Which file is there, verified by the key in memory, or, where that is another's by then, by its passphrase."""
     now = path.read_bytes()
     if now == before:
         return "old"
+    if what != "set":
+        again = Vault(path)
+        try:
+            again.unlock(Secret(NEW if what == "rotate" else OLD))
+        except AileronError as error:
+            return str(error)
+        names = [info.name for info in again.secrets()]
+        again.lock()
+        return "new" if names == (["mail", "tickets"] if what == "rotate" else ["mail"]) else str(names)
     try:
         vault.remove_secret("never-stored")
     except AileronError as error:
@@ -114,26 +137,28 @@ def found(vault: Vault, path: Path, before: bytes) -> str:
 
 def main() -> None:
     """All steps, in order, until a change goes through undisturbed."""
-    path, how = Path(sys.argv[1]), sys.argv[2]
+    path, how, what = Path(sys.argv[1]), sys.argv[2], (*sys.argv[3:], "set")[0]
     vault = Vault(path)
-    vault.unlock(Secret(b"correct horse battery"))
+    vault.unlock(Secret(OLD))
     before = path.read_bytes()
     for when in ("before", "half", "after") if how == "kill" else ("before", "again"):
         for number in range(1, 100):
             path.write_bytes(before)
             path.with_name("vault.json.0.tmp").touch(0o600)  # so that there is something to tidy up, too
-            report = attempt(vault, number, when, how)
+            for aside in path.parent.glob("vault.until-*"):
+                aside.unlink()
+            report = attempt(vault, number, when, how, what)
             if not report["call"]:
                 break
             left = beside(path)
             leaks = [name for name in left if VALUE in path.with_name(name).read_bytes()]
-            report |= {"when": when, "found": found(vault, path, before), "left": left, "leaks": leaks}
+            report |= {"when": when, "found": found(vault, path, before, what), "left": left, "leaks": leaks}
             print(json.dumps(report), flush=True)
 
 
 def beside(path: Path) -> list[str]:
     """What lies there besides the vault and its lock."""
-    return sorted(set(os.listdir(path.parent)) - {path.name, f"{path.name}.lock"})
+    return sorted(set(os.listdir(path.parent)) - {path.name, f"{path.name}.lock", "copy.json"})
 
 
 if __name__ == "__main__":

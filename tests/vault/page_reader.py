@@ -13,10 +13,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
-from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 Json = dict[str, Any]
 
@@ -54,6 +55,30 @@ def data_key(vault: Json, passphrase: bytes) -> bytes:
         }
     )
     return _open(stretch.derive(passphrase), slot["key"], context)
+
+
+def data_key_by_code(vault: Json, code: str) -> bytes:
+    """'Recovery codes': the first slot of that kind that the code opens."""
+    spelled = code.upper().replace("I", "1").replace("L", "1").encode()
+    for slot in vault["slots"]:
+        if slot["kind"] == "recovery":
+            try:
+                return _wrapped(vault, slot, spelled, b"aileron vault 1: recovery", {})
+            except InvalidTag:
+                continue
+    raise ValueError("no slot of that code")
+
+
+def data_key_by_keyring(vault: Json, key: bytes) -> bytes:
+    """'A key in a keyring'."""
+    slot = next(slot for slot in vault["slots"] if slot["kind"] == "keyring")
+    return _wrapped(vault, slot, key, b"aileron vault 1: keyring", {"id": slot["id"]})
+
+
+def _wrapped(vault: Json, slot: Json, material: bytes, info: bytes, more: Json) -> bytes:
+    salt = base64.b64decode(slot["salt"])
+    said = {"use": "aileron vault 1: slot", "vault": vault["vault"], "kind": slot["kind"], "salt": salt.hex(), **more}
+    return _open(HKDF(SHA256(), 32, salt, info).derive(material), slot["key"], canonical(said))
 
 
 def secret(vault: Json, key: bytes, name: str) -> bytes:

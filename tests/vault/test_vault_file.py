@@ -141,9 +141,10 @@ def test_a_huge_file_is_refused_and_not_read(path: Path):
     assert "larger than" in refusal.message
 
 
-def probe(path: Path, how: str) -> list[dict[str, Any]]:
+def probe(path: Path, how: str, what: str = "set") -> list[dict[str, Any]]:
     """What crash_probe.py reports."""
-    return [json.loads(line) for line in python(Path(__file__).with_name("crash_probe.py"), path, how).splitlines()]
+    told = python(Path(__file__).with_name("crash_probe.py"), path, how, what)
+    return [json.loads(line) for line in told.splitlines()]
 
 
 def test_killed_at_any_step_the_old_file_or_the_new_one_is_there(path: Path):
@@ -166,6 +167,44 @@ def test_killed_at_any_step_the_old_file_or_the_new_one_is_there(path: Path):
     vault.set_secret("mail", Secret(OTHER))
     vault.lock()
     assert sorted(os.listdir(path.parent)) == ["vault.json", "vault.json.lock"]
+
+
+@pytest.mark.parametrize("what", ["rotate", "restore"])
+def test_killed_while_it_is_rotated_or_put_back_the_old_vault_or_the_new_one_opens(path: Path, what: str):
+    """Each with its own passphrase, at every step; and of a vault that is put back, the one before is never lost."""
+    copy = Vault(path.with_name("copy.json"))
+    copy.create(Secret(PASSPHRASE))
+    copy.set_secret("mail", Secret(OTHER))
+    copy.lock()
+    reports = [report for report in probe(path, "kill", what) if report["when"] != "half" or report["call"] == "write"]
+
+    assert {"open", "write", "fsync", "rename"} <= {report["call"] for report in reports}
+    for when in ("before", "half", "after"):
+        mine = [report for report in reports if report["when"] == when]
+        if when == "half":
+            assert {report["found"] for report in mine} == {"old"}
+            continue
+        turn = [report["call"] for report in mine].index("rename") + (when != "after")
+        assert {report["found"] for report in mine[:turn]} == {"old"}
+        assert {report["found"] for report in mine[turn:]} == {"new"}
+        if what == "restore":
+            assert all(any(name.startswith("vault.until-") for name in report["left"]) for report in mine[turn:])
+
+
+@pytest.mark.parametrize("what", ["rotate", "restore"])
+def test_a_failing_call_leaves_a_rotated_or_restored_vault_whole(path: Path, what: str):
+    """An I/O error or a full disk at any step: a failure that says so, and the old vault or the new one, which goes on."""
+    copy = Vault(path.with_name("copy.json"))
+    copy.create(Secret(PASSPHRASE))
+    copy.set_secret("mail", Secret(OTHER))
+    copy.lock()
+    for report in probe(path, "fail", what):
+        if report["when"] == "again":  # a change after it, by whoever holds the vault
+            assert report["again"] == ("fine" if what == "rotate" and report["raised"] else ""), report
+        else:
+            assert report["found"] in {"old", "new"}, report
+        if report["call"] not in {"close", "open"}:  # open: also of a file that need not be there
+            assert report["raised"] == "internal_error", report
 
 
 def test_a_failing_call_fails_the_change_and_nothing_else(path: Path):

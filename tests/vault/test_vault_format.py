@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.model.canonical import canonical_json
+from aileron.model.credential import OAuthGrant, Reach
 from aileron.model.failure import FailureClass
 from aileron.model.secret import Secret
 from aileron.vault import Vault
@@ -21,12 +23,12 @@ from aileron.vault.contents import (
     Contents,
     ContentsError,
     SecretEntry,
-    Slot,
     UnknownFormatError,
     decode,
     encode,
 )
 from aileron.vault.envelope import COST, Cost, Sealed
+from aileron.vault.slots import KeyringSlot, PassphraseSlot, RecoverySlot, Slot
 from tests.vault import page_reader
 from tests.vault.conftest import CANARY, OTHER, PASSPHRASE, python, refused, write
 
@@ -42,11 +44,38 @@ def sealed(shortest: int, longest: int) -> st.SearchStrategy[Sealed]:
     return st.builds(Sealed, nonces, st.binary(min_size=shortest + 16, max_size=longest + 16))
 
 
+def sorted_tuples(one: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[str, ...]]:
+    """In order, each once."""
+    return st.lists(one, max_size=3).map(lambda found: tuple(sorted(set(found))))
+
+
+scopes = sorted_tuples(st.from_regex(r"[!#-\[\]-~]{1,40}", fullmatch=True))
+hosts = sorted_tuples(
+    st.builds("{}.example:{}".format, st.from_regex(r"[a-z]{1,9}", fullmatch=True), st.integers(1, 9))
+)
+words = st.text(st.characters(codec="utf-8", categories=("L", "N", "S")), max_size=20)
+reaches = st.builds(Reach, hosts=hosts, scopes=scopes, wire=words, client=st.none() | words)
+grants = st.builds(
+    OAuthGrant,
+    scopes=scopes,
+    obtained_ms=times,
+    account=st.none() | words,
+    refreshable=st.booleans(),
+    expires_ms=st.none() | times,
+    refreshed_ms=st.none() | times,
+    renewing_ms=st.none() | times,
+    failed=st.none() | st.just("invalid_grant"),
+)
+
+
 @st.composite
 def contents(draw: st.DrawFn) -> Contents:
     """What a file may say, as far as its shape goes."""
     costs = st.builds(Cost, st.integers(64 << 10, 1 << 20), st.integers(3, 8), st.integers(1, 16))
-    slot = Slot(draw(costs), draw(st.binary(min_size=16, max_size=16)), draw(sealed(32, 32)))
+    salts, keys = st.binary(min_size=16, max_size=16), sealed(32, 32)
+    slots: list[Slot] = [PassphraseSlot(draw(costs), draw(salts), draw(keys))]
+    slots += draw(st.lists(st.builds(RecoverySlot, salts, keys), max_size=4))
+    slots += draw(st.lists(st.builds(KeyringSlot, ids, salts, keys), max_size=1))
     secrets = []
     for name, entry_id in draw(st.lists(st.tuples(names, ids), max_size=4, unique_by=(lambda x: x[0], lambda x: x[1]))):
         created, later, value = draw(times), draw(times), draw(sealed(8, 64))
@@ -55,11 +84,15 @@ def contents(draw: st.DrawFn) -> Contents:
     for name in draw(st.lists(names, max_size=4, unique=True)) if secrets else ():
         secret = draw(st.sampled_from(secrets)).name
         kind, user = draw(st.sampled_from([("basic", "jürgen"), ("basic", "\U0001f511"), ("api_key", None)]))
-        bindings.append(BindingEntry(f"{kind}/{name}/x", "github://o/r", secret, user, draw(times)))
+        reach = draw(st.none() | reaches)
+        bindings.append(BindingEntry(f"{kind}/{name}/x", "github://o/r", secret, user, draw(times), reach))
+    if secrets and all(bound.secret != secrets[0].name for bound in bindings):
+        name = f"oauth2/{draw(names)}/x"
+        bindings.append(BindingEntry(name, "github://o/r", secrets[0].name, None, draw(times), None, draw(grants)))
     secrets.sort(key=lambda entry: entry.name)
     bindings.sort(key=lambda entry: entry.name)
     seal = draw(st.binary(min_size=32, max_size=32))
-    return Contents(1, draw(ids), draw(counts), (slot,), tuple(secrets), tuple(bindings), seal)
+    return Contents(1, draw(ids), draw(counts), tuple(slots), tuple(secrets), tuple(bindings), seal)
 
 
 @given(contents())
@@ -120,6 +153,48 @@ def test_other_spellings_of_the_same_vault_are_refused(made: bytes):
             decode(data)
 
 
+REACH = {"client": None, "hosts": [], "scopes": [], "wire": ""}
+HOSTS = [f"{letter}{digit}.example:443" for letter in "abcd" for digit in "012345678"][:33]
+
+
+def shared_grant(vault: dict[str, Any]) -> None:
+    """A sign-in whose tokens another binding would be lent as they are."""
+    grant = {"obtained_ms": 1, "scopes": []}
+    vault["bindings"].append({**vault["bindings"][0], "name": "oauth2/mail/x", "grant": grant})
+
+
+def recovery(vault: dict[str, Any]) -> dict[str, Any]:
+    """A slot of a recovery code, as far as its shape goes."""
+    return {"key": vault["slots"][0]["key"], "kind": "recovery", "salt": vault["slots"][0]["salt"]}
+
+
+def keyring(vault: dict[str, Any]) -> dict[str, Any]:
+    """A slot of a keyring's key."""
+    return {**recovery(vault), "id": "0" * 32, "kind": "keyring"}
+
+
+def slots_refused(made: bytes) -> Iterator[dict[str, Any]]:
+    """Vaults without a passphrase's slot, or with it in another place."""
+    for slots in ([], [recovery], [recovery, None]):
+        vault = json.loads(made)
+        vault["slots"] = [make(vault) if make else vault["slots"][0] for make in slots]
+        yield vault
+
+
+def test_the_passphrases_slot_is_there_and_first(path: Path, made: bytes):
+    """Without it, or behind another, a vault is refused; with others behind it, it is read."""
+    for vault in slots_refused(made):
+        page_reader.store(path, vault)
+        with refused(FailureClass.HASH_MISMATCH) as refusal:
+            Vault(path).bindings()
+        assert "passphrase slot" in refusal.message
+    vault = json.loads(made)
+    vault["slots"] += [recovery(vault), keyring(vault)]
+    page_reader.store(path, vault)
+    assert Vault(path).status()["recovery_codes"] == 1
+    assert Vault(path).status()["keyring"] == "0" * 32
+
+
 def broken(made: bytes) -> dict[str, dict[str, Any]]:
     """Right spelling, wrong contents: each breaks one rule of the page."""
 
@@ -129,8 +204,10 @@ def broken(made: bytes) -> dict[str, dict[str, Any]]:
         return vault
 
     return {
-        "2 slots, not 1": but(lambda v: v["slots"].append(v["slots"][0])),
-        "0 slots, not 1": but(lambda v: v["slots"].clear()),
+        "not one passphrase slot, and it first": but(lambda v: v["slots"].append(v["slots"][0])),
+        "17 slots beside": but(lambda v: v["slots"].extend([recovery(v)] * 17)),
+        "2 keyring slots": but(lambda v: v["slots"].extend([keyring(v)] * 2)),
+        "id of the keyring's key": but(lambda v: v["slots"].append({**keyring(v), "id": "\x1b"})),
         "generation is out of range": but(lambda v: v.update(generation=0)),
         "vault's id is not": but(lambda v: v.update(vault="ABC")),
         "seal has another length": but(lambda v: v.update(seal="AAAA")),
@@ -152,6 +229,13 @@ def broken(made: bytes) -> dict[str, dict[str, Any]]:
         "kind 'a_shell' is not one of": but(lambda v: v["bindings"][0].update(name="a_shell/a/b")),
         "no known scheme": but(lambda v: v["bindings"][0].update(connector="file:///etc")),
         "user name holds U+001B": but(lambda v: v["bindings"][1].update(username="\x1b[2J")),
+        "sent holds U+001B": but(lambda v: v["bindings"][0].update(reach={**REACH, "wire": "\x1b"})),
+        "33 hosts to reach": but(lambda v: v["bindings"][0].update(reach={**REACH, "hosts": HOSTS})),
+        "hosts to reach are not sorted": but(
+            lambda v: v["bindings"][0].update(reach={**REACH, "hosts": ["b.example:1", "a.example:1"]})
+        ),
+        "only for kind oauth2": but(lambda v: v["bindings"][0].update(grant={"obtained_ms": 1, "scopes": []})),
+        "shares the secret tickets": but(shared_grant),
     }
 
 

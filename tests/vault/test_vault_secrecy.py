@@ -143,24 +143,101 @@ def copies(pid: int, needle: bytes) -> int:
     return count
 
 
+class Holder:
+    """A process that stops to be looked at, until it is told to go on."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin
+        assert process.stdout
+        self.pid = process.pid
+        self._said = process.stdout
+        self.told = process.stdin
+
+    def stopped(self) -> None:
+        """Return when it has."""
+        assert self._said.readline() == b"now\n"
+
+    def go_on(self, line: bytes = b"") -> None:
+        """With what it reads there."""
+        self.told.write(line + b"\n")
+
+
+@contextlib.contextmanager
+def holding(program: str, path: Path) -> Iterator[Holder]:
+    """The program with the vault at `path`, waited for at the end."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+        bufsize=0,
+    ) as process:
+        holder = Holder(process)
+        try:
+            yield holder
+        finally:
+            if process.poll() is None:
+                holder.told.close()
+
+
 def test_the_data_key_is_gone_from_memory_once_the_vault_is_locked(path: Path, key: bytes):
     """Looked for in a process that unlocked, used and locked: it is there before, and after it is not."""
-    command = [sys.executable, "-c", HOLDER, path]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), bufsize=0
-    ) as holder:
-        assert holder.stdin
-        assert holder.stdout
-        try:
-            holder.stdin.write(PASSPHRASE + b"\n")
-            assert holder.stdout.readline() == b"now\n"
-            before = copies(holder.pid, key)
-            holder.stdin.write(b"\n")
-            assert holder.stdout.readline() == b"now\n"
-            after = copies(holder.pid, key)
-            holder.stdin.write(b"\n")
-        finally:
-            if holder.poll() is None:
-                holder.stdin.close()
+    with holding(HOLDER, path) as holder:
+        holder.go_on(PASSPHRASE)
+        holder.stopped()
+        before = copies(holder.pid, key)
+        holder.go_on()
+        holder.stopped()
+        after = copies(holder.pid, key)
+        holder.go_on()
     assert before >= 1
     assert after == 0
+
+
+ROTATOR = """
+import sys
+from pathlib import Path
+from aileron.model.secret import Secret
+from aileron.vault import Vault
+from aileron.vault.slots import KeyringKey
+old, new, path = Secret(b"correct horse battery"), Secret(b"another horse battery"), Path(sys.argv[1])
+key, held = KeyringKey("0" * 32, Secret(bytes(range(32)))), []
+vault = Vault(path)
+vault.unlock(old)
+def stop():
+    held.append(vault._opened)  # as above
+    print("now", flush=True)
+    sys.stdin.readline()
+codes = vault.rotate(old, new, recovery_codes=True, keyring=key).codes
+stop()  # 1
+copy = vault.backup().data
+vault.check_opens(codes[0])
+vault.lock()
+vault.unlock_with_keyring(key.key)
+vault.check_opens_with_keyring(key.key)
+vault.lock()
+vault.backup(codes[1])
+stop()  # 2
+vault.unlock(codes[2])
+vault.rotate(codes[3], old)
+found = vault.copy(copy, new, "the copy")
+held.append(found)
+vault.put_back(found, 0)
+found.wipe()
+stop()  # 3
+"""
+
+
+def test_no_key_of_any_way_in_stays_in_memory(path: Path, key: bytes):
+    """Rotated, the old key is gone and the new one there; opened by code and keyring, copied, rotated, put back: neither is."""
+    found, second = [], b""
+    with holding(ROTATOR, path) as holder:
+        for _ in range(3):
+            holder.stopped()
+            if not second:
+                second = page_reader.data_key(page_reader.load(path), b"another horse battery")
+            found.append((copies(holder.pid, key), copies(holder.pid, second)))
+            holder.go_on()
+    assert found[0][0] == 0
+    assert found[0][1] >= 1
+    assert found[1:] == [(0, 0), (0, 0)]

@@ -183,7 +183,7 @@ def test_an_older_file_is_refused_by_who_has_seen_the_newer(vault: Vault, path: 
     vault.lock()
     with refused(FailureClass.HASH_MISMATCH) as refusal:
         vault.unlock(Secret(PASSPHRASE))
-    assert "aileron daemon stop" in refusal.message
+    assert f"aileron vault restore {path}" in refusal.message
     write(path, newer)
     vault.unlock(Secret(PASSPHRASE))
     verify(vault)

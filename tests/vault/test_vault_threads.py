@@ -50,7 +50,7 @@ def test_reading_lending_and_locking_wait_for_no_writer(vault: Vault, path: Path
     try:
         with ThreadPoolExecutor(1) as threads:
             change = threads.submit(vault.set_secret, "mail", Secret(OTHER))
-            assert vault.candidates(CONNECTOR, "basic") == [BASIC.name]
+            assert [one.name for one in vault.candidates(CONNECTOR, "basic")] == [BASIC.name]
             with VaultLender(vault).lend(use(BASIC)) as loan:
                 assert loan.secret.reveal() == CANARY
             assert vault.status()["locked"] is False

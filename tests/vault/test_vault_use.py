@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from aileron.egress.inject import inject
+from aileron.model.credential import Candidate
 from aileron.model.failure import FailureClass
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
@@ -25,7 +26,16 @@ def lent(vault: Vault, binding: Binding, kind: str | None = None) -> bytes:
 
 def test_a_vault_is_made_empty_and_open_and_survives_a_restart(absent: Vault, tmp_path: Path):
     """What was stored and bound is there for the next process, which needs the passphrase for the values only."""
-    nothing = {"exists": False, "locked": True, "secrets": 0, "bindings": 0, "format": None, "generation": None}
+    nothing = {
+        "exists": False,
+        "locked": True,
+        "secrets": 0,
+        "bindings": 0,
+        "format": None,
+        "generation": None,
+        "recovery_codes": 0,
+        "keyring": None,
+    }
     assert (absent.status(), absent.secrets(), absent.bindings()) == (nothing, (), ())
     absent.create(Secret(PASSPHRASE))
     assert (absent.exists, absent.is_locked, absent.status()["generation"]) == (True, False, 1)
@@ -41,6 +51,8 @@ def test_a_vault_is_made_empty_and_open_and_survives_a_restart(absent: Vault, tm
         "bindings": 1,
         "format": 1,
         "generation": 3,
+        "recovery_codes": 0,
+        "keyring": None,
     }
     assert again.bindings() == (BASIC,)
     again.unlock(Secret(PASSPHRASE))
@@ -71,7 +83,7 @@ def test_without_a_passphrase_names_are_told_and_values_are_not(locked: Vault):
     stored = 1_750_000_000.5
     assert locked.secrets() == (SecretInfo("mail", stored, stored), SecretInfo("tickets", stored, stored))
     assert locked.bindings() == (API_KEY, BASIC)
-    assert locked.candidates(CONNECTOR, "basic") == [BASIC.name]
+    assert [one.name for one in locked.candidates(CONNECTOR, "basic")] == [BASIC.name]
     for attempt in (
         locked.check_unlocked,
         lambda: locked.set_secret("mail", Secret(CANARY)),
@@ -127,6 +139,24 @@ def test_what_is_lent_is_what_egress_puts_on_the_wire(standing: Vault):
     with VaultLender(standing).lend(use(API_KEY)) as loan:
         injection = inject(use(API_KEY), loan)  # type: ignore[arg-type]
     assert injection.fields == (("Authorization", "Bearer " + OTHER.decode()),)
+
+
+def test_idle_is_counted_from_the_last_use(vault: Vault):
+    """A loan, a change and an unlock begin it anew; looking, and locking, do not."""
+    for used in (
+        lambda: lent(vault, BASIC),
+        lambda: vault.set_secret("mail", Secret(CANARY)),
+        lambda: vault.reveal_secret("mail"),
+        lambda: vault.unlock(Secret(PASSPHRASE)),
+        lambda: vault.rotate(Secret(PASSPHRASE), Secret(PASSPHRASE)),
+    ):
+        vault._used_at -= 1000
+        vault.status()
+        vault.candidates(CONNECTOR, "basic")
+        vault.check_passphrase(Secret(PASSPHRASE))
+        assert vault.idle_s >= 1000
+        used()
+        assert vault.idle_s < 1000
 
 
 def test_a_binding_that_was_revoked_is_not_lent(vault: Vault):
@@ -258,10 +288,13 @@ def test_candidates_are_for_one_connector_in_full_and_one_kind(vault: Vault):
     """Two identities of one connector are both named; a prefix of its name, another kind or case finds nothing."""
     work = msgspec.structs.replace(BASIC, name=BindingName("basic", "mail", "work"), secret="tickets")
     vault.bind(work)
-    assert vault.candidates(CONNECTOR, "basic") == [BASIC.name, work.name]
+    assert vault.candidates(CONNECTOR, "basic") == [
+        Candidate(name=BASIC.name, reach=None, account="me@example.test"),
+        Candidate(name=work.name, reach=None, account="me@example.test"),
+    ]
     for connector, kind in ((CONNECTOR[:-1], "basic"), (CONNECTOR + "/x", "basic"), (CONNECTOR.upper(), "basic")):
         assert vault.candidates(connector, kind) == []
-    assert vault.candidates(CONNECTOR, "api_key") == [API_KEY.name]
+    assert vault.candidates(CONNECTOR, "api_key") == [Candidate(name=API_KEY.name, reach=None, account=None)]
     assert vault.candidates(CONNECTOR, "oauth2") == []
 
 

@@ -1,0 +1,90 @@
+"""Copies of the vault's file, wherever a person keeps them: written whole or not at all, read with a bound.
+
+Runs in the daemon. A copy is as sealed as the vault, so its directory may be anybody's, as a stick's is; its own mode is 0600 all
+the same. Knows nothing of what the bytes say.
+
+Rules
+- Nothing is written through a symbolic link, nor over a file that is there unless that is asked for, nor over the vault itself.
+- A crash leaves no copy or a whole one, and beside it at most a file `NAME.….tmp`.
+
+Source: rename(2), fsync(2). Not here: whether a copy is good (vault.py), the vault's own file (file.py).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from aileron import files
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.vault.contents import MAX_FILE_BYTES
+
+__all__ = ["read_copy", "write_copy"]
+
+_MAX_PATH: Final = 4096  # PATH_MAX, limits.h
+
+
+def write_copy(path: Path, data: bytes, *, replace: bool, vault: Path) -> None:
+    """Write a copy of `vault`. AileronError(invalid_request) for what is there already, (not_found) for its directory."""
+    _check_path(path)
+    try:
+        with files.translated(path, "cannot be written"):
+            directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise _refused(FailureClass.NOT_FOUND, f"{path.parent} is not there: make it first") from None
+    try:
+        _check_place(directory, path, replace=replace, vault=vault)
+        files.replace(directory, path, data)
+    except FileNotFoundError:  # removed since it was opened, or one of the kernel's, where nobody makes files
+        raise _refused(FailureClass.NOT_FOUND, f"{path.parent} is gone, or takes no files: name another") from None
+    finally:
+        os.close(directory)
+
+
+def read_copy(path: Path) -> bytes:
+    """All of a copy. AileronError(not_found), or (invalid_request) for what is no file or too large."""
+    _check_path(path)
+    try:
+        with files.translated(path, "cannot be read"):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not hold us
+            try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise _refused(FailureClass.INVALID_REQUEST, f"{path} is not a regular file")
+                with open(descriptor, "rb", closefd=False) as opened:
+                    data = opened.read(MAX_FILE_BYTES + 1) or b""  # None: one of the kernel's that has nothing yet
+            finally:
+                os.close(descriptor)
+    except FileNotFoundError:
+        raise _refused(FailureClass.NOT_FOUND, f"{path} is not there") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise _refused(FailureClass.INVALID_REQUEST, f"{path} is larger than {MAX_FILE_BYTES} bytes: no vault is")
+    return data
+
+
+def _check_path(path: Path) -> None:
+    if not path.is_absolute() or len(os.fsencode(path)) > _MAX_PATH or "\0" in str(path) or not path.name:
+        raise _refused(FailureClass.INVALID_REQUEST, "file is not an absolute path on this machine")
+
+
+def _check_place(directory: int, path: Path, *, replace: bool, vault: Path) -> None:
+    try:
+        with files.translated(path, "cannot be looked at"):
+            there = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(there.st_mode):
+        raise _refused(FailureClass.INVALID_REQUEST, f"{path} is a symbolic link, or no file: name another")
+    try:
+        is_vault = os.path.samestat(there, vault.stat())
+    except OSError:  # it was opened before: it is gone since
+        is_vault = False
+    if is_vault:
+        raise _refused(FailureClass.INVALID_REQUEST, f"{path} is the vault itself: name another file")
+    if not replace:
+        raise _refused(FailureClass.INVALID_REQUEST, f"{path} is there already: name another file, or add --replace")
+
+
+def _refused(failure_class: FailureClass, message: str) -> AileronError:
+    return AileronError(failure_class, message, boundary=Boundary.USER)

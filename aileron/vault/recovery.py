@@ -1,0 +1,72 @@
+"""Recovery codes: a key to the vault in a form that a person can keep on paper and type again.
+
+Pure, but for the random source. Runs in the daemon. A code is itself a key, 28 random symbols of 31 being 138 bits: only what
+people choose needs guesses to be dear.
+
+    5JQ2R-8WZ9K-…        seven groups of four random symbols and one check symbol each
+
+Rules
+- Capital or small letters, with hyphens, spaces or neither: `read` takes what a person types, and makes one spelling of it.
+- The symbols are 1-9 and the letters without I, L, O and U; what is typed as I or L is 1. There is no zero.
+- The check symbol of a group finds every single mistyped symbol, every two that changed places, and a group in another's place,
+  so that a person is told where to look. It keeps nothing secret and proves nothing.
+
+Source: docs/reference/vault-format.md (recovery codes). Not here: what a code opens (slots.py).
+
+>>> code = generate()
+>>> read(code.reveal().decode().lower()) == code
+True
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Final
+
+from aileron.model.secret import Secret
+
+__all__ = ["GROUPS", "MistypedError", "generate", "read"]
+
+_SYMBOLS: Final = (
+    "123456789ABCDEFGHJKMNPQRSTVWXYZ"  # 31, a prime: a sum with different weights then finds what changed places
+)
+_VALUES: Final = {symbol: value for value, symbol in enumerate(_SYMBOLS)} | {"I": 0, "L": 0}
+GROUPS: Final = 7
+_RANDOM: Final = 4  # in each group, before its check symbol
+_FORM: Final = re.compile(r"[0-9A-Za-z]{5}(?:[ -]?[0-9A-Za-z]{5}){6}")
+
+
+class MistypedError(ValueError):
+    """It has the form of a code, and is none; the message says which groups, by number, and never what was typed."""
+
+
+def generate() -> Secret:
+    """A new code, as it is printed: 41 ASCII characters."""
+    groups = [[secrets.randbelow(len(_SYMBOLS)) for _ in range(_RANDOM)] for _ in range(GROUPS)]
+    return Secret(_spelled([[*group, _check(number, group)] for number, group in enumerate(groups, 1)]))
+
+
+def read(text: str) -> Secret | None:
+    """The code that was typed, in its one spelling; None for what has not the form of one. MistypedError."""
+    if not _FORM.fullmatch(text.strip()):
+        return None
+    typed = re.sub(r"[ -]", "", text.strip().upper())
+    groups = [[_VALUES.get(symbol, -1) for symbol in typed[at : at + 5]] for at in range(0, len(typed), 5)]
+    wrong = [str(number) for number, group in enumerate(groups, 1) if not _is_right(number, group)]
+    if wrong:
+        raise MistypedError(f"group {' and '.join(wrong)} of the recovery code has a typing mistake")
+    return Secret(_spelled(groups))
+
+
+def _check(number: int, group: list[int]) -> int:
+    """The symbol that makes the weighted sum of a group, and its number, a multiple of 31."""
+    return (number + sum(weight * value for weight, value in enumerate(group, 2))) * -1 % len(_SYMBOLS)
+
+
+def _is_right(number: int, group: list[int]) -> bool:
+    return -1 not in group and _check(number, group[:_RANDOM]) == group[_RANDOM]
+
+
+def _spelled(groups: list[list[int]]) -> bytes:
+    return "-".join("".join(_SYMBOLS[value] for value in group) for group in groups).encode()

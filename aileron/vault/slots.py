@@ -1,0 +1,201 @@
+"""The ways to a vault's data key, each a slot of its file: the passphrase, recovery codes, a key in the desktop's keyring.
+
+Values and the cryptography of each kind, no I/O. Runs in the daemon; a slot that was read is as hostile as the rest of the file,
+and checked before it costs anything.
+
+Rules
+- Exactly one slot is the passphrase's, and the first; at most 16 others follow, at most one of them the keyring's.
+- What people choose is stretched (Argon2id); a code and a keyring's key are random and long, so HKDF is enough.
+- What each sealed key is bound to says the vault, the kind and every other thing in the slot: a slot does not open as another's.
+- Opening one proves nothing about the file: that is the seal's work (opened.py), which covers all slots.
+
+Source: docs/reference/vault-format.md, docs/adr/0022-vault-slots.md. Not here: the form of a code (recovery.py), where a
+keyring is (cli/keyring.py: the daemon never speaks to one).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from aileron.model.canonical import canonical_json
+from aileron.model.secret import Secret
+from aileron.vault import recovery
+from aileron.vault.envelope import (
+    COST,
+    KEY_BYTES,
+    NONCE_BYTES,
+    SALT_BYTES,
+    TAG_BYTES,
+    Cost,
+    DataKey,
+    EnvelopeError,
+    Sealed,
+    unwrap_key,
+    unwrap_with_key,
+    wrap_key,
+    wrap_with_key,
+)
+
+__all__ = [
+    "MAX_OTHERS",
+    "UNSEALED",
+    "KeyringKey",
+    "KeyringSlot",
+    "PassphraseSlot",
+    "RecoverySlot",
+    "Slot",
+    "Way",
+    "Ways",
+    "check_slots",
+    "open_with_keyring",
+    "open_with_passphrase",
+    "open_with_recovery_code",
+    "seal_slots",
+]
+
+MAX_OTHERS: Final = 16  # papers that nobody would find again; each costs a wrong passphrase some microseconds
+UNSEALED: Final = Sealed(bytes(NONCE_BYTES), b"")
+_ID: Final = re.compile(r"[0-9a-f]{32}")
+_RECOVERY: Final = b"aileron vault 1: recovery"
+_KEYRING: Final = b"aileron vault 1: keyring"
+
+Way = Literal["passphrase", "recovery", "keyring"]
+"""What a vault was opened with."""
+
+
+class PassphraseSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="passphrase"):
+    """`key`, sealed under what Argon2id makes of a passphrase and `salt`."""
+
+    argon2id: Cost
+    salt: bytes
+    key: Sealed
+
+    def context(self, vault: str) -> bytes:
+        """What the sealed key is bound to: this vault, and every number that leads to it."""
+        cost = msgspec.to_builtins(self.argon2id)
+        return _context({"vault": vault, "kind": "passphrase", "argon2id": cost, "salt": self.salt.hex()})
+
+
+class RecoverySlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="recovery"):
+    """`key`, sealed under what HKDF makes of one recovery code and `salt`."""
+
+    salt: bytes
+    key: Sealed
+
+    def context(self, vault: str) -> bytes:
+        """What the sealed key is bound to."""
+        return _context({"vault": vault, "kind": "recovery", "salt": self.salt.hex()})
+
+
+class KeyringSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="keyring"):
+    """`key`, sealed under what HKDF makes of a key of 32 bytes in a keyring, which has it by the name `id`."""
+
+    id: str
+    salt: bytes
+    key: Sealed
+
+    def context(self, vault: str) -> bytes:
+        """What the sealed key is bound to."""
+        return _context({"vault": vault, "kind": "keyring", "id": self.id, "salt": self.salt.hex()})
+
+
+Slot = PassphraseSlot | RecoverySlot | KeyringSlot
+_SlotT = TypeVar("_SlotT", PassphraseSlot, RecoverySlot, KeyringSlot)
+
+
+class KeyringKey(msgspec.Struct, frozen=True):
+    """A key of 32 bytes that lies in a keyring under the name `id`: 32 hex digits."""
+
+    id: str
+    key: Secret
+
+
+class Ways(msgspec.Struct, frozen=True):
+    """What a vault is to be opened with from now on."""
+
+    passphrase: Secret
+    recovery: tuple[Secret, ...] = ()
+    keyring: KeyringKey | None = None
+
+
+def check_slots(slots: tuple[Slot, ...]) -> None:
+    """ValueError for what this program would not have written."""
+    kinds = [type(slot) for slot in slots]
+    _expect(kinds.count(PassphraseSlot) == 1 and kinds[0] is PassphraseSlot, "not one passphrase slot, and it first")
+    _expect(len(slots) - 1 <= MAX_OTHERS, f"{len(slots) - 1} slots beside the passphrase's, more than {MAX_OTHERS}")
+    _expect(kinds.count(KeyringSlot) <= 1, f"{kinds.count(KeyringSlot)} keyring slots, more than 1")
+    for slot in slots:
+        if isinstance(slot, PassphraseSlot):
+            slot.argon2id.check()
+        if isinstance(slot, KeyringSlot):
+            _expect(_ID.fullmatch(slot.id) is not None, "the id of the keyring's key is not 32 hex digits")
+        _expect(len(slot.salt) == SALT_BYTES, "the salt has another length")
+        _expect(len(slot.key.nonce) == NONCE_BYTES, "the nonce of the wrapped key has another length")
+        length = len(slot.key.ciphertext) - TAG_BYTES
+        _expect(length == KEY_BYTES, f"the wrapped key has {length} bytes, not {KEY_BYTES}")
+
+
+def seal_slots(key: DataKey, ways: Ways, vault: str) -> tuple[Slot, ...]:
+    """A slot for each way. Takes as long as one unlock; MemoryError if the machine cannot. ValueError for a way that is none."""
+    first = PassphraseSlot(COST, os.urandom(SALT_BYTES), UNSEALED)
+    slots: list[Slot] = [
+        _with_key(first, wrap_key(key, ways.passphrase, first.salt, COST, context=first.context(vault)))
+    ]
+    for code in ways.recovery:
+        one = RecoverySlot(os.urandom(SALT_BYTES), UNSEALED)
+        slots.append(_with_key(one, wrap_with_key(key, code, one.salt, _RECOVERY, context=one.context(vault))))
+    if ways.keyring is not None:
+        _expect(len(ways.keyring.key) == KEY_BYTES, f"a keyring's key has {KEY_BYTES} bytes")
+        other = KeyringSlot(ways.keyring.id, os.urandom(SALT_BYTES), UNSEALED)
+        sealed = wrap_with_key(key, ways.keyring.key, other.salt, _KEYRING, context=other.context(vault))
+        slots.append(_with_key(other, sealed))
+    check_slots(tuple(slots))
+    return tuple(slots)
+
+
+def open_with_passphrase(slots: tuple[Slot, ...], passphrase: Secret, vault: str) -> DataKey:
+    """The data key, unverified. EnvelopeError for another passphrase."""
+    slot = slots[0]
+    assert isinstance(slot, PassphraseSlot)
+    return unwrap_key(slot.key, passphrase, slot.salt, slot.argon2id, context=slot.context(vault))
+
+
+def open_with_recovery_code(slots: tuple[Slot, ...], typed: Secret, vault: str) -> DataKey:
+    """The data key, unverified. EnvelopeError for what is no code of this vault; MistypedError."""
+    try:
+        code = recovery.read(typed.reveal().decode())
+    except UnicodeDecodeError:
+        raise EnvelopeError from None
+    if code is not None:
+        for slot in slots:
+            if isinstance(slot, RecoverySlot):
+                try:
+                    return unwrap_with_key(slot.key, code, slot.salt, _RECOVERY, context=slot.context(vault))
+                except EnvelopeError:
+                    continue
+    raise EnvelopeError
+
+
+def open_with_keyring(slots: tuple[Slot, ...], key: Secret, vault: str) -> DataKey:
+    """The data key, unverified. EnvelopeError for another key, and where the vault has no such slot."""
+    for slot in slots:
+        if isinstance(slot, KeyringSlot):
+            return unwrap_with_key(slot.key, key, slot.salt, _KEYRING, context=slot.context(vault))
+    raise EnvelopeError
+
+
+def _with_key(slot: _SlotT, sealed: Sealed) -> _SlotT:
+    return msgspec.structs.replace(slot, key=sealed)
+
+
+def _context(fields: dict[str, object]) -> bytes:
+    return canonical_json({"use": "aileron vault 1: slot", **fields})
+
+
+def _expect(is_so: bool, otherwise: str) -> None:
+    if not is_so:
+        raise ValueError(otherwise)

@@ -1,0 +1,243 @@
+"""Copies of a vault: taken as they are, verified whole, put back without losing what was there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aileron.model.failure import FailureClass
+from aileron.model.secret import Secret
+from aileron.vault import Vault, VaultLender
+from aileron.vault.copies import read_copy, write_copy
+from tests.vault import page_reader
+from tests.vault.conftest import BASIC, CANARY, OTHER, PASSPHRASE, Clock, refused, use, verify, write
+
+
+def put_back(vault: Vault, copy: bytes, passphrase: bytes = PASSPHRASE, above: int = 0) -> Path | None:
+    """Verify a copy and put it back; where the one that was there is."""
+    found = vault.copy(copy, Secret(passphrase), "the copy")
+    try:
+        return vault.put_back(found, above).aside
+    finally:
+        found.wipe()
+
+
+def lent(vault: Vault) -> bytes:
+    """What the mail binding is lent."""
+    with VaultLender(vault).lend(use(BASIC)) as loan:
+        return loan.secret.reveal()
+
+
+def test_a_backup_is_the_file_as_it_is_from_an_open_vault_or_with_its_passphrase(vault: Vault, path: Path, made: bytes):
+    """Byte for byte; locked, it takes a passphrase and stays locked; without one, or with a wrong one, there is none."""
+    assert vault.backup().data == made
+    vault.lock()
+    assert vault.backup(Secret(PASSPHRASE)).data == made
+    assert vault.is_locked
+    with refused(FailureClass.VAULT_LOCKED):
+        vault.backup()
+    with refused(FailureClass.UNAUTHORIZED):
+        vault.backup(Secret(b"a wrong one"))
+
+
+def test_what_does_not_verify_is_not_backed_up(vault: Vault, path: Path, made: bytes, key: bytes):
+    """A damaged file, an older one, a value that does not open though the seal is good: told, and nothing is copied."""
+    vault.set_secret("mail", Secret(OTHER))
+    newest = path.read_bytes()
+    damaged = bytearray(newest)
+    damaged[200] ^= 1
+    spoilt = page_reader.load(path)
+    spoilt["secrets"][0]["version"] += 1
+    for data in (bytes(damaged), made, page_reader.canonical(page_reader.seal(spoilt, key)) + b"\n"):
+        write(path, data)
+        with refused(FailureClass.HASH_MISMATCH):
+            vault.backup()
+    write(path, newest)
+    assert vault.backup().data == newest
+
+
+def test_a_copy_that_is_put_back_is_locked_newest_and_leaves_what_was_there(vault: Vault, path: Path, made: bytes):
+    """The same secrets as then, under a generation after all that were; the file of before lies beside it, as it was."""
+    vault.set_secret("mail", Secret(OTHER))
+    vault.set_secret("later", Secret(OTHER))
+    newest = path.read_bytes()
+    aside = put_back(vault, made)
+
+    assert aside is not None
+    assert aside.parent == path.parent
+    assert (aside.read_bytes(), aside.stat().st_mode & 0o777) == (newest, 0o600)
+    assert (vault.is_locked, vault.status()["generation"]) == (True, 8)
+    vault.unlock(Secret(PASSPHRASE))
+    assert lent(vault) == CANARY
+    assert [info.name for info in vault.secrets()] == ["mail", "tickets"]
+    verify(vault)
+    vault.set_secret("later", Secret(OTHER))
+    assert sorted(os.listdir(path.parent)) == sorted(["vault.json", "vault.json.lock", aside.name])
+
+
+def test_nothing_that_was_put_aside_is_taken_for_newer(vault: Vault, path: Path, made: bytes):
+    """Neither the file of before nor the backup itself, both in the very place, is what this process has seen last."""
+    vault.set_secret("mail", Secret(OTHER))
+    aside = put_back(vault, made)
+    assert aside is not None
+    restored = path.read_bytes()
+    for older in (aside.read_bytes(), made):
+        write(path, older)
+        with refused(FailureClass.HASH_MISMATCH) as refusal:
+            vault.unlock(Secret(PASSPHRASE))
+        assert "older copy" in refusal.message
+    write(path, restored)
+    vault.unlock(Secret(PASSPHRASE))
+
+
+def test_it_comes_after_what_the_record_and_the_file_say(vault: Vault, path: Path, made: bytes):
+    """The larger of the two; a file that claims what no vault reaches is believed only so far."""
+    put_back(vault, made, above=41)
+    assert vault.status()["generation"] == 42
+    claims = page_reader.load(path)
+    claims["generation"] = 50
+    page_reader.store(path, claims)
+    put_back(vault, made)
+    assert vault.status()["generation"] == 51
+    claims["generation"] = 2**53 - 1
+    page_reader.store(path, claims)
+    put_back(vault, made)
+    assert vault.status()["generation"] == 51 + 1_000_000 + 1
+    vault.unlock(Secret(PASSPHRASE))
+    with refused(FailureClass.INVALID_REQUEST):
+        put_back(vault, made, above=2**53 - 1)
+
+
+def test_a_copy_of_another_vault_takes_its_place(vault: Vault, path: Path, tmp_path: Path):
+    """With its own passphrase, or its own recovery code; ours does not open it."""
+    elsewhere = Vault(tmp_path / "other.json", clock=Clock())
+    codes = elsewhere.create(Secret(b"of another vault"), recovery_codes=True)
+    elsewhere.lock()
+    data = (tmp_path / "other.json").read_bytes()
+    with refused(FailureClass.UNAUTHORIZED):
+        put_back(vault, data)
+    assert lent(vault) == CANARY
+    put_back(vault, data, codes[3].reveal())
+    with refused(FailureClass.UNAUTHORIZED):
+        vault.unlock(Secret(PASSPHRASE))
+    vault.unlock(Secret(b"of another vault"))
+    assert vault.secrets() == ()
+
+
+def test_where_there_is_no_vault_a_copy_becomes_it(absent: Vault, tmp_path: Path, made: bytes):
+    """On another machine, say: the directory is made, 0700, and nothing is put aside."""
+    assert put_back(absent, made) is None
+    file = tmp_path / "home" / ".aileron" / "vault.json"
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    absent.unlock(Secret(PASSPHRASE))
+    assert lent(absent) == CANARY
+
+
+@pytest.mark.parametrize("how", ["a flipped bit", "cut short", "empty", "another spelling", "a spoilt value"])
+def test_a_copy_that_is_not_whole_is_not_put_back(vault: Vault, path: Path, made: bytes, key: bytes, how: str):
+    """Refused by its own name before anything is touched; the vault stays open, and its file as it was."""
+    flipped, spoilt = bytearray(made), page_reader.load(path)
+    flipped[300] ^= 4
+    spoilt["secrets"][1]["updated_ms"] += 1
+    copies = {
+        "a flipped bit": bytes(flipped),
+        "cut short": made[:-40],
+        "empty": b"",
+        "another spelling": made.replace(b'"format":1', b'"format": 1'),
+        "a spoilt value": page_reader.canonical(page_reader.seal(spoilt, key)) + b"\n",
+    }
+    with refused(FailureClass.HASH_MISMATCH) as refusal:
+        put_back(vault, copies[how])
+    assert refusal.message.startswith("the copy is no copy of a vault")
+    assert path.read_bytes() == made
+    assert lent(vault) == CANARY
+
+
+@pytest.mark.parametrize("how", ["a symbolic link", "open to others", "damaged", "larger than a vault"])
+def test_whatever_lies_in_its_place_is_kept_aside(path: Path, made: bytes, how: str):
+    """A vault that nobody can open any more is what a copy is for; what lay there is only given another name."""
+    if how == "a symbolic link":
+        path.rename(path.with_name("real.json"))
+        path.symlink_to("real.json")
+    elif how == "open to others":
+        path.chmod(0o644)
+    elif how == "damaged":
+        path.write_bytes(b"{")
+    else:
+        os.truncate(path, (16 << 20) + 1)
+    kind = path.lstat().st_mode
+    vault = Vault(path, clock=Clock())
+    aside = put_back(vault, made)
+    assert aside is not None
+    assert aside.lstat().st_mode == kind
+    assert path.lstat().st_mode & 0o170777 == 0o100600
+    vault.unlock(Secret(PASSPHRASE))
+    assert lent(vault) == CANARY
+    vault.lock()
+    if how == "a symbolic link":
+        assert path.with_name("real.json").read_bytes() == made
+
+
+def test_a_copy_is_written_for_its_owner_alone_and_read_back(tmp_path: Path):
+    """Whatever the umask, in a directory that others may use."""
+    tmp_path.chmod(0o777)
+    file, before = tmp_path / "copy", os.umask(0)
+    try:
+        write_copy(file, b"sealed", replace=False, vault=tmp_path / "vault.json")
+    finally:
+        os.umask(before)
+    assert (read_copy(file), file.stat().st_mode & 0o7777) == (b"sealed", 0o600)
+    assert os.listdir(tmp_path) == ["copy"]
+
+
+def test_what_is_there_stays_unless_it_is_to_be_replaced(tmp_path: Path):
+    """A file is; a link, a directory and a pipe are not, nor is the vault itself under any name."""
+    file, vault = tmp_path / "copy", tmp_path / "vault.json"
+    file.write_bytes(b"old")
+    vault.write_bytes(b"vault")
+    with refused(FailureClass.INVALID_REQUEST) as refusal:
+        write_copy(file, b"new", replace=False, vault=vault)
+    assert ("--replace" in refusal.message, file.read_bytes()) == (True, b"old")
+    write_copy(file, b"new", replace=True, vault=vault)
+    assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"new", 0o600)
+
+    (tmp_path / "link").symlink_to("elsewhere")
+    (tmp_path / "directory").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    os.link(vault, tmp_path / "same")
+    for name in ("link", "directory", "pipe", "same", "vault.json"):
+        with refused(FailureClass.INVALID_REQUEST):
+            write_copy(tmp_path / name, b"new", replace=True, vault=vault)
+    assert vault.read_bytes() == b"vault"
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("access", [read_copy, lambda file: write_copy(file, b"x", replace=True, vault=file)])
+def test_a_path_that_leads_nowhere_is_told(tmp_path: Path, access: Callable[[Path], object]):
+    """A directory that is not there, a name that is none, a relative path: nobody knows whose it would be."""
+    with refused(FailureClass.NOT_FOUND):
+        access(tmp_path / "none" / "copy")
+    for path in (Path("copy"), Path("/"), tmp_path / "a\0b", tmp_path / ("x" * 5000)):
+        with refused(FailureClass.INVALID_REQUEST):
+            access(path)
+
+
+def test_a_place_that_takes_no_files_is_told(tmp_path: Path):
+    """The kernel's own directories say that there is no such file when one is made; so does one that was removed meanwhile."""
+    with refused(FailureClass.NOT_FOUND) as seen:
+        write_copy(Path("/proc/self/copy"), b"x", replace=False, vault=tmp_path / "vault.json")
+    assert seen.message == "/proc/self is gone, or takes no files: name another"
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path):
+    """A pipe must not hold anybody, and what is larger than any vault is not read to its end."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", (16 << 20) + 1)
+    for name, words in (("pipe", "not a regular file"), ("large", "larger than"), (".", "")):
+        with refused(FailureClass.INVALID_REQUEST) as refusal:
+            read_copy(tmp_path / name)
+        assert words in refusal.message

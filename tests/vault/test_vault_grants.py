@@ -1,0 +1,323 @@
+"""What a binding was agreed to reach, and the tokens of a sign-in: kept, renewed, lent, ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from aileron.model.credential import Candidate, Client, OAuthGrant, Reach, TokenSet
+from aileron.model.failure import FailureClass
+from aileron.model.names import BindingName
+from aileron.model.secret import Secret
+from aileron.vault import Binding, Vault, VaultLender
+from tests.vault import page_reader
+from tests.vault.conftest import API_KEY, BASIC, CONNECTOR, OTHER, PASSPHRASE, refused, use
+
+REACH = Reach(
+    hosts=("api.example:443", "mail.example:443"),
+    scopes=("https://mail.example/read", "openid"),
+    wire="oauth2",
+    client="client-1 at https://login.example/token",
+)
+GRANT = OAuthGrant(scopes=("openid",), obtained_ms=1_750_000_000_000, account="me@example.test", refreshable=True)
+SIGNED_IN = Binding(
+    name=BindingName.parse("oauth2/mail/me"),
+    connector=CONNECTOR,
+    kind="oauth2",
+    username=None,
+    secret="oauth2-mail-me",
+    created_at=1_750_000_000.125,
+    reach=REACH,
+    grant=GRANT,
+)
+
+
+def tokens(access: str = "access-token-1", refresh: str | None = "refresh-token-1") -> TokenSet:
+    """What a provider gave."""
+    return TokenSet(
+        access=Secret(access.encode()),
+        refresh=None if refresh is None else Secret(refresh.encode()),
+        expires_at=1_750_003_600.0,
+        scopes=("openid",),
+        client=Client(
+            client_id="client-1", client_secret=None, token_url="https://login.example/token", revocation_url=None
+        ),
+    )
+
+
+def sign_in(vault: Vault) -> None:
+    """As the daemon does when a person has signed in."""
+    vault.bind_sign_in(SIGNED_IN, tokens().sealed())
+
+
+def lent(vault: Vault, binding: Binding) -> bytes:
+    """The value that a loan carries."""
+    with VaultLender(vault).lend(use(binding)) as loan:
+        return loan.secret.reveal()
+
+
+def revealed(of: TokenSet) -> tuple[bytes, bytes | None]:
+    """Both tokens."""
+    return of.access.reveal(), None if of.refresh is None else of.refresh.reveal()
+
+
+def test_what_was_agreed_and_granted_is_there_after_a_restart_also_while_locked(vault: Vault, path: Path):
+    """As it was said, by name and as a candidate; the second reader finds the page's seal over it."""
+    sign_in(vault)
+    locked = Vault(path)
+
+    assert locked.binding(SIGNED_IN.name) == SIGNED_IN
+    assert locked.candidates(CONNECTOR, "oauth2") == [
+        Candidate(name=SIGNED_IN.name, reach=REACH, account="me@example.test")
+    ]
+    assert locked.binding(BindingName.parse("oauth2/mail/you")) is None
+    read = page_reader.load(path)
+    assert page_reader.seal(read, page_reader.data_key(read, PASSPHRASE)) == read
+
+
+def test_a_binding_without_either_is_spelled_as_it_was_before_there_were_any(vault: Vault, path: Path):
+    """No key more: a vault of before is still the one spelling of what it says."""
+    sign_in(vault)
+    by_name = {entry["name"]: sorted(entry) for entry in page_reader.load(path)["bindings"]}
+    plain = ["connector", "created_ms", "name", "secret", "username"]
+    assert by_name == {
+        str(API_KEY.name): plain,
+        str(BASIC.name): plain,
+        str(SIGNED_IN.name): sorted([*plain, "grant", "reach"]),
+    }
+
+
+def test_a_sign_in_lends_its_access_token_and_nothing_else(vault: Vault):
+    """Neither the refresh token nor what else is stored with it; a secret bound as it is is lent as it is."""
+    sign_in(vault)
+    assert lent(vault, SIGNED_IN) == b"access-token-1"
+    assert lent(vault, API_KEY) == OTHER
+    plain = msgspec.structs.replace(SIGNED_IN, name=BindingName.parse("oauth2/mail/by-hand"), grant=None, secret="mail")
+    vault.bind(plain)
+    assert lent(vault, plain).startswith(b"canary")
+
+
+def test_renewed_tokens_are_put_in_one_write_and_survive_a_restart(vault: Vault, path: Path):
+    """Value and grant together, one generation on; when it was bound and what it reaches stay."""
+    sign_in(vault)
+    vault.note_renewal(SIGNED_IN.name, 1_750_003_000_000)
+    before = vault.status()["generation"]
+    noted = Vault(path).binding(SIGNED_IN.name)
+    assert noted == msgspec.structs.replace(
+        SIGNED_IN, grant=msgspec.structs.replace(GRANT, renewing_ms=1_750_003_000_000)
+    )
+    renewed = msgspec.structs.replace(GRANT, refreshed_ms=1_750_003_000_001, expires_ms=1_750_006_600_000)
+
+    vault.put_tokens(SIGNED_IN.name, tokens("access-token-2", "refresh-token-2"), renewed)
+
+    assert vault.status()["generation"] == (before or 0) + 1
+    again = Vault(path)
+    assert again.binding(SIGNED_IN.name) == msgspec.structs.replace(SIGNED_IN, grant=renewed)
+    again.unlock(Secret(PASSPHRASE))
+    assert revealed(again.tokens(SIGNED_IN.name)) == (b"access-token-2", b"refresh-token-2")
+    assert lent(again, SIGNED_IN) == b"access-token-2"
+    again.lock()
+
+
+def test_a_refusal_of_the_provider_is_kept_and_ends_what_was_begun(vault: Vault):
+    """The code is there to be shown; the tokens stay, so that somebody can look."""
+    sign_in(vault)
+    vault.note_renewal(SIGNED_IN.name, 1_750_003_000_000)
+    vault.note_refused(SIGNED_IN.name, "invalid_grant")
+    found = vault.binding(SIGNED_IN.name)
+    assert found is not None
+    assert found.grant == msgspec.structs.replace(GRANT, failed="invalid_grant")
+    assert revealed(vault.tokens(SIGNED_IN.name)) == (b"access-token-1", b"refresh-token-1")
+
+
+def test_tokens_of_an_earlier_sign_in_do_not_take_the_place_of_a_later_ones(vault: Vault):
+    """A renewal that ends after the person signed in anew is refused; one of the new sign-in is taken."""
+    sign_in(vault)
+    anew = msgspec.structs.replace(SIGNED_IN, grant=msgspec.structs.replace(GRANT, obtained_ms=1_750_009_000_000))
+    vault.set_secret(SIGNED_IN.secret, tokens("access-token-of-later").sealed())
+    vault.bind(anew, replace=True)
+    with refused(FailureClass.BINDING_FAILED) as refusal:
+        vault.put_tokens(SIGNED_IN.name, tokens("access-token-2"), GRANT)
+    assert "signed in anew" in refusal.message
+    assert lent(vault, anew) == b"access-token-of-later"
+    assert anew.grant is not None
+    vault.put_tokens(SIGNED_IN.name, tokens("access-token-3"), anew.grant)
+    assert lent(vault, anew) == b"access-token-3"
+
+
+def test_what_nobody_signed_in_for_has_no_tokens(vault: Vault):
+    """Nothing bound is binding_required, a secret as it is binding_failed; overwritten by hand it says how to mend it."""
+    for name, failure_class in (
+        (SIGNED_IN.name, FailureClass.BINDING_REQUIRED),
+        (BASIC.name, FailureClass.BINDING_FAILED),
+    ):
+        for attempt in (
+            lambda name=name: vault.tokens(name),
+            lambda name=name: vault.put_tokens(name, tokens(), GRANT),
+            lambda name=name: vault.note_renewal(name, 1),
+            lambda name=name: vault.note_refused(name, "invalid_grant"),
+        ):
+            with refused(failure_class):
+                attempt()
+    sign_in(vault)
+    vault.set_secret(SIGNED_IN.secret, Secret(OTHER))
+    for attempt in (lambda: vault.tokens(SIGNED_IN.name), lambda: lent(vault, SIGNED_IN)):
+        with refused(FailureClass.BINDING_FAILED) as refusal:
+            attempt()
+        assert f"aileron binding reauthorize {SIGNED_IN.name}" in refusal.message
+        assert OTHER.decode() not in refusal.message
+
+
+def test_locked_there_are_no_tokens_and_none_are_put(locked: Vault):
+    """Each says how to unlock."""
+    for attempt in (
+        lambda: locked.tokens(SIGNED_IN.name),
+        lambda: locked.put_tokens(SIGNED_IN.name, tokens(), GRANT),
+        lambda: locked.note_renewal(SIGNED_IN.name, 1),
+        lambda: locked.note_refused(SIGNED_IN.name, "invalid_grant"),
+    ):
+        with refused(FailureClass.VAULT_LOCKED):
+            attempt()
+
+
+def test_tokens_serve_one_binding(vault: Vault):
+    """Neither is a second one bound to them, nor a sign-in to a secret that serves another."""
+    sign_in(vault)
+    second = msgspec.structs.replace(SIGNED_IN, name=BindingName.parse("oauth2/mail/two"))
+    for attempt in (
+        second,
+        msgspec.structs.replace(second, grant=None),
+        msgspec.structs.replace(second, secret="mail"),
+    ):
+        with refused(FailureClass.INVALID_REQUEST) as refusal:
+            vault.bind(attempt)
+        assert "serve one binding" in refusal.message
+    vault.set_secret("another", tokens().sealed())
+    vault.bind(msgspec.structs.replace(second, secret="another"))
+
+
+def test_the_tokens_of_a_sign_in_go_with_its_binding_and_another_secret_stays(vault: Vault):
+    """Revoked, or bound to something else: nothing else can use them. Signed in anew under the same name, they stay."""
+    sign_in(vault)
+    vault.bind(SIGNED_IN, replace=True)
+    assert lent(vault, SIGNED_IN) == b"access-token-1"
+    vault.revoke(SIGNED_IN.name)
+    vault.revoke(BASIC.name)
+    assert [info.name for info in vault.secrets()] == ["mail", "tickets"]
+    sign_in(vault)
+    vault.bind(msgspec.structs.replace(SIGNED_IN, secret="mail", grant=None), replace=True)
+    assert [info.name for info in vault.secrets()] == ["mail", "tickets"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hosts": ("mail.example",)}, "no port"),
+        ({"hosts": ("*.example:443",)}, "wildcards"),
+        ({"hosts": ("b.example:443", "a.example:443")}, "not sorted"),
+        ({"hosts": ("a.example:443", "a.example:443")}, "each once"),
+        ({"hosts": tuple(f"h{number:02}.example:443" for number in range(33))}, "33 hosts"),
+        ({"scopes": ("two words",)}, "scope-token"),
+        ({"scopes": ("",)}, "scope-token"),
+        ({"scopes": ("x" * 257,)}, "scope-token"),
+        ({"scopes": ("m\u0430il",)}, "scope-token"),
+        ({"scopes": tuple(f"s{number:02}" for number in range(65))}, "65 scopes"),
+        ({"wire": "header X\u202e: {key}"}, "U+202E"),
+        ({"wire": "x" * 1025}, "at most 1024"),
+        ({"client": "a\nb"}, "U+000A"),
+        ({"client": "x" * 4097}, "at most 4096"),
+    ],
+)
+def test_a_reach_that_could_not_be_shown_or_kept_is_refused(standing: Vault, changes: dict[str, Any], words: str):
+    """Each part on its own, by its reason; as it is it is taken, by the tests above."""
+    reach = msgspec.structs.replace(REACH, **changes)
+    with refused(FailureClass.BAD_INPUT) as refusal:
+        standing.bind(msgspec.structs.replace(BASIC, reach=reach), replace=True)
+    assert words in refusal.message
+    assert refusal.message.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"scopes": ("b", "a")}, "not sorted"),
+        ({"obtained_ms": -1}, "not a time"),
+        ({"expires_ms": 253402300800000}, "not a time"),
+        ({"refreshed_ms": 2**53}, "not a time"),
+        ({"account": "me\u200b"}, "U+200B"),
+        ({"account": "x" * 321}, "at most 320"),
+        ({"failed": ""}, "error code"),
+        ({"failed": 'a"b'}, "error code"),
+        ({"failed": "x" * 129}, "error code"),
+    ],
+)
+def test_a_grant_that_could_not_be_shown_or_kept_is_refused(vault: Vault, changes: dict[str, Any], words: str):
+    """For binding and for renewing alike, and nothing is written."""
+    sign_in(vault)
+    grant = msgspec.structs.replace(GRANT, **changes)
+    before = vault.status()
+    attempts = [lambda: vault.bind(msgspec.structs.replace(SIGNED_IN, grant=grant), replace=True)]
+    if grant.obtained_ms == GRANT.obtained_ms:  # else it is not of this sign-in
+        attempts.append(lambda: vault.put_tokens(SIGNED_IN.name, tokens(), grant))
+    for attempt in attempts:
+        with refused(FailureClass.BAD_INPUT) as refusal:
+            attempt()
+        assert words in refusal.message
+        assert refusal.message.isprintable()
+    assert vault.status() == before
+
+
+def test_a_grant_is_for_oauth2_alone(standing: Vault):
+    """No other kind has a provider that signs people in."""
+    with refused(FailureClass.BAD_INPUT) as refusal:
+        standing.bind(msgspec.structs.replace(API_KEY, grant=GRANT), replace=True)
+    assert "only for kind oauth2" in refusal.message
+
+
+def test_signed_in_anew_while_tokens_are_renewed_is_never_half_of_each(vault: Vault):
+    """Tokens and whose they are change in one write: a renewal of before finds either, and puts nothing under another's name."""
+    sign_in(vault)
+    before = vault.status()["generation"]
+    other = msgspec.structs.replace(GRANT, obtained_ms=GRANT.obtained_ms + 1, account="other@example.test")
+    anew = msgspec.structs.replace(SIGNED_IN, grant=other)
+    vault.bind_sign_in(anew, tokens("access-token-of-other").sealed(), replace=True)
+
+    assert vault.status()["generation"] == int(str(before)) + 1
+    with refused(FailureClass.BINDING_FAILED):
+        vault.put_tokens(SIGNED_IN.name, tokens("access-token-renewed"), GRANT)
+    assert lent(vault, anew) == b"access-token-of-other"
+
+
+def test_what_a_provider_gave_overwrites_no_secret_and_is_not_kept_where_it_cannot_be_bound(vault: Vault):
+    """A name that something else has, or a binding that is there: all of it or nothing."""
+    with refused(FailureClass.INVALID_REQUEST) as taken:
+        vault.bind_sign_in(msgspec.structs.replace(SIGNED_IN, secret=API_KEY.secret), tokens().sealed())
+    assert "stored already" in taken.message
+    assert lent(vault, API_KEY) == OTHER
+    sign_in(vault)
+    known = vault.secrets()
+    with refused(FailureClass.INVALID_REQUEST):
+        vault.bind_sign_in(SIGNED_IN, tokens("access-token-2").sealed())
+    with refused(FailureClass.INVALID_REQUEST):
+        vault.bind_sign_in(msgspec.structs.replace(SIGNED_IN, secret="another"), tokens("access-token-2").sealed())
+    assert vault.secrets() == known
+    assert lent(vault, SIGNED_IN) == b"access-token-1"
+
+
+def test_revoked_are_the_tokens_of_that_moment(vault: Vault):
+    """A renewal that was written just before has others than were looked at: these have to be taken back at the provider."""
+    sign_in(vault)
+    looked_at = vault.tokens(SIGNED_IN.name)
+    vault.put_tokens(SIGNED_IN.name, tokens("access-token-2", "refresh-token-2"), GRANT)
+    ended = vault.revoke(SIGNED_IN.name)
+
+    with refused(FailureClass.BINDING_REQUIRED) as gone:
+        vault.tokens(SIGNED_IN.name)
+    assert gone.message.endswith(f"aileron binding setup CONNECTOR --name {SIGNED_IN.name}")
+    assert ended is not None
+    assert revealed(looked_at) == (b"access-token-1", b"refresh-token-1")
+    assert revealed(ended) == (b"access-token-2", b"refresh-token-2")
+    assert vault.revoke(API_KEY.name) is None

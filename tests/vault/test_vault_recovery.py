@@ -1,0 +1,89 @@
+"""Recovery codes as people meet them: printed, kept on paper, typed again, and mistyped."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.vault.recovery import GROUPS, MistypedError, generate, read
+
+SYMBOLS = "123456789ABCDEFGHJKMNPQRSTVWXYZ"
+codes = st.builds(lambda: generate().reveal().decode())
+
+
+def wrong_groups(typed: str) -> str:
+    """What is said of a code with mistakes."""
+    with pytest.raises(MistypedError) as caught:
+        read(typed)
+    assert typed not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_code_is_seven_groups_of_symbols_that_look_like_no_other():
+    """Random each time; 28 of its 35 symbols are chosen freely, of 31: 138 bits."""
+    first, second = generate().reveal().decode(), generate().reveal().decode()
+    assert first != second
+    for code in (first, second):
+        groups = code.split("-")
+        assert [len(group) for group in groups] == [5] * GROUPS
+        assert set(code) <= {*SYMBOLS, "-"}
+
+
+@given(codes, st.sampled_from(["", " ", "-"]), st.booleans())
+def test_however_it_is_typed_it_is_the_same_code(code: str, separator: str, is_lower: bool):
+    """Capitals or not, hyphens, spaces or neither, 1 as I or L, spaces around: one spelling comes back."""
+    typed = f"  {separator.join(code.split('-'))} "
+    typed = typed.lower() if is_lower else typed.replace("1", "I")
+    found = read(typed)
+    assert found is not None
+    assert found.reveal().decode() == code
+    found = read(typed.replace("1", "l"))
+    assert found is not None
+    assert found.reveal().decode() == code
+
+
+@given(codes, st.integers(0, 34), st.sampled_from(SYMBOLS + "0OU"))
+def test_every_wrong_symbol_is_found_in_its_group(code: str, at: int, symbol: str):
+    """And its group is named; the right symbol in its place is no mistake."""
+    symbols = code.replace("-", "")
+    typed = symbols[:at] + symbol + symbols[at + 1 :]
+    if typed == symbols:
+        assert read(typed) is not None
+    else:
+        assert wrong_groups(typed) == f"group {at // 5 + 1} of the recovery code has a typing mistake"
+
+
+@given(codes, st.integers(0, 6), st.tuples(st.integers(0, 4), st.integers(0, 4)))
+def test_two_symbols_that_changed_places_are_found(code: str, group: int, places: tuple[int, int]):
+    """Anywhere in a group, unless they are the same symbol."""
+    groups = code.split("-")
+    symbols, (first, second) = list(groups[group]), places
+    symbols[first], symbols[second] = symbols[second], symbols[first]
+    typed = "-".join([*groups[:group], "".join(symbols), *groups[group + 1 :]])
+    if typed == code:
+        assert read(typed) is not None
+    else:
+        assert f"group {group + 1} " in wrong_groups(typed)
+
+
+@given(codes, st.permutations(range(GROUPS)))
+def test_groups_in_another_order_are_found(code: str, order: list[int]):
+    """Each group knows its place."""
+    groups = code.split("-")
+    typed = "-".join(groups[number] for number in order)
+    if typed == code:
+        assert read(typed) is not None
+    else:
+        assert "typing mistake" in wrong_groups(typed)
+
+
+@given(st.text(max_size=60))
+def test_what_has_not_the_form_of_a_code_is_none(text: str):
+    """A passphrase is not taken for a code with mistakes, however it looks, unless it has seven groups of five."""
+    try:
+        found = read(text)
+    except MistypedError:
+        assert len(text.replace("-", "").replace(" ", "").strip()) == 35
+        return
+    assert found is None

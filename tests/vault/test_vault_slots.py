@@ -1,0 +1,289 @@
+"""The ways to one key: each opens the vault, none stands for another, and a new key ends them all."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.model.failure import FailureClass
+from aileron.model.secret import Secret
+from aileron.vault import Vault, VaultLender
+from aileron.vault.slots import KeyringKey
+from tests.vault import page_reader
+from tests.vault.conftest import BASIC, CANARY, OTHER, PASSPHRASE, Clock, refused, use, verify
+
+NEW = b"another horse battery"
+KEY = KeyringKey("0123456789abcdef" * 2, Secret(bytes(range(32))))
+OTHER_KEY = KeyringKey("fedcba9876543210" * 2, Secret(bytes(range(1, 33))))
+
+
+@pytest.fixture
+def codes(vault: Vault) -> tuple[Secret, ...]:
+    """The vault has every way in: its passphrase, recovery codes, a key in a keyring."""
+    return vault.rotate(Secret(PASSPHRASE), Secret(PASSPHRASE), recovery_codes=True, keyring=KEY).codes
+
+
+def opened(path: Path) -> Vault:
+    """Another process's look at the file."""
+    return Vault(path, clock=Clock())
+
+
+def lent(vault: Vault) -> bytes:
+    """What the mail binding is lent."""
+    with VaultLender(vault).lend(use(BASIC)) as loan:
+        return loan.secret.reveal()
+
+
+def test_each_way_opens_the_same_vault(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+    """The passphrase, every code however it is typed, and the keyring's key; which of them it was is told."""
+    assert len({code.reveal() for code in codes}) == 4
+    typed = [(PASSPHRASE, "passphrase"), (codes[0].reveal().lower().replace(b"-", b""), "recovery")]
+    typed += [(code.reveal(), "recovery") for code in codes]
+    for text, way in typed:
+        again = opened(path)
+        assert again.unlock(Secret(text)) == way
+        assert lent(again) == CANARY
+        again.lock()
+        assert vault.check_opens(Secret(text)) == way
+    again = opened(path)
+    again.unlock_with_keyring(KEY.key)
+    assert lent(again) == CANARY
+    again.lock()
+    vault.check_opens_with_keyring(KEY.key)
+    assert (vault.status()["recovery_codes"], vault.status()["keyring"]) == (4, KEY.id)
+
+
+def test_the_page_is_enough_for_each_way(path: Path, codes: tuple[Secret, ...]):
+    """A reader written from the page alone gets the same key by passphrase, code and keyring."""
+    vault = page_reader.load(path)
+    key = page_reader.data_key(vault, PASSPHRASE)
+    assert page_reader.data_key_by_code(vault, codes[3].reveal().decode().lower()) == key
+    assert page_reader.data_key_by_keyring(vault, KEY.key.reveal()) == key
+    assert page_reader.seal(vault, key) == vault
+
+
+def test_no_way_stands_for_another(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+    """Neither a code nor a keyring's key counts as the passphrase, nor is one taken where the other is asked for."""
+    vault.check_passphrase(Secret(PASSPHRASE))
+    for other in (codes[0], KEY.key, Secret(KEY.key.reveal().hex().encode())):
+        with refused(FailureClass.UNAUTHORIZED):
+            vault.check_passphrase(other)
+    for other in (KEY.key, Secret(KEY.key.reveal().hex().encode())):
+        with refused(FailureClass.UNAUTHORIZED):
+            opened(path).unlock(other)
+    for other in (codes[0], Secret(PASSPHRASE), OTHER_KEY.key):
+        with refused(FailureClass.UNAUTHORIZED) as refusal:
+            opened(path).unlock_with_keyring(other)
+        assert "keyring's key" in refusal.message
+    with refused(FailureClass.UNAUTHORIZED):
+        vault.rotate(KEY.key, Secret(NEW))
+
+
+def test_a_mistyped_code_says_where_and_quotes_nothing(path: Path, codes: tuple[Secret, ...]):
+    """Only where there are codes; elsewhere it is a wrong passphrase like any other."""
+    typed = codes[0].reveal().decode()
+    wrong = typed[:12] + ("2" if typed[12] != "2" else "3") + typed[13:]
+    with refused(FailureClass.UNAUTHORIZED) as refusal:
+        opened(path).unlock(Secret(wrong.encode()))
+    assert "group 3 of the recovery code has a typing mistake" in refusal.message
+    assert wrong[:5] not in refusal.message
+    opened(path).unlock(codes[0])
+
+
+def test_a_wrong_passphrase_is_answered_with_the_other_way_in(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+    """Where a code would do; not where it is the passphrase itself that is asked for."""
+    with refused(FailureClass.UNAUTHORIZED) as refusal:
+        opened(path).unlock(Secret(b"not the passphrase"))
+    assert "where it is forgotten, a recovery code opens the vault too" in refusal.message
+    with refused(FailureClass.UNAUTHORIZED) as refusal:
+        vault.check_passphrase(Secret(b"not the passphrase"))
+    assert "recovery code" not in refusal.message
+
+
+def test_a_vault_without_other_ways_says_how_to_have_them(vault: Vault, path: Path, made: bytes):
+    """A code of another vault is a wrong passphrase, a keyring's key has no slot; the file is as small as it was."""
+    with refused(FailureClass.UNAUTHORIZED) as refusal:
+        opened(path).unlock(Secret(b"5JS66-5PWM4-9YHNA-X5YAG-2JEP3-E43QW-RBWSZ"))
+    assert "recovery code" not in refusal.message
+    with refused(FailureClass.INVALID_REQUEST) as refusal:
+        opened(path).unlock_with_keyring(KEY.key)
+    assert "aileron vault rotate --keyring" in refusal.message
+    assert [sorted(slot) for slot in json.loads(made)["slots"]] == [["argon2id", "key", "kind", "salt"]]
+
+
+def test_a_vault_is_made_with_every_way(absent: Vault, tmp_path: Path):
+    """Asked for at once; the same ways that a rotated one has."""
+    codes = absent.create(Secret(PASSPHRASE), recovery_codes=True, keyring=KEY)
+    file = tmp_path / "home" / ".aileron" / "vault.json"
+    for text in (PASSPHRASE, codes[2].reveal()):
+        opened(file).unlock(Secret(text))
+    opened(file).unlock_with_keyring(KEY.key)
+    assert not any(code.reveal() in file.read_bytes() for code in codes)
+
+
+def test_rotating_ends_every_old_way_and_keeps_everything(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+    """Other key, other ciphertexts, the same values, names and bindings; one generation on, and the vault goes on being used."""
+    before, old_key = page_reader.load(path), page_reader.data_key(page_reader.load(path), PASSPHRASE)
+    rotated = vault.rotate(Secret(PASSPHRASE), Secret(NEW))
+    after = page_reader.load(path)
+
+    assert (rotated.way, rotated.codes) == ("passphrase", ())
+    assert after["generation"] == before["generation"] + 1
+    assert page_reader.data_key(after, NEW) != old_key
+    kept = ("id", "name", "version", "created_ms", "updated_ms")
+    assert [[entry[k] for k in kept] for entry in after["secrets"]] == [[e[k] for k in kept] for e in before["secrets"]]
+    olds = {entry["sealed"][part] for entry in before["secrets"] for part in entry["sealed"]}
+    assert olds.isdisjoint({entry["sealed"][part] for entry in after["secrets"] for part in entry["sealed"]})
+    assert (after["bindings"], after["vault"]) == (before["bindings"], before["vault"])
+    assert [slot["kind"] for slot in after["slots"]] == ["passphrase"]
+    assert lent(vault) == CANARY
+    verify(vault)
+    vault.set_secret("mail", Secret(OTHER))
+    for old in (Secret(PASSPHRASE), *codes):
+        with refused(FailureClass.UNAUTHORIZED):
+            opened(path).unlock(old)
+    again = opened(path)
+    again.unlock(Secret(NEW))
+    assert lent(again) == OTHER
+    again.lock()
+
+
+def test_a_recovery_code_replaces_a_passphrase_that_was_forgotten(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+    """That is what it is for; the codes of now are others."""
+    vault.lock()
+    vault.unlock(codes[1])
+    rotated = vault.rotate(codes[1], Secret(NEW), recovery_codes=True, keyring=OTHER_KEY)
+    assert rotated.way == "recovery"
+    assert {code.reveal() for code in rotated.codes}.isdisjoint({code.reveal() for code in codes})
+    opened(path).unlock(Secret(NEW))
+    opened(path).unlock(rotated.codes[0])
+    opened(path).unlock_with_keyring(OTHER_KEY.key)
+    with refused(FailureClass.UNAUTHORIZED):
+        opened(path).unlock_with_keyring(KEY.key)
+
+
+def test_what_does_not_open_it_does_not_rotate_it(vault: Vault, path: Path):
+    """A wrong passphrase, a short new one, a locked vault, a key of another length: the file stays, byte for byte."""
+    before = path.read_bytes()
+    short = KeyringKey(KEY.id, Secret(b"short"))
+    for attempt, failure_class in (
+        (lambda: vault.rotate(Secret(b"a wrong one"), Secret(NEW)), FailureClass.UNAUTHORIZED),
+        (lambda: vault.rotate(Secret(PASSPHRASE), Secret(b"short")), FailureClass.BAD_INPUT),
+        (lambda: vault.rotate(Secret(PASSPHRASE), Secret(NEW), keyring=short), FailureClass.BAD_INPUT),
+        (lambda: opened(path).rotate(Secret(PASSPHRASE), Secret(NEW)), FailureClass.VAULT_LOCKED),
+    ):
+        with refused(failure_class):
+            attempt()
+    assert path.read_bytes() == before
+    assert lent(vault) == CANARY
+
+
+def test_another_vault_in_its_place_is_not_rotated(vault: Vault, path: Path):
+    """With the passphrase of whoever put it there: it does not verify under the key in memory."""
+    path.unlink()
+    planted = opened(path)
+    planted.create(Secret(b"mallory's own"))
+    planted.lock()
+    before = path.read_bytes()
+    with refused(FailureClass.HASH_MISMATCH):
+        vault.rotate(Secret(b"mallory's own"), Secret(NEW))
+    assert path.read_bytes() == before
+
+
+def test_every_flipped_bit_of_a_slot_is_found(vault: Vault, path: Path, codes: tuple[Secret, ...]):
+    """With the key in memory, each bit of the part of the file that the slots are: nothing verifies but the file itself."""
+    data = path.read_bytes()
+    start, end = data.index(b'"slots":'), data.index(b'"vault":')
+    with path.open("r+b", buffering=0) as file:
+        for at in range(start, end):
+            for bit in range(8):
+                file.seek(at)
+                file.write(bytes([data[at] ^ 1 << bit]))
+                with refused(FailureClass.HASH_MISMATCH):
+                    vault.remove_secret("never-stored")
+            file.seek(at)
+            file.write(data[at : at + 1])
+    verify(vault)
+
+
+def exchanged(vault: Any) -> None:
+    """Two codes' sealed keys in each other's slots."""
+    slots = vault["slots"]
+    slots[1]["key"], slots[2]["key"] = slots[2]["key"], slots[1]["key"]
+
+
+def renamed(vault: Any) -> None:
+    """A code's slot as a keyring's."""
+    vault["slots"][1] = {**vault["slots"][1], "kind": "keyring", "id": KEY.id}
+    del vault["slots"][-1]
+
+
+def other_id(vault: Any) -> None:
+    """The keyring's slot under another name."""
+    vault["slots"][-1]["id"] = OTHER_KEY.id
+
+
+def other_vault(vault: Any) -> None:
+    """The slots under another vault's id."""
+    vault["vault"] = "0" * 32
+
+
+@pytest.mark.parametrize("change", [exchanged, renamed, other_id, other_vault])
+def test_a_slot_is_bound_to_its_place_even_under_a_good_seal(path: Path, codes: tuple[Secret, ...], change: Any):
+    """What was sealed for one slot opens in no other, and not with another name beside it; unchanged, it opens."""
+    vault = page_reader.load(path)
+    key = page_reader.data_key(vault, PASSPHRASE)
+    opened(path).unlock(codes[0])
+    change(vault)
+    page_reader.store(path, page_reader.seal(vault, key))
+    if change is not other_id:
+        with refused(FailureClass.UNAUTHORIZED):
+            opened(path).unlock(codes[0])
+    if change is not exchanged:
+        with refused(FailureClass.UNAUTHORIZED):
+            opened(path).unlock_with_keyring(codes[0] if change is renamed else KEY.key)
+
+
+def test_a_slot_that_was_taken_away_or_added_is_found(path: Path, codes: tuple[Secret, ...]):
+    """Nobody without the key ends a way in, or puts one of an older file back."""
+    before = page_reader.load(path)
+    fewer = {**before, "slots": before["slots"][:-1]}
+    more = {**before, "slots": [*before["slots"][:2], before["slots"][1], *before["slots"][2:]]}
+    for vault in (fewer, more):
+        page_reader.store(path, vault)
+        with refused(FailureClass.HASH_MISMATCH):
+            opened(path).unlock(Secret(PASSPHRASE))
+    page_reader.store(path, before)
+    opened(path).unlock(Secret(PASSPHRASE))
+
+
+def test_no_key_of_before_is_in_memory_after_rotating(vault: Vault):
+    """The old key is overwritten when the new one takes its place."""
+    was = vault._opened
+    assert was is not None
+    vault.rotate(Secret(PASSPHRASE), Secret(NEW))
+    with pytest.raises(RuntimeError, match="wiped"):
+        was.verified(was.contents)
+    assert lent(vault) == CANARY
+
+
+def test_a_vault_that_was_locked_while_it_was_rotated_stays_locked(vault: Vault, path: Path):
+    """What is on disk is the new one, and opens with its passphrase."""
+    real = os.rename
+
+    def locking(*args: Any, **kwargs: Any) -> None:
+        vault.lock()
+        real(*args, **kwargs)
+
+    os.rename = locking
+    try:
+        vault.rotate(Secret(PASSPHRASE), Secret(NEW))
+    finally:
+        os.rename = real
+    assert vault.is_locked
+    vault.unlock(Secret(NEW))
+    assert lent(vault) == CANARY
