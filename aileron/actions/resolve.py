@@ -8,7 +8,7 @@ In this order
 1. Every argument is one the action declares, of its type. No coercion.
 2. Every pinned connector is installed with exactly those bytes.
 3. Every step's operation is in the action's own `capabilities`.
-4. Every credential a connector needs is bound, and which binding is not in doubt.
+4. Every credential a connector needs is bound for what it asks, and which binding is not in doubt (choosing.py).
 5. `${args.NAME}` is replaced once; a value that looks like a reference stays as it is.
 
 A preview is resolved with its action, as a step that only reads: with a Grant that egress holds to safe methods, without streams,
@@ -26,9 +26,11 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from aileron.actions.choosing import Bindings, Choice, choices, credentials
 from aileron.actions.manifest import REFERENCE, parse_action
 from aileron.config import Settings
 from aileron.model.canonical import canonical_json
+from aileron.model.credential import Candidate
 from aileron.model.document import MAX_NUMBER
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
@@ -39,6 +41,7 @@ from aileron.model.manifest import (
     HostFunction,
     InputSpec,
     LimitsSpec,
+    OAuth2Provider,
     PreviewRule,
     RequiredConnector,
     StepSpec,
@@ -48,7 +51,9 @@ from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan, Planned
 
 __all__ = [
     "Bindings",
+    "Choice",
     "Connectors",
+    "account_choices",
     "check_as_resolved",
     "preview_plan",
     "resolve",
@@ -62,13 +67,6 @@ class Connectors(Protocol):
 
     def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
         """The verified manifest of exactly these bytes; AileronError(not_found) or (hash_mismatch)."""
-
-
-class Bindings(Protocol):
-    """The names of bound credentials, as the vault knows them. No secret, and no need to unlock."""
-
-    def candidates(self, connector: str, kind: str) -> Sequence[BindingName]:
-        """Every binding of `kind` made for this connector."""
 
 
 MAX_ARGS_BYTES: Final = 48 << 10
@@ -101,11 +99,11 @@ def resolve(
         if str(pin) not in manifests:
             manifests[str(pin)] = connectors.manifest(pin)  # 2
         _check_capability(step, connector, manifests[str(pin)])  # 3
-    credentials = _credentials(invocation.binding, manifests, bindings)  # 4
+    uses = credentials(invocation.binding, manifests, bindings)  # 4
 
     def planned(step: StepSpec, final: dict[str, Any]) -> Step:  # 5
         pin = _pin(required[step.connector])
-        grant = _grant(manifests[str(pin)], credentials[str(pin)], settings)
+        grant = _grant(manifests[str(pin)], uses[str(pin)], settings)
         return _step(step, pin, manifests[str(pin)], final, grant)
 
     steps = [planned(step, _final_args(step, args)) for step in action.steps]
@@ -182,9 +180,19 @@ class _Chosen:
         self._bindings = bindings
         self._uses = uses
 
-    def candidates(self, connector: str, kind: str) -> Sequence[BindingName]:
+    def candidates(self, connector: str, kind: str) -> Sequence[Candidate]:
         """As `Bindings`."""
-        return [name for name in self._bindings.candidates(connector, kind) if (connector, name) in self._uses]
+        return [one for one in self._bindings.candidates(connector, kind) if (connector, one.name) in self._uses]
+
+
+def account_choices(action: ActionFile, *, connectors: Connectors, bindings: Bindings) -> tuple[Choice, ...]:
+    """What a caller of `action` can choose between by naming it as the invocation's `binding`; empty where there is no choice.
+
+    Those of its preview are among them, as in a run. AileronError where a connector is not there.
+    """
+    pins = {connector.name: _pin(connector) for connector in action.connectors}
+    used = {step.connector for step in action.steps} | ({action.preview.connector} if action.preview else set())
+    return choices({str(pins[name]): connectors.manifest(pins[name]) for name in sorted(used)}, bindings)
 
 
 def used_credentials(
@@ -196,7 +204,7 @@ def used_credentials(
     """
     required = {connector.name: connector for connector in action.connectors}
     pins = [_pin(required[step.connector]) for step in action.steps]
-    uses = _credentials(binding, {str(pin): connectors.manifest(pin) for pin in pins}, bindings)
+    uses = credentials(binding, {str(pin): connectors.manifest(pin) for pin in pins}, bindings)
     return tuple(sorted({str(use.binding) for use in uses.values() if use is not None}))
 
 
@@ -339,52 +347,6 @@ def _check_capability(step: StepSpec, connector: RequiredConnector, manifest: Co
     )
 
 
-def _credentials(
-    wanted: str | None, manifests: dict[str, ConnectorManifest], bindings: Bindings
-) -> dict[str, CredentialUse | None]:
-    """For each connector the one binding to use. Which is never guessed; `wanted` decides between several."""
-    uses: dict[str, CredentialUse | None] = {}
-    is_wanted_used = False
-    for pin, manifest in manifests.items():
-        if manifest.credential is None:
-            uses[pin] = None
-            continue
-        candidates = tuple(bindings.candidates(str(manifest.name), manifest.credential.kind))
-        matching = tuple(name for name in candidates if wanted in {str(name), name.identity})
-        is_wanted_used = is_wanted_used or bool(matching)
-        # A name that is meant for another connector of this action leaves this one's only choice alone.
-        choices = matching or candidates
-        if len(choices) != 1:
-            raise _unbound(manifest, choices, wanted)
-        uses[pin] = CredentialUse(connector=str(manifest.name), binding=choices[0], need=manifest.credential)
-    if wanted is not None and not is_wanted_used:
-        bound = ", ".join(str(use.binding) for use in uses.values() if use) or "none is used"
-        raise AileronError(
-            FailureClass.BINDING_REQUIRED,
-            f"no credential of this action is bound as {wanted!r}; bound: {bound}",
-            boundary=Boundary.USER,
-            details={"binding": wanted},
-        )
-    return uses
-
-
-def _unbound(manifest: ConnectorManifest, choices: tuple[BindingName, ...], wanted: str | None) -> AileronError:
-    need = manifest.credential
-    assert need is not None
-    details: dict[str, Any] = {"connector": str(manifest.name), "kind": need.kind}
-    if choices:
-        names = [str(name) for name in choices]
-        problem = f"{len(names)} credentials could serve" if wanted is None else f"{wanted!r} names several"
-        message = f"{manifest.name}: {problem}; choose one with --as: {', '.join(names)}"
-        details["choices"] = names
-    else:
-        user = " --username USER" if need.kind == "basic" else ""
-        setup = f"aileron binding setup {manifest.name} --name {need.kind}/SERVICE/IDENTITY{user} --secret NAME"
-        message = f"{manifest.name} needs a credential of kind {need.kind} ({need.scope}), none is bound: {setup}"
-        details["setup"] = setup
-    return AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER, details=details)
-
-
 def _grant(manifest: ConnectorManifest, credential: CredentialUse | None, settings: Settings) -> Grant:
     hosts = frozenset(manifest.hosts)
     plain = hosts & settings.egress_private_plain
@@ -393,8 +355,17 @@ def _grant(manifest: ConnectorManifest, credential: CredentialUse | None, settin
         plain=plain,
         private=(hosts & settings.egress_private) | plain,
         credential=credential,
+        reserved=_reserved(manifest.oauth2),
         imports=manifest.imports,
     )
+
+
+def _reserved(provider: OAuth2Provider | None) -> tuple[str, ...]:
+    """The provider's endpoints that answer with tokens, or end them: whoever declares their host does not get to ask them."""
+    if provider is None:
+        return ()
+    endpoints = (provider.token_url, provider.device_authorization_url, provider.revocation_url)
+    return tuple(sorted({url for url in endpoints if url is not None}))
 
 
 def _step(step: StepSpec, pin: ConnectorPin, manifest: ConnectorManifest, final: dict[str, Any], grant: Grant) -> Step:

@@ -129,13 +129,25 @@ class ConnectorConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
 
 
 class BindingConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="binding"):
-    """A stored secret is to serve a connector, at the hosts that its installed versions declare."""
+    """A credential (a stored secret, or the tokens of a sign-in) is to serve a connector, for what its installed versions ask."""
 
     name: str
     connector: str
     secret: str
     username: str | None
     reaches: tuple[str, ...]
+    scopes: tuple[str, ...] = ()
+    """What the provider is asked for, sorted; for oauth2."""
+    wire: str = ""
+    """How it travels, in one line."""
+    client: str | None = None
+    """Whose application the provider knows it by; for oauth2."""
+    replaces: bool = False
+    """Whether there is a binding of this name, in whose place it comes."""
+    account: str | None = None
+    """Who signed in, as the provider names them."""
+    commitment: str | None = None
+    """sha256(nonce ‖ tokens) of a sign-in, whose tokens are nowhere until this is agreed to; None: the secret is stored."""
 
 
 class SecretConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="secret"):

@@ -69,6 +69,17 @@ class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     client_secret: str | None = None
     scopes: tuple[str, ...]
+    issuer: str | None = None
+    """What `iss` of the provider's answer has to be (RFC 9207); None: if it is sent, it has the origin of `authorize_url`."""
+    device_authorization_url: str | None = None
+    """RFC 8628, for machines without a browser; None: the provider has none."""
+    revocation_url: str | None = None
+    """RFC 7009; None: tokens are forgotten, and end by themselves."""
+    authorize_params: tuple[tuple[str, str], ...] = ()
+    """What else the provider wants to be asked with, sorted by name, as `access_type=offline`."""
+
+    def __repr__(self) -> str:
+        return f"<provider {self.client_id} at {self.token_url}>"
 
 
 class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ Source: docs/reference/names.md; https://semver.org; RFC 1123 section 2.1.
 from __future__ import annotations
 
 import re
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -30,6 +30,7 @@ __all__ = [
     "HostPort",
     "check_pin",
     "check_semver",
+    "precedence",
     "tool_name",
 ]
 
@@ -142,6 +143,19 @@ def check_semver(text: str) -> str:
     if not _SEMVER.fullmatch(text):
         raise ValueError(f"{text!r} is not a SemVer version (MAJOR.MINOR.PATCH, no leading v, no range)")
     return text
+
+
+def precedence(version: str) -> tuple[Any, ...]:
+    """A key that sorts versions as SemVer 2.0.0 section 11 does; those that differ in build metadata alone by their text.
+
+    >>> sorted(["1.0.0", "1.0.0-rc.11", "1.0.0-rc.2", "0.9.10"], key=precedence)
+    ['0.9.10', '1.0.0-rc.2', '1.0.0-rc.11', '1.0.0']
+    """
+    released, _, build = version.partition("+")
+    core, is_pre, pre = released.partition("-")
+    numbers = tuple(int(part) for part in core.split("."))
+    parts = tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in pre.split("."))
+    return numbers, not is_pre, parts if is_pre else (), build
 
 
 def check_pin(text: str) -> str:

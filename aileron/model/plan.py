@@ -41,6 +41,8 @@ class CredentialUse(msgspec.Struct, frozen=True, kw_only=True):
     connector: str
     binding: BindingName
     need: CredentialNeed
+    account: str | None = None
+    """Whose it is, as the provider or the user said it: for people."""
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +68,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     plain: frozenset[HostPort] = frozenset()
     private: frozenset[HostPort] = frozenset()
     credential: CredentialUse | None = None
+    reserved: tuple[str, ...] = ()
+    """URLs of the provider's endpoints (token, device, revocation): the supervisor's alone to ask, whatever `hosts` has."""
     imports: frozenset[HostFunction] = frozenset()
     budget: Budget = Budget()
     read_only: bool = False

@@ -27,11 +27,14 @@ import msgspec
 from aileron import files
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
+from aileron.model.secret import Secret
 from aileron.registry.manifest import UNBOUND_HOSTS, parse_connector_manifest
 from aileron.registry.program import check_program
 from aileron.registry.tarball import CONNECTOR, MANIFEST, MAX_BYTES, pack
 
-__all__ = ["Built", "build"]
+__all__ = ["UNBOUND_CLIENT", "Application", "Built", "build"]
+
+UNBOUND_CLIENT: Final = "bound-at-release"
 
 _LEFT_OUT: Final = frozenset({"actions", "tests", "__pycache__"})
 _MAX_FILES: Final = 4096
@@ -40,6 +43,8 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The earliest time a zip can say."""
 _UNIX: Final = 3
 """What the zip says it was made on, so that it does not say where it really was."""
+_CLIENT: Final = re.compile(rb"[\x20-\x7e]{1,512}")
+"""RFC 6749 appendix A.1 and A.2 (VSCHAR); what providers give has less than a hundred."""
 _MAIN: Final = "__main__.py"
 _CONNECTOR_PY: Final = "connector.py"
 
@@ -52,15 +57,24 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
     archive: bytes
 
 
-def build(directory: Path, hosts: Sequence[HostPort] = ()) -> Built:
+class Application(msgspec.Struct, frozen=True, kw_only=True):
+    """The publisher's own application at the provider, as the provider registered it."""
+
+    client_id: str
+    client_secret: Secret | None = None
+    """Of an installed application: no secret in earnest, since whoever has the archive can read it, and still printed nowhere."""
+
+
+def build(directory: Path, hosts: Sequence[HostPort] = (), application: Application | None = None) -> Built:
     """Build what is in `directory`; `hosts` replace `hosts = ["bound-at-build"]` in the built manifest.
 
-    AileronError(invalid_request) for a manifest that does not parse, no program, links, or too much.
+    `application` replaces `client_id = "bound-at-release"`, and `client_secret` where it has one. AileronError(invalid_request)
+    for a manifest that does not parse, a placeholder that is left or is not there, no program, links, or too much.
     """
     found = _collected(directory)
     if MANIFEST not in found:
         raise _refused(directory, f"there is no {MANIFEST}")
-    manifest = _bound(found.pop(MANIFEST), directory / MANIFEST, hosts)
+    manifest = _bound(found.pop(MANIFEST), directory / MANIFEST, hosts, application)
     program = _program(found, directory)
     return Built(connector=program, manifest=manifest, archive=pack({CONNECTOR: program, MANIFEST: manifest}))
 
@@ -121,18 +135,45 @@ def _zipped(sources: dict[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-def _bound(data: bytes, path: Path, hosts: Sequence[HostPort]) -> bytes:
-    """The manifest with its placeholder replaced and nothing else; checked as an install would."""
+def _bound(data: bytes, path: Path, hosts: Sequence[HostPort], application: Application | None) -> bytes:
+    """The manifest with its placeholders replaced and nothing else; checked as an install would."""
     if hosts:
         pieces = re.split(rb"""["']bound-at-build["']""", data)
         if len(pieces) != 2:
             problem = f'{len(pieces) - 1} places say "{UNBOUND_HOSTS}"; --host binds exactly one'
             raise _refused(path, problem)
         data = b", ".join(f'"{host}"'.encode() for host in hosts).join(pieces)
+    if application is not None:
+        data = _with_application(data, path, application)
     manifest = parse_connector_manifest(data, file=str(path))
     if hosts and manifest.hosts != tuple(hosts):
         raise _refused(path, f'"{UNBOUND_HOSTS}" is not what [capabilities.network] hosts is')
+    if application is not None:
+        provider, secret = manifest.oauth2, application.client_secret
+        is_there = provider is not None and provider.client_id == application.client_id
+        if provider is None or not is_there or (secret and provider.client_secret != secret.reveal().decode()):
+            raise _refused(path, "the placeholders are not those of [capabilities.credential.oauth2]")
     return data
+
+
+def _with_application(data: bytes, path: Path, application: Application) -> bytes:
+    data = _with_value(data, path, "client_id", application.client_id.encode())
+    if application.client_secret is None:
+        return data
+    return _with_value(data, path, "client_secret", application.client_secret.reveal())
+
+
+def _with_value(data: bytes, path: Path, key: str, value: bytes) -> bytes:
+    """With `value` as the string of the one line that has a placeholder for it."""
+    if _CLIENT.fullmatch(value) is None:
+        raise _refused(path, f"the {key} to bind is empty, longer than 512 characters or not printable ASCII")
+    pieces = re.split(rb"""(?m)^([ \t]*%s[ \t]*=[ \t]*)["']bound-at-release["']""" % key.encode(), data)
+    if len(pieces) != 3:
+        option = f"--{key.replace('_', '-')}{'-file' if key == 'client_secret' else ''}"
+        raise _refused(path, f'{len(pieces) // 2} lines say {key} = "{UNBOUND_CLIENT}"; {option} binds exactly one')
+    before, start, after = pieces
+    # A basic string of TOML: of printable ASCII only these two mean something in it.
+    return before + start + b'"' + re.sub(rb'(["\\])', rb"\\\1", value) + b'"' + after
 
 
 def _refused(path: Path, problem: str) -> AileronError:

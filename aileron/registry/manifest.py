@@ -7,7 +7,10 @@ Rules
 - Hosts are exact `host:port` pairs, at most 32; no wildcards.
 - A credential is a kind, never a concrete one, and its wire form cannot break a header.
 - Asking for hosts needs the `http` or `tcp` host function; asking for a credential needs hosts.
-- `hosts = ["bound-at-build"]` is a source manifest's; only `aileron connector build --host` reads it.
+- `hosts = ["bound-at-build"]` and `client_id = "bound-at-release"` are a source manifest's; what is installed has real ones.
+- A provider's addresses are spelled in one way, the one in which egress/url.py reads them as they stand: nobody who reads one
+  later can understand another host or path by it.
+- What this side says when it sends a person to a provider, or what would replace it, is not a manifest's to say.
 
 Source: docs/reference/connector-manifest.md, checked against `SCHEMA`. Not here: hashing (content.py),
 whether a person agrees to what is asked.
@@ -18,7 +21,6 @@ from __future__ import annotations
 import difflib
 import re
 from typing import Any, Final, get_args
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -32,7 +34,7 @@ from aileron.model.manifest import (
     LimitsSpec,
     OAuth2Provider,
 )
-from aileron.model.names import Fqn, HostPort, check_pin, check_semver
+from aileron.model.names import Fqn, HostPort, check_host, check_pin, check_semver
 
 __all__ = ["SCHEMA", "UNBOUND_HOSTS", "WASI_NAMES", "parse_connector_manifest"]
 
@@ -74,6 +76,10 @@ SCHEMA: Final = {
                             "client_id": Field(Kind.STRING, required=True),
                             "client_secret": Field(Kind.STRING),
                             "scopes": Field(Kind.STRINGS, required=True),
+                            "issuer": Field(Kind.STRING),
+                            "device_authorization_url": Field(Kind.STRING),
+                            "revocation_url": Field(Kind.STRING),
+                            "authorize_params": Field(Kind.FREE),
                         },
                     ),
                 },
@@ -121,11 +127,59 @@ _FORMAT: Final = re.compile(r"[\x20-\x7e]*\{key\}[\x20-\x7e]*")
 _QUERY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")  # RFC 3986 section 2.3, unreserved: needs no escaping
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1"})
 
+_UNBOUND: Final = "bound-at-"
+_PLACEHOLDER: Final = re.compile(rf"{_UNBOUND}.*|.*(?:<.*>|\$\{{|\{{\{{).*")
+_CLIENT: Final = re.compile(
+    r"[\x20-\x7e]{1,512}"
+)  # RFC 6749 appendix A, VSCHAR; providers give out less than a hundred
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3, scope-token
+_MAX_SCOPES: Final = 64
+"""Scopes of one connector: a person reads them before agreeing; the widest known application has a dozen."""
+_PCHAR: Final = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
+_PROVIDER_URL: Final = re.compile(
+    rf"(?P<scheme>https?)://(?P<host>[a-z0-9.-]+)(?::(?P<port>[1-9][0-9]{{0,4}}))?(?P<path>(?:/{_PCHAR}*)*)"
+)
+_MAX_PROVIDER_URL: Final = 512
+"""Characters of a provider's address: they are shown to a person, and written down."""
+_DOTS: Final = re.compile(r"/(?:\.|%2e){1,2}(?:;|/|$)", re.IGNORECASE)
+_PARAM: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
+_PARAM_VALUE: Final = re.compile(r"[\x20-\x7e]{1,256}")
+_MAX_PARAMS: Final = 16
+"""Parameters of one provider: known ones want two."""
+_OURS, _REPLACING, _WIDENING = (
+    "is the supervisor's to say",
+    "would replace what the supervisor says",
+    "would ask for more than `scopes` names, which is what the person agrees to",
+)
+_RESERVED_PARAMS: Final = {
+    # RFC 6749 and 7636, OpenID Connect Core
+    "client_id": _OURS,
+    "client_secret": _OURS,
+    "code_challenge": _OURS,
+    "code_challenge_method": _OURS,
+    "code_verifier": _OURS,
+    "grant_type": _OURS,
+    "nonce": _OURS,
+    "redirect_uri": _OURS,
+    "response_mode": _OURS,
+    "response_type": _OURS,
+    "scope": _OURS,
+    "state": _OURS,
+    # RFC 9101, OpenID Connect Core section 6 and 7
+    "registration": _REPLACING,
+    "request": _REPLACING,
+    "request_uri": _REPLACING,
+    # RFC 9396; Google's incremental authorization
+    "authorization_details": _WIDENING,
+    "include_granted_scopes": _WIDENING,
+}
+
 
 def parse_connector_manifest(data: bytes, *, file: str, allow_unbound: bool = False) -> ConnectorManifest:
     """Read `manifest.toml`; `file` is how errors name it. AileronError(invalid_request) with line and cure.
 
-    `allow_unbound` reads `hosts = ["bound-at-build"]` as no hosts: only for what `connector build` will bind.
+    `allow_unbound` reads `hosts = ["bound-at-build"]` as no hosts, and the placeholders of a client as they stand: only for
+    what `connector build` will bind.
     """
     try:
         text = data.decode()
@@ -147,7 +201,7 @@ def parse_connector_manifest(data: bytes, *, file: str, allow_unbound: bool = Fa
         idempotent_by_default=_is_idempotent(connector),
         hosts=hosts,
         credential=credential,
-        oauth2=_oauth2(capabilities.table("credential")),
+        oauth2=_oauth2(capabilities.table("credential"), allow_unbound),
         imports=imports,
         limits=_limits(table.table("limits")),
         intents=_intents(table.table("provides")),
@@ -232,43 +286,84 @@ def _is_header(name: str) -> bool:
     return _TOKEN.fullmatch(name) is not None and not is_reserved
 
 
-def _oauth2(credential: Table) -> OAuth2Provider | None:
+def _oauth2(credential: Table, allow_unbound: bool) -> OAuth2Provider | None:
     is_oauth2 = "kind" in credential and credential.string("kind") == "oauth2"
     if is_oauth2 != ("oauth2" in credential):
         raise credential.refuse("kind", 'kind = "oauth2" and [capabilities.credential.oauth2] go together')
     if not is_oauth2:
         return None
     table = credential.table("oauth2")
-    scopes = table.strings("scopes")
-    if not scopes or not all(scopes) or any(" " in scope for scope in scopes):
-        raise table.refuse("scopes", "scopes is not a list of the provider's scopes, one string each")
     return OAuth2Provider(
-        authorize_url=_provider_url(table, "authorize_url"),
-        token_url=_provider_url(table, "token_url"),
-        client_id=_present(table, "client_id"),
-        client_secret=_present(table, "client_secret") if "client_secret" in table else None,
-        scopes=scopes,
+        authorize_url=table.parsed("authorize_url", _check_provider_url),
+        token_url=table.parsed("token_url", _check_provider_url),
+        client_id=_client(table, "client_id", allow_unbound),
+        client_secret=_client(table, "client_secret", allow_unbound) if "client_secret" in table else None,
+        scopes=_scopes(table),
+        issuer=_maybe_url(table, "issuer"),
+        device_authorization_url=_maybe_url(table, "device_authorization_url"),
+        revocation_url=_maybe_url(table, "revocation_url"),
+        authorize_params=_authorize_params(table),
     )
 
 
-def _present(table: Table, key: str) -> str:
+def _client(table: Table, key: str, allow_unbound: bool) -> str:
+    """The publisher's `client_id` or `client_secret`. A message quotes neither, but for the placeholder."""
     value = table.string(key)
-    if not value or value.startswith("bound-at-"):
-        raise table.refuse(key, f"{key} is {value!r}; a released manifest has the real one")
+    if _PLACEHOLDER.fullmatch(value):
+        if allow_unbound:
+            return value
+        cure = "bind the publisher's own with `aileron connector build DIR --client-id ID --client-secret-file FILE`"
+        raise table.refuse(key, f"{key} is {value if value.startswith(_UNBOUND) else '…'!r}, a placeholder: {cure}")
+    if not _CLIENT.fullmatch(value):
+        raise table.refuse(key, f"{key} is empty, longer than 512 characters or not printable ASCII")
     return value
 
 
-def _provider_url(table: Table, key: str) -> str:
-    """An https address, or http on loopback for tests. The egress parser decides again when it is used."""
+def _scopes(table: Table) -> tuple[str, ...]:
+    scopes = table.strings("scopes")
+    if not scopes or not all(map(_SCOPE.fullmatch, scopes)):
+        problem = "scopes is not a list of the provider's scopes, one string each, without blanks and quotes"
+        raise table.refuse("scopes", problem)
+    if len(scopes) > _MAX_SCOPES or len(set(scopes)) != len(scopes):
+        raise table.refuse("scopes", f"{len(scopes)} scopes; at most {_MAX_SCOPES}, each once")
+    return scopes
 
-    def check(text: str) -> str:
-        url = urlsplit(text)
-        is_safe = url.scheme == "https" or (url.scheme == "http" and url.hostname in _LOOPBACK)
-        if not is_safe or not url.hostname or "@" in url.netloc or url.fragment or not text.isascii():
-            raise ValueError(f"{text!r} is not an https address (http on localhost) without user or fragment")
-        return text
 
-    return table.parsed(key, check)
+def _maybe_url(table: Table, key: str) -> str | None:
+    return table.parsed(key, _check_provider_url) if key in table else None
+
+
+def _check_provider_url(text: str) -> str:
+    """An https address, or http on loopback for tests, in its only spelling. ValueError otherwise."""
+    found = _PROVIDER_URL.fullmatch(text)
+    if found is None or len(text) > _MAX_PROVIDER_URL or _DOTS.search(found["path"]):
+        raise ValueError(
+            f"{text[:_MAX_PROVIDER_URL]!r} is not an https address of at most {_MAX_PROVIDER_URL} characters: lower-case host, "
+            "no user, query, fragment or dot segment"
+        )
+    host, port = check_host(found["host"]), found["port"]
+    if port is not None and int(port) > 65535:
+        raise ValueError(f"{text!r} has a port that is not a number from 1 to 65535")
+    if found["scheme"] != "https" and host not in _LOOPBACK:
+        raise ValueError(f"{text!r} is not https; http is for a provider on localhost, in tests")
+    return text
+
+
+def _authorize_params(table: Table) -> tuple[tuple[str, str], ...]:
+    params = table.free("authorize_params")
+    if len(params) > _MAX_PARAMS:
+        raise table.refuse("authorize_params", f"{len(params)} parameters; at most {_MAX_PARAMS}")
+    for name, value in params.items():
+        if not _PARAM.fullmatch(name):
+            problem = f"parameter {name!r} is not a name of letters, digits, '._~-'"
+        elif name.lower() in _RESERVED_PARAMS:
+            problem = f"parameter {name} {_RESERVED_PARAMS[name.lower()]}; leave it out"
+        elif not isinstance(value, str) or not _PARAM_VALUE.fullmatch(value):
+            problem = f"parameter {name} is not a string of 1 to 256 printable ASCII characters"
+        else:
+            continue
+        raise table.refuse("authorize_params", problem, name)
+    return tuple(sorted(params.items()))
 
 
 def _check_consistent(capabilities: Table, imports: frozenset[HostFunction], *, has_credential: bool) -> None:

@@ -20,6 +20,7 @@ from aileron.actions.resolve import (
     with_args,
 )
 from aileron.config import Settings
+from aileron.model.credential import Candidate, Reach
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import ConnectorManifest, CredentialNeed, HostFunction, LimitsSpec, OAuth2Provider
@@ -31,6 +32,7 @@ MAIL, POST = "github://acme/mail", "github://acme/post"
 HOSTS = (HostPort("mail.example.com", 443), HostPort("localhost", 8080), HostPort("nas.lan", 443))
 BASIC = CredentialNeed(kind="basic", scope="Send mail")
 OAUTH = OAuth2Provider(authorize_url="https://a", token_url="https://b", client_id="c", scopes=("chat:write",))
+WIRE = {"api_key": "header Authorization: Bearer {key}"}
 HOME, WORK = BindingName("basic", "mail", "home"), BindingName("basic", "mail", "work")
 Text = Callable[..., str]
 
@@ -57,14 +59,26 @@ class Store:
 
 
 class Vault:
-    """The names of bound credentials, by connector."""
+    """Bound credentials by connector: names, each bound for what `manifest` asks for, or candidates as they are."""
 
-    def __init__(self, **names: Sequence[BindingName]) -> None:
-        self._names = names
+    def __init__(self, **bound: Sequence[BindingName | Candidate]) -> None:
+        self._bound = bound
 
-    def candidates(self, connector: str, kind: str) -> Sequence[BindingName]:
+    def candidates(self, connector: str, kind: str) -> Sequence[Candidate]:
         """Those of that connector and kind."""
-        return [name for name in self._names.get(connector.split("/")[-1], ()) if name.kind == kind]
+        bound = [
+            one if isinstance(one, Candidate) else Candidate(name=one, reach=reach(one.kind))
+            for one in self._bound.get(connector.split("/")[-1], ())
+        ]
+        return [one for one in bound if one.name.kind == kind]
+
+
+def reach(kind: str, **changes: Any) -> Reach:
+    """What a binding of that kind was agreed to serve: what `manifest` asks for."""
+    agreed = Reach(hosts=tuple(sorted(map(str, HOSTS))), wire=WIRE.get(kind, kind))
+    if kind == "oauth2":
+        agreed = msgspec.structs.replace(agreed, scopes=OAUTH.scopes, client=f"{OAUTH.client_id} at {OAUTH.token_url}")
+    return msgspec.structs.replace(agreed, **changes)
 
 
 def plan(text: str, args: dict[str, Any], *manifests: ConnectorManifest, **more: Any) -> Plan:
@@ -586,6 +600,6 @@ def test_the_credentials_of_an_action_are_those_its_runs_would_use(action_text: 
         return used_credentials(parse_action(text, file="a.md"), connectors=store, bindings=vault, **more)
 
     assert used(binding="work") == ("basic/mail/work",)
-    with pytest.raises(AileronError, match="choose one"):
+    with pytest.raises(AileronError, match="which one is not said"):
         used()
     assert used_credentials(parse_action(text, file="a.md"), connectors=Store(manifest()), bindings=Vault()) == ()

@@ -67,6 +67,20 @@ def test_the_preview_on_the_page_is_valid():
     assert list(action.preview.render) == ["To", "Subject", "Text"]
 
 
+def test_the_sign_in_on_the_page_is_valid():
+    """Put into the whole example in place of its key."""
+    (sign_in,) = re.findall(r"```text\n(\[capabilities\.credential\].*?)```", CONNECTOR_PAGE, re.DOTALL)
+    before, _, rest = example(CONNECTOR_PAGE).partition("[capabilities.credential]")
+    manifest = parse_connector_manifest(
+        f"{before}{sign_in}\n[capabilities.runtime]{rest.partition('[capabilities.runtime]')[2]}".encode(),
+        file="example.toml",
+    )
+
+    assert manifest.oauth2 is not None
+    assert manifest.oauth2.authorize_params == (("access_type", "offline"), ("prompt", "consent"))
+    assert manifest.limits.timeout_s == 60
+
+
 def test_the_page_names_every_host_function():
     """Ours and those of the component model."""
     assert [name for name in (*HostFunction, *WASI_NAMES) if f"`{name}`" not in CONNECTOR_PAGE] == []

@@ -13,7 +13,9 @@ import pytest
 
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
-from aileron.registry.build import build
+from aileron.model.secret import Secret
+from aileron.registry.build import Application, build
+from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.program import check_program, program_kind
 from aileron.registry.tarball import unpack
 
@@ -138,6 +140,77 @@ def test_a_placeholder_that_is_written_twice_is_not_guessed(source: Path, manife
     (source / "manifest.toml").write_text(unbound + '# not "bound-at-build" any more\n')
 
     assert '2 places say "bound-at-build"' in refusal(source, CAL)
+
+
+OAUTH2 = """[capabilities.credential]
+kind = "oauth2"
+scope = "Send mail"
+
+[capabilities.credential.oauth2]
+authorize_url = "https://id.example.com/authorize"
+token_url = "https://id.example.com/token"
+client_id = "bound-at-release"
+client_secret = 'bound-at-release'
+scopes = ["mail.send"]
+"""
+CLIENT_SECRET = "GOCSPX-a\"b\\c'd"
+
+
+@pytest.fixture
+def unreleased(source: Path, manifest_text: Callable[..., str]) -> Path:
+    """Sources whose manifest waits for the publisher's application."""
+    text = manifest_text()
+    start, end = text.index("[capabilities.credential]"), text.index("[capabilities.runtime]")
+    (source / "manifest.toml").write_text(f"{text[:start]}{OAUTH2}\n{text[end:]}")
+    return source
+
+
+def application_refusal(directory: Path, application: Application | None) -> str:
+    """The message with which the directory is refused."""
+    with pytest.raises(AileronError) as caught:
+        build(directory, (), application)
+    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
+    return caught.value.failure.message
+
+
+def test_a_publishers_application_is_bound_where_the_manifest_says_so(unreleased: Path):
+    """Each in its own line, whatever characters it has, and nothing else changes; nothing that prints it shows the secret."""
+    application = Application(client_id="12-ab.apps.example.com", client_secret=Secret(CLIENT_SECRET.encode()))
+    before = (unreleased / "manifest.toml").read_text()
+    provider = parse_connector_manifest(build(unreleased, (), application).manifest, file="m").oauth2
+
+    assert provider is not None
+    assert (provider.client_id, provider.client_secret) == ("12-ab.apps.example.com", CLIENT_SECRET)
+    after = build(unreleased, (), application).manifest.decode().splitlines()
+    changed = [line for line in after if line not in before.splitlines()]
+    assert [line.partition(" ")[0] for line in changed] == ["client_id", "client_secret"]
+    assert "GOCSPX" not in repr(application)
+
+
+@pytest.mark.parametrize(
+    ("changed", "client_id", "secret", "message"),
+    [
+        (("", ""), None, None, "client_id is 'bound-at-release'"),
+        (("", ""), "id", None, "client_secret is 'bound-at-release'"),
+        (("client_id = ", "# client_id = "), "id", "s", '0 lines say client_id = "bound-at-release"'),
+        (("client_secret", "# client_secret"), "id", "s", "--client-secret-file binds exactly one"),
+        (("scopes", 'client_id = "bound-at-release"\nscopes'), "id", "s", '2 lines say client_id = "bound-at-release"'),
+        (("", ""), "", "s", "the client_id to bind is empty"),
+        (("", ""), "a\nb", "s", "the client_id to bind is empty, longer than 512 characters or not printable"),
+        (("", ""), "id", "naïve", "the client_secret to bind is empty"),
+        (("", ""), "bound-at-release", "s", "client_id is 'bound-at-release'"),
+    ],
+)
+def test_an_application_that_cannot_be_bound_fails_the_build(
+    unreleased: Path, changed: tuple[str, str], client_id: str | None, secret: str | None, message: str
+):
+    """A placeholder that is left, not there, or there twice; a value that is none. The control is above."""
+    path = unreleased / "manifest.toml"
+    path.write_text(path.read_text().replace(*changed) if changed[0] else path.read_text())
+    given = Secret(secret.encode()) if secret is not None else None
+    application = None if client_id is None else Application(client_id=client_id, client_secret=given)
+
+    assert message in application_refusal(unreleased, application)
 
 
 def test_a_compiled_program_is_taken_as_it_is(source: Path):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest, HostFunction, LimitsSpec
 from aileron.model.names import HostPort
@@ -17,6 +18,7 @@ from aileron.registry.manifest import WASI_NAMES, parse_connector_manifest
 Text = Callable[..., str]
 PIN = "sha256:" + "ab" * 32
 VERSION_MARK = chr(64)  # an interface of the component model may carry its version behind it
+BIND = "bind the publisher's own with `aileron connector build DIR --client-id ID --client-secret-file FILE`"
 OAUTH2 = """
 [capabilities.credential.oauth2]
 authorize_url = "https://accounts.example.com/authorize"
@@ -165,9 +167,19 @@ def test_a_mistake_is_told_with_its_line(manifest_text: Text, old: str, new: str
     [
         ('"https://accounts.example.com/token"', '"http://accounts.example.com/token"', "token_url: 'http://accounts"),
         ('"https://accounts.example.com/token"', '"https://u@accounts.example.com/"', "is not an https address"),
-        ('"123.apps.example.com"', '"bound-at-release"', "client_id is 'bound-at-release'; a released manifest"),
-        ('"not-really-secret"', '"bound-at-release"', "client_secret is 'bound-at-release'"),
+        ('"123.apps.example.com"', '"bound-at-release"', f"client_id is 'bound-at-release', a placeholder: {BIND}"),
+        ('"not-really-secret"', '"bound-at-release"', f"client_secret is 'bound-at-release', a placeholder: {BIND}"),
+        ('"not-really-secret"', '"<YOUR-SECRET>"', f"client_secret is '…', a placeholder: {BIND}"),
+        ('"123.apps.example.com"', '"${CLIENT_ID}"', "client_id is '…', a placeholder"),
+        ('"123.apps.example.com"', '"{{ client_id }}"', "client_id is '…', a placeholder"),
+        ('"123.apps.example.com"', '""', "client_id is empty, longer than 512 characters or not printable ASCII"),
+        ('"not-really-secret"', f'"{"s" * 513}"', "client_secret is empty, longer than 512"),
+        ('"not-really-secret"', '"pässword"', "client_secret is empty, longer than 512 characters or not printable"),
         ('["https://example.com/mail.send", "openid"]', "[]", "scopes is not a list of the provider's scopes"),
+        ('"openid"]', '"a b"]', "scopes is not a list of the provider's scopes, one string each"),
+        ('"openid"]', "'a\"b']", "scopes is not a list of the provider's scopes, one string each"),
+        ('"openid"]', '"openid", "openid"]', "3 scopes; at most 64, each once"),
+        ('["https://example.com/mail.send", "openid"]', str([f"s{n}" for n in range(65)]), "65 scopes; at most 64"),
     ],
 )
 def test_a_wrong_provider_is_refused(manifest_text: Text, old: str, new: str, message: str):
@@ -176,6 +188,138 @@ def test_a_wrong_provider_is_refused(manifest_text: Text, old: str, new: str, me
     assert old in whole
 
     assert message in refusal(whole.replace(old, new))
+
+
+ADDRESSES = ["authorize_url", "token_url", "issuer", "device_authorization_url", "revocation_url"]
+
+
+def with_address(manifest_text: Text, key: str, url: str) -> str:
+    """An oauth2 manifest in which one address of the provider is another."""
+    kept = "".join(line + "\n" for line in OAUTH2.splitlines() if not line.startswith(f"{key} "))
+    return manifest_text(('"api_key"', '"oauth2"')) + kept + f"{key} = '{url}'\n"
+
+
+@pytest.mark.parametrize("key", ADDRESSES)
+@pytest.mark.parametrize(
+    "url",
+    ["http://accounts.example.com/x", "https://u@accounts.example.com/x", "https://u:p@accounts.example.com/x",
+     "https://accounts.example.com/x#f", "https://accounts.example.com/x#", "https://accounts.example.com/x?y=z",
+     "https://accounts.example.com/x?", "https://Accounts.example.com/x", "HTTPS://accounts.example.com/x",
+     "https://accounts.example.com./x", "https://accounts.example.com:/x", "https://accounts.example.com:0/x",
+     "https://accounts.example.com:65536/x", "https://accounts.example.com:0443/x", "https://127.1/x", "https://[::1]/x",
+     "https://0x7f.0.0.1/x", "https://accounts_example.com/x", "https:///x", "https:accounts.example.com", "//a.example/x",
+     "https://a.example/x/../y", "https://a.example/%2e%2E/y", "https://a.example/..;x/y", "https://a.example/%zz",
+     "https://a.example/a b", "https://a.example/\\x", "https://a.example/ä", "https://ä.example/x", "", "ftp://a.example/",
+     "javascript:alert(1)", "https://a.example/" + "x" * 500, "http://localhost.example/x", "http://127.0.0.2/x"],
+)  # fmt: skip
+def test_an_address_that_could_be_read_in_two_ways_is_refused(manifest_text: Text, key: str, url: str):
+    """Another host for one reader than for the next, or a way in the clear: on the key's line, by its name."""
+    whole = with_address(manifest_text, key, url)
+    line = next(number for number, text in enumerate(whole.splitlines(), 1) if text.startswith(f"{key} ="))
+
+    assert f":{line}: {key}: " in refusal(whole)
+
+
+@pytest.mark.parametrize("key", ADDRESSES)
+@pytest.mark.parametrize(
+    "url",
+    ["https://a.example", "https://a.example/", "https://a.example:8443/o/v2.0/tok%2Fen;x", "https://192.0.2.1/t",
+     "http://localhost:8080/x", "http://127.0.0.1/x"],
+)  # fmt: skip
+def test_an_address_is_kept_as_it_is_spelled(manifest_text: Text, key: str, url: str):
+    """What was read is what is shown, compared and asked; egress reads it as it stands."""
+    found = parse(with_address(manifest_text, key, url)).oauth2
+
+    assert getattr(found, key) == url
+    assert parse_url(url).host == url.split("/")[2].partition(":")[0]
+
+
+@given(
+    url=st.from_regex(r"https?://[a-z0-9.:\-@\[\]A-Z]{0,12}(/[ -~]{0,8})?[?#]?", fullmatch=True)
+    | st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="'"), max_size=24).map(
+        "https://a.example/".__add__
+    )
+)
+def test_what_is_taken_as_an_address_egress_reads_as_it_stands(manifest_text: Text, url: str):
+    """The two parsers never differ: what this one lets pass, that one reads to the same letters."""
+    try:
+        found = parse(with_address(manifest_text, "token_url", url.replace("'", ""))).oauth2
+    except AileronError:
+        return
+    assert found is not None
+    read = parse_url(found.token_url)
+    spelled = {f"{read.scheme}://{host}{read.path}" for host in (read.authority, read.destination)}
+    assert found.token_url.removesuffix("/") in {text.removesuffix("/") for text in spelled}
+    assert read.query is None
+
+
+def test_what_else_the_provider_wants_is_read(manifest_text: Text):
+    """Sorted by name, each a word for the provider; without the table there is nothing else."""
+    params = '[capabilities.credential.oauth2.authorize_params]\nprompt = "consent"\naccess_type = "offline"\n'
+    found = parse(manifest_text(('"api_key"', '"oauth2"')) + OAUTH2 + params).oauth2
+    plain = parse(manifest_text(('"api_key"', '"oauth2"')) + OAUTH2).oauth2
+
+    assert found is not None
+    assert plain is not None
+    assert found.authorize_params == (("access_type", "offline"), ("prompt", "consent"))
+    assert (plain.authorize_params, plain.issuer, plain.revocation_url) == ((), None, None)
+    assert plain.device_authorization_url is None
+
+
+@pytest.mark.parametrize(
+    ("param", "message"),
+    [
+        ('client_id = "x"', "parameter client_id is the supervisor's to say; leave it out"),
+        ('redirect_uri = "https://evil.example/"', "parameter redirect_uri is the supervisor's to say"),
+        ('Scope = "all"', "parameter Scope is the supervisor's to say"),
+        ('state = "x"', "parameter state is the supervisor's"),
+        ('code_challenge = "x"', "parameter code_challenge is the supervisor's"),
+        ('CODE_CHALLENGE_METHOD = "plain"', "parameter CODE_CHALLENGE_METHOD is the supervisor's"),
+        ('nonce = "x"', "parameter nonce is the supervisor's"),
+        ('response_type = "token"', "parameter response_type is the supervisor's"),
+        ('response_mode = "fragment"', "parameter response_mode is the supervisor's"),
+        ('request = "eyJ"', "parameter request would replace what the supervisor says"),
+        ('request_uri = "https://evil.example/"', "parameter request_uri would replace what"),
+        ('include_granted_scopes = "true"', "parameter include_granted_scopes would ask for more than `scopes` names"),
+        ("authorization_details = '[]'", "parameter authorization_details would ask for more"),
+        ('"a b" = "x"', "parameter 'a b' is not a name of letters, digits, '._~-'"),
+        ('"scope[]" = "x"', "parameter 'scope[]' is not a name"),
+        ("prompt = 1", "parameter prompt is not a string of 1 to 256 printable ASCII characters"),
+        ('prompt = ["consent"]', "parameter prompt is not a string"),
+        ('prompt = ""', "parameter prompt is not a string of 1 to 256"),
+        (f'prompt = "{"x" * 257}"', "parameter prompt is not a string of 1 to 256"),
+        ('prompt = "zustimmung für"', "parameter prompt is not a string of 1 to 256 printable ASCII"),
+        ('prompt = "a\\nb"', "parameter prompt is not a string of 1 to 256 printable ASCII"),
+        ("\n".join(f'p{n} = "x"' for n in range(17)), "17 parameters; at most 16"),
+    ],
+)
+def test_what_is_not_a_manifests_to_say_is_refused(manifest_text: Text, param: str, message: str):
+    """With the reason: the rest of the request to the provider is the supervisor's."""
+    whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2
+    params = f"[capabilities.credential.oauth2.authorize_params]\n{param}\n"
+    found = refusal(whole + params)
+
+    assert message in found
+    many = param.count("\n") > 0
+    assert f":{whole.count(chr(10)) + (1 if many else 2)}: " in found
+
+
+def test_a_placeholder_is_read_only_where_it_will_be_bound(manifest_text: Text):
+    """As it stands, and where hosts are: everywhere else it fails closed."""
+    unbound = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2.replace("not-really-secret", "bound-at-release")
+
+    found = parse_connector_manifest(unbound.encode(), file="manifest.toml", allow_unbound=True)
+
+    assert found.oauth2 is not None
+    assert found.oauth2.client_secret == "bound-at-release"
+    assert "a placeholder" in refusal(unbound)
+
+
+def test_a_message_does_not_say_a_client_secret(manifest_text: Text):
+    """Whatever is wrong with it: it may be a real one with a character too many."""
+    for value in ("s3cret-välue", "s3cret-" + "x" * 600, "s3cret-<value>"):
+        whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2.replace("not-really-secret", value)
+        assert "s3cret" not in refusal(whole)
 
 
 def test_a_provider_without_the_kind_is_refused(manifest_text: Text):

@@ -1,0 +1,255 @@
+"""Which credential a run uses: the one that was named, or the only one there is. Never the best of several.
+
+Pure; no secret is seen. Trusts nobody: the name is a caller's, what is asked for is a publisher's manifest.
+
+For each connector of an action that needs a credential, of the bindings made for it and its kind
+1. those that the caller named are meant; where none of them is named, all that serve
+2. a binding serves what it was agreed to serve: where this very version asks for more, it is suspended
+3. exactly one is used. None, several, or a suspended one is `binding_required`, with what a person can do
+
+Rules
+- A suspended binding is no choice. Where it is named, or where there is nothing else, its name and what is new are told.
+- A caller names one or more, with commas between: KIND/SERVICE/IDENTITY, or the IDENTITY of whatever has it. One name can serve
+  several connectors of an action. A name that nothing of the action is bound as is refused, as is a name for two.
+
+Source: docs/reference/bindings.md, docs/adr/0024-what-a-binding-reaches.md. Not here: lending (vault/lend.py), asking a person
+(cli/bind.py).
+
+>>> named("work") is None, named(None) is None, sorted(named("work, home"))
+(False, True, ['home', 'work'])
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from aileron.model.credential import Candidate, Reach
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ConnectorManifest, CredentialNeed
+from aileron.model.plan import CredentialUse
+
+__all__ = ["MAX_CHOICES", "Bindings", "Choice", "choices", "credentials", "named"]
+
+MAX_CHOICES: Final = 32
+"""Choices that are listed: a person or a model reads them all; nobody has as many accounts of one service."""
+_MAX_QUOTED: Final = 200
+"""Characters of a caller's words in a message: a binding's name has at most 194."""
+
+
+class Bindings(Protocol):
+    """The bound credentials, as the vault knows them. No secret, and no need to unlock."""
+
+    def candidates(self, connector: str, kind: str) -> Sequence[Candidate]:
+        """Every binding of `kind` made for this connector."""
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller may name where several could serve: `value`, and what is used then, for each connector with a choice."""
+
+    value: str
+    uses: tuple[Candidate, ...]
+
+
+class _Need(msgspec.Struct, frozen=True, kw_only=True):
+    """One connector of an action, what it needs, and the bindings made for it, by name."""
+
+    connector: str
+    version: str
+    need: CredentialNeed
+    asked: Reach
+    bound: tuple[Candidate, ...]
+
+    @property
+    def serving(self) -> tuple[Candidate, ...]:
+        return tuple(one for one in self.bound if not self.new_for(one))
+
+    def new_for(self, candidate: Candidate) -> tuple[str, ...]:
+        """What the connector asks for beyond what was agreed to, in words; empty: the binding serves."""
+        if candidate.reach is None:
+            return ("everything: it was made before what a binding may reach was kept",)
+        return candidate.reach.widened_to(self.asked)
+
+    def meant(self, names: frozenset[str] | None) -> tuple[Candidate, ...]:
+        return () if names is None else tuple(one for one in self.bound if _is_named(one, names))
+
+
+def named(wanted: str | None) -> frozenset[str] | None:
+    """The names that a caller gave; None: none."""
+    return None if wanted is None else frozenset(part.strip() for part in wanted.split(","))
+
+
+def credentials(
+    wanted: str | None, manifests: Mapping[str, ConnectorManifest], bindings: Bindings
+) -> dict[str, CredentialUse | None]:
+    """For each of `manifests`, by its key, the one binding to use; None where none is needed. AileronError(binding_required)."""
+    needs = _needs(manifests, bindings)
+    chosen = _chosen(needs, wanted)
+    return {key: _use(needs[key], chosen[key]) if key in needs else None for key in manifests}
+
+
+def choices(manifests: Mapping[str, ConnectorManifest], bindings: Bindings) -> tuple[Choice, ...]:
+    """What a caller can choose between, ordered by name; empty where nothing has to be chosen, or nothing can be.
+
+    One more than MAX_CHOICES: there are more than are listed. Each value means exactly these, whatever else is bound now.
+    """
+    needs = _needs(manifests, bindings)
+    if any(not need.serving for need in needs.values()):
+        return ()
+    several = {key: need for key, need in needs.items() if len(need.serving) > 1}
+    if not several:
+        return ()
+    every = itertools.product(*(need.serving for need in several.values()))
+    found = (_choice(needs, dict(zip(several, uses, strict=True))) for uses in itertools.islice(every, MAX_CHOICES + 1))
+    return tuple(choice for choice in found if choice is not None)
+
+
+def _choice(needs: Mapping[str, _Need], uses: Mapping[str, Candidate]) -> Choice | None:
+    """The shortest value that means these."""
+    for value in _spellings(list(uses.values())):
+        try:
+            chosen = _chosen(needs, value)
+        except AileronError:
+            continue
+        if all(chosen[key] == candidate for key, candidate in uses.items()):
+            return Choice(value=value, uses=tuple(uses.values()))
+    return None
+
+
+def _spellings(uses: list[Candidate]) -> Iterator[str]:
+    identities = dict.fromkeys(one.name.identity for one in uses)
+    yield ",".join(identities)
+    yield ",".join(str(one.name) for one in uses)
+
+
+def _needs(manifests: Mapping[str, ConnectorManifest], bindings: Bindings) -> dict[str, _Need]:
+    return {
+        key: _Need(
+            connector=str(manifest.name),
+            version=manifest.version,
+            need=manifest.credential,
+            asked=Reach.of(manifest),
+            bound=_ordered(bindings.candidates(str(manifest.name), manifest.credential.kind)),
+        )
+        for key, manifest in manifests.items()
+        if manifest.credential is not None
+    }
+
+
+def _chosen(needs: Mapping[str, _Need], wanted: str | None) -> dict[str, Candidate]:
+    for need in needs.values():
+        if not need.bound:
+            raise _unbound(need)
+    names = named(wanted)
+    everything = [one for need in needs.values() for one in need.bound]
+    for name in names or ():
+        if not any(_is_named(one, frozenset({name})) for one in everything):
+            raise _unknown(everything, name)
+    return {key: _one(need, need.meant(names), wanted) for key, need in needs.items()}
+
+
+def _one(need: _Need, meant: tuple[Candidate, ...], wanted: str | None) -> Candidate:
+    """The one to use: of those meant, or, where none of this connector's is, of those that serve."""
+    several = meant or need.serving
+    if not several and len(need.bound) == 1:
+        several = need.bound
+    match several:
+        case [only]:
+            if new := need.new_for(only):
+                raise _suspended(need, only, new)
+            return only
+        case _:
+            raise _several(need, several or need.bound, wanted)
+
+
+def _use(need: _Need, candidate: Candidate) -> CredentialUse:
+    return CredentialUse(connector=need.connector, binding=candidate.name, need=need.need, account=candidate.account)
+
+
+def _is_named(candidate: Candidate, names: frozenset[str]) -> bool:
+    return str(candidate.name) in names or candidate.name.identity in names
+
+
+def _ordered(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    return tuple(sorted(candidates, key=lambda one: one.name))
+
+
+def _unbound(need: _Need) -> AileronError:
+    setup = f"aileron binding setup {need.connector} {_options(need.need)}"
+    message = (
+        f"{need.connector} needs a credential of kind {need.need.kind} ({need.need.scope}), none is bound: {setup}"
+    )
+    return _required(message, need, setup=setup)
+
+
+def _options(need: CredentialNeed) -> str:
+    """What `binding setup` has to be told without a terminal. A sign-in (oauth2) brings user and secret itself."""
+    name = f"--name {need.kind}/SERVICE/IDENTITY"
+    match need.kind:
+        case "oauth2":
+            return name
+        case "basic":
+            return f"{name} --username USER --secret NAME"
+        case "api_key":
+            return f"{name} --secret NAME"
+
+
+def _several(need: _Need, several: tuple[Candidate, ...], wanted: str | None) -> AileronError:
+    if wanted is not None and any(_is_named(one, named(wanted) or frozenset()) for one in several):
+        problem = f"{_quoted(wanted)} names several credentials"
+    elif need.serving:
+        problem = f"{len(several)} credentials could serve, and which one is not said"
+    else:
+        problem = f"all {len(several)} credentials are suspended, and which one is meant is not said"
+    return _required(f"{need.connector}: {problem}: {_listed(several)}", need, **_facts(several))
+
+
+def _suspended(need: _Need, candidate: Candidate, new: tuple[str, ...]) -> AileronError:
+    agreed = candidate.reach
+    signs_in = agreed is not None and (
+        set(need.asked.scopes) - set(agreed.scopes) or need.asked.client != agreed.client
+    )
+    setup = f"aileron binding {'reauthorize' if signs_in else 'rebind'} {candidate.name}"
+    message = (
+        f"{candidate.name} is suspended: {need.connector}@{need.version} asks for more than you agreed to "
+        f"({'; '.join(new)}): {setup}"
+    )
+    return _required(message, need, binding=str(candidate.name), widened=list(new), setup=setup)
+
+
+def _unknown(everything: Iterable[Candidate], wanted: str) -> AileronError:
+    bound = _ordered({one.name: one for one in everything}.values())
+    message = f"no credential of this action is bound as {_quoted(wanted)}; there {_listed(bound, counted=True)}"
+    details = {"binding": wanted[:_MAX_QUOTED], **_facts(bound)}
+    return AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER, details=details)
+
+
+def _required(message: str, need: _Need, **more: Any) -> AileronError:
+    details = {"connector": need.connector, "kind": need.need.kind, "scope": need.need.scope, **more}
+    return AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER, details=details)
+
+
+def _facts(candidates: Sequence[Candidate]) -> dict[str, Any]:
+    """The names to choose from, and whose each is where that is known."""
+    listed = candidates[:MAX_CHOICES]
+    facts: dict[str, Any] = {"choices": [str(one.name) for one in listed]}
+    accounts = {str(one.name): one.account for one in listed if one.account is not None}
+    return facts | ({"accounts": accounts} if accounts else {})
+
+
+def _listed(candidates: Sequence[Candidate], *, counted: bool = False) -> str:
+    told = ", ".join(
+        f"{one.name} ({one.account})" if one.account is not None else str(one.name) for one in candidates[:MAX_CHOICES]
+    )
+    more = len(candidates) - MAX_CHOICES
+    told += f" and {more} more" if more > 0 else ""
+    if not counted:
+        return told
+    return f"{'is' if len(candidates) == 1 else 'are'} {told}" if candidates else "is none"
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…")

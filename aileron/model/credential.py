@@ -1,0 +1,175 @@
+"""Credentials as everyone may speak of them: what a binding was agreed to reach, and what a provider granted.
+
+Pure values. The one that holds secrets, `TokenSet`, prints nothing and goes only into the vault's seal and out of it.
+
+Rules
+- A binding serves what it was agreed to serve. A connector that asks for more (another host, another scope, another way on the
+  wire, another application at the provider) is told apart by `Reach.widened_to`, in words for people.
+- Tokens carry the endpoints and the client they were issued for: a later manifest cannot send a refresh token elsewhere.
+
+Source: docs/reference/bindings.md, docs/reference/vault-format.md; RFC 6749. Not here: getting tokens (oauth/), keeping them
+(vault/).
+
+>>> agreed = Reach(hosts=("a.example:443",))
+>>> agreed.widened_to(Reach(hosts=("a.example:443", "b.example:443")))
+('host b.example:443',)
+"""
+
+from __future__ import annotations
+
+from typing import Final, NoReturn, Self
+
+import msgspec
+
+from aileron.model.manifest import ConnectorManifest
+from aileron.model.names import BindingName
+from aileron.model.secret import Secret
+
+__all__ = ["Candidate", "Client", "OAuthGrant", "Reach", "TokenSet"]
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a credential may be used for: `hosts` (HOST:PORT) and `scopes`, both sorted; how it travels; whose application asks.
+
+    `wire` is one line, as `header Authorization: Bearer {key}`; `client` is `CLIENT_ID at TOKEN_URL`, for oauth2.
+    """
+
+    hosts: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    wire: str = ""
+    client: str | None = None
+
+    @classmethod
+    def of(cls, manifest: ConnectorManifest) -> Self:
+        """What a connector's manifest asks for."""
+        need, provider = manifest.credential, manifest.oauth2
+        if need is None:
+            return cls()
+        wire = f"query {need.query}" if need.query is not None else f"header {need.header}: {need.format}"
+        return cls(
+            hosts=tuple(sorted(map(str, manifest.hosts))),
+            scopes=() if provider is None else tuple(sorted(set(provider.scopes))),
+            wire=wire if need.kind == "api_key" else need.kind,
+            client=None if provider is None else f"{provider.client_id} at {provider.token_url}",
+        )
+
+    def widened_to(self, other: Reach) -> tuple[str, ...]:
+        """What `other` asks for beyond this, each in words; empty: nothing."""
+        found = [f"host {host}" for host in other.hosts if host not in self.hosts]
+        found += [f"scope {scope}" for scope in other.scopes if scope not in self.scopes]
+        if other.wire != self.wire:
+            found.append(f"sent as {other.wire}, not as {self.wire or 'agreed'}")
+        if other.client != self.client:
+            found.append(f"application {other.client}, not {self.client}")
+        return tuple(found)
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One binding as a plan is made of it. `reach` None: made before this was kept, and suspended until it is bound anew."""
+
+    name: BindingName
+    reach: Reach | None
+    account: str | None = None
+    """Whose credential it is, as the provider or the user said it; for people."""
+
+
+class OAuthGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What may be said openly of a provider's grant. Times in milliseconds since the epoch, whole."""
+
+    scopes: tuple[str, ...]
+    """What the provider granted, sorted."""
+    obtained_ms: int
+    """When the person signed in."""
+    account: str | None = None
+    """As the provider names them (an ID token's `email`, else `preferred_username`, else `sub`)."""
+    refreshable: bool = False
+    """Whether there is a refresh token."""
+    expires_ms: int | None = None
+    """When the access token ends; None: the provider did not say."""
+    refreshed_ms: int | None = None
+    """When it was last renewed."""
+    renewing_ms: int | None = None
+    """A renewal was begun then and its end is not on disk: what the provider made of it is not known."""
+    failed: str | None = None
+    """Why the provider renews it no more, as its error code; a person has to sign in again."""
+
+
+class Client(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asked for tokens, and where: the publisher's application and the provider's endpoints, as agreed to at sign-in."""
+
+    client_id: str
+    client_secret: str | None
+    token_url: str
+    revocation_url: str | None
+
+    def __repr__(self) -> str:
+        return f"<client {self.client_id} at {self.token_url}>"
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The JSON of a `TokenSet`, as one secret of the vault."""
+
+    access_token: str
+    refresh_token: str | None
+    expires_at: float | None
+    scope: str
+    client: Client
+
+    def __repr__(self) -> str:
+        return "<stored tokens>"
+
+
+class TokenSet:
+    """The tokens of one grant. `expires_at` in seconds since the epoch; `scopes` as granted."""
+
+    __slots__ = ("access", "client", "expires_at", "refresh", "scopes")
+
+    def __init__(
+        self,
+        *,
+        access: Secret,
+        refresh: Secret | None,
+        expires_at: float | None,
+        scopes: tuple[str, ...],
+        client: Client,
+    ) -> None:
+        self.access: Final = access
+        self.refresh: Final = refresh
+        self.expires_at: Final = expires_at
+        self.scopes: Final = scopes
+        self.client: Final = client
+
+    def sealed(self) -> Secret:
+        """As the value of one secret."""
+        return Secret(
+            msgspec.json.encode(
+                _Stored(
+                    access_token=self.access.reveal().decode(),
+                    refresh_token=None if self.refresh is None else self.refresh.reveal().decode(),
+                    expires_at=self.expires_at,
+                    scope=" ".join(self.scopes),
+                    client=self.client,
+                )
+            )
+        )
+
+    @classmethod
+    def unsealed(cls, value: Secret) -> Self:
+        """The inverse of `sealed`. ValueError, which quotes nothing, for what is no such value."""
+        try:
+            stored = msgspec.json.decode(value.reveal(), type=_Stored)
+        except (ValueError, RecursionError):
+            raise ValueError("the stored value is not a set of tokens") from None
+        return cls(
+            access=Secret(stored.access_token.encode()),
+            refresh=None if stored.refresh_token is None else Secret(stored.refresh_token.encode()),
+            expires_at=stored.expires_at,
+            scopes=tuple(stored.scope.split()),
+            client=stored.client,
+        )
+
+    def __repr__(self) -> str:
+        return "<tokens>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError("tokens are not pickled or copied")

@@ -1,0 +1,67 @@
+"""The frame of every page of ours: one document, one style sheet, and fields of the answer that leave it nothing else to do.
+
+Pure; used by whoever serves a page in the daemon. What goes into `body` has been escaped by whoever wrote it.
+
+Rules
+- No script runs, nothing is loaded or sent anywhere, nobody may frame it, nothing is kept, and the next page does not learn
+  where it came from.
+- The style sheet is allowed by its hash, so a page cannot bring another.
+
+Source: CSP Level 3, docs/reference/http-api.md. Not here: what a page says (daemon/web.py, oauth/pages.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Final, final
+
+__all__ = ["PageFrame"]
+
+_BASE: Final = """
+:root { color-scheme: light dark; --ink: #1c2024; --soft: #5b6570; --paper: #fcfcfb; --box: #f0f0ec; --line: #d9d9d2 }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e8e8e3; --soft: #a3abb3; --paper: #16181a; --box: #212427; --line: #363a3e } }
+* { box-sizing: border-box }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.6 system-ui, sans-serif }
+main { margin: 0 auto; padding: 3.5rem 1.25rem }
+h1 { font-size: 1.5rem; line-height: 1.3; margin: 0 0 .75rem }
+"""
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title} · Aileron</title>
+<style>{style}</style>
+</head>
+<body><main>
+{body}
+</main></body>
+</html>
+"""
+
+
+@final
+class PageFrame:
+    """One kind of page: our looks and `style`, which is CSS of ours."""
+
+    def __init__(self, style: str) -> None:
+        self._style: Final = _BASE + style.strip() + "\n"
+        allowed = base64.b64encode(hashlib.sha256(self._style.encode()).digest()).decode()
+        self.headers: Final = {
+            "Content-Security-Policy": (
+                f"default-src 'none'; style-src 'sha256-{allowed}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+            ),
+            "X-Frame-Options": "DENY",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Cache-Control": "no-store",
+        }
+        """Fields of every answer beside its type."""
+
+    def html(self, title: str, body: str) -> str:
+        """The document. `title` and `body` are HTML."""
+        return _PAGE.format(title=title, style=self._style, body=body)
