@@ -1,0 +1,311 @@
+"""What a provider's endpoints answered, read: JSON of a stranger in, tokens or an error out.
+
+Pure. The provider is who the person chose, and no more than that is believed of it: every value has a type, a form and a bound,
+and what is kept can be stored in the vault and sent with a request.
+
+Rules
+- One JSON object, each key once, no NaN, no Infinity. Unknown keys are passed over (RFC 6749, section 5.1).
+- A token is 8 to 8192 visible ASCII characters: what egress can send and can find again in an answer. Its type is Bearer.
+- Granted is all that was asked for, or nothing is: a connector with half of its scopes fails later, where nobody can mend it.
+  What is no reach (`openid`, `offline_access` and the like) need not be repeated, as many providers do not.
+- An ID token's signature is not looked at: it came from the token endpoint itself, over TLS (OpenID Connect Core 3.1.3.7,
+  item 6). Its issuer, audience and nonce are. Its times are not: it serves for a name to show, and the clock here may be wrong.
+- Nothing that was read is quoted in an error.
+
+Source: RFC 6749 sections 5.1 and 5.2, RFC 8628 section 3.2, OpenID Connect Core. Not here: getting an answer (endpoint.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import json
+import math
+import re
+from typing import Any, Final, NoReturn, TypeGuard
+
+from aileron.model.credential import Client, OAuthGrant, TokenSet
+from aileron.model.secret import Secret
+from aileron.model.visible import visible
+from aileron.oauth.problems import ProviderError, said
+from aileron.oauth.request import endpoint_url, origin
+
+__all__ = ["DeviceCode", "Expected", "Granted", "granted", "is_issuer", "read_device_code", "read_json", "renewed"]
+
+MAX_TOKEN_CHARACTERS: Final = 8 << 10  # egress/inject.py: what a header field may carry
+MIN_TOKEN_CHARACTERS: Final = 8  # egress/inject.py: shorter ones cannot be found in an answer
+MAX_ACCOUNT_CHARACTERS: Final = 320  # an e-mail address; vault/bindings.py takes no more
+MAX_SCOPES: Final = 64  # vault/bindings.py; a page that asks for more is read by nobody
+MAX_LIFETIME_S: Final = 10 * 365 * 86400.0
+"""Ten years: a token that lasts longer is renewed by then, or for a 401."""
+_MAX_ID_TOKEN_CHARACTERS: Final = 32 << 10
+_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+_SCOPE: Final = re.compile(r"[!#-\[\]-~]{1,256}")  # RFC 6749, appendix A: scope-token
+_DIGITS: Final = re.compile(r"[0-9]{1,12}")
+_USER_CODE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")
+_NO_REACH: Final = frozenset({"openid", "profile", "email", "address", "phone", "offline_access"})
+"""OpenID Connect Core 5.4 and 11: they open nothing but what an ID token says."""
+MAX_INTERVAL_S: Final = 60.0  # between two questions whether a code was entered; RFC 8628 says 5 where nothing is said
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Expected:
+    """What an answer to a sign-in is held against."""
+
+    host: str
+    """The provider's, for sentences."""
+    client: Client
+    scopes: tuple[str, ...]
+    authorize_url: str
+    issuer: str | None
+    nonce: Secret | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Granted:
+    """What a provider gave: the tokens, and what may be said of them."""
+
+    tokens: TokenSet
+    grant: OAuthGrant
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class DeviceCode:
+    """RFC 8628, section 3.2. Times in seconds."""
+
+    device_code: Secret
+    user_code: str
+    verification_uri: str
+    verification_uri_complete: str | None
+    expires_in_s: float
+    interval_s: float
+
+
+def read_json(data: bytes, host: str) -> dict[str, Any]:
+    """One JSON object. ProviderError(bad_answer)."""
+    try:
+        value = json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise said("bad_answer", host)
+    return value
+
+
+def granted(answer: dict[str, Any], expected: Expected, now: float) -> Granted:
+    """The answer to a sign-in, received at `now` (s since the epoch). ProviderError."""
+    tokens = _tokens(answer, expected.host, expected.client, expected.scopes, now)
+    reach = [scope for scope in expected.scopes if scope not in tokens.scopes and scope not in _NO_REACH]
+    if reach:
+        error = said("missing_scopes", expected.host)
+        raise ProviderError(
+            error.code, f"{error.sentence}: {', '.join(map(visible, reach))} is missing", retriable=False
+        )
+    grant = OAuthGrant(
+        scopes=tokens.scopes,
+        obtained_ms=int(now * 1000),
+        account=_account(answer, expected),
+        refreshable=tokens.refresh is not None,
+        expires_ms=_milliseconds(tokens.expires_at),
+    )
+    return Granted(tokens, grant)
+
+
+def renewed(answer: dict[str, Any], before: TokenSet, grant: OAuthGrant, host: str, now: float) -> Granted:
+    """The answer to a renewal. What it does not say stays: the refresh token, and the scopes. ProviderError."""
+    tokens = _tokens(answer, host, before.client, before.scopes, now)
+    if tokens.refresh is None:
+        tokens = TokenSet(
+            access=tokens.access,
+            refresh=before.refresh,
+            expires_at=tokens.expires_at,
+            scopes=tokens.scopes,
+            client=tokens.client,
+        )
+    after = OAuthGrant(
+        scopes=tokens.scopes,
+        obtained_ms=grant.obtained_ms,
+        account=grant.account,
+        refreshable=tokens.refresh is not None,
+        expires_ms=_milliseconds(tokens.expires_at),
+        refreshed_ms=int(now * 1000),
+    )
+    return Granted(tokens, after)
+
+
+def read_device_code(answer: dict[str, Any], host: str) -> DeviceCode:
+    """RFC 8628, section 3.2. ProviderError(bad_answer)."""
+    code, user_code = answer.get("device_code"), answer.get("user_code")
+    uri = answer.get("verification_uri", answer.get("verification_url"))  # Google's name, of the drafts
+    complete = answer.get("verification_uri_complete")
+    lifetime, interval = _seconds(answer.get("expires_in")), _seconds(answer.get("interval", 5))
+    if (
+        not _is_token(code)
+        or not isinstance(user_code, str)
+        or not _USER_CODE.fullmatch(user_code)
+        or not _is_page(uri)
+        or not (complete is None or _is_page(complete))
+        or not lifetime
+        or interval is None
+    ):
+        raise said("bad_answer", host)
+    return DeviceCode(
+        device_code=Secret(code.encode()),
+        user_code=user_code,
+        verification_uri=uri,
+        verification_uri_complete=complete,
+        expires_in_s=min(lifetime, MAX_LIFETIME_S),
+        interval_s=min(max(interval, 1.0), MAX_INTERVAL_S),
+    )
+
+
+def _tokens(answer: dict[str, Any], host: str, client: Client, asked: tuple[str, ...], now: float) -> TokenSet:
+    kind = answer.get("token_type")
+    if not isinstance(kind, str) or kind.lower() != "bearer":
+        raise said("bad_token_type" if kind is not None else "bad_answer", host)
+    access, refresh = answer.get("access_token"), answer.get("refresh_token")
+    if not isinstance(access, str) or not isinstance(refresh, str | None):
+        raise said("bad_answer", host)
+    if not _is_token(access) or not (refresh is None or _is_token(refresh)):
+        raise said("bad_token", host)
+    lifetime = answer.get("expires_in")
+    seconds = _seconds(lifetime)
+    if lifetime is not None and seconds is None:
+        raise said("bad_answer", host)
+    return TokenSet(
+        access=Secret(access.encode()),
+        refresh=None if refresh is None else Secret(refresh.encode()),
+        expires_at=None if seconds is None else now + min(seconds, MAX_LIFETIME_S),
+        scopes=_scopes(answer.get("scope"), asked, host),
+        client=client,
+    )
+
+
+def _scopes(said_scope: object, asked: tuple[str, ...], host: str) -> tuple[str, ...]:
+    """Sorted, each once. Absent or empty, they are those that were asked for (RFC 6749, section 5.1)."""
+    if said_scope is None or said_scope == "":
+        return tuple(sorted(set(asked)))
+    if not isinstance(said_scope, str):
+        raise said("bad_answer", host)
+    # Commas: some providers' own spelling. A scope may have one (appendix A), so only where none of ours has.
+    split = r"[ ]+" if any("," in scope for scope in asked) else r"[ ,]+"
+    found = sorted({scope for scope in re.split(split, said_scope) if scope})
+    if len(found) > MAX_SCOPES or not all(map(_SCOPE.fullmatch, found)):
+        raise said("bad_answer", host)
+    return tuple(found)
+
+
+def _seconds(value: object) -> float | None:
+    """A number of seconds, not negative; also as digits in a string, as some providers write it. None: it is not that."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        seconds = float(value)
+    except OverflowError:
+        return MAX_LIFETIME_S if value > 0 else None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _is_token(value: object) -> TypeGuard[str]:
+    return (
+        isinstance(value, str)
+        and MIN_TOKEN_CHARACTERS <= len(value) <= MAX_TOKEN_CHARACTERS
+        and _TOKEN.fullmatch(value) is not None
+    )
+
+
+def _is_page(value: object) -> TypeGuard[str]:
+    if not isinstance(value, str) or len(value) > 2048:
+        return False
+    try:
+        endpoint_url(value)
+    except ProviderError:
+        return False
+    return True
+
+
+def _milliseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * 1000)
+
+
+# The ID token
+
+
+def _account(answer: dict[str, Any], expected: Expected) -> str | None:
+    """Who signed in, for people; None where the provider does not say. ProviderError(bad_id_token)."""
+    token = answer.get("id_token")
+    if token is None:
+        return None
+    claims = _claims(token, expected.host)
+    if not (_is_issuer(claims, expected) and _is_audience(claims, expected) and _is_nonce(claims, expected)):
+        raise said("bad_id_token", expected.host)
+    for name in ("email", "preferred_username", "sub"):
+        value = claims.get(name)
+        if isinstance(value, str) and value.strip():
+            return _shown(value)
+    return None
+
+
+def _claims(token: object, host: str) -> dict[str, Any]:
+    parts = token.split(".") if isinstance(token, str) and len(token) <= _MAX_ID_TOKEN_CHARACTERS else []
+    try:
+        if len(parts) != 3:
+            raise ValueError
+        payload = parts[1].encode("ascii")
+        decoded = base64.b64decode(payload + b"=" * (-len(payload) % 4), altchars=b"-_", validate=True)
+        return read_json(decoded, host)
+    except (ValueError, binascii.Error, ProviderError):
+        pass
+    raise said("bad_id_token", host)
+
+
+def _is_issuer(claims: dict[str, Any], expected: Expected) -> bool:
+    return is_issuer(claims.get("iss"), expected.issuer, expected.authorize_url)
+
+
+def is_issuer(found: object, declared: str | None, authorize_url: str) -> bool:
+    """Whether this is the issuer: the declared one to the letter, else one whose origin is that of the page."""
+    if not isinstance(found, str):
+        return False
+    if declared is not None:
+        return found == declared
+    try:
+        return origin(endpoint_url(found)) == origin(endpoint_url(authorize_url))
+    except ProviderError:
+        return False
+
+
+def _is_audience(claims: dict[str, Any], expected: Expected) -> bool:
+    audience, client_id = claims.get("aud"), expected.client.client_id
+    if isinstance(audience, list):
+        return client_id in audience and (len(audience) == 1 or claims.get("azp") == client_id)
+    return bool(audience == client_id)
+
+
+def _is_nonce(claims: dict[str, Any], expected: Expected) -> bool:
+    if expected.nonce is None:
+        return True
+    nonce = claims.get("nonce")
+    return isinstance(nonce, str) and Secret(nonce.encode("utf-8", "replace")) == expected.nonce
+
+
+def _shown(value: str) -> str:
+    shown = visible(value[: MAX_ACCOUNT_CHARACTERS + 1])
+    return shown if len(shown) <= MAX_ACCOUNT_CHARACTERS else shown[: MAX_ACCOUNT_CHARACTERS - 1] + "…"
+
+
+# JSON
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a key stands twice")
+    return made
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError("NaN and Infinity are no JSON")

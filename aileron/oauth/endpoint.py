@@ -1,0 +1,144 @@
+"""A provider's endpoints asked: one form POSTed, one bounded answer, through egress as everything that leaves.
+
+Runs in the daemon. The provider is not trusted with more than it is asked: its answer is read here and goes nowhere else, it may
+not send us elsewhere, and its addresses are checked as those of any destination. What is sent holds secrets, and what comes back
+does: neither is logged, and no error quotes either.
+
+Rules
+- The grant of a request is that HOST:PORT alone. An address that is not public needs the user's `egress.private`, as ever: a
+  manifest cannot aim this at the machine's own network.
+- Nothing is discovered: there is no metadata document whose contents could name another endpoint. A redirect is an error.
+- The application's secret goes in the form (client_secret_post). RFC 6749 section 2.3.1 prefers the header; Google and most that
+  give secrets to installed applications document the form, and `client_id` is there anyway where there is no secret.
+- Every wait ends at the deadline. Nothing is tried again here.
+
+Source: RFC 6749 section 3.2, RFC 7009, RFC 8628; docs/adr/0023-oauth.md. Not here: what an answer means (answers.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from aileron.config import Settings
+from aileron.egress import Egress, EgressRequest, Meter, RequestDenial, RequestIntent, RequestReport
+from aileron.model.credential import Client
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.plan import Budget, Grant
+from aileron.oauth.answers import read_json
+from aileron.oauth.problems import OURS, SIGN_IN, ProviderError, heard, said
+from aileron.oauth.request import endpoint_url
+
+__all__ = ["EXCHANGE_S", "Endpoints", "host_of"]
+
+EXCHANGE_S: Final = 30.0
+"""For one answer: a provider under load takes some seconds, and whoever waits for a sign-in or a renewal is a person or a run."""
+MAX_ANSWER_BYTES: Final = 64 << 10
+"""64 KiB: two tokens of 8 KiB and an ID token of 32."""
+_HEADERS: Final = (
+    ("Content-Type", "application/x-www-form-urlencoded"),
+    ("Accept", "application/json"),
+    ("User-Agent", "aileron"),
+)
+
+
+class Endpoints:
+    """The way to providers. One for each daemon."""
+
+    def __init__(self, egress: Egress, settings: Settings) -> None:
+        self._egress: Final = egress
+        self._private: Final = settings.egress_private | settings.egress_private_plain
+        self._plain: Final = settings.egress_private_plain
+
+    async def post(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> dict[str, Any]:
+        """The answer's JSON object, unchecked otherwise. `deadline` as in `anyio.current_time()`.
+
+        ProviderError for everything else: an error that the provider said (its code), or ours (`unreachable`, `bad_answer` …).
+        """
+        status, body = await self._exchange(url, form, client, deadline)
+        host = host_of(url)
+        if not 200 <= status <= 299:
+            raise _refusal(status, body, host)
+        answer = read_json(body, host)
+        error = answer.get("error")
+        if isinstance(error, str) and "access_token" not in answer:  # some say no with 200, as GitHub
+            raise heard(error, host)
+        return answer
+
+    async def tell(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> None:
+        """The same where nothing of a good answer is read (RFC 7009, section 2.2). ProviderError."""
+        status, body = await self._exchange(url, form, client, deadline)
+        if not 200 <= status <= 299:
+            raise _refusal(status, body, host_of(url))
+
+    async def _exchange(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> tuple[int, bytes]:
+        to = endpoint_url(url).destination
+        fields = {**form, "client_id": client.client_id}
+        if client.client_secret is not None:
+            fields["client_secret"] = client.client_secret
+        grant = Grant(
+            hosts=(to,),
+            private=self._private & {to},
+            plain=self._plain & {to},
+            budget=Budget(requests=1, bytes_down=MAX_ANSWER_BYTES),
+        )
+        request = EgressRequest("POST", url, _HEADERS, body=urlencode(fields, quote_via=quote).encode("ascii"))
+        journal = _Unrecorded()
+        try:
+            async with self._egress.open(request, grant, Meter(grant.budget), journal, deadline) as response:
+                return response.status, b"".join([piece async for piece in response])
+        except AileronError as error:
+            problem = _unanswered(error, str(to), journal)
+        raise problem
+
+
+def host_of(url: str) -> str:
+    """The provider's name as sentences have it: its host, with the port where it is not 443. ProviderError(bad_provider)."""
+    return endpoint_url(url).authority
+
+
+def _refusal(status: int, body: bytes, host: str) -> ProviderError:
+    """An answer that is none: the error it says, else what its status says."""
+    if 300 <= status <= 399:
+        return said("redirected", host)
+    try:
+        code = read_json(body, host).get("error")
+    except ProviderError:
+        code = None
+    if isinstance(code, str) and code in SIGN_IN and code not in OURS:
+        return heard(code, host)
+    if status == 429:
+        return said("too_many_requests", host)
+    if status >= 500:
+        return said("unavailable", host)
+    return heard(code, host) if isinstance(code, str) else said("bad_answer", host)
+
+
+def _unanswered(error: AileronError, host: str, journal: _Unrecorded) -> ProviderError:
+    """What kept egress from an answer. Its words are ours, and quote nothing that was sent or came back."""
+    failure = error.failure
+    if failure.failure_class is FailureClass.CAPABILITY_DENIED:
+        what = f"{SIGN_IN['not_allowed'].what.format(host=host)} ({failure.message})"
+        return ProviderError("not_allowed", what, retriable=False, was_sent=False)
+    if failure.failure_class is FailureClass.RESOURCE_LIMIT_EXCEEDED:  # an answer over MAX_ANSWER_BYTES
+        return said("bad_answer", host)
+    what = f"{SIGN_IN['unreachable'].what.format(host=host)} ({failure.message})"
+    return ProviderError("unreachable", what, retriable=True, was_sent=journal.may_be_sent)
+
+
+class _Unrecorded:
+    """A Journal for what is of no run: sign-ins and renewals have events of their own."""
+
+    def __init__(self) -> None:
+        self.may_be_sent = False
+
+    async def sending(self, intent: RequestIntent) -> None:
+        """From here on the provider may see it."""
+        self.may_be_sent = True
+
+    async def denied(self, denial: RequestDenial) -> None:
+        """Nothing: the error says it."""
+
+    async def finished(self, report: RequestReport) -> None:
+        """Nothing."""

@@ -1,0 +1,106 @@
+"""What came to the loopback listener, judged: is it the provider's answer to the request that waits, or anything else?
+
+Pure. Any program and any web page on this machine can send something there; only who was given `state`, the person's browser by
+way of the provider, can send the answer. Everything else is turned away and changes nothing: it neither ends the sign-in nor
+takes its place.
+
+    1 Host is this listener (DNS rebinding) · 2 GET /callback · 3 each parameter once, and bounded · 4 state, in constant time
+    5 iss · 6 error, or a code
+
+What fails before 5 is a stranger's and is turned away. From 5 on it is the provider's answer, and the only one: it ends the
+sign-in, well or not.
+
+Source: RFC 6749 section 4.1.2, RFC 9207 section 2.4, RFC 8252 section 8. Not here: sockets (callback.py), what is made of a code
+(signin.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import parse_qsl
+
+from aileron.model.secret import Secret
+from aileron.oauth.answers import is_issuer
+from aileron.oauth.problems import ProviderError, heard, said
+
+__all__ = ["Answered", "Awaited", "TurnedAway", "judged"]
+
+_MAX_PARAMETERS: Final = 32  # RFC 6749 has five, providers add a handful
+_CODE: Final = re.compile(r"[\x20-\x7e]{1,8192}")  # RFC 6749, appendix A.11; what a head has room for
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Awaited:
+    """What the answer has to fit."""
+
+    port: int
+    state: Secret
+    authorize_url: str
+    issuer: str | None
+    host: str
+    """The provider's, for sentences."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TurnedAway:
+    """Not the answer: `status` of ours, and whether it was a try to be one."""
+
+    status: int
+    was_try: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Answered:
+    """The provider's answer: a code, or what went wrong."""
+
+    code: Secret | None
+    problem: ProviderError | None = None
+
+
+def judged(method: str, target: str, hosts: Sequence[str], awaited: Awaited) -> Answered | TurnedAway:
+    """One request: its method, its target and all values of its Host field, as they came."""
+    if len(hosts) != 1 or hosts[0].lower() not in _own_hosts(awaited.port):
+        return TurnedAway(421)
+    path, _, query = target.partition("?")
+    if path != "/callback":
+        return TurnedAway(404)
+    if method != "GET":
+        return TurnedAway(405)
+    given = _parameters(query)
+    if given is None or not _is_state(given.get("state"), awaited.state):
+        return TurnedAway(400, was_try=True)
+    return _answer(given, awaited)
+
+
+def _answer(given: dict[str, str], awaited: Awaited) -> Answered:
+    issuer = given.get("iss")
+    must_say = awaited.issuer is not None
+    if (must_say or issuer is not None) and not is_issuer(issuer, awaited.issuer, awaited.authorize_url):
+        return Answered(None, said("issuer_mismatch", awaited.host))
+    if "error" in given:
+        return Answered(None, heard(given["error"], awaited.host))
+    code = given.get("code", "")
+    if not _CODE.fullmatch(code):
+        return Answered(None, said("bad_answer", awaited.host))
+    return Answered(Secret(code.encode()))
+
+
+def _own_hosts(port: int) -> tuple[str, ...]:
+    return f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"
+
+
+def _parameters(query: str) -> dict[str, str] | None:
+    """Decoded; None where one stands twice, or there are too many."""
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS, errors="strict")
+    except ValueError:
+        return None
+    given = dict(pairs)
+    return given if len(given) == len(pairs) else None
+
+
+def _is_state(found: str | None, state: Secret) -> bool:
+    return found is not None and Secret(found.encode("utf-8", "replace")) == state

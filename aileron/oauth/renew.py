@@ -1,0 +1,541 @@
+"""Access tokens renewed: before they end, and once after a service has refused one. The new ones are never lost.
+
+Runs in the daemon, one for all bindings. A provider that rotates takes the old refresh token back with its answer, so an answer
+that is not kept ends the sign-in. Everything here follows from that.
+
+    1 one renewal of a binding at a time; who comes meanwhile waits for it · 2 on record · 3 the intent in the vault, durably
+    4 the provider is asked · 5 the answer in memory · 6 the answer in the vault · 7 whoever waited goes on
+
+Rules
+- A renewal belongs to nobody who waits for it: they may go away, and it goes on. It has a deadline of its own.
+- 2 and 3 come first: a full disk or a locked vault is found while the old token still counts. If 6 fails all the same, the new
+  tokens are used from memory (`newest`) and written at every chance, until they are, or the binding is gone.
+- Died between 4 and 6, the intent says so: the refresh token that is there is tried, once. Should the provider refuse it then,
+  the sentence says why.
+- A provider that fails is left alone for a while, longer each time. Until an access token has ended it is used.
+- The machine's clock may be wrong: ends are counted from when the answer came, a token that ended by another clock than ours is
+  renewed for its 401, and a renewal that did not help is not repeated at once.
+- Nothing secret is in a message, a log line or a cause.
+
+Source: RFC 6749 section 6, RFC 9700 section 4.14, RFC 7009; docs/explanation/oauth.md. Not here: storing (the vault), who asks
+(egress, by way of the daemon).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import msgspec
+
+from aileron.model.credential import OAuthGrant, TokenSet
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.names import BindingName
+from aileron.model.secret import Secret
+from aileron.oauth.answers import renewed
+from aileron.oauth.endpoint import EXCHANGE_S, Endpoints, host_of
+from aileron.oauth.problems import RENEWAL, ProviderError, not_renewed
+
+__all__ = ["Bound", "Pace", "RenewalJournal", "Renewals", "Store"]
+
+MAX_HELD: Final = 64
+"""Token sets in memory that could not be written; 17 KiB each at most. With more, nothing is renewed until some are."""
+MAX_STATES: Final = 1000  # as many bindings as a vault holds
+_ROOM_MS: Final = 60_000
+"""Before its end a token is renewed: as long as a slow request takes, and clocks differ."""
+_ROOM_SHARE: Final = 4
+"""Of a token's life, at most that part is room: one that lives a minute is not renewed for every request."""
+_REVOKE_S: Final = 10.0  # for each of the two tokens; a person waits, and the tokens are forgotten here anyway
+_DISK_S: Final = 60.0  # for the writes of one renewal: the ledger has 10 s for a row, the vault 5 s to get its lock
+_log = logging.getLogger(__name__)
+
+
+class Bound(Protocol):
+    """A binding, as seen from here."""
+
+    @property
+    def grant(self) -> OAuthGrant | None:
+        """None: a secret as it is, which nobody renews."""
+        ...
+
+
+class Store(Protocol):
+    """The vault, as seen from here. `binding` and `tokens` are quick; the others wait for the disk, in a worker thread.
+
+    All but `binding` raise AileronError: vault_locked, binding_required (it is gone), binding_failed (another sign-in by now), or
+    what the disk says.
+    """
+
+    def binding(self, name: BindingName) -> Bound | None:
+        """What may be said openly; also while it is locked."""
+        ...
+
+    def tokens(self, name: BindingName) -> TokenSet:
+        """What is stored."""
+        ...
+
+    def put_tokens(self, name: BindingName, tokens: TokenSet, grant: OAuthGrant) -> None:
+        """Store both in one write, if it is still the sign-in of `grant.obtained_ms`."""
+        ...
+
+    def note_renewal(self, name: BindingName, at_ms: int) -> None:
+        """Put down that the provider is about to be asked."""
+        ...
+
+    def note_refused(self, name: BindingName, code: str) -> None:
+        """Put down that it renews no more."""
+        ...
+
+
+class RenewalJournal(Protocol):
+    """The audit trail, as seen from here."""
+
+    async def renewing(self, binding: BindingName, host: str) -> None:
+        """Durable when it returns. What it raises stops the renewal."""
+        ...
+
+    async def renewed(self, binding: BindingName) -> None:
+        """It went well."""
+        ...
+
+    async def failed(self, binding: BindingName, code: str) -> None:
+        """It did not: the provider's error code, or ours (problems.py)."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pace:
+    """How long and how often, in seconds; tests that play an outage make it shorter."""
+
+    exchange_s: float = EXCHANGE_S
+    """For the provider's answer."""
+    patience_s: float = 5.0
+    """A request waits so long for a renewal while its token still counts."""
+    fresh_s: float = 30.0
+    """So young a token is not renewed for a 401: there is another reason, and a service that always says so costs no more."""
+    least_s: float = 1.0
+    """Nor for its end: a provider whose tokens end at once is asked no more often."""
+    first_pause_s: float = 5.0
+    """A provider that failed is left alone, twice as long after each failure …"""
+    longest_pause_s: float = 300.0
+    """… up to this: once it works again, nobody waits longer."""
+    write_again_s: float = 10.0
+    """Between two tries to write what could not be written."""
+    last_s: float = 5.0
+    """For renewals under way when the daemon stops: an answer that is on its way is there by then."""
+
+
+class Renewals:
+    """All renewals. `serve` runs as long as the daemon; the rest belongs to the same event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        endpoints: Endpoints,
+        journal: RenewalJournal,
+        clock: Callable[[], float] = time.time,
+        *,
+        pace: Pace | None = None,
+    ) -> None:
+        """`clock`: s since the epoch."""
+        self._store: Final = store
+        self._endpoints: Final = endpoints
+        self._journal: Final = journal
+        self._clock: Final = clock
+        self._pace: Final = pace or Pace()
+        self._states: dict[BindingName, _State] = {}
+        self._some_held = anyio.Event()
+        self._tasks: anyio.abc.TaskGroup | None = None
+
+    async def serve(self) -> None:
+        """Carry renewals out. Ends only by cancellation, and then not before what is under way has an end."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                try:
+                    await self._write_again()
+                finally:
+                    self._tasks = None
+                    self._hurry()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._write_held()
+
+    async def ready(self, name: BindingName, deadline: float) -> None:
+        """Return when the access token counts for a while, as far as can be known. `deadline` as in `anyio.current_time()`.
+
+        AileronError if it has ended and there is no other: binding_failed where a person has to sign in again, network_error
+        where the provider cannot be asked now, or what the vault says. For a binding that nobody signed in for: at once.
+        """
+        grant = self._maybe_grant(name)
+        if grant is None or not self._is_due(grant):
+            return
+        has_ended = self._has_ended(grant)
+        until = deadline if has_ended else min(deadline, anyio.current_time() + self._pace.patience_s)
+        problem = await self._renewed(name, grant, until)
+        if problem is not None and has_ended:
+            raise AileronError.of(problem)
+
+    async def renew(self, name: BindingName, refused: Secret, deadline: float) -> bool:
+        """After a service refused the access token `refused` with 401: whether there is another by now.
+
+        False: it was given out a moment ago, or cannot be renewed and has not ended either, so the refusal is for something else.
+        AileronError as `ready` where it was to be renewed and could not be.
+        """
+        grant = self._maybe_grant(name)
+        if grant is None:
+            return False
+        if self._current(name) != refused:
+            return True
+        state = self._state(name, grant)
+        is_hopeless = not grant.refreshable and grant.failed is None and not self._has_ended(grant)
+        if state.job is None and (is_hopeless or self._is_fresh(state, grant)):
+            return False
+        problem = await self._renewed(name, grant, deadline)
+        if self._current(name) != refused:
+            return True
+        if problem is not None:
+            raise AileronError.of(problem)
+        return False
+
+    def newest(self, name: BindingName, stored: Secret) -> Secret:
+        """What to send where the vault lends the access token `stored`: that, or its successor, if that is in memory only."""
+        state = self._states.get(name)
+        held = None if state is None or not state.uses_held else state.held
+        return held.tokens.access if held is not None and held.base.access == stored else stored
+
+    async def revoke(self, tokens: TokenSet) -> str:
+        """Take tokens back where they were issued (RFC 7009): `revoked`, `not offered`, or `failed: …`. Raises nothing."""
+        url = tokens.client.revocation_url
+        if url is None:
+            return "not offered"
+        problem = await self._maybe_unrevoked(url, tokens, tokens.access, "access_token")
+        if tokens.refresh is not None:  # the one that counts; some providers end the other with it, and know it no more
+            problem = await self._maybe_unrevoked(url, tokens, tokens.refresh, "refresh_token")
+        return "revoked" if problem is None else f"failed: {problem}"
+
+    # who waits
+
+    async def _renewed(self, name: BindingName, grant: OAuthGrant, deadline: float) -> Failure | None:
+        """Wait for the renewal under way, or for one that begins; why it did not come to one."""
+        state = self._state(name, grant)
+        job = state.job
+        if job is None:
+            problem = self._maybe_why_not(name, grant, state)
+            if problem is not None or self._is_fresh(state, grant):
+                return problem
+            if self._tasks is None:
+                return self._problem("stopping", name)
+            job = state.job = _Job(anyio.current_time() + self._pace.exchange_s + _DISK_S)
+            self._tasks.start_soon(self._carry_out, name, state, job)
+        with anyio.CancelScope(deadline=deadline):
+            await job.done.wait()
+            return job.failure
+        return self._problem("too_slow", name)
+
+    def _maybe_why_not(self, name: BindingName, grant: OAuthGrant, state: _State) -> Failure | None:
+        if grant.failed is not None:
+            return self._problem(grant.failed if grant.failed in RENEWAL else "invalid_grant", name)
+        if not grant.refreshable:
+            return self._problem("no_refresh_token", name)
+        left_s = state.pause_until - anyio.current_time()
+        if state.problem is not None and left_s > 0:
+            message = f"{state.problem.message} (it is asked again in {max(1, round(left_s))} s)"
+            return msgspec.structs.replace(state.problem, message=message)
+        return None
+
+    def _problem(self, code: str, name: BindingName) -> Failure:
+        problem = RENEWAL[code]
+        host = self._host(name)
+        error = ProviderError(code, problem.what.format(host=host), retriable=problem.retriable)
+        return not_renewed(error, host, _again(name)).failure
+
+    def _host(self, name: BindingName) -> str:
+        try:
+            return host_of(self._store.tokens(name).client.token_url)
+        except (AileronError, ProviderError):
+            return "its provider"
+
+    # what is known
+
+    def _state(self, name: BindingName, grant: OAuthGrant) -> _State:
+        state = self._states.get(name)
+        if state is None or (state.obtained_ms != grant.obtained_ms and state.job is None):  # signed in anew
+            for idle in [known for known, each in self._states.items() if each.job is None and each.held is None]:
+                if len(self._states) >= MAX_STATES:
+                    del self._states[idle]
+            state = self._states[name] = _State(grant.obtained_ms)
+        return state
+
+    def _maybe_grant(self, name: BindingName) -> OAuthGrant | None:
+        """What is said of the tokens that would be sent."""
+        bound = self._store.binding(name)
+        grant = None if bound is None else bound.grant
+        state = self._states.get(name)
+        if grant is None or state is None or state.obtained_ms != grant.obtained_ms:
+            return grant
+        return state.held.grant if state.held is not None and state.uses_held else grant
+
+    def _current(self, name: BindingName) -> Secret:
+        return self.newest(name, self._store.tokens(name).access)
+
+    def _is_due(self, grant: OAuthGrant) -> bool:
+        if grant.expires_ms is None:
+            return False
+        life_ms = grant.expires_ms - (grant.refreshed_ms or grant.obtained_ms)
+        return self._now_ms() >= grant.expires_ms - min(_ROOM_MS, max(0, life_ms) // _ROOM_SHARE)
+
+    def _has_ended(self, grant: OAuthGrant) -> bool:
+        return grant.expires_ms is not None and self._now_ms() >= grant.expires_ms
+
+    def _is_fresh(self, state: _State, grant: OAuthGrant) -> bool:
+        least_s = self._pace.least_s if self._is_due(grant) else self._pace.fresh_s
+        return state.renewed_at is not None and anyio.current_time() - state.renewed_at < least_s
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    # one renewal
+
+    async def _carry_out(self, name: BindingName, state: _State, job: _Job) -> None:
+        """The end of a task: whatever happens, whoever waits is told."""
+        try:
+            with job.scope:
+                job.failure = await self._attempt(name, state)
+            if job.scope.cancelled_caught:
+                job.failure = self._problem("stopping" if self._tasks is None else "too_slow", name)
+        finally:
+            state.job = None
+            job.done.set()
+
+    async def _attempt(self, name: BindingName, state: _State) -> Failure | None:
+        try:
+            await self._renew(name, state)
+        except AileronError as error:
+            return error.failure
+        except Exception as error:  # noqa: BLE001 - the end of a task. Its words and its trace may hold a token: only the kind
+            _log.error("renewing %s failed in a way nobody foresaw (%s)", name, type(error).__name__)
+            return Failure(
+                failure_class=FailureClass.INTERNAL_ERROR,
+                message=f"renewing {name} failed in a way nobody foresaw: a bug, please report it with `aileron daemon logs`",
+                boundary=Boundary.RUNTIME,
+            )
+        return None
+
+    async def _renew(self, name: BindingName, state: _State) -> None:
+        if state.held is not None:
+            await self._write(name, state)  # first: what is there to renew with may be in it alone
+        before, grant = self._of_one_sign_in(name)
+        host = _provider_of(name, before)
+        if before.refresh is None:
+            raise AileronError.of(self._problem("no_refresh_token", name))
+        if sum(each.held is not None for each in self._states.values()) >= MAX_HELD:
+            raise AileronError.of(self._problem("unwritten", name))
+        await self._journal.renewing(name, host)
+        begun_ms = self._now_ms()
+        try:
+            await anyio.to_thread.run_sync(self._store.note_renewal, name, begun_ms)
+        except AileronError as error:
+            await self._noted(name, self._journal.failed(name, error.failure.failure_class.value))
+            raise
+        try:
+            form = {"grant_type": "refresh_token", "refresh_token": before.refresh.reveal().decode("ascii")}
+            deadline = anyio.current_time() + self._pace.exchange_s
+            answer = await self._endpoints.post(before.client.token_url, form, before.client, deadline)
+            after = renewed(answer, before, grant, host, self._clock())
+        except ProviderError as error:
+            problem = error
+        else:
+            state.held = _Held(before, after.tokens, after.grant)  # before anything that waits, or could fail
+            state.uses_held = False
+            self._some_held.set()
+            await self._keep(name, state)
+            return
+        was_settled = grant.renewing_ms in (None, state.settled_ms)
+        if was_settled and (not problem.was_sent or problem.code not in _UNSETTLED):
+            state.settled_ms = begun_ms
+        if problem.code == "invalid_grant" and not was_settled:
+            problem = ProviderError("cut_off", problem.sentence, retriable=False)
+        raise await self._refused(name, state, grant, problem, host)
+
+    async def _keep(self, name: BindingName, state: _State) -> None:
+        """Steps 6 and 7. From here on it went well, whatever the disk says."""
+        state.failures, state.problem = 0, None
+        state.renewed_at = anyio.current_time()
+        try:
+            await self._write(name, state)
+        except AileronError as error:
+            _log.error("the renewed tokens of %s are in memory only: %s", name, error)
+        finally:
+            state.uses_held = state.held is not None
+        await self._noted(name, self._journal.renewed(name))
+
+    async def _refused(
+        self, name: BindingName, state: _State, grant: OAuthGrant, problem: ProviderError, host: str
+    ) -> AileronError:
+        """The provider did not renew it: put that down, and leave it alone for a while."""
+        if problem.code in _ENDED:
+            await self._put_down(name, grant, problem.code)
+        error = not_renewed(problem, host, _again(name))
+        pause_s = min(self._pace.longest_pause_s, self._pace.first_pause_s * 2 ** min(state.failures, 30))
+        state.failures += 1
+        state.problem, state.pause_until = error.failure, anyio.current_time() + pause_s
+        _log.warning("%s was not renewed (%s): %s", name, problem.code, error)
+        await self._noted(name, self._journal.failed(name, problem.code))
+        return error
+
+    async def _put_down(self, name: BindingName, grant: OAuthGrant, code: str) -> None:
+        now = self._maybe_grant(name)
+        if now is None or now.obtained_ms != grant.obtained_ms:
+            return  # signed in anew meanwhile: this was about the sign-in before
+        try:
+            await anyio.to_thread.run_sync(self._store.note_refused, name, code)
+        except AileronError as error:
+            _log.error("that %s is not renewed any more could not be written: %s", name, error)
+
+    async def _noted(self, name: BindingName, note: Awaitable[None]) -> None:
+        """What happened goes on record; where it cannot, it has happened all the same."""
+        try:
+            await note
+        except AileronError as error:
+            _log.error("what became of renewing %s is not on record: %s", name, error)
+
+    def _of_one_sign_in(self, name: BindingName) -> tuple[TokenSet, OAuthGrant]:
+        """Tokens and what is said of them. Worker threads write to the vault: signed in anew between two looks, they are looked
+        at again, as tokens of one account must not be renewed as those of another.
+        """
+        grant = self._required_grant(name)
+        while True:  # once more for each time that a person signs in
+            before, seen = self._store.tokens(name), grant
+            grant = self._required_grant(name)
+            if grant.obtained_ms == seen.obtained_ms:
+                return before, grant
+
+    def _required_grant(self, name: BindingName) -> OAuthGrant:
+        grant = self._maybe_grant(name)
+        if grant is None:
+            message = f"{name} was revoked meanwhile; see `aileron binding list`"
+            raise AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER)
+        return grant
+
+    # what is in memory alone
+
+    async def _write(self, name: BindingName, state: _State) -> bool:
+        """Put what is held into the vault: whether it is there. AileronError if it stays here.
+
+        One at a time: 1. the loop below writes, 2. a renewal begins, which has its own to write, 3. what the loop has is older.
+        """
+        async with state.writing:
+            held = state.held
+            if held is None:
+                return True
+            try:
+                await anyio.to_thread.run_sync(self._store.put_tokens, name, held.tokens, held.grant)
+            except AileronError as error:
+                if error.failure.failure_class not in _GONE:
+                    raise
+                _log.warning("the renewed tokens of %s are not kept: %s", name, error)
+                is_revoked = error.failure.failure_class is FailureClass.BINDING_REQUIRED
+            else:
+                state.held = None
+                return True
+            state.held = None
+        if is_revoked:
+            await self.revoke(held.tokens)  # while we asked: these are to end, too
+        return False
+
+    async def _write_again(self) -> None:
+        while True:
+            await self._some_held.wait()
+            self._some_held = anyio.Event()
+            while any(state.held is not None for state in self._states.values()):
+                await anyio.sleep(self._pace.write_again_s)
+                await self._write_held()
+
+    async def _write_held(self) -> None:
+        for name, state in list(self._states.items()):
+            if state.held is not None and state.job is None:
+                try:
+                    if await self._write(name, state):
+                        _log.warning("the renewed tokens of %s are written", name)
+                except AileronError as error:
+                    _log.error("the renewed tokens of %s are still in memory only: %s", name, error)
+                except Exception as error:  # noqa: BLE001 - of one binding: the others go on. Its words may hold a token
+                    _log.error("the renewed tokens of %s are in memory only (%s)", name, type(error).__name__)
+
+    def _hurry(self) -> None:
+        last = anyio.current_time() + self._pace.last_s
+        for state in self._states.values():
+            if state.job is not None:
+                state.job.scope.deadline = min(state.job.scope.deadline, last)
+
+    async def _maybe_unrevoked(self, url: str, tokens: TokenSet, token: Secret, hint: str) -> str | None:
+        """Why it is not, or may not be, taken back."""
+        form = {"token": token.reveal().decode("ascii"), "token_type_hint": hint}
+        try:
+            await self._endpoints.tell(url, form, tokens.client, anyio.current_time() + _REVOKE_S)
+        except ProviderError as error:
+            # Some say so where RFC 7009 section 2.2 asks for 200: there is nothing left to take back.
+            return None if error.code == "invalid_token" else error.sentence
+        return None
+
+
+_ENDED: Final = frozenset({"invalid_grant", "cut_off"})
+"""RFC 6749, section 5.2: the refresh token itself is what is wrong. All else may be mended without the person."""
+_UNSETTLED: Final = frozenset({"unreachable", "unavailable", "bad_answer", "bad_token", "bad_token_type", "redirected"})
+"""After these nobody knows whether the provider has replaced the refresh token."""
+_GONE: Final = frozenset({FailureClass.BINDING_REQUIRED, FailureClass.BINDING_FAILED})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class _Held:
+    """Tokens that are not in the vault yet, and those that are."""
+
+    base: TokenSet
+    tokens: TokenSet
+    grant: OAuthGrant
+
+
+class _Job:
+    """One renewal under way. Shielded: whoever began it does not end it."""
+
+    def __init__(self, deadline: float) -> None:
+        self.done: Final = anyio.Event()
+        self.scope: Final = anyio.CancelScope(shield=True, deadline=deadline)
+        self.failure: Failure | None = None
+
+
+class _State:
+    """What is remembered of one binding's renewals, in this process. Times as in `anyio.current_time()`."""
+
+    def __init__(self, obtained_ms: int) -> None:
+        self.obtained_ms: Final = obtained_ms
+        self.job: _Job | None = None
+        self.held: _Held | None = None
+        self.uses_held = False
+        """Whether what is held is used: not while it is written the first time, but if that has failed."""
+        self.writing: Final = anyio.Lock()
+        self.failures = 0
+        self.problem: Failure | None = None
+        self.pause_until = 0.0
+        self.renewed_at: float | None = None
+        self.settled_ms: int | None = None
+        """When a renewal was begun that the provider is known not to have carried out, as the vault has it."""
+
+
+def _again(name: BindingName) -> str:
+    return f"aileron binding reauthorize {name}"
+
+
+def _provider_of(name: BindingName, tokens: TokenSet) -> str:
+    try:
+        return host_of(tokens.client.token_url)
+    except ProviderError as error:
+        problem = error
+    raise not_renewed(problem, "its provider", _again(name))

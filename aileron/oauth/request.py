@@ -1,0 +1,133 @@
+"""What a person's browser is sent to: the authorization request, with the three values that tie its answer to us.
+
+Pure but for the randomness. The verifier never leaves before the code comes back; only its hash is in the address.
+
+Rules
+- PKCE with S256, always. `state`, the verifier and the `nonce` are 32 random bytes each, of this one request.
+- The redirect goes to `http://localhost:PORT/callback`, and to nothing else.
+- Nothing is built for a manifest whose `client_id` or `client_secret` is a placeholder: it would name another's application, or
+  nobody's.
+- A parameter of ours is never taken from the manifest, neither from its `authorize_params` nor from its URL's query.
+
+Source: RFC 6749 section 4.1.1, RFC 7636, RFC 8252 section 7.3, OpenID Connect Core 3.1.2.1. Not here: the answer (redirect.py).
+
+>>> challenge("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk")
+'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM'
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import re
+import secrets
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from aileron.egress.refusal import RefusedError
+from aileron.egress.url import Url, parse_url
+from aileron.model.manifest import OAuth2Provider
+from aileron.model.secret import Secret
+from aileron.oauth.problems import SIGN_IN, ProviderError
+
+__all__ = ["OURS", "Asked", "authorization_request", "challenge", "check_provider", "endpoint_url", "origin"]
+
+RANDOM_BYTES: Final = 32  # 256 bits: RFC 7636 section 7.1 asks for them, and nobody guesses them
+OURS: Final = frozenset(
+    "client_id client_secret redirect_uri response_type response_mode scope state nonce code_challenge code_challenge_method "
+    "request request_uri".split()
+)
+"""Parameters that only this module sets, or that would replace those it sets."""
+_PLACEHOLDER: Final = re.compile(r"^\s*$|^bound-at-|placeholder|change-?me|your[-_ ]|[<>]|x{5}", re.IGNORECASE)
+_LOOPBACK: Final = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Asked:
+    """One request. `url` is for the person's browser; the rest stays here until the answer is there."""
+
+    url: str
+    redirect_uri: str
+    state: Secret
+    verifier: Secret
+    nonce: Secret | None
+    """Only where an ID token is asked for (scope `openid`)."""
+
+
+def authorization_request(
+    provider: OAuth2Provider, port: int, *, random: Callable[[int], bytes] = secrets.token_bytes
+) -> Asked:
+    """The request, for an answer at `port` of this machine. ProviderError for a provider that cannot be asked."""
+    check_provider(provider)
+    url = endpoint_url(provider.authorize_url)
+    state, verifier = _word(random), _word(random)
+    nonce = _word(random) if "openid" in provider.scopes else None
+    redirect_uri = f"http://localhost:{port}/callback"
+    asked = {
+        **dict(provider.authorize_params),
+        "response_type": "code",
+        "client_id": provider.client_id,
+        "redirect_uri": redirect_uri,
+        "scope": " ".join(provider.scopes),
+        "state": state,
+        "code_challenge": challenge(verifier),
+        "code_challenge_method": "S256",
+    }
+    if nonce is not None:
+        asked["nonce"] = nonce
+    joint = "?" if url.query is None else "&"
+    return Asked(
+        url=f"{provider.authorize_url}{joint}{urlencode(asked, quote_via=quote)}",
+        redirect_uri=redirect_uri,
+        state=Secret(state.encode()),
+        verifier=Secret(verifier.encode()),
+        nonce=None if nonce is None else Secret(nonce.encode()),
+    )
+
+
+def challenge(verifier: str) -> str:
+    """The S256 code challenge (RFC 7636, section 4.2)."""
+    return _base64url(hashlib.sha256(verifier.encode("ascii")).digest())
+
+
+def check_provider(provider: OAuth2Provider) -> None:
+    """ProviderError for a manifest that was not released: `placeholder`, or `bad_provider` where it says what is ours to say."""
+    for value in (provider.client_id, provider.client_secret):
+        if value is not None and _PLACEHOLDER.search(value):
+            raise ProviderError("placeholder", SIGN_IN["placeholder"].what, retriable=False, was_sent=False)
+    query = endpoint_url(provider.authorize_url).query or ""
+    names = {name for name, _ in (*provider.authorize_params, *parse_qsl(query, keep_blank_values=True))}
+    if not OURS.isdisjoint(names):
+        raise _bad_provider(f"it sets {', '.join(sorted(OURS & names))}")
+
+
+def endpoint_url(text: str) -> Url:
+    """A provider's address as the one parser reads it: https, or http on this machine. ProviderError(bad_provider)."""
+    try:
+        url = parse_url(text)
+    except RefusedError as error:
+        words = str(error)
+    else:
+        if url.scheme == "https" or _LOOPBACK.fullmatch(url.host):
+            return url
+        words = "an address is not https"
+    raise _bad_provider(words)
+
+
+def origin(url: Url) -> str:
+    """`https://host`, with the port where it is not the scheme's."""
+    return f"{url.scheme}://{url.authority}"
+
+
+def _bad_provider(why: str) -> ProviderError:
+    return ProviderError("bad_provider", f"{SIGN_IN['bad_provider'].what} ({why})", retriable=False, was_sent=False)
+
+
+def _word(random: Callable[[int], bytes]) -> str:
+    return _base64url(random(RANDOM_BYTES))
+
+
+def _base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")

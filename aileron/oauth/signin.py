@@ -1,0 +1,265 @@
+"""One person signing in at one provider: in a browser here, or with a code typed into one elsewhere.
+
+Runs in the daemon. The person proves who they are to the provider, on its page; what comes here is a code, which only who holds
+the verifier can turn into tokens. The tokens are given to the caller and kept nowhere here.
+
+    1 check the manifest · 2 listen (browser), or ask for a code (device) · 3 invite the person · 4 wait, at most 10 minutes
+    5 turn the code into tokens · 6 check what was granted · 7 tell the page
+
+Rules
+- A sign-in is used once and ends within SIGN_IN_S, well or not. Leaving its block ends it: the port is closed.
+- Every error is one of problems.py, with the command that begins anew. No error has a cause: HTTP libraries quote what they
+  choked on.
+
+>>> async with SignIn(provider, endpoints, flow="browser", again="aileron binding setup X") as sign_in:  # doctest: +SKIP
+...     print(sign_in.invitation.authorize_url)
+...     granted = await sign_in.finished()
+
+Source: RFC 6749 section 4.1, RFC 7636, RFC 8252, RFC 8628; docs/reference/sign-in.md. Not here: storing tokens (the caller),
+renewing them (renew.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import types
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal, NamedTuple, Self, TypeVar
+
+import anyio
+
+from aileron.model.credential import Client
+from aileron.model.manifest import OAuth2Provider
+from aileron.model.secret import Secret
+from aileron.model.visible import visible
+from aileron.oauth.answers import DeviceCode, Expected, Granted, granted, read_device_code
+from aileron.oauth.callback import Callback
+from aileron.oauth.endpoint import EXCHANGE_S, Endpoints, host_of
+from aileron.oauth.problems import ProviderError, not_signed_in, said
+from aileron.oauth.redirect import Answered, Awaited
+from aileron.oauth.request import Asked, authorization_request, check_provider
+
+__all__ = ["SIGN_IN_S", "Flow", "Granted", "Invitation", "SignIn"]
+
+SIGN_IN_S: Final = 600.0
+"""For the person: to find a password and a telephone. What waits longer was given up, and holds a port."""
+_SLOW_DOWN_S: Final = 5.0  # RFC 8628, section 3.5
+_MAX_WAIT_S: Final = 120.0  # between two questions whether a code was entered: the person has typed it and waits
+_MAX_SHOWN: Final = 200  # characters of an address that is none
+Flow = Literal["browser", "device"]
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Invitation:
+    """Where the person goes: the address for a browser on this machine, or a code for a page on any."""
+
+    flow: Flow
+    expires_at: float
+    """Seconds since the epoch."""
+    authorize_url: str | None = None
+    user_code: str | None = None
+    verification_uri: str | None = None
+    verification_uri_complete: str | None = None
+
+
+class SignIn:
+    """One sign-in. Entering its block begins it: there is an `invitation`; in it, `finished` is called once."""
+
+    def __init__(
+        self,
+        provider: OAuth2Provider,
+        endpoints: Endpoints,
+        *,
+        flow: Flow,
+        again: str = "aileron binding setup",
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        """`again` is the command that begins anew, for sentences. `clock`: s since the epoch; `sleep`: between polls."""
+        self._provider: Final = provider
+        self._endpoints: Final = endpoints
+        self._kind: Final = flow
+        self._again: Final = again
+        self._clock: Final = clock
+        self._sleep: Final = sleep
+        self._client: Final = Client(
+            client_id=provider.client_id,
+            client_secret=provider.client_secret,
+            token_url=provider.token_url,
+            revocation_url=provider.revocation_url,
+        )
+        self._flow: _Browser | _Device | None = None
+        self._invitation: Invitation | None = None
+        self._is_finished = False
+        self._deadline = 0.0
+
+    @property
+    def invitation(self) -> Invitation:
+        """Where the person goes."""
+        assert self._invitation is not None, "there is one in the block"
+        return self._invitation
+
+    async def __aenter__(self) -> Self:
+        """Listen, or ask for a code. AileronError(binding_failed)."""
+        assert self._flow is None, "a sign-in is used once"
+        self._deadline = anyio.current_time() + SIGN_IN_S
+        self._invitation = await self._translated(
+            self._begin_browser if self._kind == "browser" else self._begin_device
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None
+    ) -> None:
+        if isinstance(self._flow, _Browser):
+            self._flow.callback.close()
+
+    async def finished(self) -> Granted:
+        """Wait for the person, then what the provider gave. AileronError(binding_failed)."""
+        flow = self._flow
+        assert flow is not None, "in the block"
+        assert not self._is_finished, "once"
+        self._is_finished = True
+        if isinstance(flow, _Browser):
+            return await self._translated(lambda: self._finish_browser(flow))
+        return await self._translated(lambda: self._finish_device(flow))
+
+    async def _translated(self, step: Callable[[], Awaitable[_T]]) -> _T:
+        try:
+            return await step()
+        except ProviderError as error:
+            problem = error
+        raise not_signed_in(problem, self._host(), self._again)
+
+    # in a browser here
+
+    async def _begin_browser(self) -> Invitation:
+        check_provider(self._provider)
+        host_of(self._provider.token_url)
+        callback = Callback.opened()
+        try:
+            asked = authorization_request(self._provider, callback.port)
+        except ProviderError:
+            callback.close()
+            raise
+        self._flow = _Browser(callback, asked)
+        return Invitation(flow="browser", authorize_url=asked.url, expires_at=self._clock() + SIGN_IN_S)
+
+    async def _finish_browser(self, flow: _Browser) -> Granted:
+        awaited = Awaited(
+            port=flow.callback.port,
+            state=flow.asked.state,
+            authorize_url=self._provider.authorize_url,
+            issuer=self._provider.issuer,
+            host=host_of(self._provider.authorize_url),
+        )
+        outcome: Granted | ProviderError = _timed_out(awaited.host)
+        async with flow.callback.answering(awaited):
+            answered = None
+            with anyio.CancelScope(deadline=self._deadline):
+                answered = await flow.callback.wait_answered()
+            if answered is not None:
+                outcome = await self._outcome(flow.asked, answered, awaited.host)
+                await flow.callback.tell(is_signed_in=isinstance(outcome, Granted))
+        if isinstance(outcome, ProviderError):
+            raise outcome
+        return outcome
+
+    async def _outcome(self, asked: Asked, answered: Answered, host: str) -> Granted | ProviderError:
+        """As a value: what rises out of a block of tasks would come in a group."""
+        if answered.code is None:
+            return answered.problem or said("bad_answer", host)
+        form = {
+            "grant_type": "authorization_code",
+            "code": answered.code.reveal().decode("ascii"),
+            "redirect_uri": asked.redirect_uri,
+            "code_verifier": asked.verifier.reveal().decode("ascii"),
+        }
+        try:
+            return await self._granted(form, anyio.current_time() + EXCHANGE_S, asked.nonce)
+        except ProviderError as error:
+            return error
+
+    # with a code typed in elsewhere
+
+    async def _begin_device(self) -> Invitation:
+        check_provider(self._provider)
+        url = self._provider.device_authorization_url
+        if url is None:
+            raise said("no_device_flow", self._host())
+        host_of(self._provider.token_url)
+        form = {"scope": " ".join(self._provider.scopes)}
+        answer = await self._endpoints.post(url, form, self._client, anyio.current_time() + EXCHANGE_S)
+        code = read_device_code(answer, host_of(url))
+        self._deadline = anyio.current_time() + min(SIGN_IN_S, code.expires_in_s)
+        self._flow = _Device(code)
+        return Invitation(
+            flow="device",
+            user_code=code.user_code,
+            verification_uri=code.verification_uri,
+            verification_uri_complete=code.verification_uri_complete,
+            expires_at=self._clock() + min(SIGN_IN_S, code.expires_in_s),
+        )
+
+    async def _finish_device(self, flow: _Device) -> Granted:
+        form = {
+            "grant_type": "urn:ietf:params:oauth:grant-type:device_code",
+            "device_code": flow.code.device_code.reveal().decode("ascii"),
+        }
+        interval_s = flow.code.interval_s
+        while True:
+            with anyio.CancelScope(deadline=self._deadline) as waiting:
+                await self._sleep(interval_s)
+            if waiting.cancelled_caught or anyio.current_time() >= self._deadline:
+                raise _timed_out(self._host())
+            try:
+                return await self._granted(form, anyio.current_time() + EXCHANGE_S, None)
+            except ProviderError as error:
+                if error.code != "authorization_pending" and not error.retriable:
+                    raise
+                code = error.code
+            if code == "slow_down":
+                interval_s += _SLOW_DOWN_S
+            elif code != "authorization_pending":
+                interval_s *= 2  # RFC 8628, section 3.5: it is not well
+            interval_s = min(interval_s, _MAX_WAIT_S)
+
+    # both
+
+    async def _granted(self, form: dict[str, str], deadline: float, nonce: Secret | None) -> Granted:
+        answer = await self._endpoints.post(self._provider.token_url, form, self._client, deadline)
+        expected = Expected(
+            host=host_of(self._provider.token_url),
+            client=self._client,
+            scopes=self._provider.scopes,
+            authorize_url=self._provider.authorize_url,
+            issuer=self._provider.issuer,
+            nonce=nonce,
+        )
+        return granted(answer, expected, self._clock())
+
+    def _host(self) -> str:
+        """For details: as it stands in the manifest, where that cannot be read."""
+        try:
+            return host_of(self._provider.token_url)
+        except ProviderError:
+            return visible(self._provider.token_url[:_MAX_SHOWN])
+
+
+class _Browser(NamedTuple):
+    """Listening."""
+
+    callback: Callback
+    asked: Asked
+
+
+class _Device(NamedTuple):
+    """A code was given out."""
+
+    code: DeviceCode
+
+
+def _timed_out(host: str) -> ProviderError:
+    return said("timed_out", host)

@@ -1,0 +1,357 @@
+"""What somebody would do with a sign-in that is not theirs, or a provider with us: each beside what works."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import anyio
+import pytest
+
+from aileron.config import Settings
+from aileron.daemon.lending import Lending
+from aileron.egress import Egress, EgressRequest, Meter
+from aileron.model.failure import AileronError
+from aileron.model.manifest import CredentialNeed
+from aileron.model.names import BindingName, HostPort
+from aileron.model.plan import CredentialUse, Grant
+from aileron.model.secret import Secret
+from aileron.oauth.endpoint import Endpoints
+from aileron.oauth.renew import Renewals
+from aileron.oauth.request import challenge
+from aileron.oauth.signin import Granted, SignIn
+from aileron.vault.vault import Vault
+from tests.egress.conftest import Journal
+from tests.oauth.conftest import asked_for, callback, endpoints_to, port_of, signed_in, visit
+from tests.oauth.crash_probe import Quiet
+from tests.support.token_server import SCOPES, Asked, TokenServer, oauth_error
+from tests.support.upstream import Authority, Seen, Upstream, answer
+
+pytestmark = pytest.mark.anyio
+
+NAME: Final = BindingName("oauth2", "mail", "work")
+CONNECTOR: Final = "github://you/mail"
+USE: Final = CredentialUse(connector=CONNECTOR, binding=NAME, need=CredentialNeed(kind="oauth2", scope="mail"))
+NOW: Final = 1_795_233_600.0
+
+
+# Tokens (67)
+
+
+class Service:
+    """An API that knows one token, and sends back whatever it was sent."""
+
+    def __init__(self, authority: Authority) -> None:
+        self.upstream = Upstream(self._answer, authority.server_context("localhost"))
+        self.refuses = {"Bearer canary-access-token-0"}
+
+    def _answer(self, seen: Seen) -> bytes:
+        (token,) = seen.values("authorization")
+        status = "401 Unauthorized" if token in self.refuses else "200 OK"
+        return answer(seen.head, f"X-Echo: {token}", status=status)
+
+
+class Run:
+    """Requests of a connector, through the engine, with the vault's lender and renewals behind it."""
+
+    def __init__(self, egress: Egress, service: Service) -> None:
+        self._egress = egress
+        address = HostPort("localhost", service.upstream.port)
+        self._url = f"https://{address}/mail"
+        self._grant = Grant(hosts=(address,), private=frozenset({address}), credential=USE)
+        self.seen: list[tuple[int, bytes]] = []
+
+    async def ask(self) -> None:
+        """One request; what the connector gets to see of its answer."""
+        request = EgressRequest("GET", self._url, credential="oauth2")
+        meter, deadline = Meter(self._grant.budget), anyio.current_time() + 30
+        async with self._egress.open(request, self._grant, meter, Journal(), deadline) as response:
+            body = b"".join([piece async for piece in response])
+            fields = "".join(f"{name}: {value}\r\n" for name, value in response.headers).encode()
+            self.seen.append((response.status, fields + body))
+
+
+@contextlib.asynccontextmanager
+async def running(authority: Authority, server: TokenServer, service: Service, vault: Vault) -> AsyncIterator[Run]:
+    """Everything between a connector's request and two servers."""
+    settings = Settings(egress_private=frozenset({server.address}), egress_ca_pem=authority.ca_pem)
+    lending = Lending(vault)
+    egress = Egress(settings, lending)
+    lending.renewals = Renewals(vault, Endpoints(egress, settings), Quiet(), lambda: NOW)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lending.renewals.serve)
+            await anyio.wait_all_tasks_blocked()
+            with anyio.fail_after(60):
+                yield Run(egress, service)
+            tasks.cancel_scope.cancel()
+    finally:
+        await egress.aclose()
+
+
+@pytest.fixture
+def vault(tmp_path_factory: pytest.TempPathFactory, server: TokenServer) -> Vault:
+    """With one sign-in."""
+    vault = Vault(tmp_path_factory.mktemp("vault") / "home" / "vault.json")
+    vault.create(Secret(b"correct horse battery"))
+    signed_in(vault, server, NAME, CONNECTOR, NOW, "canary-client-secret")
+    return vault
+
+
+async def test_many_refusals_are_one_renewal_and_no_token_is_seen(
+    authority: Authority, server: TokenServer, vault: Vault
+) -> None:
+    """A service that echoes everything: the connector sees no token, the service no refresh token and no secret."""
+    service = Service(authority)
+    with service.upstream:
+        async with running(authority, server, service, vault) as run, anyio.create_task_group() as tasks:
+            for _ in range(12):
+                tasks.start_soon(run.ask)
+
+    assert [status for status, _ in run.seen] == [200] * 12
+    assert len(server.asked) == 1
+    assert not [seen for _, seen in run.seen if b"canary" in seen]
+    assert b"Bearer canary-access-token-0" in service.upstream.received  # it was sent, and refused
+    assert b"Bearer canary-access-token-1" in service.upstream.received
+    assert b"refresh" not in service.upstream.received
+    assert b"canary-client-secret" not in service.upstream.received
+
+
+async def test_a_service_that_refuses_every_token_sees_one_renewal(
+    authority: Authority, server: TokenServer, vault: Vault
+) -> None:
+    """It cannot make us wear out a sign-in: the refusal is passed on."""
+    service = Service(authority)
+    service.refuses |= {f"Bearer canary-access-token-{number}" for number in range(100)}
+    with service.upstream:
+        async with running(authority, server, service, vault) as run:
+            for _ in range(10):
+                await run.ask()
+
+    assert [status for status, _ in run.seen] == [401] * 10
+    assert len(server.asked) == 1
+    assert not [seen for _, seen in run.seen if b"canary" in seen]
+
+
+# The way back (68)
+
+
+class CheckingCodes:
+    """A provider's memory of what each code was asked for with, as PKCE and RFC 6749 section 4.1.3 have it."""
+
+    def __init__(self, server: TokenServer) -> None:
+        self._server = server
+        self.codes: dict[str, dict[str, str]] = {}
+
+    def __call__(self, asked: Asked) -> bytes:
+        """One try to redeem one."""
+        known = self.codes.pop(asked.form.get("code", ""), None)
+        is_right = (
+            known is not None
+            and challenge(asked.form.get("code_verifier", "")) == known["code_challenge"]
+            and asked.form.get("redirect_uri") == known["redirect_uri"]
+        )
+        return self._server._give() if is_right else oauth_error("invalid_grant")
+
+
+@contextlib.asynccontextmanager
+async def waiting(endpoints: Endpoints, server: TokenServer) -> AsyncIterator[tuple[SignIn, dict[str, str]]]:
+    """A sign-in in a browser, and what its address asks for."""
+    async with SignIn(server.provider(), endpoints, flow="browser") as sign_in:
+        assert sign_in.invitation.authorize_url is not None
+        yield sign_in, asked_for(sign_in.invitation.authorize_url)
+
+
+async def ended(sign_in: SignIn, into: list[Granted | str]) -> None:
+    """How it ended: what was granted, or the code of the failure."""
+    try:
+        into.append(await sign_in.finished())
+    except AileronError as error:
+        into.append(str(error.failure.details["code"]))
+
+
+async def test_a_code_alone_is_worth_nothing(server: TokenServer, endpoints: Endpoints) -> None:
+    """Whoever reads one from the address bar has no verifier, and the verifier of another sign-in is not it."""
+    provider = CheckingCodes(server)
+    server.says(provider, provider, provider)
+    async with waiting(endpoints, server) as (sign_in, asked), waiting(endpoints, server) as (_, other):
+        provider.codes = {"stolen-code-1": asked, "stolen-code-2": other, "good-code": asked}
+        results: list[Granted | str] = []
+        sign_in_of_a_thief = {
+            "grant_type": "authorization_code",
+            "code": "stolen-code-1",
+            "redirect_uri": asked["redirect_uri"],
+        }
+        with pytest.raises(Exception, match="did not take the code"):
+            await endpoints.post(server.url("/token"), sign_in_of_a_thief, sign_in._client, anyio.current_time() + 20)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ended, sign_in, results)
+            # injected into the victim's sign-in: a code that was given out for another request (RFC 9700, section 4.5)
+            await visit(port_of(asked), callback(asked, code="stolen-code-2"))
+    async with waiting(endpoints, server) as (sign_in, asked), anyio.create_task_group() as tasks:
+        provider.codes["good-code"] = asked
+        tasks.start_soon(ended, sign_in, results)
+        await visit(port_of(asked), callback(asked, code="good-code"))
+
+    assert results[0] == "invalid_grant"
+    assert isinstance(results[1], Granted)
+
+
+async def test_an_answer_at_another_sign_ins_port_is_turned_away(server: TokenServer, endpoints: Endpoints) -> None:
+    """Two persons, or two tabs: each answer fits its own, and the other goes on waiting."""
+    results: list[Granted | str] = []
+    async with (
+        waiting(endpoints, server) as (one, asked),
+        waiting(endpoints, server) as (two, other),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(ended, one, results)
+        tasks.start_soon(ended, two, results)
+        crossed = [await visit(port_of(asked), callback(other)), await visit(port_of(other), callback(asked))]
+        right = [await visit(port_of(asked), callback(asked)), await visit(port_of(other), callback(other))]
+
+    assert [status for status, _, _ in crossed] == [400, 400]
+    assert [status for status, _, _ in right] == [200, 200]
+    assert [type(result) for result in results] == [Granted, Granted]
+
+
+async def test_a_second_tab_and_a_replayed_code_change_nothing(server: TokenServer, endpoints: Endpoints) -> None:
+    """The first answer is redeemed once, also while others bring it again."""
+    results: list[Granted | str] = []
+    server.hold()
+    async with waiting(endpoints, server) as (sign_in, asked), anyio.create_task_group() as tasks:
+        tasks.start_soon(ended, sign_in, results)
+        tasks.start_soon(visit, port_of(asked), callback(asked))
+        await anyio.to_thread.run_sync(server.wait_asked)
+        again = [await visit(port_of(asked), callback(asked)) for _ in range(3)]
+        server.release()
+
+    assert [status for status, _, _ in again] == [400, 400, 400]
+    assert isinstance(results[0], Granted)
+    assert len(server.asked) == 1
+
+
+async def test_a_page_of_a_stranger_neither_cancels_nor_completes_a_sign_in(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
+    """It can send the browser there with anything but the state, under any name that leads to this machine."""
+    results: list[Granted | str] = []
+    async with waiting(endpoints, server) as (sign_in, asked), anyio.create_task_group() as tasks:
+        tasks.start_soon(ended, sign_in, results)
+        port = port_of(asked)
+        found = [
+            (await visit(port, "/callback?error=access_denied"))[0],
+            (await visit(port, "/callback?code=code-of-the-attackers-account&state=guessed"))[0],
+            (await visit(port, callback(asked), host=f"rebound.evil.example:{port}"))[0],
+            (await visit(port, callback(asked), method="POST"))[0],
+        ]
+        early = list(results)
+        await visit(port, callback(asked))
+
+    assert found == [400, 400, 421, 405]
+    assert early == []
+    assert isinstance(results[0], Granted)
+    assert server.asked[0].form["code"] == "canary-code-of-the-provider"
+
+
+async def test_a_code_of_another_issuer_is_not_sent_on(server: TokenServer, endpoints: Endpoints) -> None:
+    """Mixed up: an answer that says it comes from somebody else, with the right state. The token endpoint never sees the code."""
+    results: list[Granted | str] = []
+    for issuer in ("https://evil.example", server.url("")):
+        async with waiting(endpoints, server) as (sign_in, asked), anyio.create_task_group() as tasks:
+            tasks.start_soon(ended, sign_in, results)
+            await visit(port_of(asked), callback(asked, iss=issuer))
+
+    assert results[0] == "issuer_mismatch"
+    assert isinstance(results[1], Granted)
+    assert len(server.asked) == 1
+
+
+# Providers that aim elsewhere (69)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://169.254.169.254/latest/meta-data",
+        "https://127.0.0.1:{other}/token",
+        "https://localhost:{other}/token",
+        "https://10.0.0.1/token",
+        "https://0.0.0.0:{other}/token",
+        "http://169.254.169.254/token",
+        "http://id.example/token",
+        "file:///etc/passwd",
+        "https://user@localhost:{server}/token",
+        "https://localhost:{server}/../token",
+    ],
+)
+@pytest.mark.parametrize("endpoint", ["token_url", "device_authorization_url"])
+async def test_a_manifest_cannot_aim_us_at_the_machines_own_network(
+    endpoint: str,
+    url: str,
+    authority: Authority,
+    server: TokenServer,
+    start_server: Callable[..., TokenServer],
+) -> None:
+    """Metadata of a cloud, this machine, a private network, files: refused, nothing connects. What the user allowed works."""
+    other = start_server()
+    aimed = url.format(other=other.address.port, server=server.address.port)
+    codes: list[str] = []
+    async with endpoints_to(authority, server) as endpoints:
+        with pytest.raises(AileronError) as caught, anyio.fail_after(60):
+            await _all_the_way(endpoints, server.provider(**{endpoint: aimed}), endpoint)
+        codes.append(str(caught.value.failure.details["code"]))
+        granted = await _all_the_way(endpoints, server.provider(), endpoint)
+
+    assert codes[0] in ("not_allowed", "bad_provider")
+    assert other.connections == 0
+    assert granted.grant.refreshable
+
+
+async def _all_the_way(endpoints: Endpoints, provider: Any, endpoint: str) -> Granted:
+    async def at_once(seconds: float) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    flow = "browser" if endpoint == "token_url" else "device"
+    results: list[Granted | AileronError] = []
+
+    async def finish(sign_in: SignIn) -> None:
+        try:
+            results.append(await sign_in.finished())
+        except AileronError as error:
+            results.append(error)
+
+    async with SignIn(provider, endpoints, flow=flow, sleep=at_once) as sign_in, anyio.create_task_group() as tasks:  # type: ignore[arg-type]
+        tasks.start_soon(finish, sign_in)
+        if sign_in.invitation.authorize_url is not None:
+            asked = asked_for(sign_in.invitation.authorize_url)
+            await visit(port_of(asked), callback(asked))
+    (result,) = results
+    if isinstance(result, AileronError):
+        raise AileronError.of(result.failure)
+    return result
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
+async def test_an_endpoint_that_sends_us_elsewhere_is_not_followed(
+    status: str, authority: Authority, server: TokenServer, start_server: Callable[..., TokenServer]
+) -> None:
+    """Also to an address that could be reached: the code and the verifier go there and nowhere else."""
+    other = start_server()
+    async with endpoints_to(authority, server, other) as endpoints:
+        for place in (other.url("/token"), "http://169.254.169.254/", "file:///etc/passwd", server.url("/elsewhere")):
+            server.says(answer(b"", f"Location: {place}", status=status))
+            with pytest.raises(AileronError) as caught:
+                await _all_the_way(endpoints, server.provider(), "token_url")
+            assert caught.value.failure.details["code"] == "redirected"
+
+    assert other.connections == 0
+    assert {asked.path for asked in server.asked} == {"/token"}
+
+
+async def test_nothing_is_discovered(server: TokenServer, endpoints: Endpoints) -> None:
+    """There is no document that could name other endpoints: of a whole sign-in the provider sees one request."""
+    await _all_the_way(endpoints, server.provider(issuer=None, scopes=("openid", *SCOPES)), "token_url")
+
+    assert [asked.path for asked in server.asked] == ["/token"]

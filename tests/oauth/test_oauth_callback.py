@@ -1,0 +1,450 @@
+"""The loopback listener against whoever else can reach it: other programs, other pages, other tabs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from aileron.model.secret import Secret
+from aileron.oauth import callback
+from aileron.oauth.callback import Callback
+from aileron.oauth.peer import CLOSED, maybe_owner
+from aileron.oauth.problems import ProviderError
+from aileron.oauth.redirect import Answered, Awaited
+from tests.oauth.conftest import visit
+from tests.support.hostile_text import EVERYTHING, assert_harmless_page
+
+pytestmark = pytest.mark.anyio
+
+STATE: Final = "canary-state-of-this-sign-in-0123456789abcde"
+GOOD: Final = f"/callback?code=canary-code-0123&state={STATE}"
+
+
+class Waiting:
+    """A listener at work, and its answer when there is one."""
+
+    def __init__(self, callback: Callback) -> None:
+        self.callback = callback
+        self.port = callback.port
+        self.answers: list[Answered] = []
+
+    async def serve(self, awaited: Awaited) -> None:
+        async with self.callback.answering(awaited):
+            answered = await self.callback.wait_answered()
+            self.answers.append(answered)
+            await self.callback.tell(is_signed_in=answered.code is not None)
+            await anyio.sleep_forever()
+
+    async def good(self) -> int:
+        """The right answer, at last: the sign-in was neither ended nor taken by what came before."""
+        assert self.answers == []
+        status, _, page = await visit(self.port, GOOD)
+        assert [answered.code for answered in self.answers] == [Secret(b"canary-code-0123")]
+        assert "You are signed in." in page
+        return status
+
+
+@contextlib.asynccontextmanager
+async def waiting(**changes: Any) -> AsyncIterator[Waiting]:
+    """Somebody signs in."""
+    made = Waiting(Callback.opened())
+    whole = {
+        "port": made.port,
+        "state": Secret(STATE.encode()),
+        "authorize_url": "https://id.example/authorize",
+        "issuer": None,
+        "host": "id.example",
+    }
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(made.serve, Awaited(**{**whole, **changes}))
+            with anyio.fail_after(60):
+                yield made
+            tasks.cancel_scope.cancel()
+    finally:
+        made.callback.close()
+
+
+STRANGE: Final = {
+    "no state": "/callback?code=canary-code-0123",
+    "an empty state": "/callback?code=canary-code-0123&state=",
+    "another state": f"/callback?code=canary-code-0123&state={STATE[:-1]}f",
+    "a longer state": f"/callback?code=canary-code-0123&state={STATE}0",
+    "state twice": f"/callback?code=canary-code-0123&state={STATE}&state={STATE}",
+    "code twice": f"/callback?code=canary-evil-0123&code=canary-code-0123&state={STATE}",
+    "an error without state": "/callback?error=access_denied",
+    "an error with another state": "/callback?error=access_denied&state=x",
+    "state in another alphabet": "/callback?code=c&state=%ff%fe",
+    "a hundred parameters": "/callback?" + "&".join(f"a{number}=1" for number in range(100)) + f"&state={STATE}&code=c",
+    "nothing": "/callback",
+    "state in the fragment's place": f"/callback?code=canary-code-0123%23state={STATE}",
+}
+
+
+@pytest.mark.parametrize("target", STRANGE.values(), ids=STRANGE.keys())
+async def test_what_has_not_the_state_neither_ends_the_sign_in_nor_takes_its_place(target: str) -> None:
+    """A page of a stranger can send a browser there: 400, and the person goes on as if nothing had been."""
+    async with waiting() as one:
+        status, _, page = await visit(one.port, target)
+        good = await one.good()
+
+    assert (status, good) == (400, 200)
+    assert "belongs to no sign-in that waits" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"host": "evil.example"}, 421),
+        ({"host": "localhost"}, 421),
+        ({"host": "localhost:1"}, 421),
+        ({"host": "localhost:{port}.evil.example"}, 421),
+        ({"host": "127.0.0.1.evil.example:{port}"}, 421),
+        ({"host": "localhost:{port}\r\nHost: localhost:{port}"}, 400),
+        ({"method": "POST"}, 405),
+        ({"method": "HEAD"}, 405),
+        ({"method": "PUT"}, 405),
+        ({"raw": b"GET %s HTTP/1.1\r\n\r\n"}, 400),
+        ({"raw": b"GET %s HTTP/1.0\r\n\r\n"}, 421),
+        ({"raw": b"GET http://localhost%s HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n"}, 404),
+        ({"raw": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"}, 400),
+        ({"raw": b"GET /callback?" + b"a" * 40_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"}, 400),
+    ],
+    ids=str,
+)
+async def test_only_a_get_for_this_very_listener_is_looked_at(options: dict[str, Any], status: int) -> None:
+    """Under a name that somebody points at this machine, by another method, or in no HTTP: nothing is taken, the wait goes on."""
+    async with waiting() as one:
+        port = str(one.port)
+        ready = {
+            key: value.replace(b"{port}", port.encode()).replace(b"%s", GOOD.encode())
+            if isinstance(value, bytes)
+            else value.replace("{port}", port)
+            for key, value in options.items()
+        }
+        found, _, _ = await visit(one.port, GOOD, **ready)
+        good = await one.good()
+
+    assert (found, good) == (status, 200)
+
+
+@pytest.mark.parametrize("host", ["localhost:{port}", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]:{port}"])
+async def test_its_own_names_are_its_own(host: str) -> None:
+    """Whichever of them a browser uses."""
+    async with waiting() as one:
+        status, _, _ = await visit(one.port, GOOD, host=host.format(port=one.port))
+
+    assert status == 200
+
+
+@pytest.mark.parametrize(
+    "target", ["/", "/favicon.ico", "/callback/", "/Callback", "/callback/../callback", "//callback"]
+)
+async def test_other_pages_are_not_there(target: str) -> None:
+    """404, also with the right state."""
+    async with waiting() as one:
+        status, _, _ = await visit(one.port, f"{target}?code=canary-code-0123&state={STATE}")
+        good = await one.good()
+
+    assert (status, good) == (404, 200)
+
+
+async def test_both_loopback_addresses_are_ours() -> None:
+    """`localhost` may be either: who has the other one would be given the code."""
+    async with waiting() as one:
+        for address in _loopbacks():
+            with pytest.raises(OSError, match="in use"), socket.socket(_family(address)) as other:
+                other.bind((address, one.port))
+        found = [(await visit(one.port, "/", address=address))[0] for address in _loopbacks()]
+
+    assert set(found) == {404}
+
+
+async def test_a_port_that_another_program_has_at_one_address_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It listens at ::1 alone, and waits for us to take the same port at 127.0.0.1: another is taken."""
+    if len(_loopbacks()) == 1:
+        pytest.skip("this machine has no ::1")
+    with socket.create_server(
+        ("127.0.0.1", 0)
+    ) as free:  # there, a port that an ended connection keeps would do as little
+        taken = free.getsockname()[1]
+    with socket.create_server(("::1", taken), family=socket.AF_INET6):
+        asked = iter([taken])
+        real = callback._listener
+        monkeypatch.setattr(
+            callback,
+            "_listener",
+            lambda family, address, port: real(family, address, next(asked, 0) if family == socket.AF_INET else port),
+        )
+        made = Callback.opened()
+    try:
+        assert made.port != taken
+    finally:
+        made.close()
+
+
+async def test_without_a_port_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor left: an error of ours, and not one of the system's."""
+
+    def none(*_: Any) -> socket.socket:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(callback, "_listener", none)
+    codes = []
+    for _ in range(2):
+        with pytest.raises(ProviderError) as caught:
+            Callback.opened()
+        codes.append(caught.value.code)
+        monkeypatch.setattr(callback, "_maybe_both", lambda: None)  # another program is always at one of the two
+
+    assert codes == ["no_port", "no_port"]
+
+
+async def test_a_second_answer_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second tab with the same address, or another code: the first is what counts, and each is told the truth."""
+    async with waiting() as one:
+        first = await one.good()
+        second, _, page = await visit(one.port, GOOD.replace("canary-code", "canary-evil"))
+        third, _, _ = await visit(one.port, GOOD)
+
+    assert (first, second, third) == (200, 400, 400)
+    assert "belongs to no sign-in that waits" in page
+    assert len(one.answers) == 1
+
+
+async def test_a_hundred_wrong_tries_cancel_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From then on they are closed without a word, with one line in the log; the person's answer is taken all the same."""
+    monkeypatch.setattr(callback, "MAX_TRIES", 3)
+    async with waiting() as one:
+        found = [(await visit(one.port, f"/callback?state={number}"))[0] for number in range(6)]
+        good = await one.good()
+
+    assert found == [400, 400, 400, 0, 0, 0]
+    assert good == 200
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("aileron")] == [
+        "sign-in: 3 wrong answers came to its port on this machine; more are not told so"
+    ]
+
+
+@pytest.mark.parametrize(("seconds", "places"), [(3.0, 1000), (600.0, 4)], ids=["by time", "by number"])
+async def test_connections_that_say_nothing_hold_nobody_up(
+    seconds: float, places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silent or slow: each is closed in time, or for the next; the person's is answered all the while."""
+    monkeypatch.setattr(callback, "CONNECTION_S", seconds)
+    monkeypatch.setattr(callback, "MAX_CONNECTIONS", places)
+    with contextlib.ExitStack() as stack:
+        async with waiting() as one:
+
+            def connect() -> socket.socket:
+                return stack.enter_context(socket.create_connection(("127.0.0.1", one.port), timeout=20))
+
+            silent = [await anyio.to_thread.run_sync(connect) for _ in range(20)]
+            for each in silent[1::2]:
+                with contextlib.suppress(ConnectionError):
+                    each.sendall(b"GET /callback")
+            good = await one.good()
+            end = await anyio.to_thread.run_sync(lambda: silent[0].recv(1))
+
+    assert good == 200
+    assert end == b""
+
+
+async def test_who_breaks_off_changes_nothing() -> None:
+    """A reset in the middle of a head."""
+    async with waiting() as one:
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", one.port), timeout=20) as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+                client.sendall(b"GET /callback?co")
+        good = await one.good()
+
+    assert good == 200
+
+
+@pytest.mark.parametrize(
+    ("issuer", "found", "is_taken"),
+    [
+        (None, None, True),
+        (None, "https://id.example", True),
+        (None, "https://id.example/tenant", True),
+        (None, "https://id.example:443/", True),
+        (None, "https://evil.example", False),
+        (None, "http://id.example", False),
+        (None, "https://id.example.evil.example", False),
+        (None, "https://id.example@evil.example", False),
+        (None, "", False),
+        ("https://id.example/a", "https://id.example/a", True),
+        ("https://id.example/a", "https://id.example/a/", False),
+        ("https://id.example/a", "https://id.example/b", False),
+        ("https://id.example/a", None, False),
+    ],
+)
+@pytest.mark.parametrize("what", ["code=canary-code-0123", "error=access_denied"])
+async def test_an_answer_of_another_issuer_ends_the_sign_in_and_its_code_goes_nowhere(
+    what: str, issuer: str | None, found: str | None, is_taken: bool
+) -> None:
+    """RFC 9207: declared, it has to be that to the letter, and has to be there; else, where it is said, of the page's origin."""
+    async with waiting(issuer=issuer) as one:
+        said = "" if found is None else f"&iss={found.replace(':', '%3A')}"
+        await visit(one.port, f"/callback?{what}&state={STATE}{said}")
+        (answered,) = one.answers
+
+    if not is_taken:
+        assert answered.problem is not None
+        assert (answered.problem.code, answered.code) == ("issuer_mismatch", None)
+    elif what.startswith("error"):
+        assert answered.problem is not None
+        assert answered.problem.code == "access_denied"
+    else:
+        assert answered.code == Secret(b"canary-code-0123")
+
+
+@pytest.mark.parametrize("code", ["", "%00canary", "canary%0d%0aX:%20y", "%E2%80%AE", "c" * 9000])
+async def test_a_code_that_is_none_ends_it_with_a_sentence(code: str) -> None:
+    """With the right state: it is the provider that says so."""
+    async with waiting() as one:
+        status, _, page = await visit(one.port, f"/callback?code={code}&state={STATE}")
+        (answered,) = one.answers
+
+    assert answered.problem is not None
+    assert answered.problem.code == "bad_answer"
+    assert (status, "You are not signed in." in page) == (400, True)
+
+
+async def test_pages_say_nothing_of_what_was_sent_and_do_nothing() -> None:
+    """Whatever stands in the address: the page is one of ours, with no script, link or referrer, nothing to cache or to frame."""
+    from urllib.parse import quote
+
+    hostile = quote(EVERYTHING, safe="", errors="replace")[:8000]
+    async with waiting() as one:
+        found = [
+            await visit(one.port, f"/callback?error={hostile}&error_description={hostile}"[:8000]),
+            await visit(one.port, f"/{hostile}"),
+            await visit(one.port, f"/callback?error=x&state={STATE}&error_description=%3Cscript%3Ecanary"),
+        ]
+
+    for _, fields, page in found:
+        assert_harmless_page(page)
+        assert "canary" not in page
+        assert fields["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
+        assert "frame-ancestors 'none'" in fields["content-security-policy"]
+        assert fields["referrer-policy"] == "no-referrer"
+        assert fields["cache-control"] == "no-store"
+        assert fields["x-content-type-options"] == "nosniff"
+        assert fields["connection"] == "close"
+        assert "color-scheme: light dark" in page
+        assert "prefers-color-scheme: dark" in page
+
+
+def _loopbacks() -> list[str]:
+    with contextlib.suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
+        return ["127.0.0.1", "::1"]
+    return ["127.0.0.1"]
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+OF_ANOTHER_USER: Final = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20) as client:
+    client.sendall(f"GET {sys.argv[3]} HTTP/1.1\\r\\nHost: localhost:{sys.argv[2]}\\r\\n\\r\\n".encode())
+    print(client.recv(65536).decode().split(" ")[1])
+"""
+OF_A_TRICKSTER: Final = """
+import socket, sys
+port, trick = int(sys.argv[1]), sys.argv[2]
+mapped = trick == "mapped"
+client = socket.socket(socket.AF_INET6 if mapped else socket.AF_INET)
+client.connect(("::ffff:127.0.0.1" if mapped else "127.0.0.1", port))
+client.send(b"x")
+if trick == "closed":
+    client.close()
+else:
+    if trick == "half closed":
+        client.shutdown(socket.SHUT_WR)
+    sys.stdin.read()
+"""
+NOBODY: Final = 65534
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+async def test_another_user_who_knows_the_state_does_not_sign_in_in_the_persons_place(address: str) -> None:
+    """They can read what a browser was started with. The same words from the person's own program end it well."""
+    async with waiting() as one:
+        words = ["-I", "-S", "-c", OF_ANOTHER_USER, address, str(one.port), GOOD]
+        python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
+        if one.callback.addresses.isdisjoint({address}):
+            pytest.skip(f"this machine has no {address}")
+        done = await anyio.run_process([python, *words], user=NOBODY, group=NOBODY, cwd="/", env={})
+        good = await one.good()
+
+    assert (done.stdout.strip(), good) == (b"403", 200)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize("trick", ["mapped", "closed", "half closed"])
+async def test_another_user_is_known_however_they_connect(trick: str) -> None:
+    """By an address of the other table, gone before anybody looks, or with an end that is closed: it is never the person."""
+    python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        words = ["-I", "-S", "-c", OF_A_TRICKSTER, str(listener.getsockname()[1]), trick]
+        with subprocess.Popen(
+            [python, *words], user=NOBODY, group=NOBODY, cwd="/", env={}, stdin=subprocess.PIPE
+        ) as other:
+            if trick == "closed":
+                other.wait()
+            with listener.accept()[0] as accepted:
+                assert accepted.recv(1) == b"x"
+                owner = await anyio.to_thread.run_sync(maybe_owner, accepted)
+            other.communicate(timeout=20)
+
+    assert owner in (NOBODY, CLOSED)
+
+
+def test_who_has_gone_is_not_taken_for_root() -> None:
+    """Some kernels list a closed socket as root's, and soon not at all."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with socket.create_connection(listener.getsockname()[:2]) as client:
+            accepted = listener.accept()[0]
+            own = maybe_owner(accepted)
+            client.shutdown(socket.SHUT_WR)
+        with accepted:
+            gone = maybe_owner(accepted)
+
+    assert (own, gone) == (os.geteuid(), CLOSED)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_the_kernel_says_whose_a_connection_is(address: str) -> None:
+    """Ours, at both addresses, with a hundred others beside it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        listener = socket.create_server((address, 0), family=family, backlog=128)
+    except OSError as error:
+        pytest.skip(f"this machine has no {address}: {error}")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(listener)
+        for _ in range(100):
+            client = stack.enter_context(socket.create_connection(listener.getsockname()[:2]))
+        accepted = [stack.enter_context(listener.accept()[0]) for _ in range(100)]
+        found = {maybe_owner(each) for each in accepted}
+        own = maybe_owner(client)
+
+    assert found == {os.geteuid()}
+    assert own == os.geteuid()

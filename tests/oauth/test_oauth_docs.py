@@ -1,0 +1,87 @@
+"""docs/reference/sign-in.md against the code: every error with its sentence, and every number."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from aileron.oauth import answers, callback, endpoint, renew, signin
+from aileron.oauth.problems import RENEWAL, SIGN_IN, Problem, ProviderError, heard, not_renewed, not_signed_in, said
+from aileron.oauth.request import OURS
+
+PAGE: Final = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "sign-in.md").read_text(encoding="utf-8")
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Of the first table below a heading."""
+    section = PAGE.split(f"\n## {heading}\n", 1)[1]
+    block = re.search(r"(?:^\|.*\n?)+", section, re.MULTILINE)
+    assert block
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in block[0].splitlines()[2:]]
+
+
+@pytest.mark.parametrize(("heading", "table"), [("Errors of a sign-in", SIGN_IN), ("Errors of a renewal", RENEWAL)])
+def test_the_page_has_every_error_with_its_sentence(heading: str, table: dict[str, Problem]) -> None:
+    """In the order of the code, word for word."""
+    assert rows(heading) == [
+        [f"`{code}`", problem.what.format(host="HOST"), problem.cure.format(again="AGAIN")]
+        for code, problem in table.items()
+    ]
+
+
+@pytest.mark.parametrize("code", [*SIGN_IN, "made_up", "made up"])
+def test_every_sentence_says_what_happened_and_what_to_do(code: str) -> None:
+    """Whole sentences: a host, a command, no hole that was not filled."""
+    problem = said(code, "id.example") if code in SIGN_IN else heard(code, "id.example")
+    error = not_signed_in(problem, "id.example", "aileron binding setup X")
+
+    assert re.fullmatch(r"[^{}\n]{30,400}", str(error))
+    assert "`aileron binding setup X`" in str(error) or code == "unsupported_token_type"
+    assert error.failure.details["code"] == (code if code in SIGN_IN else "unknown_error")
+
+
+@pytest.mark.parametrize("code", [*SIGN_IN, *RENEWAL])
+def test_every_sentence_of_a_renewal_does_so_too(code: str) -> None:
+    """With the command that signs in again, or the word that waiting helps."""
+    problem = RENEWAL.get(code) or SIGN_IN[code]
+    error = ProviderError(code, problem.what.format(host="id.example"), retriable=problem.retriable)
+    sentence = str(not_renewed(error, "id.example", "aileron binding reauthorize X"))
+
+    assert re.fullmatch(r"[^{}\n]{30,400}", sentence)
+    assert "`aileron binding reauthorize X`" in sentence or "try again" in sentence or code == "unsupported_token_type"
+
+
+def test_the_numbers_on_the_page_are_those_of_the_code() -> None:
+    """Where one changes, the other has to."""
+    pace = renew.Pace()
+    for text, value in {
+        r"for (\d+) minutes. It takes one answer": signin.SIGN_IN_S / 60,
+        r"After (\d+) of these": callback.MAX_TRIES,
+        r"A connection has (\d+) seconds": callback.CONNECTION_S,
+        r"of at most (\d+) KiB; at most": callback.HEAD_BYTES >> 10,
+        r"at most (\d+) are waited for": callback.MAX_CONNECTIONS,
+        r"object of at most (\d+) KiB": endpoint.MAX_ANSWER_BYTES >> 10,
+        r"within (\d+) seconds \|": endpoint.EXCHANGE_S,
+        r"\| (\d+) to 8192 visible": answers.MIN_TOKEN_CHARACTERS,
+        r"8 to (\d+) visible": answers.MAX_TOKEN_CHARACTERS,
+        r"\(1 to (\d+)\)": answers.MAX_INTERVAL_S,
+        r"waits at most (\d+) seconds": pace.patience_s,
+        r"younger than (\d+) seconds": pace.fresh_s,
+        r"left alone for (\d+) seconds": pace.first_pause_s,
+        r"up to (\d+)\. An access": pace.longest_pause_s,
+        r"written every (\d+) seconds": pace.write_again_s,
+        r"at most (\d+) bindings": renew.MAX_HELD,
+    }.items():
+        found = re.search(text, PAGE)
+        assert found, text
+        assert float(found[1]) == value, text
+
+
+def test_every_parameter_that_is_sent_has_its_row() -> None:
+    """Of the authorization request."""
+    sent = OURS - {"client_secret", "response_mode", "request", "request_uri"}
+
+    assert sent == set(re.findall(r"`(\w+)`", "".join(row[0] for row in rows("In a browser on this machine"))))

@@ -1,0 +1,1121 @@
+"""Tokens renewed: one renewal for many, nothing lost whatever happens meanwhile, and a provider that is never hammered.
+
+Against a provider that rotates strictly, over TLS, with the real vault: what it gave out and is not kept ends the sign-in, so
+every test that ends well shows that it was kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Final
+
+import anyio
+import msgspec
+import pytest
+
+from aileron.model.credential import Client, OAuthGrant, TokenSet
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import BindingName
+from aileron.model.secret import Secret
+from aileron.oauth import renew
+from aileron.oauth.endpoint import Endpoints
+from aileron.oauth.renew import Pace, Renewals
+from aileron.vault.bindings import Binding
+from aileron.vault.vault import Vault
+from tests.support.token_server import SCOPES, TokenServer, json_answer, oauth_error, tokens_answer
+from tests.support.upstream import answer
+
+pytestmark = pytest.mark.anyio
+
+PASSPHRASE: Final = Secret(b"correct horse battery")
+NAME: Final = BindingName("oauth2", "mail", "work")
+CONNECTOR: Final = "github://you/mail"
+NOW: Final = 1_795_233_600.0
+FIRST: Final = Secret(b"canary-access-token-0")
+QUICK: Final = Pace(
+    patience_s=20.0,
+    fresh_s=0.0,
+    least_s=0.0,
+    first_pause_s=600.0,
+    longest_pause_s=600.0,
+    write_again_s=0.01,
+    last_s=30.0,
+)
+"""Nothing waits for time to pass; a pause outlasts the test."""
+DAY_S: Final = 86_400.0
+
+
+class Clock:
+    """Seconds since the epoch, as the test says."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Store:
+    """The vault, with a disk that can be full, and a moment before each change for the test to do something."""
+
+    def __init__(self, vault: Vault) -> None:
+        self.vault: Final = vault
+        self.full: set[str] = set()
+        self.before: dict[str, Callable[[], None]] = {}
+        self.changes: list[str] = []
+
+    def binding(self, name: BindingName) -> Binding | None:
+        return self.vault.binding(name)
+
+    def tokens(self, name: BindingName) -> TokenSet:
+        return self.vault.tokens(name)
+
+    def put_tokens(self, name: BindingName, tokens: TokenSet, grant: OAuthGrant) -> None:
+        self._change("put_tokens")
+        self.vault.put_tokens(name, tokens, grant)
+
+    def note_renewal(self, name: BindingName, at_ms: int) -> None:
+        self._change("note_renewal")
+        self.vault.note_renewal(name, at_ms)
+
+    def note_refused(self, name: BindingName, code: str) -> None:
+        self._change("note_refused")
+        self.vault.note_refused(name, code)
+
+    def _change(self, name: str) -> None:
+        self.before.pop(name, lambda: None)()
+        if name in self.full:
+            message = "vault.json could not be written: No space left on device; free some space and try again"
+            raise AileronError(FailureClass.INTERNAL_ERROR, message)
+        self.changes.append(name)
+
+
+class Journal:
+    """What went on record."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, ...]] = []
+        self.full: set[str] = set()
+
+    async def renewing(self, binding: BindingName, host: str) -> None:
+        await self._note("renewing", str(binding), host)
+
+    async def renewed(self, binding: BindingName) -> None:
+        await self._note("renewed", str(binding))
+
+    async def failed(self, binding: BindingName, code: str) -> None:
+        await self._note("failed", str(binding), code)
+
+    async def _note(self, *row: str) -> None:
+        await anyio.lowlevel.checkpoint()
+        if row[0] in self.full:
+            raise AileronError(FailureClass.INTERNAL_ERROR, "the ledger could not be written")
+        self.rows.append(row)
+
+
+class World:
+    """Everything around the renewals of one vault."""
+
+    def __init__(self, vault: Vault, server: TokenServer, endpoints: Endpoints, pace: Pace) -> None:
+        self.vault = vault
+        self.server = server
+        self.store = Store(vault)
+        self.journal = Journal()
+        self.clock = Clock()
+        self.renewals = Renewals(self.store, endpoints, self.journal, self.clock, pace=pace)
+
+    def sign_in(self, name: BindingName = NAME, *, ends_in_s: float | None = 3600, **grant: Any) -> None:
+        """As a person did just now; the provider knows the refresh token."""
+        self.server.refresh = "canary-refresh-token-0"
+        ends_at = None if ends_in_s is None else self.clock.now + ends_in_s
+        refreshable = grant.get("refreshable", True)
+        tokens = TokenSet(
+            access=FIRST,
+            refresh=Secret(self.server.refresh.encode()) if refreshable else None,
+            expires_at=ends_at,
+            scopes=SCOPES,
+            client=Client(
+                client_id="client-of-the-publisher",
+                client_secret="canary-client-secret",
+                token_url=self.server.url("/token"),
+                revocation_url=self.server.url("/revoke"),
+            ),
+        )
+        said = {
+            "scopes": SCOPES,
+            "obtained_ms": int(self.clock.now * 1000),
+            "refreshable": True,
+            "account": "mira@example.test",
+        }
+        secret = f"{name.service}-{name.identity}"
+        self.vault.set_secret(secret, tokens.sealed())
+        self.vault.bind(
+            Binding(
+                name=name,
+                connector=CONNECTOR,
+                kind="oauth2",
+                username=None,
+                secret=secret,
+                created_at=NOW,
+                grant=OAuthGrant(**{**said, "expires_ms": None if ends_at is None else int(ends_at * 1000), **grant}),
+            ),
+            replace=True,
+        )
+
+    @property
+    def grant(self) -> OAuthGrant:
+        """As it stands in the vault."""
+        binding = self.vault.binding(NAME)
+        assert binding is not None
+        assert binding.grant is not None
+        return binding.grant
+
+    @property
+    def access(self) -> bytes:
+        """What would be sent."""
+        return self.renewals.newest(NAME, self.vault.tokens(NAME).access).reveal()
+
+    @property
+    def stored(self) -> bytes:
+        """What is in the vault."""
+        return self.vault.tokens(NAME).access.reveal()
+
+    async def ready(self, within_s: float = 20.0) -> None:
+        """As egress asks before a request."""
+        await self.renewals.ready(NAME, anyio.current_time() + within_s)
+
+    async def renew(self, refused: Secret = FIRST, within_s: float = 20.0) -> bool:
+        """As egress asks after a 401."""
+        return await self.renewals.renew(NAME, refused, anyio.current_time() + within_s)
+
+    async def refusal(self, ask: Callable[[], Any] | None = None) -> AileronError:
+        """The failure of one that must fail."""
+        with pytest.raises(AileronError) as caught:
+            await (ask or self.ready)()
+        assert "canary" not in f"{caught.value.failure!r}"
+        assert caught.value.__cause__ is None
+        return caught.value
+
+    async def held_back(self) -> None:
+        """Until one more request has come to the provider."""
+        await anyio.to_thread.run_sync(self.server.wait_asked)
+
+
+@pytest.fixture(scope="module")
+def open_vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
+    """One for all tests here: a derivation takes a tenth of a second, and more where others work."""
+    vault = Vault(tmp_path_factory.mktemp("vault") / "home" / "vault.json")
+    vault.create(PASSPHRASE)
+    yield vault
+    vault.lock()
+
+
+@pytest.fixture
+def vault(open_vault: Vault) -> Vault:
+    """It, open, with nothing bound."""
+    if open_vault.is_locked:
+        open_vault.unlock(PASSPHRASE)
+    for binding in open_vault.bindings():
+        open_vault.revoke(binding.name)
+    for info in open_vault.secrets():
+        open_vault.remove_secret(info.name)
+    return open_vault
+
+
+@contextlib.asynccontextmanager
+async def served(world: World) -> AsyncIterator[World]:
+    """With its renewals carried out, until they are stopped as a daemon stops them."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.renewals.serve)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(60):
+            yield world
+        tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def idle(vault: Vault, server: TokenServer, endpoints: Endpoints) -> World:
+    """A person signed in; nothing is carried out."""
+    world = World(vault, server, endpoints, QUICK)
+    world.sign_in()
+    return world
+
+
+@pytest.fixture
+async def world(idle: World) -> AsyncIterator[World]:
+    """The same, carried out."""
+    async with served(idle):
+        yield idle
+
+
+@pytest.fixture(autouse=True)
+def _no_token_in_the_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Whatever a test does, no line of the log has a token or a secret in it, nor a trace."""
+    caplog.set_level(logging.DEBUG)
+    yield
+    for record in caplog.get_records("call"):
+        if record.name.startswith("aileron"):
+            assert "canary" not in record.getMessage()
+            assert record.exc_info is None
+
+
+# Before it ends
+
+
+async def test_a_token_with_time_left_is_left_alone(world: World) -> None:
+    """At the moment of sign-in and a minute before the end: nobody is asked."""
+    await world.ready()
+    world.clock.now += 3600 - 61
+    await world.ready()
+
+    assert world.server.asked == []
+    assert world.journal.rows == []
+
+
+async def test_a_token_is_renewed_a_minute_before_its_end(world: World) -> None:
+    """One request with the refresh token; all that came back is in the vault, and what was agreed to is as it was."""
+    before = world.vault.binding(NAME)
+    world.clock.now += 3600 - 59
+    await world.ready()
+    (asked,) = world.server.asked
+    tokens, after = world.vault.tokens(NAME), world.vault.binding(NAME)
+
+    assert asked.form == {
+        "grant_type": "refresh_token",
+        "refresh_token": "canary-refresh-token-0",
+        "client_id": "client-of-the-publisher",
+        "client_secret": "canary-client-secret",
+    }
+    assert tokens.access.reveal() == b"canary-access-token-1" == world.access
+    assert tokens.refresh is not None
+    assert tokens.refresh.reveal() == b"canary-refresh-token-1"
+    assert tokens.expires_at == world.clock.now + 3600
+    assert world.grant == OAuthGrant(
+        scopes=SCOPES,
+        obtained_ms=int(NOW * 1000),
+        account="mira@example.test",
+        refreshable=True,
+        expires_ms=int((world.clock.now + 3600) * 1000),
+        refreshed_ms=int(world.clock.now * 1000),
+    )
+    assert before is not None
+    assert after is not None
+    assert msgspec.structs.replace(after, grant=None) == msgspec.structs.replace(before, grant=None)
+    assert world.journal.rows == [
+        ("renewing", str(NAME), str(world.server.address)),
+        ("renewed", str(NAME)),
+    ]
+
+
+async def test_renewed_again_and_again_it_never_breaks_off(world: World) -> None:
+    """Ten times, each with the refresh token of the time before."""
+    for _ in range(10):
+        world.clock.now += 3600
+        await world.ready()
+
+    assert world.stored == b"canary-access-token-10"
+    assert [asked.form["refresh_token"] for asked in world.server.asked] == [
+        f"canary-refresh-token-{number}" for number in range(10)
+    ]
+
+
+async def test_a_refresh_token_that_is_not_replaced_stays(
+    vault: Vault, start_server: Callable[..., TokenServer], authority: Any
+) -> None:
+    """A provider that does not rotate says none: the one there is goes on."""
+    from tests.oauth.conftest import endpoints_to
+
+    server = start_server(rotates=False)
+    async with endpoints_to(authority, server) as endpoints:
+        world = World(vault, server, endpoints, QUICK)
+        world.sign_in()
+        async with served(world):
+            for _ in range(3):
+                world.clock.now += 3600
+                await world.ready()
+
+    assert {asked.form["refresh_token"] for asked in server.asked} == {"canary-refresh-token-0"}
+    assert world.stored == b"canary-access-token-3"
+    assert world.grant.refreshable
+
+
+async def test_a_token_that_lives_half_a_minute_is_not_renewed_for_every_request(world: World) -> None:
+    """Room is at most a quarter of its life."""
+    world.server.lifetime_s = 30
+    world.clock.now += 3600
+    await world.ready()
+    world.clock.now += 22
+    await world.ready()
+    asked_by_then = len(world.server.asked)
+    world.clock.now += 1
+    await world.ready()
+
+    assert asked_by_then == 1
+    assert len(world.server.asked) == 2
+
+
+async def test_a_token_without_an_end_is_renewed_only_when_it_is_refused(world: World) -> None:
+    """The provider did not say: a year later it is still sent as it is."""
+    world.sign_in(ends_in_s=None)
+    world.clock.now += 365 * DAY_S
+    await world.ready()
+    asked_before = len(world.server.asked)
+    is_renewed = await world.renew()
+
+    assert asked_before == 0
+    assert is_renewed
+
+
+async def test_what_nobody_signed_in_for_is_nothing_to_renew(world: World) -> None:
+    """A token bound as a secret, and a name that is not bound at all: nothing is asked, and nothing said."""
+    world.vault.set_secret("plain", Secret(b"canary-plain-token"))
+    world.vault.bind(
+        Binding(NAME, CONNECTOR, "oauth2", None, "plain", NOW),
+        replace=True,
+    )
+    await world.ready()
+    is_renewed = await world.renew(Secret(b"canary-plain-token"))
+    world.vault.revoke(NAME)
+    await world.ready()
+
+    assert not is_renewed
+    assert world.server.asked == []
+
+
+async def test_fewer_scopes_than_before_are_kept_and_said(world: World) -> None:
+    """The person took one back at the provider: the tokens are the only ones there are, so they are not thrown away."""
+    world.server.says(json_answer(tokens_answer(scope="mail.read")))
+    world.clock.now += 3600
+    await world.ready()
+
+    assert world.grant.scopes == ("mail.read",)
+    assert world.stored == FIRST.reveal()  # the name the script gave it
+
+
+# Many at once
+
+
+async def test_fifty_refusals_at_once_are_one_renewal(world: World) -> None:
+    """Everybody who was refused with the old token is told that there is another, once there is."""
+    told: list[bool] = []
+    world.server.hold()
+
+    async def refused() -> None:
+        told.append(await world.renew())
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(50):
+            tasks.start_soon(refused)
+        await world.held_back()
+        told_early = list(told)
+        world.server.release()
+    late = await world.renew()
+
+    assert told_early == []
+    assert told == [True] * 50
+    assert late  # who comes with the old one after that
+    assert len(world.server.asked) == 1
+    assert world.store.changes == ["note_renewal", "put_tokens"]
+
+
+async def test_before_requests_and_after_refusals_it_is_the_same_renewal(world: World) -> None:
+    """Half of them look before they send, half were refused."""
+    world.clock.now += 3600
+    world.server.hold()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(world.ready)
+            tasks.start_soon(world.renew)
+        await world.held_back()
+        world.server.release()
+
+    assert len(world.server.asked) == 1
+
+
+async def test_two_sign_ins_are_renewed_side_by_side(world: World) -> None:
+    """One provider that is slow for one person holds up nobody else's."""
+    other = BindingName("oauth2", "mail", "home")
+    world.sign_in(other)
+    world.clock.now += 3600
+    world.server.says(
+        *[json_answer(tokens_answer(access_token=f"canary-side-by-side-{number}")) for number in range(2)]
+    )
+    world.server.hold()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.ready)
+        tasks.start_soon(world.renewals.ready, other, anyio.current_time() + 20)
+        await world.held_back()
+        await world.held_back()  # the second came while the first had no answer
+        world.server.release()
+
+    assert len(world.server.asked) == 2
+    assert {world.stored, world.vault.tokens(other).access.reveal()} == {
+        b"canary-side-by-side-0",
+        b"canary-side-by-side-1",
+    }
+
+
+async def test_who_goes_away_does_not_take_the_renewal_along(world: World) -> None:
+    """1. A caller begins it. 2. The provider has replaced the refresh token. 3. The caller is cancelled. The answer is kept."""
+    world.server.hold()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.renew)
+        await world.held_back()
+        tasks.cancel_scope.cancel()
+    world.server.release()
+    is_renewed = await world.renew()
+
+    assert is_renewed
+    assert len(world.server.asked) == 1
+    assert world.stored == b"canary-access-token-1"
+
+
+async def test_who_has_no_more_time_is_told_so_and_the_renewal_goes_on(world: World) -> None:
+    """The caller's deadline ends the caller's wait."""
+    world.server.hold()
+    error = await world.refusal(lambda: world.renew(within_s=0.05))
+    world.server.release()
+    is_renewed = await world.renew()
+
+    assert error.failure.failure_class is FailureClass.NETWORK_ERROR
+    assert error.failure.retriable
+    assert error.failure.details["code"] == "too_slow"
+    assert is_renewed
+    assert len(world.server.asked) == 1
+
+
+async def test_while_a_token_counts_nobody_waits_long_for_the_next(
+    vault: Vault, server: TokenServer, endpoints: Endpoints
+) -> None:
+    """A provider that does not answer, half a minute before the end: the request goes out with what there is."""
+    world = World(vault, server, endpoints, Pace(patience_s=0.05, fresh_s=0))
+    world.sign_in()
+    async with served(world):
+        world.clock.now += 3600 - 30
+        server.hold()
+        await world.ready()
+        sent = world.access
+        server.release()
+        await world.renew()
+
+    assert sent == FIRST.reveal()
+    assert world.stored == b"canary-access-token-1"
+
+
+async def test_a_daemon_that_stops_keeps_the_answer_that_is_on_its_way(idle: World) -> None:
+    """1. The provider is asked. 2. The daemon is told to stop. 3. The answer comes: it is in the vault before all is over."""
+    async with served(idle), anyio.create_task_group() as tasks:
+        idle.server.hold()
+        tasks.start_soon(idle.renew)
+        await idle.held_back()
+        tasks.cancel_scope.cancel()
+        idle.store.before["put_tokens"] = lambda: None
+        threading.Timer(0.05, idle.server.release).start()
+
+    assert idle.stored == b"canary-access-token-1"
+    assert idle.store.changes == ["note_renewal", "put_tokens"]
+
+
+async def test_a_provider_that_never_answers_does_not_keep_the_daemon(
+    vault: Vault, server: TokenServer, endpoints: Endpoints
+) -> None:
+    """It is waited for a moment; who waited is told, and what may have happened there is on disk."""
+    world = World(vault, server, endpoints, Pace(last_s=0.05))
+    world.sign_in()
+    told: list[AileronError] = []
+
+    async def refused() -> None:
+        told.append(await world.refusal(world.renew))
+
+    async with anyio.create_task_group() as tasks, served(world):
+        server.hold()
+        tasks.start_soon(refused)
+        await world.held_back()
+
+    assert [error.failure.details["code"] for error in told] == ["stopping"]
+    assert world.grant.renewing_ms == int(NOW * 1000)
+    assert world.stored == FIRST.reveal()
+
+
+async def test_after_the_end_of_all_nothing_is_begun(idle: World) -> None:
+    """Who asks while the daemon stops is told that it does."""
+    async with served(idle):
+        pass
+    idle.clock.now += 3600
+    error = await idle.refusal()
+
+    assert error.failure.details["code"] == "stopping"
+    assert idle.server.asked == []
+
+
+# First the intent, then the answer
+
+
+async def test_the_intent_is_on_disk_and_on_record_before_the_provider_is_asked(world: World) -> None:
+    """Looked at in the file itself, at the moment the request arrives."""
+    world.clock.now += 3600
+    seen: list[Any] = []
+
+    def look(asked: Any) -> bytes:
+        binding = Vault(world.vault.path).binding(NAME)
+        assert binding is not None
+        assert binding.grant is not None
+        seen.extend([binding.grant.renewing_ms, list(world.journal.rows)])
+        return world.server._good(asked)
+
+    world.server.says(look)
+    await world.ready()
+
+    assert seen == [int(world.clock.now * 1000), [("renewing", str(NAME), str(world.server.address))]]
+    assert world.grant.renewing_ms is None
+
+
+async def test_nobody_uses_a_token_that_is_not_in_the_vault_yet(world: World) -> None:
+    """Whoever waits goes on after the write, not after the answer."""
+    writing, go_on, done = threading.Event(), threading.Event(), []
+
+    def write_when_told() -> None:
+        writing.set()
+        assert go_on.wait(20)
+
+    world.store.before["put_tokens"] = write_when_told
+
+    async def refused() -> None:
+        done.append(await world.renew())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(refused)
+        await anyio.to_thread.run_sync(writing.wait)
+        used_meanwhile = world.access
+        tasks.start_soon(refused)  # also who comes only now
+        await anyio.wait_all_tasks_blocked()
+        done_early = list(done)
+        go_on.set()
+
+    assert used_meanwhile == FIRST.reveal()
+    assert done_early == []
+    assert done == [True, True]
+    assert len(world.server.asked) == 1
+
+
+async def test_a_full_disk_is_found_before_the_provider_is_asked(world: World) -> None:
+    """While the token counts it is used; when it has ended the disk is named; with room on the disk it goes on."""
+    world.store.full = {"note_renewal"}
+    world.clock.now += 3600 - 30
+    await world.ready()
+    world.clock.now += 30
+    error = await world.refusal()
+    asked_while_full = len(world.server.asked)
+    world.store.full = set()
+    await world.ready()
+
+    assert "No space left on device; free some space" in str(error)
+    assert world.journal.rows[-3:] == [
+        ("failed", str(NAME), "internal_error"),
+        ("renewing", str(NAME), str(world.server.address)),
+        ("renewed", str(NAME)),
+    ]
+    assert asked_while_full == 0
+    assert world.stored == b"canary-access-token-1"
+
+
+async def test_what_cannot_go_on_record_is_not_done(world: World) -> None:
+    """The ledger is full: nobody is asked. Full only after it, nothing is lost."""
+    world.clock.now += 3600
+    world.journal.full = {"renewing"}
+    error = await world.refusal()
+    asked_while_full = len(world.server.asked)
+    world.journal.full = {"renewed"}
+    await world.ready()
+
+    assert "ledger" in str(error)
+    assert asked_while_full == 0
+    assert world.stored == b"canary-access-token-1"
+
+
+async def test_a_disk_that_fills_up_meanwhile_loses_nothing(idle: World, caplog: pytest.LogCaptureFixture) -> None:
+    """1. The provider has replaced the refresh token. 2. It cannot be written. It is used from memory until it can."""
+    idle.clock.now += 3600
+    written = threading.Event()
+    async with served(idle) as world:
+        world.store.full = {"put_tokens"}
+        await world.ready()
+        used, stored_while_full = world.access, world.stored
+        world.clock.now += 3600  # and it goes on ending: nothing is asked with what is in memory only
+        error = await world.refusal()
+        world.store.before["put_tokens"] = written.set
+        world.store.full = set()
+        await anyio.to_thread.run_sync(written.wait)
+        while world.renewals.newest(NAME, FIRST) != FIRST:
+            await anyio.sleep(0)
+        stored = world.stored
+        await world.ready()
+
+    assert used == b"canary-access-token-1"
+    assert stored_while_full == FIRST.reveal()
+    assert "No space left on device" in str(error)
+    assert stored == b"canary-access-token-1"
+    assert world.stored == b"canary-access-token-2"
+    assert "in memory only" in caplog.text
+    assert "are written" in caplog.text
+
+
+async def test_what_is_in_memory_only_is_written_when_the_daemon_stops(
+    vault: Vault, server: TokenServer, endpoints: Endpoints
+) -> None:
+    """Its last chance, long before the next regular one."""
+    world = World(vault, server, endpoints, Pace(write_again_s=600))
+    world.sign_in()
+    async with served(world):
+        world.store.full = {"put_tokens"}
+        await world.renew()
+        world.store.full = set()
+        stored_before = world.stored
+
+    assert stored_before == FIRST.reveal()
+    assert world.stored == b"canary-access-token-1"
+
+
+async def test_what_is_written_late_never_replaces_what_is_newer(world: World) -> None:
+    """1. What was held is being written. 2. The next renewal begins. 3. The write of 1 ends. The newest is what is there."""
+    world.store.full = {"put_tokens"}
+    await world.renew()
+    writing, go_on = threading.Event(), threading.Event()
+
+    def write_when_told() -> None:
+        writing.set()
+        assert go_on.wait(20)
+
+    world.store.before["put_tokens"] = write_when_told
+    world.store.full = set()
+    await anyio.to_thread.run_sync(writing.wait)
+    async with anyio.create_task_group() as tasks:
+        world.clock.now += 3600
+        tasks.start_soon(world.ready)
+        await anyio.wait_all_tasks_blocked()
+        asked_meanwhile = len(world.server.asked)
+        go_on.set()
+
+    assert asked_meanwhile == 1
+    assert world.stored == b"canary-access-token-2" == world.access
+    assert world.store.changes == ["note_renewal", "put_tokens", "note_renewal", "put_tokens"]
+
+
+async def test_not_too_much_is_kept_in_memory(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With too many that cannot be written, no provider is asked for another."""
+    monkeypatch.setattr(renew, "MAX_HELD", 1)
+    other = BindingName("oauth2", "mail", "home")
+    world.sign_in(other)
+    world.store.full = {"put_tokens"}
+    await world.renew()
+    error = await world.refusal(lambda: world.renewals.renew(other, FIRST, anyio.current_time() + 20))
+
+    assert error.failure.details["code"] == "unwritten"
+    assert len(world.server.asked) == 1
+
+
+async def test_a_vault_that_is_locked_meanwhile_gets_the_tokens_when_it_opens(world: World) -> None:
+    """1. The provider is asked. 2. The person locks the vault. 3. The answer comes, and waits. 4. They open it."""
+    world.server.hold()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_locked_out, world)
+        await world.held_back()
+        world.vault.lock()
+        world.server.release()
+    error = await world.refusal(world.renew)
+    written = threading.Event()
+    world.store.before["put_tokens"] = written.set
+    world.vault.unlock(PASSPHRASE)
+    await anyio.to_thread.run_sync(written.wait)
+    is_renewed = await world.renew()
+
+    assert error.failure.failure_class is FailureClass.VAULT_LOCKED
+    assert is_renewed
+    assert world.access == b"canary-access-token-1"
+    assert len(world.server.asked) == 1
+
+
+async def _locked_out(world: World) -> None:
+    with pytest.raises(AileronError) as caught:
+        await world.renew()
+    assert caught.value.failure.failure_class is FailureClass.VAULT_LOCKED
+
+
+async def test_while_the_vault_is_locked_nobody_is_asked(world: World) -> None:
+    """There is nothing to ask with."""
+    world.vault.lock()
+    world.clock.now += 3600
+    error = await world.refusal()
+
+    assert error.failure.failure_class is FailureClass.VAULT_LOCKED
+    assert world.server.asked == []
+
+
+async def test_a_binding_that_is_revoked_meanwhile_gets_nothing(world: World) -> None:
+    """What the provider gave for it is taken back there, and is in memory no more."""
+    world.server.hold()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_revoked_meanwhile, world)
+        await world.held_back()
+        world.vault.revoke(NAME)
+        world.server.release()
+
+    assert sorted(world.server.revoked) == ["canary-access-token-1", "canary-refresh-token-1"]
+    assert world.renewals.newest(NAME, FIRST) == FIRST
+
+
+async def _revoked_meanwhile(world: World) -> None:
+    with pytest.raises(AileronError) as caught:
+        await world.renew()
+    assert caught.value.failure.failure_class is FailureClass.BINDING_REQUIRED
+
+
+async def test_a_sign_in_made_anew_meanwhile_is_not_written_over(world: World) -> None:
+    """1. The provider is asked. 2. The person signs in again. 3. The answer for the sign-in before comes, and is let go."""
+    world.server.hold()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.renew)
+        await world.held_back()
+        world.clock.now += 1
+        world.sign_in()
+        world.vault.put_tokens(NAME, _with_access(world, b"canary-access-of-the-new-one"), world.grant)
+        world.server.release()
+
+    assert world.stored == b"canary-access-of-the-new-one" == world.access
+    assert world.server.revoked == []
+
+
+async def test_signed_in_anew_between_two_looks_nobody_gets_tokens_of_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tokens were read, what is said of them was not yet: those of before are not put under the new account."""
+    world.sign_in(ends_in_s=0)
+    look = world.store.tokens
+
+    def tokens(name: BindingName) -> TokenSet:
+        found = look(name)
+        monkeypatch.setattr(world.store, "tokens", look)
+        world.sign_in(obtained_ms=world.grant.obtained_ms + 1, account="other@example.test")
+        world.server.refresh = "canary-refresh-token-of-another"
+        of_another = Secret(world.server.refresh.encode())
+        now = TokenSet(access=FIRST, refresh=of_another, expires_at=None, scopes=SCOPES, client=found.client)
+        world.vault.put_tokens(name, now, world.grant)
+        return found
+
+    monkeypatch.setattr(world.store, "tokens", tokens)
+    await world.renewals.ready(NAME, anyio.current_time() + 20)
+
+    assert world.grant.account == "other@example.test"
+    assert [asked.form["refresh_token"] for asked in world.server.to("/token")] == ["canary-refresh-token-of-another"]
+    assert world.grant.failed is None
+
+
+def _with_access(world: World, access: bytes) -> TokenSet:
+    now = world.vault.tokens(NAME)
+    return TokenSet(
+        access=Secret(access), refresh=now.refresh, expires_at=now.expires_at, scopes=now.scopes, client=now.client
+    )
+
+
+# The provider says no
+
+
+async def test_a_sign_in_that_was_ended_at_the_provider_says_so_and_how_to_begin_anew(world: World) -> None:
+    """`invalid_grant`: put down in the vault, not asked again, and the token is used until its end."""
+    world.server.says(oauth_error("invalid_grant", error_description="canary: expired or revoked"))
+    world.clock.now += 3600 - 30
+    await world.ready()
+    world.clock.now += 30
+    errors = [await world.refusal() for _ in range(3)] + [await world.refusal(world.renew)]
+
+    for error in errors:
+        assert error.failure.failure_class is FailureClass.BINDING_FAILED
+        assert not error.failure.retriable
+        assert str(error).endswith(f"sign in again: `aileron binding reauthorize {NAME}`")
+        assert "was ended there, a password was changed" in str(error)
+    assert len(world.server.asked) == 1
+    assert world.grant.failed == "invalid_grant"
+    assert world.journal.rows[-1] == ("failed", str(NAME), "invalid_grant")
+
+
+async def test_after_signing_in_again_all_is_well(world: World) -> None:
+    """Neither the failure nor the pause of the sign-in before is the next one's."""
+    world.clock.now += 3600
+    world.server.says(oauth_error("invalid_grant"))
+    await world.refusal()
+    world.sign_in(ends_in_s=0)
+    await world.ready()
+
+    assert world.stored == b"canary-access-token-1"
+
+
+async def test_a_renewal_whose_end_nobody_knows_is_tried_once_and_explained(world: World) -> None:
+    """The daemon died between asking and writing. The provider had replaced the token: the sentence says what happened."""
+    world.server.refresh = "canary-refresh-token-that-nobody-has"
+    world.vault.note_renewal(NAME, int(NOW * 1000))
+    error = await world.refusal(world.renew)
+    later = await world.refusal(world.renew)
+
+    for each in (error, later):
+        assert "an earlier renewal was cut off before its answer was stored" in str(each)
+        assert str(each).endswith(f"sign in again: `aileron binding reauthorize {NAME}`")
+    assert len(world.server.asked) == 1
+    assert world.grant.failed == "cut_off"
+
+
+async def test_a_renewal_that_was_cut_off_before_the_provider_acted_goes_on(world: World) -> None:
+    """The same, and the provider knows nothing of it: the old refresh token serves."""
+    world.vault.note_renewal(NAME, int(NOW * 1000))
+    is_renewed = await world.renew()
+
+    assert is_renewed
+    assert world.grant.renewing_ms is None
+
+
+async def test_without_a_refresh_token_a_sign_in_lasts_as_long_as_its_token(world: World) -> None:
+    """Until then a refusal is for something else, and is passed on; after it the person signs in again."""
+    world.sign_in(refreshable=False)
+    await world.ready()
+    is_renewed = await world.renew()
+    world.clock.now += 3600
+    error = await world.refusal()
+
+    assert not is_renewed
+    assert error.failure.details["code"] == "no_refresh_token"
+    assert f"aileron binding reauthorize {NAME}" in str(error)
+    assert world.server.asked == []
+
+
+@pytest.mark.parametrize(
+    "code", ["invalid_client", "unauthorized_client", "invalid_scope", "unsupported_grant_type", "oops"]
+)
+async def test_other_refusals_are_told_and_the_sign_in_stays(code: str, world: World) -> None:
+    """The publisher may mend them: nothing is put down as the end, and it is not asked again at once."""
+    world.clock.now += 3600
+    world.server.says(oauth_error(code))
+    error, again = await world.refusal(), await world.refusal()
+
+    assert error.failure.failure_class is FailureClass.BINDING_FAILED
+    assert f"aileron binding reauthorize {NAME}" in str(error)
+    assert "it is asked again in" in str(again)
+    assert world.grant.failed is None
+    assert len(world.server.asked) == 1
+
+
+async def test_a_refusal_that_comes_after_the_person_signed_in_anew_is_not_the_new_ones(world: World) -> None:
+    """It was about the sign-in before."""
+
+    def sign_in_first(asked: Any) -> bytes:
+        world.clock.now += 1
+        world.sign_in()
+        world.vault.put_tokens(NAME, _with_access(world, b"canary-access-of-the-new-one"), world.grant)
+        return oauth_error("invalid_grant")
+
+    world.server.says(sign_in_first)
+    is_other = await world.renew()
+
+    assert is_other
+    assert world.grant.failed is None
+    assert world.grant.obtained_ms == int((NOW + 1) * 1000)
+
+
+async def test_a_refusal_that_cannot_be_written_is_told_all_the_same(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the provider is left alone for a while."""
+    world.store.full = {"note_refused"}
+    world.server.says(oauth_error("invalid_grant"))
+    errors = [await world.refusal(world.renew) for _ in range(3)]
+
+    assert {error.failure.details["code"] for error in errors} == {"invalid_grant"}
+    assert len(world.server.asked) == 1
+    assert "is not renewed any more could not be written" in caplog.text
+
+
+async def test_what_nobody_foresaw_is_told_without_a_word_of_it(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """An error of a library may quote anything: its kind is logged, and who waits is not left waiting."""
+
+    def break_down() -> None:
+        raise RuntimeError("canary-in-an-error")
+
+    world.store.before["note_renewal"] = break_down
+    error = await world.refusal(world.renew)
+    world.store.before["put_tokens"] = break_down
+    is_renewed = await world.renew()  # what the provider gave is not lost even then, and written a little later
+    while world.stored == FIRST.reveal():
+        await anyio.sleep(0.001)
+
+    assert error.failure.failure_class is FailureClass.INTERNAL_ERROR
+    assert "(RuntimeError)" in caplog.text
+    assert is_renewed
+
+
+async def test_what_is_remembered_of_bindings_has_a_bound(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is there no more is forgotten first."""
+    monkeypatch.setattr(renew, "MAX_STATES", 2)
+    for number in range(5):
+        other = BindingName("oauth2", "mail", f"number-{number}")
+        world.sign_in(other, ends_in_s=0)
+        await world.renewals.ready(other, anyio.current_time() + 20)
+
+    assert len(world.renewals._states) == 2
+
+
+# The provider is not well
+
+
+async def test_a_provider_that_is_down_is_asked_once_and_the_old_token_is_used(world: World) -> None:
+    """A hundred requests before the end and a hundred after: one renewal was tried; those after are told to come back."""
+    world.server.says(*[answer(b"", status="503 Service Unavailable")] * 1000)
+    world.clock.now += 3600 - 30
+    for _ in range(100):
+        await world.ready()
+    world.clock.now += 30
+    errors = [await world.refusal() for _ in range(100)]
+
+    assert len(world.server.asked) == 1
+    assert world.access == FIRST.reveal()
+    for error in errors:
+        assert error.failure.failure_class is FailureClass.NETWORK_ERROR
+        assert error.failure.retriable
+        assert "is not working at the moment; try again in a moment (it is asked again in" in str(error)
+
+
+async def test_a_provider_that_is_well_again_is_asked_after_a_pause(
+    vault: Vault, server: TokenServer, endpoints: Endpoints
+) -> None:
+    """Without a pause it is asked at once, and all is well; a refused connection, a 500 and nonsense lose nothing."""
+    world = World(vault, server, endpoints, Pace(first_pause_s=0, fresh_s=0))
+    world.sign_in(ends_in_s=0)
+    server.says(answer(b"", status="500 Oops"), answer(b"<p>"), json_answer(tokens_answer(access_token="x")))
+    async with served(world):
+        codes = [(await world.refusal()).failure.details["code"] for _ in range(3)]
+        await world.ready()
+
+    assert codes == ["unavailable", "bad_answer", "bad_token"]
+    assert world.stored == b"canary-access-token-1"
+
+
+async def test_pauses_grow_and_have_an_end(vault: Vault, server: TokenServer, endpoints: Endpoints) -> None:
+    """Twice as long each time, never over the longest; after a success the first again."""
+    world = World(vault, server, endpoints, Pace(first_pause_s=100, longest_pause_s=300, fresh_s=0))
+    world.sign_in(ends_in_s=0)
+    server.says(*[answer(b"", status="503 Busy")] * 4)
+    pauses = []
+    async with served(world):
+        state = None
+        for _ in range(4):
+            await world.refusal()
+            state = world.renewals._states[NAME]
+            pauses.append(round((state.pause_until - anyio.current_time()) / 100))
+            state.pause_until = 0.0
+        await world.ready()
+        assert state is not None
+
+    assert pauses == [1, 2, 3, 3]
+    assert state.failures == 0
+
+
+async def test_a_service_that_always_says_no_does_not_cost_a_renewal_each_time(
+    vault: Vault, server: TokenServer, endpoints: Endpoints
+) -> None:
+    """A 401 that is not for the token's age: one renewal, then it is passed on for a while."""
+    world = World(vault, server, endpoints, Pace())
+    world.sign_in()
+    async with served(world):
+        first = await world.renew()
+        later = [await world.renew(Secret(world.access)) for _ in range(20)]
+
+    assert first
+    assert later == [False] * 20
+    assert len(server.asked) == 1
+
+
+async def test_tokens_that_end_at_once_are_not_renewed_without_end(
+    vault: Vault, server: TokenServer, endpoints: Endpoints
+) -> None:
+    """`expires_in` of zero: the token is tried, and the provider asked once for a while."""
+    server.lifetime_s = 0
+    world = World(vault, server, endpoints, Pace(least_s=600))
+    world.sign_in(ends_in_s=0)
+    async with served(world):
+        for _ in range(20):
+            await world.ready()
+
+    assert len(server.asked) == 1
+    assert world.stored == b"canary-access-token-1"
+
+
+# The clock is wrong
+
+
+async def test_a_clock_set_forward_by_a_day_costs_one_renewal(world: World) -> None:
+    """The token seems to have ended: it is renewed, and the next one ends by the same clock."""
+    world.clock.now += DAY_S
+    for _ in range(20):
+        await world.ready()
+
+    assert len(world.server.asked) == 1
+
+
+async def test_a_clock_set_back_by_a_day_is_healed_by_the_refusal(world: World) -> None:
+    """The token seems to last: the service says otherwise, and from then on all is by the new clock."""
+    world.clock.now -= DAY_S
+    await world.ready()
+    asked_before = len(world.server.asked)
+    is_renewed = await world.renew()
+    world.clock.now += 3600
+    await world.ready()
+
+    assert asked_before == 0
+    assert is_renewed
+    assert len(world.server.asked) == 2
+    assert world.stored == b"canary-access-token-2"
+
+
+# Taken back
+
+
+async def test_both_tokens_are_taken_back_where_they_were_issued(world: World) -> None:
+    """RFC 7009: the one that renews, and the one that is sent."""
+    said = await world.renewals.revoke(world.vault.tokens(NAME))
+
+    assert said == "revoked"
+    assert [(asked.path, asked.form["token"], asked.form["token_type_hint"]) for asked in world.server.asked] == [
+        ("/revoke", "canary-access-token-0", "access_token"),
+        ("/revoke", "canary-refresh-token-0", "refresh_token"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (oauth_error("unsupported_token_type"), "failed: localhost:{port} does not take back tokens of this kind"),
+        (oauth_error("invalid_token"), "revoked"),
+        (answer(b"canary", status="503 Busy"), "failed: localhost:{port} is not working at the moment"),
+        (
+            answer(b"", status="404 Not Found"),
+            "failed: localhost:{port} answered with something that is no answer to a sign-in",
+        ),
+    ],
+)
+async def test_a_provider_that_takes_nothing_back_is_quoted_in_our_words(
+    said: bytes, expected: str, world: World
+) -> None:
+    """What is left to the person is in the answer; one that knows the token no more has nothing to take back."""
+    world.server.says(world.server._good, said)
+
+    assert await world.renewals.revoke(world.vault.tokens(NAME)) == expected.format(port=world.server.address.port)
+
+
+async def test_a_provider_without_revocation_says_so(world: World) -> None:
+    """The tokens end by themselves."""
+    tokens = world.vault.tokens(NAME)
+    client = msgspec.structs.replace(tokens.client, revocation_url=None)
+    without = TokenSet(access=tokens.access, refresh=tokens.refresh, expires_at=None, scopes=(), client=client)
+
+    assert await world.renewals.revoke(without) == "not offered"
+    assert world.server.asked == []

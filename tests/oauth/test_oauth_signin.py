@@ -1,0 +1,468 @@
+"""A person signs in, in a browser here or with a code typed in elsewhere; and everything a provider can say instead."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import anyio
+import pytest
+
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.manifest import OAuth2Provider
+from aileron.oauth.endpoint import Endpoints
+from aileron.oauth.problems import OURS, SIGN_IN
+from aileron.oauth.request import challenge
+from aileron.oauth.signin import SIGN_IN_S, Granted, SignIn
+from tests.oauth.conftest import asked_for, callback, endpoints_to, port_of, visit
+from tests.support.token_server import (
+    CLIENT_SECRET,
+    SCOPES,
+    Said,
+    TokenServer,
+    id_token,
+    json_answer,
+    oauth_error,
+    tokens_answer,
+)
+from tests.support.upstream import CLOSE, Authority, answer
+
+pytestmark = pytest.mark.anyio
+
+NOW: Final = 1_795_233_600.0
+AGAIN: Final = "aileron binding setup github://you/mail"
+
+
+@dataclasses.dataclass
+class Ended:
+    """How a sign-in ended, and what was on the page."""
+
+    granted: Granted | None
+    error: AileronError | None
+    status: int
+    page: str
+
+    @property
+    def code(self) -> str:
+        """`details.code` of the failure."""
+        assert self.error is not None
+        code = self.error.failure.details["code"]
+        assert isinstance(code, str)
+        return code
+
+
+@contextlib.asynccontextmanager
+async def browser_sign_in(
+    endpoints: Endpoints, provider: OAuth2Provider
+) -> AsyncIterator[tuple[SignIn, dict[str, str]]]:
+    """One that waits, and what its address asks for."""
+    with anyio.fail_after(60):
+        async with SignIn(provider, endpoints, flow="browser", again=AGAIN, clock=lambda: NOW) as sign_in:
+            assert sign_in.invitation.authorize_url is not None
+            yield sign_in, asked_for(sign_in.invitation.authorize_url)
+
+
+async def signed_in(
+    endpoints: Endpoints, provider: OAuth2Provider, target: Callable[[dict[str, str]], str] = callback
+) -> Ended:
+    """The whole way, with the person's browser sent back to `target`."""
+    ended = Ended(None, None, 0, "")
+    async with browser_sign_in(endpoints, provider) as (sign_in, asked), anyio.create_task_group() as tasks:
+
+        async def browse() -> None:
+            ended.status, _, ended.page = await visit(port_of(asked), target(asked))
+
+        tasks.start_soon(browse)
+        try:
+            ended.granted = await sign_in.finished()
+        except AileronError as error:
+            ended.error = error
+    return ended
+
+
+# In a browser
+
+
+async def test_a_person_signs_in_and_the_tokens_are_there(server: TokenServer, endpoints: Endpoints) -> None:
+    """The code goes to the token endpoint with the verifier; what comes back is granted, and the page says to go back."""
+    provider = server.provider(authorize_params=(("access_type", "offline"),))
+    async with browser_sign_in(endpoints, provider) as (sign_in, asked), anyio.create_task_group() as tasks:
+        pages: list[Any] = []
+
+        async def browse() -> None:
+            pages.append(await visit(port_of(asked), callback(asked)))
+
+        tasks.start_soon(browse)
+        granted = await sign_in.finished()
+    (sent,) = server.asked
+
+    assert asked == {
+        "access_type": "offline",
+        "response_type": "code",
+        "client_id": "client-of-the-publisher",
+        "redirect_uri": f"http://localhost:{port_of(asked)}/callback",
+        "scope": "mail.read mail.send",
+        "state": asked["state"],
+        "code_challenge": challenge(sent.form["code_verifier"]),
+        "code_challenge_method": "S256",
+    }
+    assert (sent.path, sent.form) == (
+        "/token",
+        {
+            "grant_type": "authorization_code",
+            "code": "canary-code-of-the-provider",
+            "redirect_uri": asked["redirect_uri"],
+            "code_verifier": sent.form["code_verifier"],
+            "client_id": "client-of-the-publisher",
+            "client_secret": CLIENT_SECRET,
+        },
+    )
+    assert sent.seen.values("authorization") == []
+    assert granted.tokens.access.reveal() == b"canary-access-token-1"
+    assert granted.tokens.refresh is not None
+    assert granted.tokens.refresh.reveal() == b"canary-refresh-token-1"
+    assert granted.tokens.expires_at == NOW + 3600
+    assert granted.tokens.client.token_url == provider.token_url
+    assert granted.grant.scopes == SCOPES
+    assert granted.grant.refreshable
+    assert granted.grant.expires_ms == (NOW + 3600) * 1000
+    ((status, fields, page),) = pages
+    assert (status, "You are signed in." in page) == (200, True)
+    assert fields["referrer-policy"] == "no-referrer"
+
+
+async def test_state_and_verifier_are_new_each_time_and_long(server: TokenServer, endpoints: Endpoints) -> None:
+    """256 bits each, in the letters of base64url; no two sign-ins share one."""
+    seen = set()
+    for _ in range(3):
+        async with browser_sign_in(endpoints, server.provider(scopes=("openid", *SCOPES))) as (_, asked):
+            for name in ("state", "nonce", "code_challenge"):
+                assert re.fullmatch(r"[A-Za-z0-9_-]{43}", asked[name])
+                seen.add(asked[name])
+
+    assert len(seen) == 9
+
+
+async def test_without_a_client_secret_none_is_sent(server: TokenServer, endpoints: Endpoints) -> None:
+    """PKCE is what protects the flow."""
+    ended = await signed_in(endpoints, server.provider(client_secret=None))
+
+    assert ended.granted is not None
+    assert "client_secret" not in server.asked[0].form
+
+
+async def test_who_signed_in_is_what_the_id_token_says(server: TokenServer, endpoints: Endpoints) -> None:
+    """`email`, checked for issuer, audience and the nonce that was sent."""
+    provider = server.provider(scopes=("openid", "email", *SCOPES))
+    async with browser_sign_in(endpoints, provider) as (sign_in, asked), anyio.create_task_group() as tasks:
+        claims = {
+            "iss": server.url("/"),
+            "aud": provider.client_id,
+            "nonce": asked["nonce"],
+            "email": "mira@example.test",
+        }
+        server.says(json_answer(tokens_answer(id_token=id_token(claims))))
+        tasks.start_soon(lambda: visit(port_of(asked), callback(asked)))
+        granted = await sign_in.finished()
+
+    assert granted.grant.account == "mira@example.test"
+
+
+@pytest.mark.parametrize("code", [code for code in SIGN_IN if code not in OURS])
+async def test_every_error_the_provider_sends_the_browser_back_with_has_its_sentence(
+    code: str, server: TokenServer, endpoints: Endpoints
+) -> None:
+    """It ends the sign-in with what happened and the command that begins anew; the token endpoint is not asked."""
+    ended = await signed_in(endpoints, server.provider(), lambda asked: callback(asked, code=None, error=code))
+
+    assert ended.code == code
+    assert ended.error is not None
+    assert ended.error.failure.failure_class is FailureClass.BINDING_FAILED
+    assert str(ended.error).startswith(SIGN_IN[code].what.format(host=str(server.address)))
+    assert AGAIN in str(ended.error) or code == "unsupported_token_type"
+    assert (ended.status, "You are not signed in." in ended.page) == (400, True)
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("code", sorted(OURS))
+async def test_what_we_say_ourselves_is_not_for_a_provider_to_say(
+    code: str, server: TokenServer, endpoints: Endpoints
+) -> None:
+    """At both endpoints: a provider cannot have us tell a person that they were slow, or that a port is missing."""
+    server.says(oauth_error(code))
+    found = [
+        await signed_in(endpoints, server.provider(), lambda asked: callback(asked, code=None, error=code)),
+        await signed_in(endpoints, server.provider()),
+    ]
+
+    assert [ended.code for ended in found] == ["unknown_error", "unknown_error"]
+    assert all(f"(it said {code})" in str(ended.error) for ended in found)
+
+
+TOKEN_ERRORS: Final[dict[str, tuple[Said, str]]] = {
+    "invalid_grant": (oauth_error("invalid_grant", error_description="canary-description"), "invalid_grant"),
+    "invalid_client": (oauth_error("invalid_client", "401 Unauthorized"), "invalid_client"),
+    "a code of its own": (oauth_error("not_today"), "unknown_error"),
+    "a code that is no code": (oauth_error("canary \x1b[2J"), "unknown_error"),
+    "a code of another type": (json_answer({"error": 7}, "400 Bad Request"), "bad_answer"),
+    "too many": (answer(b"", status="429 Too Many Requests"), "too_many_requests"),
+    "an error with 200": (json_answer({"error": "invalid_grant"}), "invalid_grant"),
+    "down": (answer(b"<h1>canary</h1>", status="503 Service Unavailable"), "unavailable"),
+    "an error with 500": (oauth_error("server_error", "500 Oops"), "server_error"),
+    "a page": (answer(b"<h1>canary</h1>"), "bad_answer"),
+    "not found": (answer(b"", status="404 Not Found"), "bad_answer"),
+    "nothing": (answer(b""), "bad_answer"),
+    "a list": (json_answer([1]), "bad_answer"),
+    "NaN": (json_answer(b'{"access_token":"canary-access","token_type":"Bearer","expires_in":NaN}'), "bad_answer"),
+    "a key twice": (
+        json_answer(b'{"token_type":"Bearer","access_token":"canary-1","access_token":"canary-2"}'),
+        "bad_answer",
+    ),
+    "deep": (json_answer(b'{"a":' * 9000 + b"1" + b"}" * 9000), "bad_answer"),
+    "too much": (json_answer({**tokens_answer(), "x": "y" * 70_000}), "bad_answer"),
+    "endless": (lambda asked: _endless(), "bad_answer"),
+    "cut off": (lambda asked: [json_answer(tokens_answer())[:-5], CLOSE], "unreachable"),
+    "another type": (json_answer(tokens_answer(token_type="mac")), "bad_token_type"),
+    "no type": (json_answer(tokens_answer(token_type=None)), "bad_answer"),
+    "a short token": (json_answer(tokens_answer(access_token="canary")), "bad_token"),
+    "a long token": (json_answer(tokens_answer(access_token="c" * 8193)), "bad_token"),
+    "a token that ends a header": (json_answer(tokens_answer(access_token="canary\r\nX-Evil: yes")), "bad_token"),
+    "a refresh token that is none": (json_answer(tokens_answer(refresh_token="canary\x00canary")), "bad_token"),
+    "less than nothing": (json_answer(tokens_answer(expires_in=-1)), "bad_answer"),
+    "not a number": (json_answer(tokens_answer(expires_in="soon")), "bad_answer"),
+    "half of it": (json_answer(tokens_answer(scope="mail.read")), "missing_scopes"),
+    "an ID token that is none": (json_answer(tokens_answer(id_token="canary.canary")), "bad_id_token"),
+}
+
+
+def _endless() -> Any:
+    yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    while True:
+        yield b"1000\r\n" + b"a" * 0x1000 + b"\r\n"
+
+
+@pytest.mark.parametrize(("said", "code"), TOKEN_ERRORS.values(), ids=TOKEN_ERRORS.keys())
+async def test_whatever_the_token_endpoint_says_ends_with_a_sentence_that_quotes_nothing(
+    said: Said, code: str, server: TokenServer, endpoints: Endpoints
+) -> None:
+    """Errors of the standard, nonsense, tokens that could not be sent: nothing is granted or quoted, and nothing causes it."""
+    server.says(said)
+    ended = await signed_in(endpoints, server.provider())
+    again = await signed_in(endpoints, server.provider())
+
+    assert ended.code == code
+    assert ended.error is not None
+    assert AGAIN in str(ended.error)
+    assert "canary" not in f"{ended.error!r}{ended.error.failure!r}{ended.page}"
+    assert "\x1b" not in str(ended.error)
+    assert ended.error.__cause__ is None
+    assert ended.error.__context__ is None
+    assert again.granted is not None  # the same provider, when it answers as it should
+
+
+async def test_what_was_not_granted_is_named(server: TokenServer, endpoints: Endpoints) -> None:
+    """The person left a box unticked: which one stands in the sentence, harmless whatever it is called."""
+    server.says(json_answer(tokens_answer(scope="mail.read openid")))
+    ended = await signed_in(endpoints, server.provider(scopes=("mail.read", "mail.send", "x\u202ey", "offline_access")))
+
+    assert ended.error is not None
+    assert "all that the connector asks for: mail.send, x\\u202ey is missing; allow all of it on the page" in str(
+        ended.error
+    )
+
+
+async def test_a_provider_that_cannot_be_reached_is_named_with_what_happened(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
+    """Nothing listens there: the sentence has the host and the reason."""
+    ended = await signed_in(endpoints, server.provider(token_url="https://localhost:1/token"))
+
+    assert ended.code in ("unreachable", "not_allowed")
+    assert "localhost:1" in str(ended.error)
+
+
+async def test_a_placeholder_is_never_asked_with(server: TokenServer, endpoints: Endpoints) -> None:
+    """As an unreleased manifest has it, for the name and for the secret: nothing listens, nothing is sent."""
+    for changes in (
+        {"client_id": "bound-at-release"},
+        {"client_id": "1234567890-xxxxxxx.apps.example"},
+        {"client_id": "YOUR_CLIENT_ID"},
+        {"client_id": "<client id>"},
+        {"client_id": ""},
+        {"client_secret": "bound-at-release"},
+    ):
+        for flow in ("browser", "device"):
+            with pytest.raises(AileronError) as caught:
+                async with SignIn(server.provider(**changes), endpoints, flow=flow, again=AGAIN):
+                    pass
+            assert caught.value.failure.details["code"] == "placeholder"
+
+    assert server.connections == 0
+
+
+async def test_nobody_comes_and_after_ten_minutes_it_is_over(
+    server: TokenServer, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The port is closed, and the sentence says why."""
+    monkeypatch.setattr("aileron.oauth.signin.SIGN_IN_S", 0.05)
+    async with browser_sign_in(endpoints, server.provider()) as (sign_in, asked):
+        with pytest.raises(AileronError, match="within 10 minutes") as caught:
+            await sign_in.finished()
+    with pytest.raises(ConnectionRefusedError):
+        await visit(port_of(asked), callback(asked))
+
+    assert SIGN_IN_S == 600
+    assert caught.value.failure.details["code"] == "timed_out"
+
+
+async def test_a_sign_in_that_is_cancelled_leaves_no_port(server: TokenServer, endpoints: Endpoints) -> None:
+    """Cancelled while it waits: nothing listens after it, and who comes then is not answered."""
+    with anyio.CancelScope() as scope:
+        async with (
+            browser_sign_in(endpoints, server.provider()) as (sign_in, asked),
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(sign_in.finished)
+            await anyio.wait_all_tasks_blocked()
+            scope.cancel()
+    with pytest.raises(ConnectionRefusedError):
+        await visit(port_of(asked), callback(asked))
+
+    assert scope.cancelled_caught
+    assert server.asked == []
+
+
+# With a code
+
+
+class Waits:
+    """Stands for the time between two questions, and remembers it."""
+
+    def __init__(self) -> None:
+        self.s: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.s.append(seconds)
+        await anyio.lowlevel.checkpoint()
+
+
+async def device_sign_in(
+    endpoints: Endpoints, provider: OAuth2Provider, sleep: Callable[[float], Awaitable[None]]
+) -> Granted:
+    """The whole way of a device."""
+    with anyio.fail_after(60):
+        async with SignIn(provider, endpoints, flow="device", again=AGAIN, clock=lambda: NOW, sleep=sleep) as sign_in:
+            assert sign_in.invitation.user_code == "WDJB-MJHT"
+            assert sign_in.invitation.expires_at == NOW + 600
+            return await sign_in.finished()
+
+
+async def test_a_code_typed_in_elsewhere_signs_in(server: TokenServer, endpoints: Endpoints) -> None:
+    """It asks at the provider's pace, slower when told so, and has the tokens when the person is done."""
+    good = server._good
+    pending, slow = oauth_error("authorization_pending"), oauth_error("slow_down", "200 OK")
+    server.says(good, pending, slow, answer(b"", status="503 Busy"), pending)
+    waits = Waits()
+    granted = await device_sign_in(endpoints, server.provider(), waits)
+
+    assert waits.s == [5, 5, 10, 20, 20]
+    assert granted.tokens.access.reveal() == b"canary-access-token-1"
+    assert server.to("/device")[0].form == {
+        "scope": "mail.read mail.send",
+        "client_id": "client-of-the-publisher",
+        "client_secret": CLIENT_SECRET,
+    }
+    assert {asked.form["device_code"] for asked in server.to("/token")} == {"canary-device-code"}
+    assert {asked.form["grant_type"] for asked in server.to("/token")} == {
+        "urn:ietf:params:oauth:grant-type:device_code"
+    }
+
+
+@pytest.mark.parametrize("code", ["access_denied", "expired_token", "invalid_client", "invalid_grant"])
+async def test_a_code_that_comes_to_nothing_says_why(code: str, server: TokenServer, endpoints: Endpoints) -> None:
+    """One more question, and the sentence."""
+    server.says(server._good, oauth_error("authorization_pending"), oauth_error(code))
+    with pytest.raises(AileronError, match=re.escape(AGAIN)) as caught:
+        await device_sign_in(endpoints, server.provider(), Waits())
+
+    assert caught.value.failure.details["code"] == code
+
+
+async def test_a_provider_without_a_page_for_codes_says_so(server: TokenServer, endpoints: Endpoints) -> None:
+    """And where the other way is."""
+    with pytest.raises(AileronError, match="on a machine with a browser") as caught:
+        await device_sign_in(endpoints, server.provider(device_authorization_url=None), Waits())
+
+    assert caught.value.failure.details["code"] == "no_device_flow"
+    assert server.connections == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"user_code": "\x1b[2J"},
+        {"user_code": "x" * 65},
+        {"user_code": ""},
+        {"verification_uri": "javascript:alert(1)"},
+        {"verification_uri": "http://evil.example/"},
+        {"verification_uri": "https://evil.example/\u202e"},
+        {"verification_uri_complete": "file:///etc/passwd"},
+        {"device_code": 7},
+        {"expires_in": 0},
+        {"expires_in": "NaN"},
+        {"interval": -1},
+    ],
+    ids=str,
+)
+async def test_what_a_terminal_could_not_show_is_no_code(
+    changes: dict[str, Any], server: TokenServer, endpoints: Endpoints
+) -> None:
+    """A code and an address are shown and opened: what could do more than that is refused."""
+    whole = {
+        "device_code": "canary-device-code",
+        "user_code": "WDJB-MJHT",
+        "verification_uri": server.url("/device-page"),
+        "expires_in": 900,
+    }
+    server.says(json_answer({**whole, **changes}), json_answer(whole))
+    with pytest.raises(AileronError) as caught:
+        await device_sign_in(endpoints, server.provider(), Waits())
+
+    assert caught.value.failure.details["code"] == "bad_answer"
+    assert (await device_sign_in(endpoints, server.provider(), Waits())).grant.refreshable
+
+
+async def test_a_code_nobody_types_in_ends_with_its_time(
+    server: TokenServer, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider would wait for ever: we do not."""
+    monkeypatch.setattr("aileron.oauth.signin.SIGN_IN_S", 0.3)
+    server.says(server._good, *[oauth_error("authorization_pending")] * 10_000)
+
+    async def quick(seconds: float) -> None:
+        await anyio.sleep(0.02)
+
+    with pytest.raises(AileronError, match="within 10 minutes"), anyio.fail_after(60):
+        async with SignIn(server.provider(), endpoints, flow="device", sleep=quick) as sign_in:
+            await sign_in.finished()
+
+
+# Where it goes
+
+
+async def test_each_endpoint_is_reached_alone(
+    authority: Authority, server: TokenServer, start_server: Callable[..., TokenServer]
+) -> None:
+    """The user allowed one address on this machine; a manifest that names another there gets nothing, and nothing connects."""
+    other = start_server()
+    async with endpoints_to(authority, server) as endpoints:
+        refused = await signed_in(endpoints, server.provider(token_url=other.url("/token")))
+        good = await signed_in(endpoints, server.provider())
+
+    assert refused.code == "not_allowed"
+    assert f'add "{other.address}" to egress.private' in str(refused.error)
+    assert other.connections == 0
+    assert good.granted is not None
