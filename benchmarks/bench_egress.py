@@ -147,6 +147,13 @@ class _Engine:
 
 
 class _Lender:
+    async def ready(self, use: CredentialUse, deadline: float) -> None:
+        """Nothing ends."""
+
+    async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
+        """Nothing is renewed."""
+        return False
+
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
         yield LentCredential(use.need.kind, Secret(SECRET), None)

@@ -3,16 +3,19 @@
 Runs in the daemon, called by the executor for each `http` frame. It trusts neither the connector that asks, nor the
 resolver, nor the upstream that answers; it is the one place where a secret meets the network.
 
-    1 count · 2 admit (rules.py) · 3 resolve and check every address · 4 lend · 5 write down, durably · 6 connect
-    7 inject and send · 8 check the head · 9 decode, count and scrub the body · 10 keep or close · 11 write down the end
+    1 count · 2 admit (rules.py) · 3 resolve and check every address · 4 have a token renewed that ends · 5 lend
+    6 write down, durably · 7 connect · 8 inject and send · 9 check the head · 10 decode, count and scrub the body
+    11 keep or close · 12 write down the end
 
 Rules
-- Nothing is looked up before 2 has passed, nothing is lent before 3, and before 5 has returned no packet goes to the
-  upstream. 3 and 6 are skipped when a kept connection serves (pool.py); should that one be gone by 7, they come then.
-- Redirects, cookies and upstream errors are the connector's business: they are relayed. Nothing is retried here.
+- Nothing is looked up before 2 has passed, nothing is renewed or lent before 3, and before 6 has returned no packet goes to
+  the upstream. 3 and 7 are skipped when a kept connection serves (pool.py); should that one be gone by 8, they come then.
+- Redirects, cookies and upstream errors are the connector's business: they are relayed. Nothing is retried here, but for a
+  token that the service refused (renewing.py).
+- Who waits for a renewal holds no place of those all steps share: the renewal is a request, and needs one.
 - The secret is lent until the response is over. An error has no cause or context, as h11's quote what they choked on.
 - Every wait ends at the deadline of the step; look-ups and connects have shorter ones.
-- Where 5 was reached, 11 follows, whatever happened, cancellation included. Where a rule said no, that is written down
+- Where 6 was reached, 12 follows, whatever happened, cancellation included. Where a rule said no, that is written down
   before the error rises.
 
 >>> async with egress.open(request, grant, meter, journal, deadline) as response:       # doctest: +SKIP
@@ -42,21 +45,25 @@ from aileron.egress.journal import Journal, RequestDenial, RequestIntent, Reques
 from aileron.egress.lookup import Resolver, SystemResolver
 from aileron.egress.meter import Meter
 from aileron.egress.pool import Connection, Key, Pool
-from aileron.egress.reach import CONNECT_S, check_reachable, enter, failure_class, look_up, within, written
+from aileron.egress.reach import CONNECT_S, check_reachable, enter, failure_class, fit_for_use, look_up, within, written
 from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
+from aileron.egress.renewing import Renewing
 from aileron.egress.response import Body, EgressResponse, scrub_fields
 from aileron.egress.rules import Admitted, EgressRequest, admit
 from aileron.egress.tcp import Streams
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError
 from aileron.model.names import HostPort
-from aileron.model.plan import Grant
+from aileron.model.plan import CredentialUse, Grant
+from aileron.model.secret import Secret
 from aileron.tls import client_context
 
 __all__ = ["Egress"]
 
 MAX_CONNECTIONS: Final = 64  # in use at once, of all steps together; a quarter of them for one step (meter.py)
 HEAD_BYTES: Final = 256 << 10  # interim responses and the head together; h11 takes at most 100 KiB of a single one
+_RENEWABLE: Final = "oauth2"
+"""The kind whose credential ends by itself, and can be renewed; the others are lent as they are, with no step more."""
 _METHOD_CHARACTERS: Final = 32  # of a refused method that are written down; the longest registered one has 17
 
 _T = TypeVar("_T")
@@ -90,7 +97,14 @@ class Egress:
         (`details.limit`), network_error (`details.phase`), or what the lender or the journal raised. The same may be
         raised while the body is read.
         """
-        return _Exchange(self, request, grant, meter, journal, deadline)
+        use = grant.credential
+        if use is None or use.need.kind != _RENEWABLE or request.credential != _RENEWABLE:
+            return _Exchange(self, request, grant, meter, journal, deadline)
+        return Renewing(
+            lambda: _Exchange(self, request, grant, meter, journal, deadline),
+            meter,
+            can_repeat=not isinstance(request.body, AsyncIterator),
+        )
 
     async def aclose(self) -> None:
         """Close what is kept; a connection still in use is closed when its response is left."""
@@ -115,7 +129,9 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         self._meter = meter
         self._journal = journal
         self._deadline = deadline
-        self._stack = contextlib.ExitStack()  # places in queues and the loan: all given back without waiting
+        self._stack = contextlib.ExitStack()  # the step's place in its queue and the loan: given back without waiting
+        self._place = contextlib.ExitStack()  # the one of those all steps share
+        self.token: Secret | None = None
         self._destination: HostPort | None = None
         self._connection: Connection | None = None
         self._answer: httpcore2.Response | None = None
@@ -141,16 +157,27 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
     ) -> None:
         await self._end(error)
 
+    async def renew(self, refused: Secret) -> bool:
+        """Have a token that the service refused renewed: True if there is another now. After the exchange is over."""
+        use, destination = self._grant.credential, self._destination
+        assert use is not None
+        assert destination is not None
+        lender, deadline = self._egress.lender, self._deadline
+        return await fit_for_use(deadline, "exchange", destination, lambda: lender.renew(use, refused, deadline))
+
     async def _run(self) -> EgressResponse:
         self._number = self._meter.count_request()
         admitted = self._admit()
         if isinstance(self._request.body, bytes):
             self._count_up(len(self._request.body))
-        await enter(self._stack, (self._meter.in_flight, self._egress.slots), self._destination, self._deadline)
+        await enter(self._stack, (self._meter.in_flight,), self._destination, self._deadline)
+        await enter(self._place, (self._egress.slots,), self._destination, self._deadline)
         identity = None if admitted.use is None else str(admitted.use.binding)
         key = Key(admitted.url.destination, admitted.plain, admitted.private, identity)
         self._connection = self._egress.pool.take(key)
         addresses = await self._vet(admitted) if self._connection is None else ()
+        if admitted.use is not None and admitted.use.need.kind == _RENEWABLE:
+            await self._ready(admitted.use, admitted.url.destination)
         injection = self._lend(admitted)
         self._meter.remember(injection.roots)
         await self._write_down(admitted, key)
@@ -190,27 +217,37 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
             return addresses
         raise self._denied(refused)
 
+    async def _ready(self, use: CredentialUse, destination: HostPort) -> None:
+        """Step 4."""
+        self._place.close()
+        lender, deadline = self._egress.lender, self._deadline
+        await fit_for_use(deadline, "queue", destination, lambda: lender.ready(use, deadline))
+        await enter(self._place, (self._egress.slots,), destination, self._deadline)
+
     def _lend(self, admitted: Admitted) -> Injection:
-        """Step 4. Without a credential there is nothing to add."""
-        if admitted.use is None:
+        """Step 5. Without a credential there is nothing to add."""
+        use = admitted.use
+        if use is None:
             return Injection((), None, frozenset())
-        return inject(admitted.use, self._stack.enter_context(self._egress.lender.lend(admitted.use)))
+        lent = self._stack.enter_context(self._egress.lender.lend(use))
+        self.token = lent.secret if use.need.kind == _RENEWABLE else None
+        return inject(use, lent)
 
     async def _write_down(self, admitted: Admitted, key: Key) -> None:
-        """Step 5."""
+        """Step 6."""
         intent = RequestIntent(self._number, admitted.method, key.destination, admitted.url.path, key.identity)
         await written(lambda: self._journal.sending(intent))
         self._started_at = anyio.current_time()
 
     async def _connect(self, key: Key, addresses: tuple[str, ...]) -> Connection:
-        """Step 6."""
+        """Step 7."""
         tls = None if key.plain else self._egress.tls
         host, port = key.destination.host, key.destination.port
         wire, address = await self._reach("connect", lambda: dial(addresses, port, tls, host), CONNECT_S)
         return Connection.over(wire, address, key)
 
     async def _send(self, connection: Connection, admitted: Admitted, injection: Injection) -> httpcore2.Response:
-        """Step 7, up to the head of the answer; its body is still on the wire."""
+        """Step 8, up to the head of the answer; its body is still on the wire."""
         origin, fields = connection.origin, admitted.fields + injection.fields
         request = httpcore2.Request(
             admitted.method,
@@ -243,7 +280,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         self._bytes_up += size
 
     def _read_head(self, admitted: Admitted, answer: httpcore2.Response) -> EgressResponse:
-        """Step 8, and what step 9 needs."""
+        """Step 9, and what step 10 needs."""
         try:
             head = read_response_head(admitted.method, answer.status, answer.headers)
             decoder = decoder_for(head.codings)
@@ -280,7 +317,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         return await within(deadline, phase, self._destination, step)
 
     async def _end(self, error: BaseException | None) -> None:
-        """Steps 10 and 11, also when the caller is being cancelled: what was begun is written down."""
+        """Steps 11 and 12, also when the caller is being cancelled: what was begun is written down."""
         with anyio.CancelScope(shield=True):  # closing does not wait for the peer
             if isinstance(self._chunks, AsyncGenerator):
                 await self._chunks.aclose()
@@ -290,7 +327,9 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
             if self._body is not None and self._body.failure is not None:
                 self._connection.wire.close()  # framed well or not: who sent a bad body is not asked again on it
             self._egress.pool.put(self._connection)
+        self._place.close()
         self._stack.close()
+        self.token = None
         denial = self._denial
         if denial is not None:
             await written(lambda: self._journal.denied(denial))

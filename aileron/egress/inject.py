@@ -7,6 +7,7 @@ checks. What it makes goes to the wire and nowhere else: never into a log, an ex
 Rules
 - `oauth2` is `Authorization: Bearer`. `api_key` is the declared query parameter, else the declared `header` with
   `{key}` in `format` replaced. `basic` is RFC 7617 with the binding's user name, in UTF-8.
+- Beside it the connector has no field or parameter of its own that a server could take for the credential.
 - A secret that could end a header field (CR, LF, NUL), or that a header cannot carry, is refused here although it was
   refused when it was stored; so is one too short or too long to be scrubbed.
 - A message names the binding and what is wrong with the value, never the value.
@@ -36,6 +37,9 @@ __all__ = ["Injection", "Lender", "LentCredential", "check_query", "inject", "re
 MIN_SECRET_BYTES: Final = 8  # shorter ones would be masked where they stand by chance; the vault refuses them too
 MAX_SECRET_BYTES: Final = 8 << 10  # 8 KiB: a header field servers accept; the longest needle is six times that
 
+_BESIDE_A_BEARER: Final = "access_token"  # RFC 6750 section 2.3; no request may carry a token in two ways (section 2)
+_INDEX: Final = re.compile(r"[\[\0]")
+_PHP: Final = str.maketrans({" ": "_", ".": "_"})
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}")
 _NEVER_A_CREDENTIAL: Final = frozenset({"host", "connection", "content-length", "transfer-encoding", "upgrade", "te"})
@@ -51,10 +55,26 @@ class LentCredential:
 
 
 class Lender(Protocol):
-    """The vault, as seen from here. The loan lasts as long as the context: until the response is over."""
+    """The vault, and who renews the tokens in it, as seen from here."""
+
+    async def ready(self, use: CredentialUse, deadline: float) -> None:
+        """Return when what `lend` would give is fit for use: a token that has ended, or soon will, is renewed first.
+
+        Asked before each loan of an `oauth2` credential, of no other. The usual answer, that nothing is to be done, takes no
+        thread. `deadline` as in `anyio.current_time()`; whoever waits may be cancelled sooner, and what was begun goes on.
+        AileronError: vault_locked, binding_required, binding_failed or network_error.
+        """
+        ...
+
+    async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
+        """A service refused this token (401). True: `lend` would now give another one, whoever renewed it. Else as `ready`."""
+        ...
 
     def lend(self, use: CredentialUse) -> contextlib.AbstractContextManager[LentCredential]:
-        """AileronError(vault_locked) or AileronError(binding_required) when there is nothing to lend."""
+        """The loan lasts as long as the context: until the response is over. Quick, and without a wait.
+
+        AileronError(vault_locked) or AileronError(binding_required) when there is nothing to lend.
+        """
         ...
 
 
@@ -79,14 +99,23 @@ def reserved_fields(need: CredentialNeed) -> frozenset[str]:
 
 
 def check_query(need: CredentialNeed, url: Url) -> None:
-    """RefusedError if the connector's own query has the parameter that carries the credential."""
-    if need.query is None or url.query is None:
+    """RefusedError if the connector's own query has the parameter that carries the credential, or could: RFC 6750, 2.3."""
+    own = _BESIDE_A_BEARER if need.kind == "oauth2" else need.query
+    if own is None or url.query is None:
         return
-    names = {unquote_plus(pair.partition("=")[0]) for pair in re.split("[&;]", url.query)}
-    if need.query in names:
-        raise RefusedError(
-            Reason.HEADER_CREDENTIAL, f"query parameter {need.query} belongs to the credential; leave it out"
-        )
+    names = {_parameter_key(pair.partition("=")[0]) for pair in re.split("[&;]", url.query)}
+    if _parameter_key(own) in names:
+        raise RefusedError(Reason.HEADER_CREDENTIAL, f"query parameter {own} belongs to the credential; leave it out")
+
+
+def _parameter_key(name: str) -> str:
+    """What two names share when a server could take them for the same parameter.
+
+    ASP.NET ignores case; PHP drops leading blanks, takes a dot or a blank for `_` and all from a NUL for nothing; Rails, Express
+    and PHP read `key[]` as more of `key`; what is decoded twice somewhere is decoded twice here.
+    """
+    plain = _INDEX.split(unquote_plus(unquote_plus(name)), maxsplit=1)[0]
+    return plain.strip().casefold().translate(_PHP)
 
 
 def inject(use: CredentialUse, lent: LentCredential) -> Injection:
@@ -128,8 +157,9 @@ def _header(use: CredentialUse, secret: bytes) -> Injection:
 
 
 def _unusable(use: CredentialUse, what: str) -> AileronError:
+    fix = "store a new one with `aileron secret set`, then `aileron binding setup`"
+    if use.need.kind == "oauth2":
+        fix = f"sign in anew: `aileron binding reauthorize {use.binding}`"
     return AileronError(
-        FailureClass.BINDING_FAILED,
-        f"the secret of {use.binding} {what}; store a new one with `aileron secret set`, then `aileron binding setup`",
-        boundary=Boundary.USER,
+        FailureClass.BINDING_FAILED, f"the secret of {use.binding} {what}; {fix}", boundary=Boundary.USER
     )

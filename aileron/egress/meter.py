@@ -7,6 +7,8 @@ the upstream, so those answers are scrubbed too. Runs in the daemon; not thread-
 Rules
 - What would go over is refused before it is sent, and what came in over is not passed on.
 - A request counts when it is asked for, refused ones included: a budget also bounds attempts.
+- One token of a step is renewed because a service refused it, and not what replaced it: a connector may have a host of its
+  own, which refuses whatever it is shown.
 - At most `MAX_IN_FLIGHT` requests of a step are open at once; a further one waits, until its deadline.
 
 Not here: memory, time and processes of the jail, which are the sandbox's to limit.
@@ -22,6 +24,7 @@ import anyio
 from aileron.egress.scrub import Needles
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.plan import Budget
+from aileron.model.secret import Secret
 
 __all__ = ["MAX_IN_FLIGHT", "Meter"]
 
@@ -38,6 +41,7 @@ class Meter:
         self.requests = 0
         self.bytes_up = 0
         self.bytes_down = 0
+        self._refused: Secret | None = None
 
     def count_request(self) -> int:
         """One more request; its number, from 1. AileronError(resource_limit_exceeded) past the budget."""
@@ -57,6 +61,12 @@ class Meter:
         roots = frozenset(roots)
         if not self.needles.covers(roots):
             self.needles = self.needles.with_roots(roots)
+
+    def may_renew(self, refused: Secret) -> bool:
+        """Whether this token, which a service refused, is to be renewed; many requests may ask about the same one."""
+        if self._refused is None:
+            self._refused = refused
+        return self._refused == refused
 
     @staticmethod
     def _within(limit: str, value: int, most: int) -> int:

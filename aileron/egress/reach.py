@@ -26,11 +26,12 @@ from aileron.egress.refusal import Reason, RefusedError
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 
-__all__ = ["CONNECT_S", "check_reachable", "enter", "failure_class", "look_up", "within", "written"]
+__all__ = ["CONNECT_S", "check_reachable", "enter", "failure_class", "fit_for_use", "look_up", "within", "written"]
 
 RESOLVE_S: Final = 5.0  # one look-up; resolv.conf(5) waits 5 s for a server before it tries the next
 CONNECT_S: Final = 10.0  # all attempts and the TLS handshake
 JOURNAL_S: Final = 10.0  # one entry of the ledger; a healthy disk takes milliseconds
+_NOT_RENEWED: Final = Problem("its credential was not renewed in time")
 
 _T = TypeVar("_T")
 
@@ -60,6 +61,14 @@ async def enter(
         except anyio.WouldBlock:
             await within(deadline, "queue", destination, semaphore.acquire)
         stack.callback(semaphore.release)
+
+
+async def fit_for_use(deadline: float, phase: Phase, destination: HostPort, step: Callable[[], Awaitable[_T]]) -> _T:
+    """One wait for a credential to be renewed, until `deadline`. What `step` raises passes as it is."""
+    if anyio.current_time() < deadline:
+        with anyio.CancelScope(deadline=deadline):
+            return await step()
+    raise unreachable(phase, destination, _NOT_RENEWED)
 
 
 async def look_up(resolve: Resolver, destination: HostPort, deadline: float) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ class Reason(enum.StrEnum):
     URL_QUERY = "url_query"
     PLAIN_HTTP = "plain_http"
     HOST_NOT_GRANTED = "host_not_granted"
+    PROVIDER_ENDPOINT = "provider_endpoint"
     CREDENTIAL_NOT_GRANTED = "credential_not_granted"
     STREAM_CREDENTIAL = "stream_credential"
     METHOD = "method"

@@ -14,6 +14,7 @@ Source: docs/reference/egress.md. Not here: the fields (headers.py), the codings
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Final
 
@@ -46,6 +47,13 @@ class EgressResponse:
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._body
 
+    async def hold(self, most_bytes: int) -> bool:
+        """Read the body ahead and keep it for whoever iterates. True: all of it; False: it has more than `most_bytes`.
+
+        AileronError as from reading it.
+        """
+        return await self._body.hold(most_bytes)
+
     def __repr__(self) -> str:
         return f"<EgressResponse {self.status}>"
 
@@ -69,6 +77,7 @@ class Body(AsyncIterator[bytes]):
         self._pieces: Iterator[bytes] = iter(())
         self._complete = False
         self._hits_in_fields = hits_in_fields
+        self._kept: deque[bytes] = deque()
         self.failure: AileronError | None = None
         self.bytes_down = 0
 
@@ -77,7 +86,22 @@ class Body(AsyncIterator[bytes]):
         """Occurrences masked so far, those in header fields included."""
         return self._hits_in_fields + self._scrubber.hits
 
+    async def hold(self, most_bytes: int) -> bool:
+        """See `EgressResponse.hold`."""
+        kept, size = deque[bytes](), 0
+        try:
+            while size <= most_bytes:
+                kept.append(await anext(self))
+                size += len(kept[-1])
+        except StopAsyncIteration:
+            return True
+        finally:
+            self._kept = kept
+        return False
+
     async def __anext__(self) -> bytes:
+        if self._kept:
+            return self._kept.popleft()
         if self.failure is not None:
             raise self.failure
         try:

@@ -6,8 +6,9 @@ or raises `RefusedError`. The order matters: a refused request causes no look-up
     1 parse the URL, strictly                                    url.py
     2 https; plain http only where the user allowed it
     3 host:port is in the grant
-    4 the credential, if one is named, is the granted one
-    5 method (for previews, one that reads), header fields, framing    headers.py
+    4 the URL is none of the provider's endpoints for tokens           reserved.py
+    5 the credential, if one is named, is the granted one
+    6 method (for previews, one that reads), header fields, framing    headers.py
     then, in engine.py: resolve · check every address (addresses.py) · lend · write down · connect · inject · send
 
 What engine.py still owes: the addresses, TLS, the budget, and the scrubbing of the answer.
@@ -23,6 +24,7 @@ from collections.abc import AsyncIterator
 from aileron.egress.headers import Field, check_method, check_reads, frame_body, keep_request_fields
 from aileron.egress.inject import check_query, reserved_fields
 from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.reserved import check_reserved
 from aileron.egress.url import Url
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse, Grant
@@ -55,8 +57,9 @@ class Admitted:
 
 
 def admit(url: Url, request: EgressRequest, grant: Grant) -> Admitted:
-    """Steps 2 to 5 for a parsed URL. RefusedError with the first rule that says no."""
+    """Steps 2 to 6 for a parsed URL. RefusedError with the first rule that says no."""
     check_destination(url, grant)
+    check_reserved(url, request.headers, grant.reserved)
     use = check_credential(request.credential, grant)
     method = check_method(request.method)
     if grant.read_only:

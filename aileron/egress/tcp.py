@@ -10,7 +10,7 @@ Rules
 - Nothing is looked up before 2 has passed, and before 4 has returned no packet goes to the service.
 - No credential: bytes that are not understood can neither carry one in nor be searched for one. So a step that was granted a
   credential gets no stream at all, and what a request of the step left at a service cannot come back by one.
-- A step that only reads (a preview) gets none either.
+- A step that only reads (a preview) gets none either; nor does any to a host that has the provider's endpoints for tokens.
 - Every wait ends at the deadline of the step. Where 4 was reached 8 follows, cancellation included; where a rule said no,
   that is written down before the error rises.
 - Nothing is kept for another stream: what a connection means after its first byte is between its two ends.
@@ -36,6 +36,7 @@ from aileron.egress.lookup import Resolver
 from aileron.egress.meter import Meter
 from aileron.egress.reach import CONNECT_S, check_reachable, enter, failure_class, look_up, within, written
 from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.reserved import is_reserved_host
 from aileron.egress.rules import check_granted
 from aileron.model.failure import AileronError
 from aileron.model.names import HostPort, check_host
@@ -181,6 +182,11 @@ class _Opening(contextlib.AbstractAsyncContextManager[Stream]):
             fix = f'ask for TLS, or, for a service on this machine, add "{destination}" to egress.private_plain'
             raise RefusedError(Reason.PLAIN_HTTP, f"a stream to {destination} would not be encrypted; {fix}")
         check_granted(destination, self._grant)
+        if is_reserved_host(destination, self._grant.reserved):
+            raise RefusedError(
+                Reason.PROVIDER_ENDPOINT,
+                f"{destination} has endpoints of the provider for tokens, which what goes up a stream could ask: it gets none",
+            )
         if self._grant.read_only:
             raise RefusedError(
                 Reason.READ_ONLY, "a preview only reads, and what goes up a stream cannot be told: it gets none"

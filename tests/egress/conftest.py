@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import anyio
 import pytest
@@ -39,12 +39,6 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """One certificate authority for the whole run."""
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
 class CountingResolver:
     """Answers from a table and remembers who asked. A name that is not in it does not resolve."""
 
@@ -60,7 +54,7 @@ class CountingResolver:
 
 
 class Vault:
-    """Lends one secret, counts the loans, and can be locked."""
+    """Lends one secret, counts the loans, can be locked, and renews what the test lets it."""
 
     def __init__(self) -> None:
         self.secret = CANARY
@@ -68,6 +62,21 @@ class Vault:
         self.locked = False
         self.lent = 0
         self.out = 0
+        self.asked_ready = 0
+        self.refused: list[bytes] = []
+        self.on_ready: Callable[[], Awaitable[None]] | None = None
+        self.on_refused: Callable[[bytes], Awaitable[bool]] | None = None
+
+    async def ready(self, use: CredentialUse, deadline: float) -> None:
+        """Counts who asks; what else happens then is the test's."""
+        self.asked_ready += 1
+        if self.on_ready is not None:
+            await self.on_ready()
+
+    async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
+        """Remembers what was refused; without `on_refused` nothing is ever renewed."""
+        self.refused.append(refused.reveal())
+        return self.on_refused is not None and await self.on_refused(refused.reveal())
 
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[LentCredential]:

@@ -59,15 +59,40 @@ def test_a_key_in_the_query_is_encoded_and_comes_last() -> None:
     assert made.target(parse_url("https://h/v1?x=1")) == "/v1?x=1&api%20key=sesame%26%3D1%23"
 
 
-@pytest.mark.parametrize("query", ["key=1", "x=1&key=2", "%6bey=1", "k%65y", "x=1;key=2"])
+@pytest.mark.parametrize(
+    "query",
+    ["key=1", "x=1&key=2", "%6bey=1", "k%65y", "x=1;key=2", "KEY=1", "%256bey=1", "key[]=1", "key[0]=1", "key%5B%5D=1", "+key=1",
+     "%20key=1", "%09key", "key%00=1", "key%00x=1", "key+=1", "&&key", "key=&key=", "key%ff[]=1&Key=2"],
+)  # fmt: skip
 def test_the_credentials_parameter_is_the_credentials_alone(query: str) -> None:
     """Two of one name would leave it to the server which counts."""
     with pytest.raises(RefusedError) as caught:
         check_query(need(query="key"), parse_url(f"https://h/?{query}"))
 
     assert caught.value.reason is Reason.HEADER_CREDENTIAL
-    check_query(need(query="key"), parse_url("https://h/?keys=1&x=key"))
+    check_query(need(query="key"), parse_url("https://h/?keys=1&x=key&a[key]=1&_key=1&x=%26key=1&ke=y"))
     check_query(need(), parse_url(f"https://h/?{query}"))
+    check_query(need(query="key"), parse_url("https://h/?"))
+
+
+@pytest.mark.parametrize("query", ["api.key=1", "api_key=1", "API%20key=1", "api+key=1", "api.key[]=1"])
+def test_names_that_php_takes_for_one_are_one(query: str) -> None:
+    """A dot and a blank are an underscore there."""
+    with pytest.raises(RefusedError):
+        check_query(need(query="api.key"), parse_url(f"https://h/?{query}"))
+    check_query(need(query="api.key"), parse_url("https://h/?api-key=1&apikey=1"))
+
+
+@pytest.mark.parametrize("query", ["access_token=1", "x=1&Access_Token=2", "access.token=1", "access%5ftoken"])
+def test_a_token_travels_in_one_way(query: str) -> None:
+    """RFC 6750 has a second one, in the query: a connector may not use it beside the first. A key has nothing to do with it."""
+    with pytest.raises(RefusedError) as caught:
+        check_query(need("oauth2"), parse_url(f"https://h/?{query}"))
+    assert caught.value.reason is Reason.HEADER_CREDENTIAL
+
+    check_query(need("oauth2"), parse_url("https://h/?access_tokens=1&token=access_token"))
+    check_query(need("api_key"), parse_url(f"https://h/?{query}"))
+    check_query(need("basic"), parse_url(f"https://h/?{query}"))
 
 
 @pytest.mark.parametrize("kind", ["api_key", "oauth2", "basic"])
@@ -82,6 +107,8 @@ def test_a_secret_that_could_end_a_field_is_refused(kind: str, secret: bytes) ->
     assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
     assert secret.decode("latin-1") not in repr(caught.value)
     assert "sesame" not in str(caught.value.failure)
+    cure = "aileron binding reauthorize" if kind == "oauth2" else "aileron secret set"
+    assert cure in caught.value.failure.message
 
 
 @pytest.mark.parametrize("secret", [b"sesame-\xe9\xe9", "sesame-ü".encode(), b" sesame-123", b"sesame-123 "])

@@ -47,10 +47,13 @@ KNOWN = {
         "urlsplit",
     ): "the gateway's settings, whose grammar config.py checked; no agent's word",
     ("aileron/gateway/proxy.py", "URL"): "httpcore2's, made of parts",
-    (
-        "aileron/registry/manifest.py",
-        "urlsplit",
-    ): "the address of an OAuth provider in a manifest; no request goes by it",
+    ("aileron/egress/reserved.py", "parse_url"): "the provider's addresses, to compare: the same parser",
+    ("aileron/egress/reserved.py", "Url"): "a type in signatures",
+    ("aileron/oauth/request.py", "parse_url"): "the provider's addresses, before they are asked: the same parser",
+    ("aileron/oauth/request.py", "Url"): "a type in signatures",
+    ("aileron/daemon/signins.py", "urlsplit"): "the host of a checked manifest's address, for the ledger",
+    ("aileron/daemon/shown.py", "urlsplit"): "the same, for people",
+    ("aileron/cli/signin.py", "urlsplit"): "the port of our own callback, for the person who forwards it",
 }
 
 

@@ -1,0 +1,123 @@
+"""Each kind of credential from the loan to the wire; one of a connector's own beside it is refused, however it is spelled."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+
+import pytest
+
+from aileron.egress.scrub import ENCODINGS
+from aileron.model.plan import CredentialUse
+from tests.egress.conftest import World, reason_of, use
+from tests.support.upstream import Script, Upstream, answer
+
+pytestmark = pytest.mark.anyio
+MakeUpstream = Callable[[Script], Upstream]
+
+SECRET = b"s3same-open/+0123456789"
+BASIC = "Basic " + base64.b64encode(b"ann:" + SECRET).decode()
+
+KINDS = {
+    "oauth2": (use("oauth2"), ("Authorization", f"Bearer {SECRET.decode()}")),
+    "api_key": (use(), ("Authorization", f"Bearer {SECRET.decode()}")),
+    "api_key in a header": (use(header="X-Api-Key", format="{key}"), ("X-Api-Key", SECRET.decode())),
+    "api_key in a format": (use(format="Token token={key}"), ("Authorization", f"Token token={SECRET.decode()}")),
+    "api_key in the query": (use(query="key"), None),
+    "basic": (use("basic"), ("Authorization", BASIC)),
+}
+
+Kind = tuple[CredentialUse, tuple[str, str] | None]
+
+
+@pytest.fixture(params=KINDS, ids=[kind.replace(" ", "-") for kind in KINDS])
+def kind(request: pytest.FixtureRequest, world: World) -> Kind:
+    """Each kind, with its secret in the vault."""
+    world.vault.secret, world.vault.username = SECRET, "ann"
+    return KINDS[request.param]
+
+
+async def test_each_kind_reaches_the_wire_once(world: World, tls_upstream: MakeUpstream, kind: Kind) -> None:
+    """In its one place, after the connector's own fields and parameters, and nowhere else."""
+    credential, field = kind
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        grant = world.grant_for(upstream, credential=credential)
+        await world.ask(upstream, "/v1?x=1", credential=credential.need.kind, headers=(("X-Own", "1"),), grant=grant)
+
+    (seen,) = upstream.requests
+    if field is None:
+        assert seen.target == "/v1?x=1&key=s3same-open%2F%2B0123456789"
+        assert seen.values("authorization") == []
+    else:
+        assert seen.fields[-1] == field
+        assert seen.target == "/v1?x=1"
+    assert upstream.received.count(b"s3same") == (field != ("Authorization", BASIC))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Authorization", "authorization", "AUTHORIZATION", "aUTHORIZATION", " Authorization", "Authorization ", "Authorization\t",
+     "Author\u0131zation", "Authorization:", "\nAuthorization", "Authorization\0", "X-A\r\nAuthorization"],
+)  # fmt: skip
+async def test_a_connectors_own_authorization_is_refused_beside_each(
+    world: World, tls_upstream: MakeUpstream, kind: Kind, name: str
+) -> None:
+    """As the credential's, or as no name of a field; beside none it is the connector's business."""
+    credential, _field = kind
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        grant = world.grant_for(upstream, credential=credential)
+        headers = ((name, "Bearer mine"),)
+        error = await world.refusal(upstream, credential=credential.need.kind, headers=headers, grant=grant)
+        assert (upstream.requests, world.vault.lent) == ([], 0)
+        await world.ask(upstream, headers=(("Authorization", "Bearer mine"),), grant=grant)
+
+    assert reason_of(error) in {"header_credential", "header_name"}
+    assert upstream.requests[0].values("authorization") == ["Bearer mine"]
+
+
+@pytest.mark.parametrize("name", ["X-Api-Key", "x-api-key", "X_Api_Key", "X-API_KEY"])
+async def test_a_connectors_own_key_is_refused_beside_it(world: World, tls_upstream: MakeUpstream, name: str) -> None:
+    """CGI makes `-` and `_` one; beside a key that travels elsewhere the field is one like any other."""
+    world.vault.secret = SECRET
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        grant = world.grant_for(upstream, credential=use(header="X-Api-Key", format="{key}"))
+        error = await world.refusal(upstream, credential="api_key", headers=((name, "mine"),), grant=grant)
+        elsewhere = world.grant_for(upstream, credential=use())
+        await world.ask(upstream, credential="api_key", headers=((name, "mine"),), grant=elsewhere)
+
+    assert reason_of(error) == "header_credential"
+    assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("credential", "query"),
+    [(use(query="key"), query) for query in ("key=mine", "x=1&KEY=mine", "%6bey=mine", "%256Bey", "key[]=mine", "x;key=mine")]
+    + [(use("oauth2"), query) for query in ("access_token=mine", "x=1&ACCESS_TOKEN=mine", "access%255ftoken=mine")],
+)  # fmt: skip
+async def test_a_connectors_own_parameter_is_refused_beside_it(
+    world: World, tls_upstream: MakeUpstream, credential: CredentialUse, query: str
+) -> None:
+    """Which of two would count, servers do not agree on; without the credential it is the connector's business."""
+    world.vault.secret = SECRET
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        grant = world.grant_for(upstream, credential=credential)
+        error = await world.refusal(upstream, f"/?{query}", credential=credential.need.kind, grant=grant)
+        assert (upstream.requests, world.vault.lent) == ([], 0)
+        await world.ask(upstream, f"/?{query}", grant=grant)
+
+    assert reason_of(error) == "header_credential"
+    assert upstream.requests[0].target == f"/?{query}"
+
+
+async def test_each_kind_is_scrubbed_in_every_form(world: World, tls_upstream: MakeUpstream, kind: Kind) -> None:
+    """Whatever way it went in: of the list of encodings none brings it back."""
+    credential, _field = kind
+    roots = [SECRET, b"ann:" + SECRET, BASIC.removeprefix("Basic ").encode()]
+    roots = roots if credential.need.kind == "basic" else roots[:1]
+    forms = sorted({form for root in roots for _name, encode in ENCODINGS for form in encode(root)})
+    with tls_upstream(lambda _seen: answer(b"\n".join(forms))) as upstream:
+        grant = world.grant_for(upstream, credential=credential)
+        got = await world.ask(upstream, credential=credential.need.kind, grant=grant)
+
+    assert [line.strip(b"*") for line in got.body.split(b"\n")] == [b""] * len(forms)
+    assert got.scrubbed >= len(forms)
