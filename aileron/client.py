@@ -39,7 +39,9 @@ ANSWER_MARGIN_S: Final = 15.0
 """On top of the wait a request asks for: a daemon that is later than that is stuck."""
 _GIVE_UP_S: Final = 5.0
 """For a daemon that said why it cannot start to be gone."""
-_SECRET_VARIABLES: Final = ("AILERON_VAULT_PASSPHRASE", "AILERON_SESSION_TOKEN")
+_LOOK_AGAIN_S: Final = 0.05
+"""Between two looks whether the daemon that somebody else has just started listens."""
+_SECRET_VARIABLES: Final = ("AILERON_VAULT_PASSPHRASE", "AILERON_NEW_VAULT_PASSPHRASE", "AILERON_SESSION_TOKEN")
 """Meant for this command alone: the daemon, and what can read its environment, must not keep them."""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _MAX_SOCKET_PATH: Final = 107  # sun_path, unix(7)
@@ -100,8 +102,16 @@ class Client:
             return self.ask(method, path, body, wait_s=wait_s, headers=headers)
         except (FileNotFoundError, ConnectionRefusedError):
             self.start()
+        until = time.monotonic() + START_DEADLINE_S
+        while True:
             try:
                 return self.ask(method, path, body, wait_s=wait_s, headers=headers)
+            except (FileNotFoundError, ConnectionRefusedError) as error:
+                # 1 two clients find nobody; 2 both start a daemon; 3 one daemon has the lock, and does not listen yet;
+                # 4 the other gives way to it, and says that there is one
+                if time.monotonic() > until:
+                    raise DaemonUnreachable(f"the daemon was started and does not answer: {error}") from error
+                time.sleep(_LOOK_AGAIN_S)
             except OSError as error:
                 raise DaemonUnreachable(f"the daemon was started and does not answer: {error}") from error
 

@@ -54,6 +54,8 @@ _MAX_URL: Final = 2048
 _WEBHOOK: Final = re.compile(r"https://([a-z0-9.-]+)(?::([0-9]+))?(?:/[!-\"$-\[\]-~]*)?")
 _UPSTREAM: Final = re.compile(r"(https?)://([a-z0-9.-]+)(?::([0-9]+))?((?:/[A-Za-z0-9._~-]+)*)/?")
 """A path is plain segments: nothing in it that two programs could read differently."""
+_DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smh])")
+_LONGEST_S: Final = 24 * 3600
 _SECRET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 """As vault/bindings.py has it."""
 
@@ -230,6 +232,8 @@ class Settings:
     """https URL that is told of each question, by id. Default none: nothing is sent that nobody asked for."""
     notify_webhook_secret: str | None = None
     """Name of the secret in the vault that signs what is sent there. Default none; needed with a webhook."""
+    vault_lock_after_s: float | None = dataclasses.field(default=None, metadata={"keys": ("vault.lock_after",)})
+    """Seconds after which a vault that nobody used locks itself. Default never: agents act while nobody is there to unlock it."""
 
     def consented(self) -> dict[str, Any]:
         """The settings a person agrees to, by the names of CONSENTED, as JSON values; lists are sorted, defaults are there."""
@@ -300,6 +304,7 @@ _KEYS: Final = (
     "notify.desktop",
     "notify.webhook",
     "notify.webhook_secret",
+    "vault.lock_after",
 )
 CONSENTED: Final = (
     "daemon.certificate",
@@ -382,6 +387,7 @@ def load_settings(path: Path) -> Settings:
         notify_desktop=_boolean(path, flat, "notify.desktop", Settings.notify_desktop),
         notify_webhook=webhook,
         notify_webhook_secret=secret,
+        vault_lock_after_s=_duration_s(path, flat, "vault.lock_after"),
     )
 
 
@@ -573,6 +579,17 @@ def _upstream_problem(url: str) -> str | None:
     if not {".", ".."}.isdisjoint(segments):
         return "a path is written without . and .."
     return "leave out /v1, which every request brings" if segments[-1] == "v1" else None
+
+
+def _duration_s(path: Path, flat: dict[str, Any], key: str) -> float | None:
+    value = flat.get(key)
+    if value is None:
+        return None
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    seconds = int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0
+    if not 1 <= seconds <= _LONGEST_S:
+        raise _refused(path, f'{key} is not a time from "1s" to "24h", such as "15m" or "8h"')
+    return float(seconds)
 
 
 def _boolean(path: Path, flat: dict[str, Any], key: str, default: bool) -> bool:

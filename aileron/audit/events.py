@@ -46,6 +46,9 @@ __all__ = [
     "ApprovalRequested",
     "ApproverSet",
     "BindingCreated",
+    "BindingRenewalFailed",
+    "BindingRenewed",
+    "BindingRenewing",
     "BindingRevoked",
     "CallerRefused",
     "ConnectorAudit",
@@ -76,8 +79,15 @@ __all__ = [
     "SecretSet",
     "SessionEnded",
     "SessionStarted",
+    "SignInEnded",
+    "SignInStarted",
+    "VaultBackedUp",
+    "VaultChanged",
     "VaultCreated",
     "VaultLocked",
+    "VaultRestored",
+    "VaultRestoring",
+    "VaultRotated",
     "VaultUnlockFailed",
     "VaultUnlocked",
     "facts_of",
@@ -105,8 +115,8 @@ class Genesis(_Event, frozen=True, kw_only=True, tag="genesis"):
 # Runs
 
 
-class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a plan, as `run.requested` has it: what may run, and what it may reach."""
+class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step of a plan, as `run.requested` has it: what may run, what it may reach, and under which account."""
 
     id: str
     connector: str
@@ -116,6 +126,10 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
     hosts: list[str]
     credential: str | None
     idempotent: bool
+    account: str | None = None
+    """Whose the credential is, as the provider or the user said it."""
+    scope: str | None = None
+    """What it is for, in the words of the connector's publisher."""
 
 
 class RunRequested(_Event, frozen=True, kw_only=True, tag="run.requested"):
@@ -573,12 +587,67 @@ class BindingCreated(_Event, frozen=True, kw_only=True, tag="binding.created"):
     connector: str
     secret: str
     """The secret's name."""
+    account: str | None = None
+    """Whose it is, as the provider or the user said it."""
+    hosts: list[str] = []
+    """Where it may be sent."""
+    scopes: list[str] = []
+    """What a provider granted."""
 
 
 class BindingRevoked(_Event, frozen=True, kw_only=True, tag="binding.revoked"):
     """It may no longer."""
 
     binding: str
+    at_provider: str | None = None
+    """What became of its tokens where they were issued: `revoked`, `not offered`, `failed`."""
+
+
+class BindingRenewing(_Event, frozen=True, kw_only=True, tag="binding.renewing"):
+    """The provider is about to be asked for another access token."""
+
+    binding: str
+    host: str
+
+
+class BindingRenewed(_Event, frozen=True, kw_only=True, tag="binding.renewed"):
+    """It gave one, and the vault has it, or will at the next chance."""
+
+    binding: str
+
+
+class BindingRenewalFailed(_Event, frozen=True, kw_only=True, tag="binding.renewal_failed"):
+    """It gave none."""
+
+    binding: str
+    code: str
+    """The provider's error code, or `unreachable`, `unusable`."""
+
+
+class SignInStarted(_Event, frozen=True, kw_only=True, tag="sign_in.started"):
+    """A person is about to sign in for a connector."""
+
+    sign_in: str
+    connector: str
+    binding: str
+    flow: str
+    """`browser` or `device`."""
+    host: str
+    """Where the provider's page is."""
+
+
+class SignInEnded(_Event, frozen=True, kw_only=True, tag="sign_in.ended"):
+    """They did, or did not."""
+
+    sign_in: str
+    binding: str
+    status: str
+    """`done`, `failed`, `cancelled`."""
+    account: str | None = None
+    """As the provider names them."""
+    scopes: list[str] = []
+    """What was granted."""
+    failure_class: FailureClass | None = msgspec.field(name="class", default=None)
 
 
 class SecretSet(_Event, frozen=True, kw_only=True, tag="secret.set"):
@@ -596,9 +665,62 @@ class SecretRemoved(_Event, frozen=True, kw_only=True, tag="secret.removed"):
 class VaultCreated(_Event, frozen=True, kw_only=True, tag="vault.created"):
     """The vault was made."""
 
+    vault: str | None = None
+    """Its id."""
+    generation: int | None = None
+    """How often it was written."""
+
 
 class VaultUnlocked(_Event, frozen=True, kw_only=True, tag="vault.unlocked"):
-    """The right passphrase was given."""
+    """The right passphrase was given, or another way in was."""
+
+    way: str | None = None
+    """`passphrase`, `recovery`, `keyring`."""
+    vault: str | None = None
+    generation: int | None = None
+
+
+class VaultChanged(_Event, frozen=True, kw_only=True, tag="vault.changed"):
+    """It was written, perhaps more than once, and has come so far: what is older is not this home's any more."""
+
+    vault: str
+    generation: int
+
+
+class VaultRotated(_Event, frozen=True, kw_only=True, tag="vault.rotated"):
+    """It has another passphrase and another key; what opened it before does not."""
+
+    vault: str
+    generation: int
+    way: str
+    """What was given for it: `passphrase`, `recovery`."""
+
+
+class VaultBackedUp(_Event, frozen=True, kw_only=True, tag="vault.backed_up"):
+    """A copy of it was written."""
+
+    vault: str
+    generation: int
+    file: str
+
+
+class VaultRestoring(_Event, frozen=True, kw_only=True, tag="vault.restoring"):
+    """A copy is about to take its place: either may be there until the next event that names one."""
+
+    vault: str
+    generation: int
+    """What it will have at least."""
+    file: str
+
+
+class VaultRestored(_Event, frozen=True, kw_only=True, tag="vault.restored"):
+    """A copy took its place."""
+
+    vault: str
+    generation: int
+    file: str
+    aside: str | None = None
+    """Where the one lies that was there before."""
 
 
 class VaultUnlockFailed(_Event, frozen=True, kw_only=True, tag="vault.unlock_failed"):
@@ -611,7 +733,7 @@ class VaultLocked(_Event, frozen=True, kw_only=True, tag="vault.locked"):
     """The key is out of memory."""
 
     reason: str
-    """`asked`, `stopping`, `idle`."""
+    """`asked`, `stopping`, `idle`, `restored`."""
 
 
 # The daemon
@@ -643,10 +765,20 @@ Notice = (
     | ActionRemoved
     | BindingCreated
     | BindingRevoked
+    | BindingRenewing
+    | BindingRenewed
+    | BindingRenewalFailed
+    | SignInStarted
+    | SignInEnded
     | SecretSet
     | SecretRemoved
     | VaultCreated
     | VaultUnlocked
+    | VaultChanged
+    | VaultRotated
+    | VaultBackedUp
+    | VaultRestoring
+    | VaultRestored
     | VaultUnlockFailed
     | VaultLocked
     | DaemonStarted

@@ -592,6 +592,8 @@ def _planned(step: Step) -> PlannedStep:
         hosts=sorted(str(host) for host in step.grant.hosts),
         credential=None if credential is None else str(credential.binding),
         idempotent=step.idempotent,
+        account=None if credential is None else credential.account,
+        scope=None if credential is None else credential.need.scope,
     )
 
 

@@ -29,11 +29,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aileron.daemon.answers import as_json, failure_answer, run_answer
+from aileron.daemon.credentials import Credentials
 from aileron.daemon.doors import Following
 from aileron.daemon.manage import Manager
 from aileron.daemon.runner import Runner
 from aileron.daemon.serving import BODY_S, MAX_BODY_BYTES, drained
 from aileron.daemon.sessions import LOCAL_SESSION, Sessions, no_token, token_shown
+from aileron.daemon.signins import Flow, SignIns
+from aileron.daemon.vaults import Opening, Vaults
 from aileron.model.consent import Constraint
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
@@ -41,6 +44,7 @@ from aileron.model.secret import Secret
 from aileron.model.wire import Appointment, ConsentAnswer, Decision, PreviewRequest, RunRequest
 from aileron.registry.install import OnConflict
 from aileron.runs.perform import Spine
+from aileron.vault.slots import KeyringKey
 
 __all__ = ["ROUTES", "Api", "RouteSpec"]
 
@@ -91,11 +95,19 @@ ROUTES: Final = (
     RouteSpec("DELETE", "/v1/connectors/{hash}", "remove_connector", _OPERATOR),
     RouteSpec("GET", "/v1/bindings", "list_bindings", _OPERATOR),
     RouteSpec("POST", "/v1/bindings", "add_binding", _OPERATOR),
+    RouteSpec("GET", "/v1/bindings/{name:path}", "show_binding", _OPERATOR),
+    RouteSpec("PATCH", "/v1/bindings/{name:path}", "change_binding", _OPERATOR),
     RouteSpec("DELETE", "/v1/bindings/{name:path}", "remove_binding", _OPERATOR),
+    RouteSpec("POST", "/v1/sign-ins", "begin_sign_in", _OPERATOR),
+    RouteSpec("GET", "/v1/sign-ins/{id}", "show_sign_in", _OPERATOR),
+    RouteSpec("DELETE", "/v1/sign-ins/{id}", "cancel_sign_in", _OPERATOR),
     RouteSpec("GET", "/v1/vault/status", "vault_status", _OPERATOR),
     RouteSpec("POST", "/v1/vault/init", "vault_init", _OPERATOR),
     RouteSpec("POST", "/v1/vault/unlock", "vault_unlock", _OPERATOR),
     RouteSpec("POST", "/v1/vault/lock", "vault_lock", _OPERATOR),
+    RouteSpec("POST", "/v1/vault/rotate", "vault_rotate", _OPERATOR),
+    RouteSpec("POST", "/v1/vault/backup", "vault_backup", _OPERATOR),
+    RouteSpec("POST", "/v1/vault/restore", "vault_restore", _OPERATOR),
     RouteSpec("GET", "/v1/secrets", "list_secrets", _OPERATOR),
     RouteSpec("PUT", "/v1/secrets/{name}", "set_secret", _OPERATOR),
     RouteSpec("DELETE", "/v1/secrets/{name}", "remove_secret", _OPERATOR),
@@ -133,6 +145,18 @@ class _AddBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     username: str | None = None
 
 
+class _ChangeBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    secret: str | None = None
+    username: str | None = None
+
+
+class _BeginSignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    connector: str
+    name: str
+    flow: Flow
+    replace: bool = False
+
+
 class _Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     args: dict[str, Any]
 
@@ -164,11 +188,45 @@ class _EndSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exit_code: int | None = None
 
 
-class _Passphrase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    passphrase: str
+class _Hidden(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A body with something secret in it."""
 
     def __repr__(self) -> str:
-        return "_Passphrase(<secret>)"
+        return f"{type(self).__name__}(<secret>)"
+
+
+class _KeyringKey(_Hidden, frozen=True):
+    id: str
+    key_base64: str
+
+
+class _InitVault(_Hidden, frozen=True):
+    passphrase: str
+    recovery_codes: bool = False
+    keyring: _KeyringKey | None = None
+
+
+class _Unlock(_Hidden, frozen=True):
+    passphrase: str | None = None
+    keyring_key_base64: str | None = None
+
+
+class _RotateVault(_Hidden, frozen=True):
+    passphrase: str
+    new_passphrase: str
+    recovery_codes: bool = False
+    keyring: _KeyringKey | None = None
+
+
+class _BackUpVault(_Hidden, frozen=True):
+    file: str
+    passphrase: str | None = None
+    replace: bool = False
+
+
+class _RestoreVault(_Hidden, frozen=True):
+    file: str
+    passphrase: str
 
 
 class _SetSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -188,8 +246,11 @@ class Api:
         spine: Spine,
         runner: Runner,
         manager: Manager,
+        vaults: Vaults,
         following: Following,
         sessions: Sessions,
+        credentials: Credentials,
+        sign_ins: SignIns,
         review: str,
         stop: Callable[[], None],
         needs_token: bool = False,
@@ -198,8 +259,11 @@ class Api:
         self._spine = spine
         self._runner = runner
         self._manager = manager
+        self._vaults = vaults
         self._following = following
         self._sessions = sessions
+        self._credentials = credentials
+        self._sign_ins = sign_ins
         self._review = review
         self._stop = stop
         self._needs_token = needs_token
@@ -384,38 +448,97 @@ class Api:
 
     async def list_bindings(self, _request: Request) -> Response:
         """Which credential serves which connector."""
-        return as_json({"bindings": self._manager.bindings()})
+        return as_json({"bindings": await self._credentials.listed()})
+
+    async def show_binding(self, request: Request) -> Response:
+        """One binding: what it is for, and what uses it."""
+        return as_json(await self._credentials.show(request.path_params["name"]))
 
     async def add_binding(self, request: Request) -> Response:
         """Bind a stored secret to a connector."""
         asked = await _body(request, _AddBinding)
-        return _consent(await self._manager.bind(asked.connector, asked.name, asked.username, asked.secret))
+        return _consent(await self._credentials.bind(asked.connector, asked.name, asked.username, asked.secret))
+
+    async def change_binding(self, request: Request) -> Response:
+        """Bind anew, to what the connector asks for now."""
+        asked = await _body(request, _ChangeBinding)
+        return _consent(await self._credentials.rebind(request.path_params["name"], asked.username, asked.secret))
 
     async def remove_binding(self, request: Request) -> Response:
         """Revoke a binding."""
-        await self._manager.unbind(request.path_params["name"])
-        return as_json({"removed": request.path_params["name"]})
+        return as_json(await self._credentials.unbind(request.path_params["name"]))
+
+    async def begin_sign_in(self, request: Request) -> Response:
+        """Begin a sign-in: where the person has to go."""
+        asked = await _body(request, _BeginSignIn)
+        return as_json(await self._sign_ins.begin(asked.connector, asked.name, asked.flow, replace=asked.replace))
+
+    async def show_sign_in(self, request: Request) -> Response:
+        """How a sign-in is, waited for."""
+        return as_json(await self._sign_ins.show(request.path_params["id"], _wait_s(request, 0.0)))
+
+    async def cancel_sign_in(self, request: Request) -> Response:
+        """End a sign-in."""
+        return as_json(await self._sign_ins.cancel(request.path_params["id"]))
 
     async def vault_status(self, _request: Request) -> Response:
         """Whether there is a vault and whether it is locked."""
-        return as_json(self._manager.vault_status())
+        return as_json(self._vaults.status())
 
     async def vault_init(self, request: Request) -> Response:
-        """Create the vault and leave it unlocked."""
-        await self._manager.create_vault(Secret((await _body(request, _Passphrase)).passphrase.encode()))
-        return as_json(self._manager.vault_status())
+        """Create the vault and leave it unlocked; its recovery codes are said this once."""
+        asked = await _body(request, _InitVault)
+        codes = await self._vaults.create(
+            Secret(asked.passphrase.encode()), recovery_codes=asked.recovery_codes, keyring=_keyring_key(asked.keyring)
+        )
+        return as_json({**self._vaults.status(), "codes": [code.reveal().decode() for code in codes]})
 
     async def vault_unlock(self, request: Request) -> Response:
-        """Unlock until the daemon ends or someone locks it."""
-        await self._manager.unlock_vault(Secret((await _body(request, _Passphrase)).passphrase.encode()))
-        await self._manager.catch_up()
-        await self._runner.begin_approved()
-        return as_json(self._manager.vault_status())
+        """Unlock until the daemon ends, someone locks it or it is idle."""
+        asked = await _body(request, _Unlock)
+        if (asked.passphrase is None) == (asked.keyring_key_base64 is None):
+            raise AileronError(FailureClass.INVALID_REQUEST, "one of passphrase and keyring_key_base64 is expected")
+        if asked.passphrase is not None:
+            opening = Opening(Secret(asked.passphrase.encode()))
+        else:
+            opening = Opening(_from_base64("keyring_key_base64", asked.keyring_key_base64 or ""), is_from_keyring=True)
+        await self._vaults.unlock(opening)
+        await self._go_on()
+        return as_json(self._vaults.status())
 
     async def vault_lock(self, _request: Request) -> Response:
         """Forget the key."""
-        await self._manager.lock_vault()
-        return as_json(self._manager.vault_status())
+        await self._vaults.lock()
+        return as_json(self._vaults.status())
+
+    async def vault_rotate(self, request: Request) -> Response:
+        """Another passphrase and another key; its recovery codes are said this once."""
+        asked = await _body(request, _RotateVault)
+        codes = await self._vaults.rotate(
+            Secret(asked.passphrase.encode()),
+            Secret(asked.new_passphrase.encode()),
+            recovery_codes=asked.recovery_codes,
+            keyring=_keyring_key(asked.keyring),
+        )
+        await self._go_on()
+        return as_json({**self._vaults.status(), "codes": [code.reveal().decode() for code in codes]})
+
+    async def vault_backup(self, request: Request) -> Response:
+        """Write a copy of the sealed file."""
+        asked = await _body(request, _BackUpVault)
+        typed = None if asked.passphrase is None else Secret(asked.passphrase.encode())
+        return as_json(await self._vaults.backup(asked.file, typed, replace=asked.replace))
+
+    async def vault_restore(self, request: Request) -> Response:
+        """Put a copy in the vault's place, locked."""
+        asked = await _body(request, _RestoreVault)
+        found = await self._vaults.restore(asked.file, Secret(asked.passphrase.encode()))
+        return as_json({**self._vaults.status(), **found})
+
+    async def _go_on(self) -> None:
+        """What waited for an open vault."""
+        await self._manager.catch_up()
+        await self._runner.begin_approved()
 
     async def list_secrets(self, _request: Request) -> Response:
         """Names and dates, never values."""
@@ -424,11 +547,8 @@ class Api:
     async def set_secret(self, request: Request) -> Response:
         """Store a secret under a name."""
         asked = await _body(request, _SetSecret)
-        try:
-            value = base64.b64decode(asked.value_base64, validate=True)
-        except (binascii.Error, ValueError):
-            raise AileronError(FailureClass.INVALID_REQUEST, "value_base64 is not base64") from None
-        return _consent(await self._manager.set_secret(request.path_params["name"], Secret(value)))
+        value = _from_base64("value_base64", asked.value_base64)
+        return _consent(await self._manager.set_secret(request.path_params["name"], value))
 
     async def remove_secret(self, request: Request) -> Response:
         """Forget a secret."""
@@ -505,6 +625,17 @@ async def _no_route(request: Request, _: Exception) -> Response:
     return failure_answer(
         AileronError(FailureClass.NOT_FOUND, f"there is no {request.method} {request.url.path[:200]!a}").failure
     )
+
+
+def _from_base64(name: str, text: str) -> Secret:
+    try:
+        return Secret(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        raise AileronError(FailureClass.INVALID_REQUEST, f"{name} is not base64") from None
+
+
+def _keyring_key(asked: _KeyringKey | None) -> KeyringKey | None:
+    return None if asked is None else KeyringKey(asked.id, _from_base64("key_base64", asked.key_base64))
 
 
 def _consent(answer: dict[str, Any] | ConsentAnswer) -> Response:

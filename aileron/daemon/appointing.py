@@ -30,6 +30,7 @@ from aileron.daemon.reach import action_reach, binding_consent
 from aileron.daemon.standing import Standing
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.consent import Agreement, Appointed, BindingConsent, ConsentKind, Consents, subject_digest
+from aileron.model.credential import Reach
 from aileron.model.decision import PUBLIC_KEY_BYTES, ApproverStatement, check_signature, key_id_of
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
@@ -199,10 +200,7 @@ class Appointing:
     def _look(self) -> _Seen:
         return _Seen(
             actions=[entry.action for entry in self._actions.list_actions() if entry.action is not None],
-            bindings=[
-                binding_consent(self._connectors, str(one.name), one.connector, one.secret, one.username)
-                for one in self._vault.bindings()
-            ],
+            bindings=[binding_consent(one, one.reach or Reach()) for one in self._vault.bindings()],
             connectors=[
                 (entry.pin, entry.manifest.hosts)
                 for entry in self._connectors.list_connectors()

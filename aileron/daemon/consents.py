@@ -9,7 +9,8 @@ Rules
 - What is agreed to is in the vault before its effect is in a file: a file without its agreement does not run.
 - A question comes out of a file that others can write. So what it says of hosts, credentials and differences is found again
   before it is carried out: one that would be asked otherwise by now fails, signed or not.
-- A secret's new value is kept in memory alone while its question waits, and is gone with the daemon.
+- A secret's new value, and what a provider gave, is kept in memory alone while its question waits, is released to that very
+  question and no other, and is gone with the daemon.
 
 Source: docs/reference/consents.md. Not here: who signs (deciding.py), what has changed (agreements.py).
 """
@@ -36,7 +37,7 @@ from aileron.audit.log import Audit
 from aileron.config import Home
 from aileron.daemon.agreements import SETTINGS, AgreedSettings, Agreements, settings_digest
 from aileron.daemon.answers import utc
-from aileron.daemon.reach import binding_consent
+from aileron.daemon.reach import binding_reach, needing
 from aileron.daemon.shown import binding_facts, connector_facts
 from aileron.daemon.standing import Standing
 from aileron.ledger.rows import ApprovalRow
@@ -55,6 +56,7 @@ from aileron.model.consent import (
     Subject,
     subject_digest,
 )
+from aileron.model.credential import OAuthGrant, Reach
 from aileron.model.decision import parse_moment
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName
@@ -74,7 +76,7 @@ SETTINGS_WAIT_S: Final = 24 * 3600.0
 _UNSIGNED: Final = "unsigned"
 """By its publisher, like every artifact yet."""
 MAX_HELD: Final = 16
-"""Values of secrets that wait for a decision: 64 KiB each at most, and a person sets one at a time."""
+"""Values of secrets, and of sign-ins, that wait for a decision: 64 KiB each at most, and a person sets one at a time."""
 _KINDS: Final[dict[type[Any], ConsentKind]] = {
     ActionFileConsent: ConsentKind.ACTION_FILE,
     ConnectorConsent: ConsentKind.CONNECTOR,
@@ -83,6 +85,16 @@ _KINDS: Final[dict[type[Any], ConsentKind]] = {
     GrantConsent: ConsentKind.GRANT,
     SettingsConsent: ConsentKind.SETTINGS,
 }
+
+
+class _Held:
+    """A value that waits for its question, by its `digest`: none yet, until it was asked."""
+
+    def __init__(self, nonce: bytes, value: Secret, grant: OAuthGrant | None) -> None:
+        self.nonce: Final = nonce
+        self.value: Final = value
+        self.grant: Final = grant
+        self.digest: str | None = None
 
 
 class Consenting:
@@ -101,7 +113,9 @@ class Consenting:
         texts: AgreedTexts,
         review: str,
         asked: Callable[[str, str, str], None],
+        bound: Callable[[], None] = lambda: None,
     ) -> None:
+        """`asked` is told of each new question, `bound` that some credential is another than before."""
         self._standing = standing
         self._actions = actions
         self._agreements = agreements
@@ -112,8 +126,9 @@ class Consenting:
         self._settings = AgreedSettings(home.agreed)
         self._review = review
         self._asked = asked
-        self._held: dict[str, tuple[bytes, Secret]] = {}
-        """By commitment: the nonce and the value."""
+        self._bound = bound
+        self._held: dict[str, _Held] = {}
+        """By commitment."""
 
     async def maybe_ask(self, about: Callable[[], Subject]) -> ConsentAnswer | None:
         """Ask first; None where nobody signs, or this was agreed to already. `about` may read files. AileronError vault_locked,
@@ -131,6 +146,8 @@ class Consenting:
         row, is_new = await self._audit.ask(kind, name, msgspec.to_builtins(subject), expires_at=time.time() + wait_s)
         if is_new:
             self._asked(row.id, name, kind.value)
+        if isinstance(subject, BindingConsent | SecretConsent) and subject.commitment in self._held:
+            self._held[subject.commitment].digest = subject_digest(subject)
         return ConsentAnswer(
             approval_id=row.id,
             kind=kind,
@@ -172,7 +189,7 @@ class Consenting:
                 now = self._agreements.consent_to(action, install=subject.install, replace=subject.replace)
                 return now == subject
             case BindingConsent():
-                return _is_binding(self._connectors, subject)
+                return self._is_binding_now(subject)
             case SecretConsent():
                 users = {str(one.name) for one in self._vault.bindings() if one.secret == subject.name}
                 return users <= set(subject.bindings)
@@ -187,6 +204,17 @@ class Consenting:
                 return True
             case impossible:
                 assert_never(impossible)
+
+    def _is_binding_now(self, subject: BindingConsent) -> bool:
+        """Whether it replaces what it says it does, for whom it says; a sign-in's account is that of what was kept for it."""
+        before = self._vault.binding(BindingName.parse(subject.name))
+        if subject.replaces != (before is not None) or (before is not None and before.connector != subject.connector):
+            return False
+        if subject.commitment is None:
+            grant = before.grant if before is not None and before.secret == subject.secret else None
+            if subject.account != (None if grant is None else grant.account):
+                return False
+        return _is_binding(self._connectors, subject)
 
     def _check_decided(self, row: ApprovalRow) -> float:
         """When the approver signed what the ledger's row says: its file could have been written while no daemon ran."""
@@ -211,14 +239,36 @@ class Consenting:
             await self._change(lambda now: now.without_agreement(kind, name))
             await self._audit.ended(kind, name, "removed")
 
-    def hold(self, name: str, bindings: tuple[str, ...], value: Secret) -> SecretConsent:
-        """Keep a secret's value until its question is decided. AileronError(busy) where too many are kept."""
+    def hold(self, value: Secret, grant: OAuthGrant | None = None) -> str:
+        """Keep a secret's value until its question is decided: the commitment that the question names. Too many: the oldest goes,
+        and its question fails and says what to do again.
+        """
         if len(self._held) >= MAX_HELD:
-            self._held.pop(next(iter(self._held)))  # the oldest: its question fails, and says to set the secret again
+            self._held.pop(next(iter(self._held)))
         nonce = secrets.token_bytes(32)
         commitment = hashlib.sha256(nonce + value.reveal()).hexdigest()
-        self._held[commitment] = (nonce, value)
-        return SecretConsent(name=name, bindings=bindings, commitment=commitment)
+        self._held[commitment] = _Held(nonce, value, grant)
+        return commitment
+
+    def forget(self, digest: str) -> None:
+        """Its question was answered with no, or taken back: what was kept for it is kept no longer."""
+        self._held = {commitment: held for commitment, held in self._held.items() if held.digest != digest}
+
+    def _released(
+        self, subject: BindingConsent | SecretConsent, commitment: str, what: str, again: str
+    ) -> tuple[Secret, OAuthGrant | None]:
+        """What was kept for this question. AileronError(invalid_request) where it is not any more; one that was kept for another
+        stays with that.
+        """
+        held = self._held.get(commitment)
+        if held is None or held.digest != subject_digest(subject):
+            raise AileronError(
+                FailureClass.INVALID_REQUEST, f"{what} is not kept any more: {again}", boundary=Boundary.USER
+            )
+        del self._held[commitment]
+        if hashlib.sha256(held.nonce + held.value.reveal()).hexdigest() != commitment:
+            raise AileronError(FailureClass.INTERNAL_ERROR, f"{what} is not what was kept: {again}")
+        return held.value, held.grant
 
     async def put_action(self, text: str, *, replace: bool) -> dict[str, Any]:
         """Install an action file's text. AileronError as ActionStore.add."""
@@ -244,12 +294,26 @@ class Consenting:
         replaced = [gone.hash for gone in result.replaced]
         return {**connector_facts(pin, result.manifest), "new": result.new, "replaced": replaced}
 
-    async def put_binding(self, binding: Binding) -> dict[str, Any]:
-        """Bind. AileronError as Vault.bind."""
-        await anyio.to_thread.run_sync(lambda: self._vault.bind(binding))
+    async def put_binding(
+        self, binding: Binding, *, replace: bool = False, tokens: Secret | None = None
+    ) -> dict[str, Any]:
+        """Bind; `tokens` are stored in the same write, as its secret. AileronError as Vault.bind and `bind_sign_in`."""
+        if tokens is None:
+            await anyio.to_thread.run_sync(lambda: self._vault.bind(binding, replace=replace))
+        else:
+            await anyio.to_thread.run_sync(lambda: self._vault.bind_sign_in(binding, tokens, replace=replace))
+            await self._audit.note(events.SecretSet(name=binding.secret))
         await self._audit.note(
-            events.BindingCreated(binding=str(binding.name), connector=binding.connector, secret=binding.secret)
+            events.BindingCreated(
+                binding=str(binding.name),
+                connector=binding.connector,
+                secret=binding.secret,
+                account=binding.username if binding.grant is None else binding.grant.account,
+                hosts=[] if binding.reach is None else list(binding.reach.hosts),
+                scopes=[] if binding.grant is None else list(binding.grant.scopes),
+            )
         )
+        self._bound()
         return binding_facts(binding)
 
     async def put_secret(self, name: str, value: Secret) -> dict[str, Any]:
@@ -291,18 +355,19 @@ class Consenting:
         return result
 
     async def _binding(self, subject: BindingConsent, approval_id: str) -> dict[str, Any]:
-        result = await self.put_binding(binding_of(subject))
+        tokens, grant = None, None
+        if subject.commitment is not None:
+            again = f"aileron binding setup {subject.connector} --name {subject.name}"
+            tokens, grant = self._released(subject, subject.commitment, "what the provider gave at sign-in", again)
+        elif subject.replaces and (known := self._vault.binding(BindingName.parse(subject.name))) is not None:
+            grant = known.grant if known.secret == subject.secret else None
+        result = await self.put_binding(binding_of(subject, grant), replace=subject.replaces, tokens=tokens)
         await self._agree(ConsentKind.BINDING, subject.name, subject_digest(subject), approval_id)
         return result
 
     async def _secret(self, subject: SecretConsent) -> dict[str, Any]:
-        nonce, value = self._held.pop(subject.commitment, (b"", None))
-        if value is None or hashlib.sha256(nonce + value.reveal()).hexdigest() != subject.commitment:
-            raise AileronError(
-                FailureClass.INVALID_REQUEST,
-                f"the new value of {subject.name} is not kept any more: aileron secret set {subject.name}",
-                boundary=Boundary.USER,
-            )
+        again = f"aileron secret set {subject.name}"
+        value, _ = self._released(subject, subject.commitment, f"the new value of {subject.name}", again)
         return await self.put_secret(subject.name, value)
 
     async def _grant(self, subject: GrantConsent, approval_id: str) -> dict[str, Any]:
@@ -382,11 +447,12 @@ def _artifact_of(subject: ConnectorConsent) -> Artifact:
 
 def _is_binding(store: ContentStore, subject: BindingConsent) -> bool:
     """Whether it reaches no more than it says: a version that was removed meanwhile takes nothing away from what was shown."""
-    now = binding_consent(store, subject.name, subject.connector, subject.secret, subject.username)
-    return set(now.reaches) <= set(subject.reaches)
+    kind = BindingName.parse(subject.name).kind
+    versions = needing(store).get(subject.connector, [])
+    return not _reach_of(subject).widened_to(binding_reach(versions, subject.connector, kind))
 
 
-def binding_of(subject: BindingConsent) -> Binding:
+def binding_of(subject: BindingConsent, grant: OAuthGrant | None) -> Binding:
     """The binding that is asked about, made now."""
     name = BindingName.parse(subject.name)
     return Binding(
@@ -396,7 +462,13 @@ def binding_of(subject: BindingConsent) -> Binding:
         username=subject.username,
         secret=subject.secret,
         created_at=time.time(),
+        reach=_reach_of(subject),
+        grant=grant,
     )
+
+
+def _reach_of(subject: BindingConsent) -> Reach:
+    return Reach(hosts=subject.reaches, scopes=subject.scopes, wire=subject.wire, client=subject.client)
 
 
 def _name_of(subject: Subject) -> str:

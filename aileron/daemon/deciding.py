@@ -106,6 +106,7 @@ class Deciding:
         )
         settled = Settled(status=row.state.value, approval_id=row.id, audit_id=row.run)
         if decision.decision == "deny":
+            self._consents.forget(row.digest)
             return settled
         if not is_run:
             return await self._carried_out(settled)

@@ -9,6 +9,7 @@ Source: docs/reference/http-api.md; aileron/mcp/door.py says what each method ow
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -16,17 +17,21 @@ import anyio.to_thread
 import msgspec
 
 from aileron.actions.manifest import input_schema
+from aileron.actions.resolve import Choice, account_choices
 from aileron.actions.store import ActionStore
 from aileron.audit.watch import Watch
 from aileron.daemon.answers import pending_answer
 from aileron.daemon.manage import Manager
 from aileron.daemon.runner import Runner
 from aileron.daemon.sessions import Sessions
-from aileron.mcp.door import Call, Offered
+from aileron.mcp.door import Account, Call, Offered
 from aileron.model.failure import AileronError
 from aileron.model.invocation import Invocation, Scope
+from aileron.model.manifest import ActionFile
 from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
 from aileron.model.wire import ErrorBody, RunningAnswer
+from aileron.registry.content import ContentStore
+from aileron.vault.vault import Vault
 
 __all__ = ["AgentDoor", "Following"]
 
@@ -70,6 +75,8 @@ class AgentDoor:
         following: Following,
         sessions: Sessions,
         review: str,
+        connectors: ContentStore,
+        vault: Vault,
     ) -> None:
         self._actions = actions
         self._runner = runner
@@ -77,23 +84,45 @@ class AgentDoor:
         self._following = following
         self._sessions = sessions
         self._review = review
+        self._connectors = connectors
+        self._vault = vault
 
     async def offered(self) -> list[Offered]:
         """The actions that are whole and switched on."""
         granted = await self._granted()
 
         def look() -> list[Offered]:
+            several = self._bound_more_than_once()
             return [
                 Offered(
                     action=entry.action,
                     input_schema=input_schema(entry.action),
                     granted=entry.action.name in granted,
+                    accounts=self._accounts(entry.action, several),
                 )
                 for entry in self._actions.list_actions()
                 if entry.action is not None and entry.enabled
             ]
 
         return await anyio.to_thread.run_sync(look)
+
+    def _bound_more_than_once(self) -> frozenset[str]:
+        """The connectors that several credentials were made for; none where the vault cannot be read: then nothing runs."""
+        try:
+            count = Counter(binding.connector for binding in self._vault.bindings())
+        except AileronError:
+            return frozenset()
+        return frozenset(connector for connector, times in count.items() if times > 1)
+
+    def _accounts(self, action: ActionFile, several: frozenset[str]) -> tuple[Account, ...]:
+        """What a caller of `action` can choose between: bindings of its own connectors, and no others."""
+        if several.isdisjoint(str(connector.name) for connector in action.connectors):
+            return ()
+        try:
+            found = account_choices(action, connectors=self._connectors, bindings=self._vault)
+        except AileronError:  # a connector is not there, and a run says so
+            return ()
+        return tuple(Account(value=choice.value, told=_told(choice)) for choice in found)
 
     async def _granted(self) -> frozenset[str]:
         """The actions for which a standing grant has uses left."""
@@ -140,6 +169,10 @@ class AgentDoor:
             for question in await self._manager.approvals()
             if question.get("session") == session
         ]
+
+
+def _told(choice: Choice) -> str:
+    return ", ".join(f"{one.account} ({one.name})" if one.account else str(one.name) for one in choice.uses)
 
 
 def _plain(value: Any) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""What the routes beside the one door do: install, bind, unlock, list, show. Each change is on record.
+"""What the routes beside the one door do: install, unlock, list, show. Each change is on record.
 
 Runs in the daemon. File work and key derivation run in worker threads; one lock serialises the changes, so that two
 commands cannot interleave halves. Values come back as JSON-ready dicts in the shapes of docs/reference/http-api.md.
 
-Not here: running actions (runs/perform.py), who may ask (api.py).
+Not here: running actions (runs/perform.py), credentials (credentials.py), who may ask (api.py).
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -26,23 +25,23 @@ from aileron.actions.store import ActionStore
 from aileron.approvals.grants import check_grant
 from aileron.audit import events, query
 from aileron.audit.log import Audit
-from aileron.audit.older import older_than_record
 from aileron.audit.verify import verify
 from aileron.config import Home, Settings
 from aileron.daemon.agreements import Agreements
 from aileron.daemon.answers import utc
 from aileron.daemon.appointing import Appointing
-from aileron.daemon.consents import SETTINGS_WAIT_S, Consenting, binding_of, connector_consent
+from aileron.daemon.consents import SETTINGS_WAIT_S, Consenting, connector_consent
 from aileron.daemon.deciding import Deciding
-from aileron.daemon.reach import action_reach, binding_consent
-from aileron.daemon.shown import action_facts, binding_facts, connector_facts, gateway_facts, listed_facts
+from aileron.daemon.reach import action_reach
+from aileron.daemon.shown import action_facts, connector_facts, gateway_facts, listed_facts
 from aileron.daemon.standing import Standing
+from aileron.daemon.vaults import Vaults
 from aileron.ledger.sqlite import Ledger
-from aileron.model.consent import ConsentKind, Constraint, GrantConsent
+from aileron.model.consent import ConsentKind, Constraint, GrantConsent, SecretConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import ActionFile
-from aileron.model.names import BindingName, Fqn
+from aileron.model.names import Fqn
 from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
 from aileron.model.wire import Appointment, ConsentAnswer, Decision, PreviewRequest, Settled
@@ -58,7 +57,6 @@ __all__ = ["Manager"]
 
 _LONGEST_HOLD_S: Final = 3700.0
 """As long as a decision can be used beyond its question's life: an undo window of an hour, and what clocks differ."""
-_T = TypeVar("_T")
 _MAX_PATH: Final = 4096  # PATH_MAX, limits.h
 
 
@@ -72,6 +70,7 @@ class Manager:
         actions: ActionStore,
         connectors: ContentStore,
         vault: Vault,
+        vaults: Vaults,
         ledger: Ledger,
         audit: Audit,
         standing: Standing,
@@ -82,11 +81,14 @@ class Manager:
         layers: tuple[str, ...],
         settings: Settings,
         web: str,
+        changing: anyio.Lock,
     ) -> None:
+        """`changing` is held while anything of this home is changed."""
         self._home = home
         self._actions = actions
         self._connectors = connectors
         self._vault = vault
+        self._vaults = vaults
         self._ledger = ledger
         self._audit = audit
         self._standing = standing
@@ -98,10 +100,7 @@ class Manager:
         self._settings = settings
         self._web = web
         self._started_at = time.time()
-        self._changing = anyio.Lock()
-        self._taken_back: dict[str, float] = {}
-        """Signed approvals that were cancelled while the vault was locked, and until when each could be used: at most as many as
-        there may be questions. A daemon that ends before the vault is opened forgets them, and the ledger alone has them then."""
+        self._changing = changing
 
     # actions
 
@@ -211,71 +210,14 @@ class Manager:
             await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
             await self._consents.end(ConsentKind.CONNECTOR, str(pin))
 
-    # vault, secrets, bindings
-
-    def vault_status(self) -> dict[str, Any]:
-        """Whether there is a vault, whether it is locked, and how much is in it."""
-        return self._vault.status()
+    # secrets
 
     def _vault_facts(self) -> dict[str, Any]:
-        """The same for a page that says everything: one that cannot be read is a fact among others."""
+        """The vault's, for a page that says everything: one that cannot be read is a fact among others."""
         try:
-            return self.vault_status()
+            return self._vaults.status()
         except AileronError as error:
             return {"exists": True, "locked": True, "problem": error.failure.message}
-
-    async def create_vault(self, passphrase: Secret) -> None:
-        """Make the vault and leave it unlocked."""
-        async with self._changing:
-            await anyio.to_thread.run_sync(lambda: self._vault.create(passphrase))
-            await self._audit.note(events.VaultCreated())
-
-    async def unlock_vault(self, passphrase: Secret) -> None:
-        """Unlock; each try is on record. AileronError(hash_mismatch) for a vault that the record knows a newer one of, and, open
-        already, for another in the place of the one that is.
-        """
-        async with self._changing:
-            try:
-                if self._vault.is_locked:
-                    with self._standing.in_doubt():
-                        await self._unlocked(passphrase)
-                else:  # only looked at: nobody puts another in the place of one that is in use
-                    await anyio.to_thread.run_sync(lambda: self._vault.check_passphrase(passphrase))
-            except AileronError as error:
-                await self._audit.note(events.VaultUnlockFailed(failure_class=error.failure.failure_class))
-                raise
-            await self._audit.note(events.VaultUnlocked())
-
-    async def _unlocked(self, passphrase: Secret) -> None:
-        await anyio.to_thread.run_sync(lambda: self._vault.unlock(passphrase))
-        try:
-            await self._check_newest()
-        except BaseException:
-            self._vault.lock()
-            raise
-        while self._taken_back:  # before anything that was approved begins
-            await self._spend(*self._taken_back.popitem())
-
-    async def _spend(self, approval_id: str, until: float) -> None:
-        with contextlib.suppress(AileronError):  # used or taken back before
-            await self._standing.spend_decision(approval_id, until)
-
-    async def _check_newest(self) -> None:
-        consents = self._vault.consents()
-        if consents is None or (how := await older_than_record(self._ledger, consents)) is None:
-            return
-        raise AileronError(
-            FailureClass.HASH_MISMATCH,
-            f"an older vault is in the place of this home's: {how}. Put the newest there; if there is none, move ledger.db away "
-            "with it, and the record begins anew",
-            boundary=Boundary.USER,
-        )
-
-    async def lock_vault(self) -> None:
-        """Forget the key."""
-        async with self._changing:
-            self._vault.lock()
-            await self._audit.note(events.VaultLocked(reason="asked"))
 
     def secrets(self) -> list[dict[str, Any]]:
         """Names and dates, never values."""
@@ -292,7 +234,8 @@ class Manager:
             bindings = sorted(str(one.name) for one in self._vault.bindings() if one.secret == name)
             used_by = (*bindings, *self._agreements.settings_naming(name))
             if used_by and self._standing.consents() is not None:
-                return await self._consents.ask(self._consents.hold(name, used_by, value))
+                commitment = self._consents.hold(value)
+                return await self._consents.ask(SecretConsent(name=name, bindings=used_by, commitment=commitment))
             return await self._consents.put_secret(name, value)
 
     async def remove_secret(self, name: str) -> None:
@@ -300,38 +243,6 @@ class Manager:
         async with self._changing:
             await anyio.to_thread.run_sync(lambda: self._vault.remove_secret(name))
             await self._audit.note(events.SecretRemoved(name=name))
-
-    def bindings(self) -> list[dict[str, Any]]:
-        """Which credential serves which connector."""
-        return [binding_facts(binding) for binding in self._vault.bindings()]
-
-    async def bind(
-        self, connector: str, name: str, username: str | None, secret: str
-    ) -> dict[str, Any] | ConsentAnswer:
-        """Bind a stored secret to an installed connector; or ask whether to."""
-        fqn, binding_name = _parsed(Fqn.parse, connector), _parsed(BindingName.parse, name)
-        async with self._changing:
-            kinds: set[str] = {
-                entry.manifest.credential.kind
-                for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)
-                if entry.manifest is not None and entry.manifest.credential is not None and entry.manifest.name == fqn
-            }
-            _check_kind(fqn, binding_name, kinds)
-            subject = await anyio.to_thread.run_sync(
-                lambda: binding_consent(self._connectors, str(binding_name), str(fqn), secret, username)
-            )
-            binding = binding_of(subject)
-            await anyio.to_thread.run_sync(lambda: self._vault.check_bindable(binding))
-            answer = await self._consents.maybe_ask(lambda: subject)
-            return await self._consents.put_binding(binding) if answer is None else answer
-
-    async def unbind(self, name: str) -> None:
-        """Revoke a binding."""
-        binding_name = _parsed(BindingName.parse, name)
-        async with self._changing:
-            await anyio.to_thread.run_sync(lambda: self._vault.revoke(binding_name))
-            await self._audit.note(events.BindingRevoked(binding=str(binding_name)))
-            await self._consents.end(ConsentKind.BINDING, str(binding_name))
 
     # who decides, and what stands
 
@@ -458,10 +369,11 @@ class Manager:
         """Take a question back. One that another session asked does not exist for this one."""
         await query.approval_result(self._ledger, approval_id, session)
         row = await self._audit.cancel(approval_id, surface=scope.value)
+        self._consents.forget(row.digest)
         if row.signed is not None:  # it was approved: what was taken back stays so
             until = time.time() + (row.expires_us - row.created_us) / 1_000_000 + _LONGEST_HOLD_S
             if self._vault.is_locked:
-                self._taken_back[row.id] = until
+                self._vaults.take_back(row.id, until)
             else:
                 await self._standing.spend_decision(row.id, until)
         return Settled(status=row.state.value, approval_id=row.id, audit_id=row.run)
@@ -527,23 +439,3 @@ def _check_runs_here(artifact: Artifact) -> None:
             raise AileronError(
                 FailureClass.SANDBOX_UNAVAILABLE, f"{artifact.pin}: {error}", boundary=Boundary.SANDBOX
             ) from error
-
-
-def _parsed(parse: Callable[[str], _T], text: str) -> _T:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise AileronError(FailureClass.INVALID_REQUEST, str(error)) from error
-
-
-def _check_kind(connector: Fqn, name: BindingName, kinds: set[str]) -> None:
-    if not kinds:
-        raise AileronError(
-            FailureClass.NOT_FOUND,
-            f"no installed connector {connector} needs a credential; see `aileron connector list`",
-        )
-    if name.kind not in kinds:
-        raise AileronError(
-            FailureClass.INVALID_REQUEST,
-            f"{connector} needs a credential of kind {' or '.join(sorted(kinds))}, and {name} is {name.kind!r}",
-        )

@@ -5,13 +5,18 @@ Runs in the daemon. Reads files. Not here: what a person is asked about it (cons
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aileron.model.consent import BindingConsent
-from aileron.model.failure import AileronError
-from aileron.model.manifest import ActionFile
+from aileron.model.credential import Reach
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile, ConnectorManifest
+from aileron.model.names import precedence
 from aileron.model.plan import ConnectorPin
 from aileron.registry.content import ContentStore
+from aileron.vault.bindings import Binding
 
-__all__ = ["action_reach", "binding_consent"]
+__all__ = ["action_reach", "binding_consent", "binding_reach", "needing", "newest_of_kind"]
 
 
 def action_reach(store: ContentStore, action: ActionFile) -> list[str]:
@@ -26,16 +31,59 @@ def action_reach(store: ContentStore, action: ActionFile) -> list[str]:
     return sorted(hosts)
 
 
+def needing(store: ContentStore) -> dict[str, list[ConnectorManifest]]:
+    """The installed versions that need a credential, the newest first, by the name of their connector. One look at the store."""
+    found: dict[str, list[ConnectorManifest]] = {}
+    for entry in store.list_connectors():
+        if entry.manifest is not None and entry.manifest.credential is not None:
+            found.setdefault(str(entry.manifest.name), []).append(entry.manifest)
+    for versions in found.values():
+        versions.sort(key=lambda manifest: precedence(manifest.version), reverse=True)
+    return found
+
+
+def newest_of_kind(versions: Sequence[ConnectorManifest], connector: str, kind: str) -> ConnectorManifest:
+    """Of the `versions` of one connector, as `needing` has them. AileronError(not_found) where none needs such a credential."""
+    for manifest in versions:
+        if manifest.credential is not None and manifest.credential.kind == kind:
+            return manifest
+    raise AileronError(
+        FailureClass.NOT_FOUND,
+        f"no installed connector {connector} needs a credential of kind {kind}; see `aileron connector list`",
+        boundary=Boundary.USER,
+    )
+
+
+def binding_reach(versions: Sequence[ConnectorManifest], connector: str, kind: str) -> Reach:
+    """What a binding made now is for: what the newest version asks for, and older ones that differ in hosts or scopes alone.
+
+    AileronError as `newest_of_kind`.
+    """
+    newest = Reach.of(newest_of_kind(versions, connector, kind))
+    wanted = [Reach.of(found) for found in versions if found.credential and found.credential.kind == kind]
+    alike = [one for one in wanted if (one.wire, one.client) == (newest.wire, newest.client)]
+    return Reach(
+        hosts=tuple(sorted({host for one in alike for host in one.hosts})),
+        scopes=tuple(sorted({scope for one in alike for scope in one.scopes})),
+        wire=newest.wire,
+        client=newest.client,
+    )
+
+
 def binding_consent(
-    store: ContentStore, name: str, connector: str, secret: str, username: str | None
+    binding: Binding, reach: Reach, *, replaces: bool = False, commitment: str | None = None
 ) -> BindingConsent:
-    """What a binding means: the hosts that the installed versions of its connector declare."""
-    reaches = {
-        str(host)
-        for entry in store.list_connectors()
-        if entry.manifest is not None and str(entry.manifest.name) == connector
-        for host in entry.manifest.hosts
-    }
+    """What a person is asked about a binding that would reach this."""
     return BindingConsent(
-        name=name, connector=connector, secret=secret, username=username, reaches=tuple(sorted(reaches))
+        name=str(binding.name),
+        connector=binding.connector,
+        secret=binding.secret,
+        username=binding.username,
+        reaches=reach.hosts,
+        scopes=reach.scopes,
+        wire=reach.wire,
+        client=reach.client,
+        replaces=replaces,
+        account=None if binding.grant is None else binding.grant.account,
+        commitment=commitment,
     )

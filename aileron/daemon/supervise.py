@@ -20,7 +20,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,9 +40,11 @@ from aileron.daemon.api import Api
 from aileron.daemon.appointing import Appointing
 from aileron.daemon.clock import close_on_time
 from aileron.daemon.consents import Consenting
+from aileron.daemon.credentials import Credentials
 from aileron.daemon.deciding import Deciding
 from aileron.daemon.doors import AgentDoor, Following
 from aileron.daemon.keys import GatewayKeys
+from aileron.daemon.lending import Lending, RenewalsOnRecord
 from aileron.daemon.manage import Manager
 from aileron.daemon.notify import Notifier
 from aileron.daemon.ports import OnlyHere, Served, WithToken, listen_on, listen_on_loopback, loopback_names
@@ -51,20 +53,21 @@ from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
 from aileron.daemon.serving import certificate_names, serve, tls_context
 from aileron.daemon.sessions import Sessions
+from aileron.daemon.signins import SignIns
 from aileron.daemon.standing import Standing
+from aileron.daemon.vaults import Vaults
 from aileron.daemon.web import pages, review_base
 from aileron.egress.engine import Egress
-from aileron.egress.inject import LentCredential
 from aileron.executor.execute import Executor
 from aileron.executor.jails import Jails
 from aileron.gateway.proxy import gateway_app
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
-from aileron.model.plan import CredentialUse
+from aileron.oauth.endpoint import Endpoints
+from aileron.oauth.renew import Renewals
 from aileron.registry.content import ContentStore
 from aileron.runs.perform import Spine
-from aileron.vault.lend import VaultLender
 from aileron.vault.vault import Vault
 from aileron_sandbox import kernel
 from aileron_sandbox.ending import JailUnavailable
@@ -147,6 +150,7 @@ class _Daemon:
         # Before the event loop and in the main thread: the template must not outlive or predecease it (jails.py).
         self._jails = Jails(_runtime(), self._settings.sandbox_mode)
         self._stopping: anyio.Event | None = None
+        self._bound = 0
 
     async def run(self, tell: Callable[[str], None]) -> None:
         self._stopping = anyio.Event()
@@ -168,7 +172,20 @@ class _Daemon:
         actions = ActionStore(self._home.actions, self._home.action_state)
         texts = AgreedTexts(self._home.agreed)
         agreements = Agreements(standing, texts, connectors.manifest, in_force=self._settings, wanted=self._wanted)
-        egress = Egress(self._settings, _Lender(vault), own_port=self._port)
+        lending = Lending(vault)
+        egress = Egress(self._settings, lending, own_port=self._port)
+        endpoints = Endpoints(egress, self._settings)
+        renewals = Renewals(vault, endpoints, RenewalsOnRecord(audit))
+        lending.renewals = renewals
+        changing = anyio.Lock()
+        vaults = Vaults(
+            vault,
+            ledger=ledger,
+            audit=audit,
+            standing=standing,
+            changing=changing,
+            lock_after_s=self._settings.vault_lock_after_s,
+        )
         notifier = Notifier(self._settings, egress, vault)
 
         def asked(approval_id: str, name: str, kind: str) -> None:
@@ -187,6 +204,27 @@ class _Daemon:
             texts=texts,
             review=review_base(self._port),
             asked=asked,
+            bound=self._note_bound,
+        )
+        credentials = Credentials(
+            vault=vault,
+            connectors=connectors,
+            actions=actions,
+            ledger=ledger,
+            audit=audit,
+            consents=consents,
+            revoker=renewals,
+            changing=changing,
+            changed=self._note_bound,
+        )
+        sign_ins = SignIns(
+            endpoints,
+            credentials=credentials,
+            consents=consents,
+            vault=vault,
+            audit=audit,
+            changing=changing,
+            is_signed=lambda: standing.consents() is not None,
         )
         spine = Spine(
             actions=actions,
@@ -206,6 +244,9 @@ class _Daemon:
             background.start_soon(close_on_time, ledger, audit, spine)
             background.start_soon(notifier.serve)
             background.start_soon(sessions.end_on_time)
+            background.start_soon(renewals.serve)
+            background.start_soon(sign_ins.serve)
+            background.start_soon(vaults.serve)
             background.start_soon(self._stop_on_signal)
             async with anyio.create_task_group() as runs:
                 runner = Runner(spine, runs, audit.watch)
@@ -214,6 +255,7 @@ class _Daemon:
                     actions=actions,
                     connectors=connectors,
                     vault=vault,
+                    vaults=vaults,
                     ledger=ledger,
                     audit=audit,
                     standing=standing,
@@ -235,6 +277,7 @@ class _Daemon:
                     layers=self._jails.layers,
                     settings=self._settings,
                     web=review_base(self._port),
+                    changing=changing,
                 )
                 following = Following(runner, audit.watch)
                 review = review_base(self._port)
@@ -245,10 +288,10 @@ class _Daemon:
                     following=following,
                     sessions=sessions,
                     review=review,
+                    connectors=connectors,
+                    vault=vault,
                 )
-                protocol = AgentProtocol(
-                    door, sessions, __version__, action_files(self._home.actions, self._home.action_state)
-                )
+                protocol = AgentProtocol(door, sessions, __version__, self._what_agents_see())
                 gateway = gateway_app(self._settings, GatewayKeys(vault, sessions, agreements))
                 async with anyio.create_task_group() as servers:
                     servers.start_soon(self._until_stop, protocol.serve, listen(self._home.mcp_socket))
@@ -259,8 +302,11 @@ class _Daemon:
                             spine=spine,
                             runner=runner,
                             manager=manager,
+                            vaults=vaults,
                             following=following,
                             sessions=sessions,
+                            credentials=credentials,
+                            sign_ins=sign_ins,
                             review=review,
                             stop=self._stop,
                             needs_token=needs_token,
@@ -295,6 +341,7 @@ class _Daemon:
         await gateway.aclose()
         await egress.aclose()
         vault.lock()
+        await vaults.note_change()
         await audit.daemon_stopped(__version__)
         _log.info("stopped")
 
@@ -306,6 +353,15 @@ class _Daemon:
             tasks.start_soon(work, listener)
             await self._wait_stop()
             tasks.cancel_scope.cancel()
+
+    def _note_bound(self) -> None:
+        """Some credential is another than before."""
+        self._bound += 1
+
+    def _what_agents_see(self) -> Callable[[], object]:
+        """What is other whenever the tools may be."""
+        files = action_files(self._home.actions, self._home.action_state)
+        return lambda: (files(), self._bound)
 
     def _stop(self) -> None:
         if self._stopping is not None:
@@ -344,18 +400,6 @@ def _elsewhere(settings: Settings) -> tuple[socket.socket, ssl.SSLContext, list[
     tls = tls_context(pem, key)
     names = [str(address), *(f"{name}:{address.port}" for name in certificate_names(pem))]
     return listen_on(address), tls, names
-
-
-class _Lender:
-    """The vault's loans in the type egress asks for: the two rooms do not know each other."""
-
-    def __init__(self, vault: Vault) -> None:
-        self._lender = VaultLender(vault)
-
-    @contextlib.contextmanager
-    def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
-        with self._lender.lend(use) as loan:
-            yield LentCredential(loan.kind, loan.secret, loan.username)
 
 
 def _runtime() -> PythonRuntime:

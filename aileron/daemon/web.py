@@ -12,8 +12,6 @@ Source: docs/reference/http-api.md. Not here: who may ask the port at all, and w
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
 import re
 from typing import Final
@@ -24,17 +22,13 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from aileron.model.page import PageFrame
+
 __all__ = ["harmless", "pages", "review_base"]
 
 _APPROVAL_ID: Final = re.compile(r"act-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}", re.ASCII)
-_STYLE: Final = """
-:root { color-scheme: light dark; --ink: #1c2024; --soft: #5b6570; --paper: #fcfcfb; --box: #f0f0ec; --line: #d9d9d2 }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e8e8e3; --soft: #a3abb3; --paper: #16181a; --box: #212427; --line: #363a3e } }
-* { box-sizing: border-box }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.6 system-ui, sans-serif }
-main { max-width: 44rem; margin: 0 auto; padding: 3.5rem 1.25rem }
-h1 { font-size: 1.5rem; line-height: 1.3; margin: 0 0 .75rem }
+_FRAME: Final = PageFrame("""
+main { max-width: 44rem }
 p { margin: 0 0 1.25rem } .soft { color: var(--soft); font-size: .925rem }
 dl { margin: 0 0 1.5rem; border: 1px solid var(--line); border-radius: .5rem; overflow: hidden }
 div { padding: .75rem 1rem } div + div { border-top: 1px solid var(--line) }
@@ -42,32 +36,7 @@ dt { color: var(--soft); font-size: .875rem }
 dd { margin: .125rem 0 0 }
 code { font: .9375rem/1.5 ui-monospace, monospace; overflow-wrap: anywhere; user-select: all }
 div { background: var(--box) }
-"""
-_STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_HEADERS: Final = {
-    "Content-Security-Policy": (
-        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "X-Frame-Options": "DENY",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-_PAGE: Final = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title} · Aileron</title>
-<style>{style}</style>
-</head>
-<body><main>
-{body}
-</main></body>
-</html>
-"""
+""")
 _REVIEW: Final = """<h1>An agent asks for something. You decide it in a terminal.</h1>
 <p>This page shows nothing of the request and cannot decide it. In a terminal on this machine:</p>
 <dl>
@@ -112,10 +81,10 @@ async def _health(_request: Request) -> Response:
 
 
 def _page(title: str, body: str) -> Response:
-    return harmless(HTMLResponse(_PAGE.format(title=title, style=_STYLE, body=body)))
+    return harmless(HTMLResponse(_FRAME.html(title, body)))
 
 
 def harmless(response: Response) -> Response:
     """With the headers that keep a page from doing more than showing itself."""
-    response.headers.update(_HEADERS)
+    response.headers.update(_FRAME.headers)
     return response

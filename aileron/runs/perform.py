@@ -44,11 +44,11 @@ from aileron.executor.execute import Executor
 from aileron.ledger.rows import RunRow
 from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import ActionFileConsent, ConsentKind, StandingGrant
+from aileron.model.credential import Candidate
 from aileron.model.decision import parse_moment, preview_digest
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import ActionFile, ConnectorManifest
-from aileron.model.names import BindingName
 from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
 from aileron.model.plan import ApprovedPlan, ConnectorPin, CredentialUse, Grant, Plan, PlannedPreview
 from aileron.runs.journal import LedgerJournal, PreviewJournal
@@ -89,7 +89,7 @@ class Connectors(Protocol):
 class Bindings(Protocol):
     """The bound credentials, by name; and whether one could be lent now."""
 
-    def candidates(self, connector: str, kind: str) -> list[BindingName]:
+    def candidates(self, connector: str, kind: str) -> list[Candidate]:
         """Every binding of `kind` made for this connector."""
         ...
 

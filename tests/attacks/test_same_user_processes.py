@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -185,7 +186,7 @@ def test_no_file_and_no_process_keeps_what_was_typed(attack: Attack, home: House
     attack.answered(
         "passphrases and key in the files of the home", [], [path for path, found in files.items() if found]
     )
-    attack.answered("in arguments and environments", [], sorted(_told_by_processes(words)))
+    attack.answered("in arguments and environments", [], sorted(_told_by_processes(words, home.home.path)))
     attack.answered("in what was shown", [], [word for word in words if word in said.out.encode()])
 
 
@@ -218,13 +219,27 @@ def _found_in_an_ordinary_program(word: bytes) -> set[bytes]:
         return scanner.found
 
 
-def _told_by_processes(words: tuple[bytes, ...]) -> set[str]:
+def _owner(process: Path) -> int | None:
+    """Whose it is, also where the directory is root's because nobody may look into it. None: it is gone."""
+    with contextlib.suppress(OSError):
+        for line in (process / "status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("Uid:"):
+                return int(line.split()[1])
+    return None
+
+
+def _told_by_processes(words: tuple[bytes, ...], home: Path) -> set[str]:
+    """Of all processes of this user but those that say themselves that they are about another home."""
+    others = re.compile(rb"(?:^|\0)AILERON_HOME=(?!%s(?:\0|$))" % re.escape(os.fsencode(home)))
     found: set[str] = set()
     for process in Path("/proc").iterdir():
-        if not process.name.isdigit() or int(process.name) == os.getpid():
+        if not process.name.isdigit() or int(process.name) == os.getpid() or _owner(process) != os.geteuid():
             continue
+        told = {}
         for name in ("cmdline", "environ"):
             with contextlib.suppress(OSError):
-                data = (process / name).read_bytes()
-                found |= {f"{name} of {process.name}" for word in words if word in data}
+                told[name] = (process / name).read_bytes()
+        if others.search(told.get("environ", b"")):
+            continue
+        found |= {f"{name} of {process.name}" for name, data in told.items() for word in words if word in data}
     return found

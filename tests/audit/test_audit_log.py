@@ -66,6 +66,7 @@ async def test_an_ungated_run_is_requested_and_started_in_one_commit(
                 "hosts": ["api.example.com:443"],
                 "credential": "basic/mail/office",
                 "idempotent": False,
+                "scope": "send mail",
             }
         ],
     }

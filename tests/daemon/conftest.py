@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.approver import Approver
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.signed_in import World, signed_world
+from tests.support.upstream import Authority
 from tests.support.upstream_http import CountingServer
 
 
@@ -39,4 +42,11 @@ def home(upstream: CountingServer) -> Iterator[DaemonHome]:
 def bare_home() -> Iterator[DaemonHome]:
     """A home with nothing in it, for tests that break it."""
     with daemon_home() as made:
+        yield made
+
+
+@pytest.fixture
+def world(authority: Authority, tmp_path: Path) -> Iterator[World]:
+    """A provider, a service and a home; nobody has signed in yet."""
+    with signed_world(authority, tmp_path) as made:
         yield made

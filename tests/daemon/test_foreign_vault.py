@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aileron.client import Answer
-from tests.support.approver import Approver
-from tests.support.home import PASSPHRASE, DaemonHome, daemon_home
+from tests.support.approver import Approver, bound_home
+from tests.support.home import PASSPHRASE, DaemonHome, word
 
 pytestmark = pytest.mark.jail
 OWN = "words of their own, all lower case"
@@ -38,17 +37,8 @@ def foreign(stranger: Approver, tmp_path_factory: pytest.TempPathFactory) -> byt
 @pytest.fixture
 def home(approver: Approver) -> Iterator[DaemonHome]:
     """A home with an approver, a credential in use, the vault open."""
-    with daemon_home() as made:
-        made.install_probe()
-        made.unlock()
-        made.bind_probe()
-        approver.appoint(made)
+    with bound_home(approver) as made:
         yield made
-
-
-def word(answer: Answer) -> str:
-    """The class of a failure, or `ok`."""
-    return str(answer.body["error"]["class"]) if answer.is_error else "ok"
 
 
 def opened(home: DaemonHome, passphrase: str) -> str:

@@ -75,12 +75,6 @@ class Receiver:
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Of the receiver's certificate."""
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
 @pytest.fixture
 def receiver(authority: Authority) -> Iterator[Callable[..., Receiver]]:
     """Start one that gives these answers, by default 204 for all."""
@@ -149,6 +143,12 @@ async def notifying(
     )
 
     class Nobody:
+        async def ready(self, use: object, deadline: float) -> None:
+            raise AssertionError("a notification has no connector's credential")
+
+        async def renew(self, use: object, refused: object, deadline: float) -> bool:
+            raise AssertionError("a notification has no connector's credential")
+
         def lend(self, use: object) -> contextlib.AbstractContextManager[Any]:
             raise AssertionError("a notification has no connector's credential")
 

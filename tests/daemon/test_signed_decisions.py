@@ -18,7 +18,7 @@ from aileron.approver.box import Recipient
 from aileron.client import Answer
 from aileron.model.plan import Plan
 from tests.support.approver import Approver, decided_home
-from tests.support.home import DaemonHome, daemon_home, probe_action
+from tests.support.home import PASSPHRASE, DaemonHome, daemon_home, probe_action
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -200,7 +200,7 @@ def test_an_approval_written_into_the_ledger_runs_nothing(
 
 
 def test_an_older_vault_does_not_make_decisions_unsigned(upstream: CountingServer) -> None:
-    """The vault of before there was an approver, put back while the daemon is stopped: it opens, and nothing runs."""
+    """The vault of before there was an approver, put back while the daemon is stopped: it does not open, and nothing runs."""
     approver = Approver()
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
@@ -215,13 +215,13 @@ def test_an_older_vault_does_not_make_decisions_unsigned(upstream: CountingServe
         home.stop()
 
         (home.path / "vault.json").write_bytes(older)
-        home.unlock()
+        opened = home.ask("POST", "/v1/vault/unlock", {"passphrase": PASSPHRASE})
         answers = [home.decide(question, "approve"), home.run("gated")]
         home.stop()
         (home.path / "vault.json").write_bytes(newest)
         home.unlock()
 
-        assert [word(answer) for answer in answers] == ["hash_mismatch"] * 2
+        assert [word(answer) for answer in (opened, *answers)] == ["hash_mismatch", "vault_locked", "vault_locked"]
         assert word(approver.decide(home, question["approval_id"])) == "approved"
 
 

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -53,6 +54,17 @@ def test_after_a_kill_the_next_request_starts_another(bare_home: DaemonHome) -> 
     bare_home.must("GET", "/healthz")
 
     assert bare_home.daemon_pid not in (None, first)
+
+
+def test_of_two_who_start_it_at_once_both_are_answered(bare_home: DaemonHome) -> None:
+    """One daemon has the lock and is not listening yet when the other gives way to it."""
+    for _ in range(3):
+        with ThreadPoolExecutor(4) as pool:
+            clients = [Client(bare_home.path) for _ in range(4)]
+            answers = list(pool.map(lambda client: client.request("GET", "/v1/status"), clients))
+        bare_home.stop()
+
+        assert [answer.status for answer in answers] == [200] * 4
 
 
 def test_a_setting_nobody_knows_keeps_it_from_starting(bare_home: DaemonHome) -> None:

@@ -1,0 +1,202 @@
+"""A binding serves what it was agreed to serve: what it reaches, who uses it, how it is suspended, bound anew and revoked."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.client import Answer
+from aileron.model.names import HostPort
+from aileron.registry.build import build
+from tests.support.approver import Approver, decided_home
+from tests.support.home import PROBE, DaemonHome, daemon_home, probe_action
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "probe"
+BOUND = "basic/probe/me"
+FURTHER = "further.example:443"
+
+
+@pytest.fixture
+def home(upstream: CountingServer) -> Iterator[DaemonHome]:
+    """The probe, bound, with an action that sends its credential."""
+    with daemon_home() as made:
+        made.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        made.install_probe(f"localhost:{upstream.port}")
+        made.unlock()
+        made.bind_probe()
+        made.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
+        yield made
+
+
+def newer(home: DaemonHome, where: Path, host: str, *more: str) -> None:
+    """Version 2.0.0 of the probe, which also asks for `more`, and the action `fetch-newer` of it."""
+    source = where / "probe"
+    shutil.copytree(SOURCE, source)
+    manifest = source / "manifest.toml"
+    manifest.write_text(manifest.read_text().replace('"1.0.0"', '"2.0.0"'))
+    home.install(source, host, *more)
+    text = probe_action("fetch", "path:string?", "with_credential:boolean?", name="fetch-newer")
+    lines = text.replace(f'name = "{PROBE}"\nversion = "1.0.0"', f'name = "{PROBE}"\nversion = "2.0.0"')
+    home.must("POST", "/v1/actions", {"text": lines, "file": "a test"})
+
+
+def built(source: Path, where: Path, *hosts: str) -> Path:
+    """An archive of a connector's directory."""
+    archive = where / "built.tar.gz"
+    archive.write_bytes(build(source, [HostPort.parse(host) for host in hosts]).archive)
+    return archive
+
+
+def shown(home: DaemonHome, name: str = BOUND) -> dict[str, Any]:
+    """One binding, whole."""
+    found: dict[str, Any] = home.must("GET", f"/v1/bindings/{name}")
+    return found
+
+
+def error_of(got: Answer) -> dict[str, Any]:
+    """The failure of an answer."""
+    assert got.is_error, got.body
+    error: dict[str, Any] = got.body["error"]
+    return error
+
+
+def uses(home: DaemonHome, action: str) -> Answer:
+    """Run an action that sends its credential."""
+    return home.run(action, {"with_credential": True})
+
+
+def test_a_binding_says_what_it_is_for_and_who_uses_it(home: DaemonHome, upstream: CountingServer) -> None:
+    """Hosts, the way on the wire, the actions by version; when it was last used, once it was."""
+    before = shown(home)
+    assert not uses(home, "fetch").is_error
+    after = shown(home)
+
+    assert before["reach"]["hosts"] == [f"localhost:{upstream.port}"]
+    assert (before["account"], before["state"], before["suspended"]) == ("mira", "ok", [])
+    assert before["used_by"] == [{"connector": PROBE, "version": "1.0.0", "suspended": [], "actions": ["fetch"]}]
+    assert (before["last_used_at"], after["last_used_at"] is None) == (None, False)
+
+
+def test_a_version_that_reaches_further_is_not_served_until_it_is_bound_anew(
+    home: DaemonHome, upstream: CountingServer, tmp_path: Path
+) -> None:
+    """The old version goes on; the new one is told what it wants beyond, and runs once the user has bound it for that."""
+    host = f"localhost:{upstream.port}"
+    newer(home, tmp_path, host, FURTHER)
+
+    refused = error_of(uses(home, "fetch-newer"))
+    old = uses(home, "fetch")
+    suspended = shown(home)
+    home.must("PATCH", f"/v1/bindings/{BOUND}", {})
+    ran = uses(home, "fetch-newer")
+
+    assert refused["class"] == "binding_required"
+    assert FURTHER in refused["message"]
+    assert f"aileron binding rebind {BOUND}" in refused["message"]
+    assert refused["details"]["widened"] == [f"host {FURTHER}"]
+    assert (suspended["state"], suspended["suspended"]) == ("suspended", [f"host {FURTHER}"])
+    assert [(one["version"], one["suspended"]) for one in suspended["used_by"]] == [
+        ("2.0.0", [f"host {FURTHER}"]),
+        ("1.0.0", []),
+    ]
+    assert (old.status, ran.status) == (200, 200)
+    assert shown(home)["reach"]["hosts"] == sorted([FURTHER, host])
+
+
+def test_a_version_that_reaches_no_further_is_served_at_once(
+    home: DaemonHome, upstream: CountingServer, tmp_path: Path
+) -> None:
+    """An update that asks for nothing new needs nobody."""
+    newer(home, tmp_path, f"localhost:{upstream.port}")
+
+    assert not uses(home, "fetch-newer").is_error
+    assert shown(home)["state"] == "ok"
+
+
+def test_a_plan_that_waited_does_not_run_with_a_binding_made_anew(home: DaemonHome, upstream: CountingServer) -> None:
+    """What was shown was the binding as it was; asked again, it runs."""
+    home.add_probe_action("fetch", "with_credential:boolean?", name="gated", gated=True)
+    before = upstream.effects
+    first = home.asked("gated", {"with_credential": True})
+    home.must("PATCH", f"/v1/bindings/{BOUND}", {"username": "other"})
+    home.decide(first, "approve")
+    second = home.asked("gated", {"with_credential": True})
+    home.decide(second, "approve")
+
+    was, now = home.result(first), home.result(second)
+
+    assert (was["status"], was["error"]["class"]) == ("failed", "binding_failed")
+    assert now["status"] == "completed", now
+    assert upstream.effects >= before
+
+
+def test_where_somebody_signs_binding_anew_waits_for_them(
+    upstream: CountingServer, approver: Approver, tmp_path: Path
+) -> None:
+    """Nothing is changed before they agree; what they are shown is what it would reach."""
+    with decided_home(upstream, approver) as home:
+        host = f"localhost:{upstream.port}"
+        source = tmp_path / "probe"
+        shutil.copytree(SOURCE, source)
+        (source / "manifest.toml").write_text((source / "manifest.toml").read_text().replace('"1.0.0"', '"2.0.0"'))
+        home.ask("GET", "/healthz")
+        asked = home.ask("POST", "/v1/connectors", {"path": str(built(source, tmp_path, host, FURTHER))})
+        approver.decide(home, asked.body["approval_id"])
+
+        waiting = home.ask("PATCH", f"/v1/bindings/{BOUND}", {})
+        question = approver.shown(home, waiting.body["approval_id"])
+        meanwhile = shown(home)
+        approver.decide(home, waiting.body["approval_id"])
+        after = shown(home)
+
+    assert (waiting.status, waiting.body["kind"]) == (202, "binding")
+    assert question["subject"]["reaches"] == sorted([FURTHER, host])
+    assert question["subject"]["replaces"] is True
+    assert (meanwhile["state"], meanwhile["reach"]["hosts"]) == ("suspended", [host])
+    assert (after["state"], after["reach"]["hosts"]) == ("ok", sorted([FURTHER, host]))
+
+
+def test_a_secret_of_another_name_can_be_put_under_a_binding(home: DaemonHome, upstream: CountingServer) -> None:
+    """The next request carries it."""
+    home.must("PUT", "/v1/secrets/other", {"value_base64": base64.b64encode(b"another-secret").decode()})
+    home.must("PATCH", f"/v1/bindings/{BOUND}", {"secret": "other"})
+    uses(home, "fetch")
+
+    sent = base64.b64decode(upstream.requests[-1][2].removeprefix("Basic "))
+    assert sent == b"mira:another-secret"
+
+
+def test_a_revoked_binding_is_gone_and_its_secret_stays(home: DaemonHome) -> None:
+    """It was stored by the user, and may serve another; there is nothing to tell a provider."""
+    answer = home.must("DELETE", f"/v1/bindings/{BOUND}")
+
+    assert (answer["revoked"], answer["at_provider"]) == (True, None)
+    assert error_of(home.ask("GET", f"/v1/bindings/{BOUND}"))["class"] == "not_found"
+    assert [one["name"] for one in home.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
+    assert error_of(uses(home, "fetch"))["class"] == "binding_required"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"connector": PROBE, "name": "basic/probe/new", "flow": "browser"}, "no sign-in"),
+        ({"connector": PROBE, "name": "oauth2/probe/new", "flow": "browser"}, "needs a credential of kind basic"),
+        ({"connector": "github://nobody/nothing", "name": "oauth2/x/y", "flow": "browser"}, "no installed connector"),
+    ],
+)
+def test_what_cannot_be_signed_in_for_is_refused_with_what_to_do(
+    home: DaemonHome, body: dict[str, str], told: str
+) -> None:
+    """Another kind, another name, nothing installed: at once, and nothing is on record as begun."""
+    refused = error_of(home.ask("POST", "/v1/sign-ins", body))
+
+    assert told in refused["message"]
+    assert home.must("GET", "/v1/audit?type=sign_in.started")["events"] == []

@@ -1,0 +1,201 @@
+"""Egress, the renewals and the vault as the daemon joins them: tokens that end in use, and services that refuse good ones.
+
+Everything is real but the pages of the provider: one engine, by which both the connector's requests and the renewals leave.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from aileron.config import Settings
+from aileron.daemon.lending import Lending
+from aileron.egress import Egress, EgressRequest, Meter
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.manifest import CredentialNeed
+from aileron.model.names import HostPort
+from aileron.model.plan import Budget, CredentialUse, Grant
+from aileron.oauth.endpoint import Endpoints
+from aileron.oauth.renew import Pace
+from aileron.vault.vault import Vault
+from tests.egress.conftest import Journal
+from tests.oauth.test_oauth_renew import CONNECTOR, NAME, PASSPHRASE, World, served
+from tests.support.token_server import TokenServer, oauth_error
+from tests.support.upstream import Authority, Seen, Upstream, answer
+
+pytestmark = pytest.mark.anyio
+
+FIRST, SECOND = "canary-access-token-0", "canary-access-token-1"
+PATIENT = Pace(patience_s=20.0)
+"""A slow machine's renewal is waited for, and not sent without."""
+REFUSAL = answer(b"who?", "WWW-Authenticate: Bearer", status="401 Unauthorized")
+Script = Callable[[Seen], bytes]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """The daemon runs on asyncio."""
+    return "asyncio"
+
+
+class Joined:
+    """The rooms as the daemon joins them, a service, and a provider; the token was given out an hour less 90 s ago."""
+
+    def __init__(self, egress: Egress, renewing: World, service: Upstream) -> None:
+        self.egress = egress
+        self.renewing = renewing
+        self.service = service
+        self.journal = Journal()
+        host = HostPort("localhost", service.port)
+        need = CredentialNeed(kind="oauth2", scope="a test")
+        use = CredentialUse(connector=CONNECTOR, binding=NAME, need=need)
+        self.grant = Grant(hosts=(host,), private=frozenset({host}), credential=use, budget=Budget())
+
+    async def ask(self, meter: Meter | None = None, body: bytes | None = None) -> tuple[int, bytes]:
+        """One request of the connector."""
+        url = f"https://localhost:{self.service.port}/"
+        request = EgressRequest("GET" if body is None else "POST", url, (), "oauth2", body)
+        until = anyio.current_time() + 20
+        meter = meter or Meter(self.grant.budget)
+        async with self.egress.open(request, self.grant, meter, self.journal, until) as response:
+            return response.status, b"".join([piece async for piece in response])
+
+    @property
+    def sent(self) -> list[str]:
+        """The token of each request that reached the service."""
+        return [seen.values("authorization")[0].removeprefix("Bearer ") for seen in self.service.requests]
+
+
+@contextlib.asynccontextmanager
+async def joined(directory: Path, script: Script, pace: Pace | None = None) -> AsyncIterator[Joined]:
+    """All of it, until the block is left."""
+    authority = Authority(directory)
+    tls = authority.server_context("localhost")
+    vault = Vault(directory / "home" / "vault.json")
+    vault.create(PASSPHRASE)
+    lending = Lending(vault)
+    with TokenServer(authority.server_context("localhost")) as provider, Upstream(script, tls) as service:
+        private = frozenset({provider.address, HostPort("localhost", service.port)})
+        settings = Settings(egress_private=private, egress_ca_pem=authority.ca_pem)
+        egress = Egress(settings, lending)
+        world = World(vault, provider, Endpoints(egress, settings), pace or Pace())
+        lending.renewals = world.renewals
+        world.sign_in()
+        world.clock.now += 3600 - 90
+        try:
+            async with served(world):
+                yield Joined(egress, world, service)
+        finally:
+            await egress.aclose()
+            vault.lock()
+
+
+def only(*tokens: str) -> Script:
+    """A service that takes these."""
+    good = {f"Bearer {token}" for token in tokens}
+    return lambda seen: answer(b"welcome" + seen.body) if seen.values("authorization")[0] in good else REFUSAL
+
+
+async def test_a_token_that_ends_is_renewed_before_it_is_sent(tmp_path: Path) -> None:
+    """With a minute and a half left it is sent as it is, with half a minute left its successor is."""
+    async with joined(tmp_path, only(FIRST, SECOND), PATIENT) as rooms:
+        assert await rooms.ask() == (200, b"welcome")
+        rooms.renewing.clock.now += 60
+        assert await rooms.ask() == (200, b"welcome")
+
+        assert rooms.sent == [FIRST, SECOND]
+        assert rooms.renewing.stored == SECOND.encode()
+
+
+async def test_one_renewal_serves_all_who_wait_with_one_place_among_them(tmp_path: Path) -> None:
+    """Twelve requests and the renewal they wait for leave by an engine that has one place."""
+    async with joined(tmp_path, only(SECOND), PATIENT) as rooms:
+        rooms.egress.slots = anyio.Semaphore(1)  # type: ignore[misc]
+        rooms.renewing.clock.now += 60
+        meter, got = Meter(Budget()), list[tuple[int, bytes]]()
+
+        async def one() -> None:
+            got.append(await rooms.ask(meter))
+
+        async with anyio.create_task_group() as tasks:
+            for _request in range(12):
+                tasks.start_soon(one)
+
+        assert got == [(200, b"welcome")] * 12
+        assert len(rooms.renewing.server.asked) == 1
+        assert set(rooms.sent) == {SECOND}
+
+
+async def test_many_that_were_refused_are_served_after_one_renewal(tmp_path: Path) -> None:
+    """The provider took the token back: each request is sent once more, and the provider is asked once."""
+    async with joined(tmp_path, only(SECOND)) as rooms:
+        rooms.egress.slots = anyio.Semaphore(2)  # type: ignore[misc]
+        meter, got = Meter(Budget()), list[tuple[int, bytes]]()
+
+        async def one(number: int) -> None:
+            got.append(await rooms.ask(meter, b"%d" % number))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(8):
+                tasks.start_soon(one, number)
+
+        assert sorted(got) == [(200, b"welcome%d" % number) for number in range(8)]
+        assert len(rooms.renewing.server.asked) == 1
+        assert rooms.sent.count(SECOND) == 8
+
+
+async def test_a_service_that_refuses_everything_cannot_wear_out_the_provider(tmp_path: Path) -> None:
+    """A connector's own host, asked 200 times in 8 steps: one renewal, one request more than were asked for."""
+    async with joined(tmp_path, lambda _seen: REFUSAL, Pace(fresh_s=600.0)) as rooms:
+        for _step in range(8):
+            meter = Meter(rooms.grant.budget)
+            for _request in range(25):
+                assert await rooms.ask(meter) == (401, b"who?")
+
+        assert len(rooms.renewing.server.asked) == 1
+        assert len(rooms.sent) == 201
+        assert rooms.sent == [FIRST] + [SECOND] * 200
+
+
+async def test_within_a_step_not_even_an_eager_pace_lets_it(tmp_path: Path) -> None:
+    """Were every refusal renewed at once: the engine's own bound is one for each step."""
+    eager = Pace(fresh_s=0.0, least_s=0.0)
+    async with joined(tmp_path, lambda _seen: REFUSAL, eager) as rooms:
+        for _step in range(3):
+            meter = Meter(rooms.grant.budget)
+            for _request in range(20):
+                assert (await rooms.ask(meter))[0] == 401
+
+        assert len(rooms.renewing.server.asked) == 3
+        assert len(rooms.sent) == 63
+
+
+async def test_a_revoked_sign_in_is_told_to_the_person(tmp_path: Path) -> None:
+    """The service says 401, the provider that it renews no more: then the request fails with what to do, and sends no more."""
+    async with joined(tmp_path, lambda _seen: REFUSAL) as rooms:
+        rooms.renewing.server.says(oauth_error("invalid_grant"))
+        for _time in range(2):
+            with pytest.raises(AileronError) as caught:
+                await rooms.ask()
+            assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
+            assert f"aileron binding reauthorize {NAME}" in caught.value.failure.message
+
+        assert len(rooms.renewing.server.asked) == 1
+        assert rooms.sent == [FIRST, FIRST]
+
+
+async def test_a_locked_vault_stops_a_request_before_it_leaves(tmp_path: Path) -> None:
+    """Nothing is renewed or lent from it; opened again, all goes on."""
+    async with joined(tmp_path, only(FIRST)) as rooms:
+        rooms.renewing.vault.lock()
+        with pytest.raises(AileronError) as caught:
+            await rooms.ask()
+        rooms.renewing.vault.unlock(PASSPHRASE)
+        assert await rooms.ask() == (200, b"welcome")
+
+        assert caught.value.failure.failure_class is FailureClass.VAULT_LOCKED
+        assert (rooms.sent, rooms.renewing.server.asked) == ([FIRST], [])

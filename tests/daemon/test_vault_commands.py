@@ -1,0 +1,240 @@
+"""`aileron vault` with a real daemon: every way in, another passphrase, copies, the desktop's keyring; by script and by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import Command
+from tests.support.home import PASSPHRASE, DaemonHome, daemon_home
+
+pytestmark = pytest.mark.jail
+NEW = "another horse battery"
+QUESTION = "Passphrase of the vault"
+OR_CODE = "Passphrase of the vault, or a recovery code: "
+
+
+@pytest.fixture
+def home() -> Iterator[DaemonHome]:
+    """A home without a vault."""
+    with daemon_home() as made:
+        made.ask("GET", "/healthz")
+        yield made
+
+
+@pytest.fixture
+def aileron(home: DaemonHome) -> Command:
+    """The command line of that home."""
+    return Command(home.path)
+
+
+def status(home: DaemonHome) -> dict[str, Any]:
+    """The vault's."""
+    found: dict[str, Any] = home.must("GET", "/v1/vault/status")
+    return found
+
+
+def test_codes_are_printed_once_and_open_the_vault_however_they_are_typed(home: DaemonHome, aileron: Command) -> None:
+    """On standard output alone, so that a script can keep them; typed at a terminal nothing of them is shown."""
+    made = aileron("vault", "init", "--recovery-codes", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
+    codes = made.out.split()
+    assert (made.code, len(codes)) == (0, 4)
+    assert not any(code in made.err for code in codes)
+    assert "4 recovery codes" in aileron("vault", "status").out
+
+    aileron("vault", "lock")
+    typed = codes[1].lower()
+    said = aileron.at_terminal("vault", "unlock", answers=[(OR_CODE, typed)])
+    assert (said.code, typed in said.out, status(home)["locked"]) == (0, False, False)
+    aileron("vault", "lock")
+    wrong = typed[:-1] + ("2" if typed[-1] != "2" else "3")
+    said = aileron.at_terminal("vault", "unlock", answers=[(OR_CODE, wrong)])
+    assert said.code == 6
+    assert "group 7 of the recovery code has a typing mistake" in " ".join(said.out.split())
+
+
+def test_a_forgotten_passphrase_is_replaced_by_a_person_with_a_code(home: DaemonHome, aileron: Command) -> None:
+    """The code, the new passphrase twice; afterwards the old ones are of no use, and the vault is open."""
+    codes = aileron("vault", "init", "--recovery-codes", AILERON_VAULT_PASSPHRASE=PASSPHRASE).out.split()
+    aileron("vault", "lock")
+    new = "New passphrase of the vault"
+    answers = [(OR_CODE, codes[0]), (f"{new}: ", NEW), (f"{new}, again: ", NEW)]
+    said = aileron.at_terminal("vault", "rotate", answers=answers)
+    assert said.code == 0
+    assert NEW not in said.out
+    assert "the old passphrase, the old recovery codes: of no use any more" in " ".join(said.out.split())
+    assert (status(home)["locked"], status(home)["recovery_codes"]) == (False, 0)
+    assert aileron("vault", "unlock", AILERON_VAULT_PASSPHRASE=PASSPHRASE).code == 6
+    assert aileron("vault", "unlock", AILERON_VAULT_PASSPHRASE=codes[1]).code == 6
+    assert aileron("vault", "unlock", AILERON_VAULT_PASSPHRASE=NEW).code == 0
+
+
+def test_a_script_rotates_with_variables_or_files(home: DaemonHome, aileron: Command, tmp_path: Path) -> None:
+    """The file comes before the variable, for the new as for the old; without a new one the ways to give it are named."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    aileron("vault", "init", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
+    said = aileron("vault", "rotate", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
+    assert (said.code, "AILERON_NEW_VAULT_PASSPHRASE, --new-passphrase-file" in said.err) == (2, True)
+    both = {"AILERON_VAULT_PASSPHRASE": PASSPHRASE, "AILERON_NEW_VAULT_PASSPHRASE": NEW}
+    assert aileron("vault", "rotate", **both).code == 0
+    old.write_text(NEW + "\n")
+    new.write_text(PASSPHRASE + "\n")
+    words = ("vault", "rotate", "--passphrase-file", str(old), "--new-passphrase-file", str(new))
+    assert aileron(*words, **both).code == 0
+    assert aileron("vault", "unlock", AILERON_VAULT_PASSPHRASE=PASSPHRASE).code == 0
+    old.unlink()
+
+
+def test_a_new_passphrase_is_in_no_process_that_a_command_starts(home: DaemonHome, aileron: Command) -> None:
+    """The daemon that `vault rotate` starts has neither variable in its environment."""
+    aileron("vault", "init", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
+    home.stop()
+    both = {"AILERON_VAULT_PASSPHRASE": PASSPHRASE, "AILERON_NEW_VAULT_PASSPHRASE": PASSPHRASE}
+    assert aileron("vault", "rotate", **both, AILERON_SEEN="yes").code == 0
+    environment = Path(f"/proc/{home.daemon_pid}/environ")
+    if os.geteuid() == 0:  # not dumpable: nobody else of the user may read it
+        read = environment.read_bytes()
+        assert b"VAULT_PASSPHRASE" not in read
+    else:
+        with pytest.raises(PermissionError):
+            environment.read_bytes()
+
+
+def test_a_copy_is_written_and_put_back(home: DaemonHome, aileron: Command, tmp_path: Path) -> None:
+    """Relative to where the command runs; never over a file unasked; a locked vault takes its passphrase, and stays locked."""
+    aileron("vault", "init", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
+    copy = tmp_path / "copy"
+    assert aileron("vault", "backup", str(copy)).code == 0
+    assert (copy.stat().st_mode & 0o777, copy.read_bytes()) == (0o600, (home.path / "vault.json").read_bytes())
+    said = aileron("vault", "backup", str(copy))
+    assert (said.code, "--replace" in said.err) == (2, True)
+    aileron("vault", "lock")
+    said = aileron("vault", "backup", str(copy), "--replace")
+    assert (said.code, "--passphrase-file" in said.err) == (2, True)
+    assert aileron("vault", "backup", str(copy), "--replace", AILERON_VAULT_PASSPHRASE="a wrong one").code == 6
+    assert aileron("vault", "backup", str(copy), "--replace", AILERON_VAULT_PASSPHRASE=PASSPHRASE).code == 0
+    assert status(home)["locked"]
+
+    assert aileron("secret", "set", "later", given="some value", AILERON_VAULT_PASSPHRASE=PASSPHRASE).code == 0
+    said = aileron("vault", "restore", str(copy), AILERON_VAULT_PASSPHRASE=PASSPHRASE)
+    assert said.code == 0
+    assert "vault.until-" in said.err
+    assert (status(home)["locked"], status(home)["secrets"]) == (True, 0)
+    asked = [("Passphrase of that copy, or a recovery code: ", PASSPHRASE)]
+    assert aileron.at_terminal("vault", "restore", str(copy), answers=asked).code == 0
+    assert aileron("vault", "unlock", AILERON_VAULT_PASSPHRASE=PASSPHRASE).code == 0
+
+
+def test_on_another_machine_a_copy_becomes_the_vault(home: DaemonHome, aileron: Command, tmp_path: Path) -> None:
+    """Where there was none: restored, unlocked, there."""
+    aileron("vault", "init", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
+    aileron("secret", "set", "mail", given="some value")
+    copy = tmp_path / "copy"
+    aileron("vault", "backup", str(copy))
+    with daemon_home() as elsewhere:
+        there = Command(elsewhere.path)
+        assert there("vault", "restore", str(copy), AILERON_VAULT_PASSPHRASE=PASSPHRASE).code == 0
+        assert there("vault", "unlock", AILERON_VAULT_PASSPHRASE=PASSPHRASE).code == 0
+        assert there("secret", "list").out.split("\t")[0] == "mail"
+
+
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [
+        ("keyring.backends.fail.Keyring", "there is no keyring here"),
+        ("keyring.backends.null.Keyring", "does not give back"),
+    ],
+)
+def test_without_a_keyring_it_is_said_and_nothing_is_made(
+    home: DaemonHome, aileron: Command, backend: str, words: str
+) -> None:
+    """A machine without a desktop, and a keyring that keeps nothing: the vault is made without."""
+    given = {"AILERON_VAULT_PASSPHRASE": PASSPHRASE, "PYTHON_KEYRING_BACKEND": backend}
+    said = aileron("vault", "init", "--keyring", **given)
+    assert said.code == 2
+    assert words in " ".join(said.err.split())
+    assert "leave out --keyring" in said.err
+    assert not status(home)["exists"]
+    assert aileron("vault", "init", **given).code == 0
+    said = aileron("vault", "unlock", "--keyring", **given)
+    assert (said.code, "aileron vault rotate --keyring" in said.err) == (2, True)
+
+
+def test_without_the_package_it_is_said_how_to_have_it(home: DaemonHome, aileron: Command, tmp_path: Path) -> None:
+    """It is an extra: everything else does without."""
+    (tmp_path / "keyring.py").write_text("raise ImportError('not installed')\n")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    said = aileron("vault", "init", "--keyring", AILERON_VAULT_PASSPHRASE=PASSPHRASE, PYTHONPATH=path)
+    assert (said.code, "pip install 'aileron[keyring]'" in said.err) == (2, True)
+    assert not status(home)["exists"]
+
+
+def in_session(home: DaemonHome, script: str, tmp_path: Path) -> list[dict[str, Any]]:
+    """What a script prints, line by line as JSON, in a desktop session of its own with a real Secret Service."""
+    if missing := [name for name in ("dbus-run-session", "gnome-keyring-daemon") if shutil.which(name) is None]:
+        if os.environ.get("CI"):  # a skip is not a pass
+            pytest.fail(f"not installed: {missing}")
+        pytest.skip(f"not installed: {missing}")
+    unlock = 'eval "$(printf %s session-pw | gnome-keyring-daemon --unlock --components=secrets 2>/dev/null)"\n'
+    for name in ("run", "home"):
+        (tmp_path / name).mkdir(mode=0o700)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path / "home"),
+        "XDG_RUNTIME_DIR": str(tmp_path / "run"),
+        "AILERON_HOME": str(home.path),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "aileron": f"{sys.executable} -m aileron",
+        "python": sys.executable,
+    }
+    file = tmp_path / "session.sh"  # and not an argument: what stands there is read by every process of this machine
+    file.write_text(unlock + script)
+    done = subprocess.run(
+        ["dbus-run-session", "--", "bash", str(file)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+_SCRIPT = """
+set -e
+say() { printf '{"code": %d}\\n' "$1"; }
+export AILERON_VAULT_PASSPHRASE='correct horse battery'
+$aileron vault init --keyring
+$aileron vault lock
+unset AILERON_VAULT_PASSPHRASE
+$aileron vault unlock --keyring && say $?
+$aileron vault status --json | tr -d '\\n'; echo
+id=$($aileron vault status --json | $python -c 'import json,sys; print(json.load(sys.stdin)["keyring"])')
+export AILERON_VAULT_PASSPHRASE='correct horse battery' AILERON_NEW_VAULT_PASSPHRASE='correct horse battery'
+$aileron vault rotate --keyring
+$aileron vault status --json | tr -d '\\n'; echo
+$python -c "import keyring; print('{\\"old\\": %d}' % (keyring.get_password('aileron vault', '$id') is not None))"
+$aileron vault lock
+$aileron vault unlock --keyring && say $?
+$aileron vault rotate
+$aileron vault unlock --keyring || say $?
+"""
+
+
+def test_a_real_keyring_opens_the_vault_until_it_is_rotated(home: DaemonHome, tmp_path: Path) -> None:
+    """Secret Service over D-Bus, as on a desktop: kept, fetched, exchanged for another, and ended."""
+    first, before, after, old, second, third = in_session(home, _SCRIPT, tmp_path)
+
+    assert (first, second, third) == ({"code": 0}, {"code": 0}, {"code": 2})
+    assert before["keyring"] is not None
+    assert before["keyring"] != after["keyring"]
+    assert old == {"old": 0}
+    assert status(home)["keyring"] is None
