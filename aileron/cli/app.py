@@ -174,9 +174,23 @@ _group(
     "Connectors: the programs that know one service each.",
     *(connector.build, connector.install, connector.list_, connector.show, connector.remove),
 )
-_group("binding", "Which credential serves which connector.", binding.setup, binding.list_, binding.revoke)
+_group(
+    "binding",
+    "Which credential serves which connector.",
+    *(binding.setup, binding.list_, binding.inspect, binding.rebind, binding.reauthorize, binding.revoke),
+)
 _group("secret", "Passwords and tokens in the vault.", secret.set_, secret.list_, secret.remove)
-_group("vault", "The encrypted file that secrets are in.", vault.init, vault.unlock, vault.lock, vault.status)
+_group(
+    "vault",
+    "The encrypted file that secrets are in.",
+    vault.init,
+    vault.unlock,
+    vault.lock,
+    vault.status,
+    vault.rotate,
+    vault.backup,
+    vault.restore,
+)
 _group(
     "audit",
     "What happened, in a chain that shows changes.",

@@ -226,12 +226,7 @@ def _subject_facts(question: dict[str, Any], more: str | None) -> list[tuple[str
         case "connector":
             return list(_of_connector(subject))
         case "binding":
-            return [
-                ("binding", subject.get("name")),
-                ("so that", f"{subject.get('connector')} may use the secret {subject.get('secret')}"),
-                ("user name", subject.get("username")),
-                ("reaches", _hosts(subject)),
-            ]
+            return list(_of_binding(subject))
         case "secret":
             return [
                 ("secret", f"{subject.get('name')} gets another value"),
@@ -245,6 +240,26 @@ def _subject_facts(question: dict[str, Any], more: str | None) -> list[tuple[str
             return [("settings", _settings_lines(subject, more))]
         case kind:
             return [("kind", kind), ("subject", cut("", _json(subject), more))]
+
+
+def _of_binding(subject: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Whose credential it is, and all that it may be used for. A sign-in has no secret yet that anybody could name."""
+    connector, is_sign_in = subject.get("connector"), subject.get("commitment") is not None
+    yield "binding", f"{subject.get('name')}{', in place of the one there is' if subject.get('replaces') else ''}"
+    if is_sign_in:
+        yield "so that", f"{connector} may use the sign-in that was just made"
+        yield "account", subject.get("account") or "the provider did not say whose it is"
+    else:
+        yield "so that", f"{connector} may use the secret {subject.get('secret')}"
+        yield "user name", subject.get("username")
+        yield "account", subject.get("account")
+    yield "reaches", _hosts(subject)
+    yield "scopes", list(subject.get("scopes") or []) or None
+    yield "sent as", subject.get("wire") or None
+    yield "application", subject.get("client")
+    if is_sign_in:
+        yield "value", "not shown; agree only if it was you who signed in just now"
+        yield "commitment", subject.get("commitment")
 
 
 def _of_action_file(subject: dict[str, Any], more: str | None) -> Iterator[tuple[str, Any]]:

@@ -66,7 +66,7 @@ def plan_facts(plan: dict[str, Any], more: str | None) -> list[tuple[str, Any]]:
     """The whole of it in a few lines: with what, where to, under which account, and whether it can be undone."""
     grants = [step.get("grant") or {} for step in plan.get("steps") or []]
     hosts = _each(host_line(_host(host)) for grant in grants for host in grant.get("hosts") or [])
-    accounts = _each(name for grant in grants if (name := _credential(grant.get("credential"))))
+    accounts = _each(line for grant in grants for line in _credential(grant.get("credential"), more))
     return [
         ("arguments", argument_lines(_in_order(plan), more)),
         ("reaches", hosts or "nothing"),
@@ -160,7 +160,7 @@ def _step_facts(number: int, step: dict[str, Any], more: str | None, *, is_whole
     if is_whole:
         facts += [
             ("reaches", [host_line(_host(host)) for host in grant.get("hosts") or []] or "nothing"),
-            ("credential", _credential(grant.get("credential")) or "none"),
+            ("account", _credential(grant.get("credential"), more) or "none"),
         ]
     return [
         *facts,
@@ -189,8 +189,13 @@ def _host(value: Any) -> str:
     return f"{value.get('host')}:{value.get('port')}" if isinstance(value, dict) else str(value)
 
 
-def _credential(use: Any) -> str | None:
+def _credential(use: Any, more: str | None) -> list[str]:
+    """Whose it is, what it is called, its kind, and what its connector wants it for; nothing where none is used."""
     if not isinstance(use, dict):
-        return None
+        return []
     name = use.get("binding")
-    return "/".join(str(name.get(part)) for part in _PARTS) if isinstance(name, dict) else str(name)
+    called = "/".join(str(name.get(part)) for part in _PARTS) if isinstance(name, dict) else str(name)
+    account, need = use.get("account"), use.get("need") or {}
+    whose = called if account is None else f"{account}, as {called}"
+    purpose = f" ({need.get('kind')}: {need.get('scope')})" if need else ""
+    return cut("", whose + purpose, more)

@@ -198,6 +198,12 @@ class Problem(Exception):
             error=error,
         )
 
+    @property
+    def details(self) -> dict[str, Any]:
+        """What the failure says besides its message; empty where there is nothing."""
+        found = (self._error or {}).get("details")
+        return found if isinstance(found, dict) else {}
+
     def to_json(self) -> dict[str, Any]:
         """`{"error": …}` as the daemon writes it, with `why` and `fix` where they are known."""
         error = self._error or {
@@ -289,6 +295,8 @@ def _usual_fix(name: str, error: dict[str, Any], action: str | None) -> str | No
         return f"aileron action show {action}"
     if name in _FIX_IS_IN_RECORD and error.get("audit_id"):
         return f"aileron audit show {error['audit_id']}"
+    if name == "hash_mismatch" and "file" in (error.get("details") or {}):
+        return None  # of the vault or a key: its message says what mends it, and it is no connector
     return None if "`aileron " in error["message"] else _FIXES.get(name)  # it says itself what to do
 
 

@@ -4,8 +4,8 @@ Runs in commands. Nothing is asked without a terminal on both standard input and
 a script that lacks something is told which option it lacks.
 
 Rules
-- AILERON_VAULT_PASSPHRASE leaves the environment as soon as a command starts, so that no process started from it, the daemon
-  included, has it in its own.
+- AILERON_VAULT_PASSPHRASE and AILERON_NEW_VAULT_PASSPHRASE leave the environment as soon as a command starts, so that no process
+  started from it, the daemon included, has them in its own.
 - A decision is what was typed after its question stood there: keys pressed before are thrown away.
 - What is read is bounded, and one line end at its end does not belong to it (`echo secret | aileron secret set NAME`).
 - No value is ever part of a message.
@@ -32,9 +32,11 @@ __all__ = [
     "ask_unseen",
     "can_ask",
     "edit_text",
+    "new_passphrase_from",
     "passphrase_from",
     "read_secret",
     "take_passphrase",
+    "text_in",
 ]
 
 MAX_SECRET_BYTES = 64 << 10
@@ -45,7 +47,9 @@ _MAX_LINE_BYTES = 16 << 10
 _MAX_EDITED_BYTES = 1 << 20
 """1 MiB, as the daemon reads of a body."""
 _VARIABLE = "AILERON_VAULT_PASSPHRASE"
+_NEW_VARIABLE = "AILERON_NEW_VAULT_PASSPHRASE"
 _taken: str | None = None
+_new_taken: str | None = None
 
 Passphrase = Callable[[], "str | None"]
 """Where the vault's passphrase comes from without asking; None where nobody said."""
@@ -53,15 +57,25 @@ Passphrase = Callable[[], "str | None"]
 
 def take_passphrase() -> None:
     """Once, first: out of the environment."""
-    global _taken
+    global _taken, _new_taken
     _taken = os.environ.pop(_VARIABLE, None) or _taken
+    _new_taken = os.environ.pop(_NEW_VARIABLE, None) or _new_taken
 
 
 def passphrase_from(file: str | None) -> Passphrase:
     """`--passphrase-file`, else what AILERON_VAULT_PASSPHRASE was."""
 
     def passphrase() -> str | None:
-        return _taken if file is None else _passphrase_in(file)
+        return _taken if file is None else text_in("--passphrase-file", file)
+
+    return passphrase
+
+
+def new_passphrase_from(file: str | None) -> Passphrase:
+    """`--new-passphrase-file`, else what AILERON_NEW_VAULT_PASSPHRASE was."""
+
+    def passphrase() -> str | None:
+        return _new_taken if file is None else text_in("--new-passphrase-file", file)
 
     return passphrase
 
@@ -179,17 +193,18 @@ def _is_in_foreground() -> bool:
         return True
 
 
-def _passphrase_in(file: str) -> str:
+def text_in(option: str, file: str) -> str:
+    """What a file that `option` names has in it, of what nobody should see on a command line. Problem; it quotes nothing."""
     try:
         with open(file, "rb") as opened:
             data = opened.read(_MAX_PASSPHRASE_BYTES + 3)
         text = _without_line_end(data).decode()
     except OSError as error:
-        raise Problem.usage(f"--passphrase-file {file}: {error.strerror or error}") from None
+        raise Problem.usage(f"{option} {file}: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise Problem.usage(f"--passphrase-file {file}: not UTF-8") from None
+        raise Problem.usage(f"{option} {file}: not UTF-8") from None
     if not text or len(data) > _MAX_PASSPHRASE_BYTES + 2:
-        raise Problem.usage(f"--passphrase-file {file}: it is empty or longer than {_MAX_PASSPHRASE_BYTES} bytes")
+        raise Problem.usage(f"{option} {file}: it is empty or longer than {_MAX_PASSPHRASE_BYTES} bytes")
     return text
 
 

@@ -45,6 +45,8 @@ __all__ = [
 DEFAULT_WAIT = "25s"
 _FIRST_WAIT_S = 2.0
 """Most runs end within it, in one request; a longer one costs one request more and has an id meanwhile."""
+_MOST_MENDED = 8
+"""Things that a run may lack, one after the other: an agreement, and a credential or two for each connector of its action."""
 _LONGEST_WAIT_S = 60.0
 """Of one request, as the daemon allows."""
 _DURATION = re.compile(r"([0-9]{1,6})(ms|s|m|h|d)?", re.ASCII)
@@ -66,7 +68,7 @@ OPTIONS = (
     Option("--wait", "DURATION", f"How long to wait for the end: 500ms, 90s, 5m. [default: {DEFAULT_WAIT}]"),
     Option("--dry-run", None, "Show what would be done, do nothing."),
     Option("--idempotency-key", "KEY", "The same key with the same arguments is the same run, for 24 hours."),
-    Option("--as", "BINDING", "Which credential, where several could serve: KIND/SERVICE/IDENTITY or IDENTITY."),
+    Option("--as", "BINDING", "Whose credential, where several could serve: KIND/SERVICE/IDENTITY or IDENTITY."),
     Option("--passphrase-file", "FILE", "Unlock the vault with what is in FILE, if it is locked."),
 )
 
@@ -175,13 +177,32 @@ def _in_seconds(text: str) -> float:
 
 def perform(asked: Asked) -> int:
     """Run it, show what came of it; the exit code. Problem for what failed."""
-    try:
-        return _perform(asked)
-    except Problem as problem:
-        if problem.approval is None or asked.json or not can_ask():
-            raise
+    seen: list[Any] = []
+    while len(seen) < _MOST_MENDED:
+        try:
+            return _perform(asked)
+        except Problem as problem:
+            lack = "consent" if problem.approval is not None else problem.details
+            if asked.json or not can_ask() or lack in seen:  # what did not help is not asked for again
+                raise
+            seen.append(lack)
+            again = _mended_here(asked, problem)
+        if isinstance(again, int):
+            return again
+        asked = again
+    return _perform(asked)
+
+
+def _mended_here(asked: Asked, problem: Problem) -> Asked | int:
+    """The person at this terminal sees to what the run lacks: what is then run instead, or the exit code where they do not."""
+    if problem.approval is not None:
         code = _agreed_here(asked, problem)
-        return _perform(asked) if code == OK else code
+        return asked if code == OK else code
+    if problem.name == "binding_required" and "step" not in problem.details:  # with one, something of it was done
+        from aileron.cli import bind
+
+        return bind.mended(asked, problem)
+    raise problem
 
 
 def _perform(asked: Asked) -> int:

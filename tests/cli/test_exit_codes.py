@@ -91,6 +91,15 @@ def test_wrong_usage_is_2_and_asks_nothing(fake: FakeDaemon, aileron: Command, w
     assert fake.seen == []
 
 
+def test_a_damaged_file_is_not_looked_for_among_the_connectors(fake: FakeDaemon, aileron: Command):
+    """Its message has the cure; what is wrong with a connector is to be seen in the list of them."""
+    for details, is_there in (({"file": "/home/me/.aileron/vault.json"}, False), ({}, True)):
+        fake.script("GET", "/v1/bindings", error("hash_mismatch", 409, "it is not as it was", details=details))
+        said = aileron("binding", "list")
+        assert said.code == 9
+        assert ("fix: aileron connector list" in said.err) is is_there
+
+
 def test_a_slip_of_the_finger_is_told_the_nearest(aileron: Command):
     """Command or option."""
     assert "  why: did you mean 'run'?" in aileron("runn").err

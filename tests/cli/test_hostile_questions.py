@@ -48,7 +48,13 @@ def subjects(text: str) -> dict[str, dict[str, Any]]:
             "imports": [text],
             "limits": {text: text},
         },
-        "binding": {"name": text, "connector": text, "secret": text, "username": text, "reaches": [text]},
+        "binding": {
+            **dict.fromkeys(
+                ("name", "connector", "secret", "username", "wire", "client", "account", "commitment"), text
+            ),
+            "reaches": [text],
+            "scopes": [text],
+        },
         "secret": {"name": text, "bindings": [text], "commitment": text},
         "grant": {
             "action": text,
@@ -84,12 +90,13 @@ def question(kind: str, subject: dict[str, Any], text: str) -> dict[str, Any]:
 def run_question(text: str) -> dict[str, Any]:
     """A run, with all that can stand beside its plan."""
     change = {"where": text, "before": text, "after": text, "widens": False}
+    credential = {"binding": text, "account": text, "need": {"kind": text, "scope": text}}
     step = {
         "id": text,
         "op": text,
         "connector": {"name": text, "version": text, "hash": text},
         "args": {text: text},
-        "grant": {"hosts": [{"host": text, "port": 443}], "credential": {"binding": text}},
+        "grant": {"hosts": [{"host": text, "port": 443}], "credential": credential},
     }
     plan = {"action": text, "action_version": text, "args": {text: text, "body": f"{text}\n{text}"}, "steps": [step]}
     return {
@@ -225,6 +232,8 @@ def test_a_megabyte_does_not_push_the_question_away(fake: FakeDaemon, aileron: C
     asked = run_question("ok")
     asked["plan"]["args"] = {"body": MEGABYTE, "lines": "\n" * 500_000, "many": [MEGABYTE]}
     asked["plan"]["steps"][0]["args"] = asked["plan"]["args"]
+    need = {"kind": MEGABYTE, "scope": MEGABYTE}
+    asked["plan"]["steps"][0]["grant"]["credential"] = {"binding": MEGABYTE, "account": MEGABYTE, "need": need}
     asked["conversation"] = [{"question": "why", "answer": MEGABYTE}] * 20
     asked["difference"]["changes"] = [
         {"where": "args.body", "before": MEGABYTE, "after": MEGABYTE, "widens": False}

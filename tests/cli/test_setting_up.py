@@ -18,6 +18,7 @@ from tests.support.fake_daemon import FakeDaemon, error
 from tests.support.home import probe_action
 
 PROBE = Path(__file__).parents[1] / "support" / "connectors" / "probe"
+GOOGLE = Path(__file__).parents[2] / "connectors" / "google"
 CALDAV = {
     "name": "github://aileron/connector-caldav",
     "version": "0.1.0",
@@ -146,6 +147,26 @@ def test_a_connector_is_built_without_a_daemon(aileron: Command, tmp_path: Path,
     assert b'"localhost:8443"' in manifest
     assert [path.name for path in tmp_path.iterdir()] == ["probe.tar.gz"]
     assert not home.exists()
+
+
+def test_a_publishers_application_is_built_in_and_never_printed(aileron: Command, tmp_path: Path):
+    """The secret comes from a file, and is in the archive alone; without it the build fails, and says which option it lacks."""
+    file, secret = tmp_path / "google.tar.gz", "GOCSPX-hunter2-hunter2"
+    (tmp_path / "secret").write_text(f"{secret}\n")
+    words = ["connector", "build", str(GOOGLE), "--client-id", "12-ab.apps.example.com", "-o", str(file)]
+    without = aileron(*words)
+    said = aileron(*words, "--client-secret-file", str(tmp_path / "secret"), "--json")
+    with tarfile.open(file) as archive:
+        manifest = archive.extractfile("manifest.toml").read().decode()  # type: ignore[union-attr]
+
+    assert (without.code, "client_secret is 'bound-at-release'" in without.err) == (2, True)
+    assert (said.code, f'client_secret = "{secret}"' in manifest) == (0, True)
+    assert "bound-at-release" not in manifest
+    assert secret not in said.out + said.err + without.out + without.err
+    missing = aileron(*words, "--client-secret-file", str(tmp_path / "nowhere"))
+    assert (missing.code, "--client-secret-file" in missing.err) == (2, True)
+    alone = aileron("connector", "build", str(GOOGLE), "--client-secret-file", str(tmp_path / "secret"))
+    assert (alone.code, "without --client-id" in alone.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -343,7 +364,7 @@ def test_a_script_is_told_which_options_are_missing(
     said = aileron("binding", "setup", str(CALDAV["name"]), *given, given="home\nmira\nsecret\n")
 
     assert said.code == 2
-    assert said.err.splitlines()[-1] == f"  fix: aileron binding setup {CALDAV['name']} {' '.join(missing)}"
+    assert said.err.splitlines()[-1] == f"  fix: aileron binding setup {CALDAV['name']} {' '.join([*given, *missing])}"
     assert fake.asked("POST") == []
 
 
@@ -436,10 +457,10 @@ def test_a_connector_without_a_credential_cannot_be_bound(fake: FakeDaemon, aile
 
 def test_bindings_are_listed_and_revoked(fake: FakeDaemon, aileron: Command):
     """The name is one segment of the path."""
-    binding = {"name": "basic/caldav/home", "connector": CALDAV["name"], "username": "mira", "secret": "pw"}
+    binding = {"name": "basic/caldav/home", "connector": CALDAV["name"], "account": "mira", "state": "ok"}
     fake.bindings["basic/caldav/home"] = binding
 
-    assert aileron("binding", "list").out == f"basic/caldav/home\tmira\tpw\t{CALDAV['name']}\n"
+    assert aileron("binding", "list").out == f"basic/caldav/home\tmira\tok\t{CALDAV['name']}\n"
     assert aileron("binding", "revoke", "basic/caldav/home").code == 0
     assert fake.asked("DELETE")[0].path == "/v1/bindings/basic%2Fcaldav%2Fhome"
 

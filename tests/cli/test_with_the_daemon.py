@@ -136,7 +136,7 @@ def test_a_dry_run_leaves_no_record(aileron: Command):
     before = aileron("audit", "list", "--limit", "1", "--json").json["events"][0]["seq"]
     said = aileron("run", "fetch", "--dry-run")
 
-    assert "credential\tbasic/probe/me\n" in said.out
+    assert "account\tmira, as basic/probe/me (basic: Whatever the test server allows)\n" in said.out
     assert aileron("audit", "list", "--limit", "1", "--json").json["events"][0]["seq"] == before
 
 

@@ -1,66 +1,74 @@
-"""`aileron binding`: which credential serves which connector.
+"""`aileron binding`: which credential serves which connector, and for what.
 
 `setup` asks a person for what is missing; without a terminal it says which options are.
+
+Not here: asking (cli/bind.py), signing in (cli/signin.py).
 """
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import getpass
-import re
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from aileron.cli import output
-from aileron.cli.commands.done import tell_done
+from aileron.cli.bind import Given, bind, facts_of, print_new, wanted_by
+from aileron.cli.bind import reauthorize as sign_in_anew
+from aileron.cli.bind import rebind as bind_anew
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
-from aileron.cli.deciding import carry_through
-from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
-from aileron.cli.prompts import ask, ask_unseen, can_ask, passphrase_from
+from aileron.cli.plan import COLUMN, host_line
+from aileron.cli.problem import UNFINISHED, Problem
+from aileron.cli.prompts import ask_now, can_ask, passphrase_from
+from aileron.cli.signin import How
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 
-__all__ = ["list_", "revoke", "setup"]
+__all__ = ["inspect", "list_", "reauthorize", "rebind", "revoke", "setup"]
 
-_MAX_NAME = 60
-"""Characters of a derived secret name; the vault takes 64, and a number may follow."""
-_MOST_NAMES = 20
-_CONNECTOR_PREFIX = re.compile(r"^(aileron-)?connector-")
-_NOT_IN_NAMES = re.compile(r"[^a-z0-9._-]+")
+_Name = Annotated[str, typer.Argument(metavar="KIND/SERVICE/IDENTITY", help="The binding.")]
+_Username = Annotated[str | None, typer.Option(metavar="USER", help="For kind basic.")]
+_Secret = Annotated[
+    str | None, typer.Option(metavar="NAME", help="A secret that is stored: `aileron secret set NAME`.")
+]
+_Device = Annotated[bool, typer.Option("--device", help="Sign in with a code, typed on any other device.")]
+_NoBrowser = Annotated[
+    bool, typer.Option("--no-browser", help="Sign in; open no browser, only show the page's address.")
+]
+_FIXES = {"suspended": "inspect", "expired": "reauthorize", "failed": "reauthorize"}
+"""What to do about a binding in each state but `ok`."""
+_STATES = {
+    "suspended": "its connector asks for more than you agreed to",
+    "expired": "its sign-in has ended, and the provider gave no way to renew it",
+    "failed": "the provider does not renew it any more",
+}
 
 
 def setup(
     connector: Annotated[str, typer.Argument(metavar="CONNECTOR", help="Its full name.")],
     name: Annotated[str | None, typer.Option(metavar="KIND/SERVICE/IDENTITY", help="What to call the binding.")] = None,
-    username: Annotated[str | None, typer.Option(metavar="USER", help="For kind basic.")] = None,
-    secret: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A secret that is stored: `aileron secret set NAME`.")
-    ] = None,
+    username: _Username = None,
+    secret: _Secret = None,
+    device: _Device = False,
+    no_browser: _NoBrowser = False,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a stored secret serve a connector.
+    """Let a stored secret, or a sign-in, serve a connector.
 
-    At a terminal, asks for what is not given; a password typed there is stored in the vault first. Where an approver exists
-    it waits for their signature, which is asked for there as well.
+    At a terminal, shows what the connector wants and asks for what is not given; a password typed there is stored in the vault
+    first, and a sign-in opens a browser where there is one. Where an approver exists it waits for their signature, which is asked
+    for there as well.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    kind = _kind_of(supervisor, connector)
-    _check_given(connector, kind, name, username, secret)
-    supervisor.open_vault()
-    name = _ask_name(kind, connector) if name is None else name
-    if username is None and kind == "basic":
-        username = ask("User name")
-    binding = {"connector": connector, "name": name, "username": username}
-
-    def finish(answer: Any) -> int:
-        return carry_through(supervisor, answer, tell_done, kind="binding", yes=yes, as_json=as_json)
-
-    raise typer.Exit(_bind(supervisor, binding, secret, finish))
+    wanted = wanted_by(supervisor, connector)
+    given = Given(name, username, secret, How(device, no_browser, as_json), yes)
+    if (device or no_browser) and (wanted.kind != "oauth2" or secret is not None):
+        raise Problem.usage(f"--device and --no-browser are for a sign-in, and this is kind {wanted.kind}")
+    if can_ask() and not as_json:
+        output.print_facts([("connector", connector), *facts_of(wanted)], "stderr", column=COLUMN)
+        output.note("")
+    raise typer.Exit(bind(supervisor, wanted, given))
 
 
 def list_(as_json: AsJson = False) -> None:
@@ -70,119 +78,163 @@ def list_(as_json: AsJson = False) -> None:
         output.print_json({"bindings": bindings})
         return
     output.print_table(
-        ("NAME", "USER", "SECRET", "CONNECTOR"),
+        ("NAME", "ACCOUNT", "STATE", "CONNECTOR"),
         [
-            (
-                entry.get("name"),
-                entry.get("username"),
-                entry.get("secret"),
-                entry.get("connector"),
-            )
+            (entry.get("name"), entry.get("account"), entry.get("state", "ok"), entry.get("connector"))
             for entry in bindings
         ],
-        folds=("NAME",),
         empty="nothing is bound\n  fix: aileron binding setup CONNECTOR",
     )
+    if output.is_terminal():
+        for entry in bindings:
+            _note_state(entry)
 
 
-def revoke(name: Annotated[str, typer.Argument(metavar="KIND/SERVICE/IDENTITY", help="The binding.")]) -> None:
-    """End a binding; its secret stays in the vault."""
-    Supervisor().ask("DELETE", path_of("v1", "bindings", name))
-    output.note(f"revoked {visible(name)}")
-
-
-def _kind_of(supervisor: Supervisor, connector: str) -> str:
-    """The kind of credential the installed connector needs."""
-    installed = [
-        entry for entry in supervisor.ask("GET", "/v1/connectors")["connectors"] if entry.get("name") == connector
-    ]
-    if not installed:
-        raise Problem.missing(f"no connector {connector!r} is installed", fix="aileron connector list")
-    kinds = {str(entry["credential"]["kind"]) for entry in installed if entry.get("credential")}
-    if not kinds:
-        raise Problem.usage(f"{connector} needs no credential", fix=f"aileron connector show {connector}")
-    return min(kinds)  # versions of one connector seldom differ; the daemon checks the name's kind against all
-
-
-def _check_given(connector: str, kind: str, name: str | None, username: str | None, secret: str | None) -> None:
-    """What is said has to be a name; and without a person, everything has to be said."""
-    if name is not None and (problem := _problem_of(name)):
-        raise Problem.usage(f"--name {problem}")
-    if can_ask():
+def inspect(name: _Name, as_json: AsJson = False) -> None:
+    """Show one binding: what it may reach, whose it is, when it was used, and by what."""
+    shown = Supervisor().ask("GET", path_of("v1", "bindings", name))
+    if as_json:
+        output.print_json(shown)
         return
-    missing = []
-    if name is None:
-        missing.append(f"--name {kind}/SERVICE/IDENTITY")
-    if username is None and kind == "basic":
-        missing.append("--username USER")
-    if secret is None:
-        missing.append("--secret NAME")
-    if missing:
-        raise Problem.usage(
-            f"there is no terminal to ask at, and {' and '.join(option.split()[0] for option in missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} missing",
-            fix=f"aileron binding setup {connector} {' '.join(missing)}",
+    grant, reach = shown.get("grant") or {}, shown.get("reach") or {}
+    output.print_facts(
+        [
+            ("name", shown.get("name")),
+            ("connector", shown.get("connector")),
+            ("state", _state(shown)),
+            ("new", [str(words) for words in shown.get("suspended") or []] or None),
+            ("account", shown.get("account")),
+            ("reaches", [host_line(str(host)) for host in reach.get("hosts") or []] or "nothing"),
+            ("asked for", reach.get("scopes") or None),
+            ("granted", grant.get("scopes")),
+            ("sent as", reach.get("wire") or None),
+            ("application", reach.get("client")),
+            ("secret", shown.get("secret")),
+            ("bound", output.local_time(shown.get("created_at"))),
+            ("last used", output.local_time(shown["last_used_at"]) if shown.get("last_used_at") else "never"),
+            ("renewed", output.local_time(shown["refreshed_at"]) if shown.get("refreshed_at") else None),
+            ("ends", _end(shown, grant)),
+            ("used by", _users(shown.get("used_by") or [])),
+        ],
+        column=COLUMN,
+    )
+    _note_state(shown)
+
+
+def rebind(
+    name: _Name,
+    secret: _Secret = None,
+    username: _Username = None,
+    yes: Yes = False,
+    passphrase_file: PassphraseFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Agree to what a binding's connector asks for now, or give it another secret.
+
+    What is new is shown first. New scopes are the provider's to grant: `reauthorize`.
+    """
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    shown = supervisor.ask("GET", path_of("v1", "bindings", name))
+    given = Given(name, username, secret, How(as_json=as_json), yes)
+    is_new = print_new(shown)
+    if secret is None and shown.get("grant") and _needs_provider(shown):
+        raise Problem(
+            "only the provider can grant that, so a yes here is not enough",
+            exit_code=4,
+            name="binding_failed",
+            fix=f"aileron binding reauthorize {name}",
         )
+    if is_new and can_ask() and not yes and not as_json and not _is_yes("Agree to all of that? [y/N] "):
+        output.note("nothing is changed")
+        raise typer.Exit(UNFINISHED)
+    raise typer.Exit(bind_anew(supervisor, name, given))
 
 
-def _ask_name(kind: str, connector: str) -> str:
-    service = _as_name(_CONNECTOR_PREFIX.sub("", connector.rpartition("/")[2])) or None
-    identity = _as_name(getpass.getuser()) or "me"
-    while True:
-        name = f"{kind}/{ask('Service', service)}/{ask('Identity, whose credential it is', identity)}"
-        if problem := _problem_of(name):
-            output.note(visible(problem))
-        else:
-            return name
+def reauthorize(
+    name: _Name,
+    device: _Device = False,
+    no_browser: _NoBrowser = False,
+    yes: Yes = False,
+    passphrase_file: PassphraseFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sign in again: for what a connector asks for now, with another account, or because the provider wants it.
+
+    What was granted before is used until then.
+    """
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    shown = supervisor.ask("GET", path_of("v1", "bindings", name))
+    if shown.get("kind") != "oauth2":
+        raise Problem.usage(
+            f"{name} is no sign-in, but the secret {shown.get('secret')}",
+            fix=f"aileron secret set {shown.get('secret')}",
+        )
+    print_new(shown)
+    raise typer.Exit(sign_in_anew(supervisor, shown, Given(name, how=How(device, no_browser, as_json), yes=yes)))
 
 
-def _problem_of(name: str) -> str | None:
-    from aileron.model.names import BindingName
-
-    try:
-        BindingName.parse(name)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def _bind(supervisor: Supervisor, binding: dict[str, Any], secret: str | None, finish: Callable[[Any], int]) -> int:
-    """Bind; a secret typed for it goes into the vault first, and out again if it then cannot be bound, or is denied."""
-    if secret is not None:
-        return finish(_post(supervisor, {**binding, "secret": secret}))
-    value = ask_unseen("Password or token").encode()
-    stored = _free_name(supervisor, str(binding["name"]))
-    supervisor.ask("PUT", path_of("v1", "secrets", stored), {"value_base64": base64.b64encode(value).decode()})
-    try:
-        answer = _post(supervisor, {**binding, "secret": stored})
-    except BaseException:
-        supervisor.ask("DELETE", path_of("v1", "secrets", stored))
-        raise
-    code = finish(answer)
-    if code not in (OK, UNFINISHED, INTERRUPTED):
-        with contextlib.suppress(Problem):  # somebody else may have approved it meanwhile: then it is in use
-            supervisor.ask("DELETE", path_of("v1", "secrets", stored))
-    return code
+def revoke(name: _Name, passphrase_file: PassphraseFile = None, as_json: AsJson = False) -> None:
+    """End a binding. A sign-in is taken back at the provider too, where it offers that; a stored secret stays in the vault."""
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    answer = supervisor.ask("DELETE", path_of("v1", "bindings", name), wait_s=_PROVIDER_S)
+    if as_json:
+        output.print_json(answer)
+        return
+    output.note(f"revoked {visible(name)}")
+    output.note(_at_provider(answer.get("at_provider")))
 
 
-def _post(supervisor: Supervisor, binding: dict[str, Any]) -> Any:
-    try:
-        return supervisor.ask("POST", "/v1/bindings", binding)
-    except Problem as problem:
-        if problem.exit_code == NOT_FOUND and problem.what.startswith("no secret"):
-            problem.fix = f"aileron secret set {binding['secret']}"
-        raise
+_PROVIDER_S = 15.0
+"""For the provider to take it back: the daemon gives it 10 s."""
 
 
-def _free_name(supervisor: Supervisor, binding: str) -> str:
-    """A name for the secret, after the binding's; none that is taken, so that nothing is overwritten."""
-    taken = {entry["name"] for entry in supervisor.ask("GET", "/v1/secrets")["secrets"]}
-    base = _as_name(binding.partition("/")[2].replace("/", "-"))[:_MAX_NAME]
-    for name in (base, *(f"{base}-{number}" for number in range(2, _MOST_NAMES))):
-        if name not in taken:
-            return name
-    raise Problem.usage(f"{base} and {_MOST_NAMES - 2} more names are taken", fix="aileron secret list")
+def _at_provider(said: Any) -> str:
+    match said:
+        case None:
+            return "its secret stays in the vault: aileron secret list"
+        case "revoked":
+            return "the provider took it back too"
+        case "not offered":
+            return "the provider offers no way to say so: what it gave is forgotten here, and is ended in your account there"
+        case _:
+            return f"the provider was not reached ({visible(str(said).removeprefix('failed: '))}): end it in your account there"
 
 
-def _as_name(text: str) -> str:
-    return _NOT_IN_NAMES.sub("-", text.lower()).strip("._-")
+def _state(shown: dict[str, Any]) -> str:
+    state = str(shown.get("state", "ok"))
+    return f"{state}: {_STATES[state]}" if state in _STATES else state
+
+
+def _note_state(entry: dict[str, Any]) -> None:
+    state, name = str(entry.get("state", "ok")), visible(str(entry.get("name")))
+    if state not in _STATES:
+        return
+    verb = _FIXES[state]
+    if "suspended" in entry and state == "suspended":
+        verb = "reauthorize" if _needs_provider(entry) else "rebind"
+    output.note(f"{name} is {state}: {_STATES[state]}\n  fix: aileron binding {verb} {name}")
+
+
+def _needs_provider(shown: dict[str, Any]) -> bool:
+    """Whether some of what is new is the provider's to grant."""
+    return any(str(words).startswith(("scope ", "application ")) for words in shown.get("suspended") or [])
+
+
+def _end(shown: dict[str, Any], grant: dict[str, Any]) -> str | None:
+    if not shown.get("expires_at"):
+        return None
+    left = output.time_left(shown["expires_at"])
+    return f"{left}, and is renewed before" if grant.get("refreshable") else f"{left}; then sign in again"
+
+
+def _users(used_by: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for user in used_by:
+        actions = ", ".join(map(str, user.get("actions") or [])) or "no action"
+        mark = "  (asks for more)" if user.get("suspended") else ""
+        lines.append(f"{user.get('connector')}@{user.get('version')}: {actions}{mark}")
+    return lines or ["nothing that is installed"]
+
+
+def _is_yes(question: str) -> bool:
+    return (ask_now(question) or "").lower() in ("y", "yes")

@@ -16,7 +16,7 @@ from aileron.cli.commands.done import print_connector, tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.deciding import carry_through
 from aileron.cli.problem import Problem, local_work
-from aileron.cli.prompts import passphrase_from
+from aileron.cli.prompts import passphrase_from, text_in
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 
@@ -36,6 +36,14 @@ def build(
         list[str] | None,
         typer.Option(metavar="NAME:PORT", help='Replaces hosts = ["bound-at-build"]; may be given again.'),
     ] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help='Replaces client_id = "bound-at-release": your application at the provider.'),
+    ] = None,
+    client_secret_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help='Where what replaces client_secret = "bound-at-release" is read from.'),
+    ] = None,
     file: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The archive to write.")] = Path(
         "aileron.tar.gz"
     ),
@@ -46,6 +54,8 @@ def build(
     The same sources give the same bytes everywhere; the archive can be installed or published.
     """
     from aileron.model.names import HostPort
+    from aileron.model.secret import Secret
+    from aileron.registry.build import Application
     from aileron.registry.build import build as built_from
     from aileron.registry.content import content_hash
 
@@ -53,8 +63,14 @@ def build(
         hosts = [HostPort.parse(name) for name in host or []]
     except ValueError as error:
         raise Problem.usage(f"--host {error}", fix="aileron connector build --help") from None
+    if client_secret_file is not None and client_id is None:
+        raise Problem.usage("--client-secret-file without --client-id", fix="aileron connector build --help")
+    application = None
+    if client_id is not None:
+        secret = None if client_secret_file is None else text_in("--client-secret-file", client_secret_file)
+        application = Application(client_id=client_id, client_secret=Secret(secret.encode()) if secret else None)
     with local_work():
-        built = built_from(directory, hosts)
+        built = built_from(directory, hosts, application)
     pin = content_hash(built.connector, built.manifest)
     _write_whole(file, built.archive)
     if as_json:

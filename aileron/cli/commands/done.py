@@ -21,7 +21,7 @@ def tell_done(kind: str, result: Any) -> None:
             _tell_connector(found)
         case "binding":
             output.write(visible(str(found.get("name"))))
-            output.note(f"{visible(str(found.get('connector')))} uses the secret {visible(str(found.get('secret')))}")
+            output.note(f"{visible(str(found.get('connector')))} {_what_it_uses(found)}")
         case "secret":
             output.note(f"stored {visible(str(found.get('name')))}")
         case "grant":
@@ -50,6 +50,13 @@ def print_connector(entry: Mapping[str, Any]) -> None:
             ("limits", ", ".join(f"{name} {output.as_text(value)}" for name, value in limits.items()) or None),
         ]
     )
+
+
+def _what_it_uses(binding: Mapping[str, Any]) -> str:
+    """Whose account of a sign-in; else which secret."""
+    if binding.get("kind") == "oauth2" and (binding.get("account") or binding.get("expires_at")):
+        return f"acts as {visible(str(binding.get('account') or 'whoever signed in'))}"
+    return f"uses the secret {visible(str(binding.get('secret')))}"
 
 
 def _tell_action(found: Mapping[str, Any]) -> None:

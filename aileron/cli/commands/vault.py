@@ -2,34 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson, PassphraseFile
-from aileron.cli.problem import Problem
-from aileron.cli.prompts import ask_unseen, can_ask, passphrase_from
+from aileron.cli.problem import USAGE, Problem
+from aileron.cli.prompts import ask_unseen, can_ask, new_passphrase_from, passphrase_from
 from aileron.cli.supervisor import Supervisor
 
-__all__ = ["init", "lock", "status", "unlock"]
+__all__ = ["backup", "init", "lock", "restore", "rotate", "status", "unlock"]
 
 _KEY_DERIVATION_S = 30.0
+_COPY_S = 60.0
+"""For 16 MiB to a slow stick."""
 _WAYS = "AILERON_VAULT_PASSPHRASE, --passphrase-file, or a terminal to type it at"
+_NEW_WAYS = "AILERON_NEW_VAULT_PASSPHRASE, --new-passphrase-file, or a terminal to type it at"
+_OR_CODE = ", or a recovery code"
+_RecoveryCodes = Annotated[
+    bool, typer.Option("--recovery-codes", help="Make recovery codes too, and print them this once.")
+]
+_Keyring = Annotated[bool, typer.Option("--keyring", help="Also keep a key to it in the desktop's keyring.")]
 
 
-def init(passphrase_file: PassphraseFile = None) -> None:
+def init(
+    passphrase_file: PassphraseFile = None, recovery_codes: _RecoveryCodes = False, keyring: _Keyring = False
+) -> None:
     """Make it, and leave it unlocked."""
+    supervisor = Supervisor()
+    is_typed = passphrase_from(passphrase_file)() is None and can_ask()
+    if is_typed and supervisor.ask("GET", "/v1/vault/status")["exists"]:  # nobody types one twice for nothing
+        raise Problem("there is a vault already", exit_code=USAGE, name="invalid_request", fix="aileron vault unlock")
+    if keyring:
+        _check_keyring()
     passphrase = _passphrase("init", "New passphrase of the vault", passphrase_file, twice=True)
-    Supervisor().ask("POST", "/v1/vault/init", {"passphrase": passphrase}, wait_s=_KEY_DERIVATION_S)
+    found = _with_ways(supervisor, "/v1/vault/init", {"passphrase": passphrase}, recovery_codes, keyring)
     output.note("the vault is there, and unlocked until the daemon stops or you lock it")
-    if can_ask():
-        output.note("there is no way in without the passphrase: keep it where you keep such things")
+    _show_codes(found)
+    if can_ask() and not recovery_codes:
+        other = "the key in the keyring, or " if keyring else ""
+        output.note(f"there is no way in without {other}the passphrase: keep it where you keep such things")
 
 
-def unlock(passphrase_file: PassphraseFile = None) -> None:
+def unlock(
+    passphrase_file: PassphraseFile = None,
+    keyring: Annotated[bool, typer.Option("--keyring", help="With the key that the desktop's keyring has.")] = False,
+) -> None:
     """Unlock it until the daemon stops or you lock it."""
     supervisor = Supervisor()
-    supervisor.is_vault_locked()  # or there is none, and nobody types a passphrase for it
-    supervisor.unlock(_passphrase("unlock", "Passphrase of the vault", passphrase_file, twice=False))
+    found = _status(supervisor)  # or there is none, and nobody types a passphrase for it
+    if keyring:
+        from aileron.cli.keyring import fetch
+
+        if found.get("keyring") is None:
+            raise Problem(
+                "this vault has no key in a keyring",
+                exit_code=USAGE,
+                name="invalid_request",
+                fix="aileron vault rotate --keyring",
+            )
+        body = {"keyring_key_base64": fetch(found["keyring"])}
+        supervisor.ask("POST", "/v1/vault/unlock", body, wait_s=_KEY_DERIVATION_S)
+    else:
+        supervisor.unlock(_passphrase("unlock", _question(found), passphrase_file, twice=False))
     output.note("the vault is unlocked")
 
 
@@ -45,9 +82,81 @@ def status(as_json: AsJson = False) -> None:
     if as_json:
         output.print_json(found)
         return
-    output.print_facts(
-        [("vault", state_of(found)), ("secrets", found.get("secrets")), ("bindings", found.get("bindings"))]
-    )
+    facts = [("vault", state_of(found)), ("secrets", found.get("secrets")), ("bindings", found.get("bindings"))]
+    if found.get("exists") and "recovery_codes" in found:
+        facts.append(("opened by", _ways_in(found)))
+    if found.get("lock_after_s") is not None:
+        facts.append(("locks itself", _locks(found)))
+    output.print_facts(facts)
+
+
+def rotate(
+    passphrase_file: PassphraseFile = None,
+    new_passphrase_file: Annotated[
+        str | None,
+        typer.Option("--new-passphrase-file", metavar="FILE", help="Read the new passphrase from FILE."),
+    ] = None,
+    recovery_codes: _RecoveryCodes = False,
+    keyring: _Keyring = False,
+) -> None:
+    """Give it a new passphrase and a new key.
+
+    Every other way in ends. A recovery code stands in for a passphrase that was forgotten.
+    """
+    supervisor = Supervisor()
+    was = _status(supervisor)
+    if keyring:
+        _check_keyring()
+    passphrase = _passphrase("rotate", _question(was), passphrase_file, twice=False)
+    if (new := new_passphrase_from(new_passphrase_file)()) is None:
+        if not can_ask():
+            fix = "aileron vault rotate --new-passphrase-file FILE"
+            raise Problem.usage("there is no new passphrase", why=f"it comes from {_NEW_WAYS}", fix=fix)
+        new = ask_unseen("New passphrase of the vault", twice=True)
+    body = {"passphrase": passphrase, "new_passphrase": new}
+    found = _with_ways(supervisor, "/v1/vault/rotate", body, recovery_codes, keyring)
+    _forget_key(was.get("keyring"))
+    output.note("the vault has its new passphrase and a new key, and is unlocked")
+    ended = ["the old passphrase"]
+    ended += ["the old recovery codes"] if was.get("recovery_codes") else []
+    ended += ["the old key in the keyring"] if was.get("keyring") else []
+    output.note(f"{', '.join(ended)}: of no use any more, but for copies that were made before")
+    _show_codes(found)
+
+
+def backup(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where the copy is to be.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Also where a file is there already.")] = False,
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Write a copy of it to FILE, as it is: still sealed.
+
+    A locked one is not unlocked for it, but takes its passphrase: what is copied is verified first.
+    """
+    supervisor = Supervisor()
+    found = _status(supervisor)
+    body: dict[str, Any] = {"file": str(Path(file).absolute()), "replace": replace}
+    if found["locked"]:
+        body["passphrase"] = _passphrase("backup FILE", _question(found), passphrase_file, twice=False)
+    supervisor.ask("POST", "/v1/vault/backup", body, wait_s=_COPY_S)
+    output.note(f"{file} is a copy of the vault; what opens the vault now opens it")
+
+
+def restore(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A copy, as `vault backup` wrote it.")],
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Put a copy in its place, locked.
+
+    The vault that is there is kept beside it. The passphrase is the one that the copy was made under.
+    """
+    supervisor = Supervisor()
+    passphrase = _passphrase("restore FILE", f"Passphrase of that copy{_OR_CODE}", passphrase_file, twice=False)
+    body = {"file": str(Path(file).absolute()), "passphrase": passphrase}
+    found = supervisor.ask("POST", "/v1/vault/restore", body, wait_s=_COPY_S)
+    output.note(f"the vault is what {file} is, and locked: `aileron vault unlock`, with that copy's passphrase")
+    if found.get("aside"):
+        output.note(f"the one that was there is {found['aside']}")
 
 
 def state_of(status: dict[str, Any]) -> str:
@@ -57,6 +166,80 @@ def state_of(status: dict[str, Any]) -> str:
     if status.get("problem"):
         return f"not readable: {status['problem']}"
     return "locked" if status.get("locked") else "unlocked"
+
+
+def _status(supervisor: Supervisor) -> dict[str, Any]:
+    supervisor.is_vault_locked()  # Problem where there is none
+    found: dict[str, Any] = supervisor.ask("GET", "/v1/vault/status")
+    return found
+
+
+def _question(status: dict[str, Any]) -> str:
+    return f"Passphrase of the vault{_OR_CODE if status.get('recovery_codes') else ''}"
+
+
+def _ways_in(status: dict[str, Any]) -> str:
+    ways = ["the passphrase"]
+    if count := status["recovery_codes"]:
+        ways.append(f"{count} recovery codes" if count > 1 else "1 recovery code")
+    if status.get("keyring"):
+        ways.append("a key in the keyring")
+    return ", ".join(ways)
+
+
+def _locks(status: dict[str, Any]) -> str:
+    seconds = int(status["lock_after_s"])
+    unit, size = next((unit, size) for unit, size in (("h", 3600), ("m", 60), ("s", 1)) if seconds % size == 0)
+    after = f"after {seconds // size}{unit} without use"
+    return f"{after}: {output.local_time(status['locks_at'])}" if status.get("locks_at") else after
+
+
+def _with_ways(
+    supervisor: Supervisor, path: str, body: dict[str, Any], recovery_codes: bool, keyring: bool
+) -> dict[str, Any]:
+    """Ask for a new key with these ways to it. What was put into the keyring for a key that did not come is taken out again."""
+    kept = None
+    if recovery_codes:
+        body["recovery_codes"] = True
+    if keyring:
+        from aileron.cli.keyring import keep_new
+
+        kept = keep_new()
+        body["keyring"] = {"id": kept.id, "key_base64": kept.key_base64}
+    try:
+        found: dict[str, Any] = supervisor.ask("POST", path, body, wait_s=_KEY_DERIVATION_S)
+    except Problem as problem:
+        if problem.name != "daemon_unreachable":  # else it may have been done
+            _forget_key(None if kept is None else kept.id)
+        raise
+    if kept is not None:
+        output.note(f"a key to the vault is in the keyring ({kept.keyring}): `aileron vault unlock --keyring`")
+    return found
+
+
+def _check_keyring() -> None:
+    from aileron.cli.keyring import check
+
+    check()
+
+
+def _forget_key(key_id: str | None) -> None:
+    if key_id is None:
+        return
+    from aileron.cli.keyring import forget
+
+    if not forget(key_id):
+        output.note(f"the keyring still has a key that opens nothing any more: service 'aileron vault', name {key_id}")
+
+
+def _show_codes(found: dict[str, Any]) -> None:
+    codes = found.get("codes") or []
+    if not codes:
+        return
+    output.note("each of these opens the vault without its passphrase. They are not shown again:")
+    for code in codes:
+        output.write(code)
+    output.note("keep them on paper, in more than one place; `aileron vault rotate` ends them")
 
 
 def _passphrase(command: str, question: str, file: str | None, *, twice: bool) -> str:

@@ -1,0 +1,391 @@
+"""A credential for a connector, from the person at the terminal: what it is wanted for, what to call it, a secret or a sign-in.
+
+Runs in commands: `binding setup`, `rebind`, `reauthorize`, and `run` where nothing is bound yet, or several could serve. What a
+connector wants is its publisher's word.
+
+Rules
+- What is wanted stands there before anybody is asked for a secret, a sign-in, or a yes.
+- A secret that is typed is stored first, and taken out again where it then is not bound.
+- Whatever was mended, the run begins anew with the very same arguments and key: nothing of it had been done.
+
+Source: docs/reference/bindings.md. Not here: the commands (commands/binding.py), a sign-in's page (signin.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import getpass
+import os
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aileron.cli import output
+from aileron.cli.commands.done import tell_done
+from aileron.cli.deciding import carry_through
+from aileron.cli.plan import COLUMN, host_line
+from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
+from aileron.cli.prompts import ask, ask_now, ask_unseen, can_ask, passphrase_from
+from aileron.cli.signin import How, browser, sign_in
+from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.visible import visible
+
+if TYPE_CHECKING:
+    from aileron.cli.run import Asked
+
+__all__ = ["Given", "Wanted", "bind", "facts_of", "mended", "print_new", "reauthorize", "rebind", "wanted_by"]
+
+_MAX_NAME = 60
+"""Characters of a derived secret name; the vault takes 64, and a number may follow."""
+_MOST_NAMES = 20
+_MOST_ANSWERS = 3
+_CONNECTOR_PREFIX = re.compile(r"^(aileron-)?connector-")
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9._-]+")
+_YES = ("y", "yes")
+_MEANING = {
+    "basic": "a user name and a password, kept in the vault",
+    "api_key": "a key or a token, kept in the vault",
+}
+
+
+class Wanted(NamedTuple):
+    """What an installed connector wants a credential for, as its newest version that wants one says."""
+
+    connector: str
+    kind: str
+    scope: str
+    hosts: tuple[str, ...]
+    scopes: tuple[str, ...] = ()
+    provider: str | None = None
+    has_device: bool = False
+
+
+class Given(NamedTuple):
+    """What was said on the command line."""
+
+    name: str | None = None
+    username: str | None = None
+    secret: str | None = None
+    how: How = How()
+    yes: bool = False
+    is_part: bool = False
+    """Of a run, whose result alone belongs on standard output."""
+
+
+def wanted_by(supervisor: Supervisor, connector: str) -> Wanted:
+    """What `connector` wants. Problem where it is not installed, and where it wants nothing."""
+    from aileron.model.names import precedence
+
+    every = supervisor.ask("GET", "/v1/connectors")["connectors"]
+    installed = [entry for entry in every if entry.get("name") == connector]
+    if not installed:
+        raise Problem.missing(f"no connector {connector!r} is installed", fix="aileron connector list")
+    needy = [entry for entry in installed if entry.get("credential")]
+    if not needy:
+        raise Problem.usage(f"{connector} needs no credential", fix=f"aileron connector show {connector}")
+    newest = max(needy, key=lambda entry: precedence(str(entry.get("version"))))
+    need = newest["credential"]
+    return Wanted(
+        connector=connector,
+        kind=str(need["kind"]),
+        scope=str(need.get("scope")),
+        hosts=tuple(map(str, newest.get("hosts") or ())),
+        scopes=tuple(map(str, need.get("scopes") or ())),
+        provider=need.get("provider"),
+        has_device=bool(need.get("device")),
+    )
+
+
+def facts_of(wanted: Wanted) -> list[tuple[str, Any]]:
+    """What is wanted, in words."""
+    where = "" if wanted.provider is None else f" at {host_line(wanted.provider)}"
+    meaning = _MEANING.get(wanted.kind, f"you sign in{where}; your password is not seen here")
+    return [
+        ("wants", f"{wanted.kind}: {meaning}"),
+        ("for", wanted.scope),
+        ("scopes", list(wanted.scopes) or None),
+        ("reaches", [host_line(host) for host in wanted.hosts] or "nothing"),
+    ]
+
+
+def bind(supervisor: Supervisor, wanted: Wanted, given: Given) -> int:
+    """Bind what the person has or types, or sign in; the exit code. Problem for what stood in the way."""
+    _check_given(wanted, given)
+    supervisor.open_vault()
+    name = _ask_name(supervisor, wanted) if given.name is None else given.name
+    binding = {"connector": wanted.connector, "name": name}
+    finish = _finish(supervisor, given, name)
+    if wanted.kind == "oauth2" and given.secret is None:
+        return sign_in(supervisor, binding, fitting(wanted, given.how), finish)
+    username = given.username
+    if username is None and wanted.kind == "basic":
+        username = ask("User name")
+    return _bind_secret(supervisor, {**binding, "username": username}, given.secret, finish)
+
+
+def rebind(supervisor: Supervisor, name: str, given: Given) -> int:
+    """Bind `name` anew, to what its connector asks for now; the exit code."""
+    supervisor.open_vault()
+    said = {"secret": given.secret, "username": given.username}
+    body = {key: value for key, value in said.items() if value is not None}
+    return _finish(supervisor, given, name)(supervisor.ask("PATCH", path_of("v1", "bindings", name), body))
+
+
+def reauthorize(supervisor: Supervisor, shown: dict[str, Any], given: Given) -> int:
+    """Sign in anew for the binding that `shown` is about; the exit code."""
+    supervisor.open_vault()
+    name, connector = str(shown.get("name")), str(shown.get("connector"))
+    how = fitting(wanted_by(supervisor, connector), given.how)
+    binding = {"connector": connector, "name": name}
+    finish = _finish(supervisor, given, name, str(shown.get("account") or ""))
+    return sign_in(supervisor, binding, how, finish, replace=True)
+
+
+def fitting(wanted: Wanted, how: How) -> How:
+    """How to sign in here. Problem without a terminal, unless it was said how: nobody would see where to go."""
+    if how.is_said:
+        return how
+    if not can_ask():
+        option = "--device" if wanted.has_device else "--no-browser"
+        raise Problem.usage(
+            "there is no terminal to sign in at", fix=f"aileron binding setup {wanted.connector} {option}"
+        )
+    # Without a browser here the answer of a page elsewhere could not come back: it goes to this machine's own loopback.
+    return how._replace(device=True) if browser() is None and wanted.has_device else how
+
+
+def print_new(shown: dict[str, Any]) -> bool:
+    """What the connector asks for beyond the binding, in words; whether there is anything."""
+    new = [str(words) for words in shown.get("suspended") or []]
+    if new:
+        output.note(f"{visible(str(shown.get('connector')))} asks for more than you agreed to:\n")
+        output.print_facts([("new", new)], "stderr", column=COLUMN)
+        output.note("")
+    return bool(new)
+
+
+def mended(asked: Asked, problem: Problem) -> Asked | int:
+    """For a run that needs a credential: what to run instead, once the person here has seen to it; else the exit code.
+
+    Problem for what stood in the way; `problem` itself where nothing can be done here: credentials are bound where the daemon is,
+    and a dry run changes nothing.
+    """
+    details = problem.details
+    if details.get("choices"):
+        return _chosen(asked, problem)
+    if not details.get("setup") or os.environ.get("AILERON_URL") or asked.dry_run:
+        raise problem
+    supervisor = Supervisor(passphrase=passphrase_from(asked.passphrase_file))
+    connector, name = str(details.get("connector")), details.get("binding")
+    if details.get("widened") and isinstance(name, str):
+        return _agreed(asked, problem, supervisor, name)
+    wanted = wanted_by(supervisor, connector)
+    output.note(f"{visible(connector)} needs a credential, and none is bound\n")
+    output.print_facts(facts_of(wanted), "stderr", column=COLUMN)
+    supervisor.is_vault_locked()  # or there is none, and a yes would come to nothing
+    if not _is_yes("\nBind one now, and go on? [y/N] "):
+        raise problem
+    code = bind(supervisor, wanted, Given(is_part=True))
+    output.note("")
+    return asked if code == OK else code
+
+
+def _agreed(asked: Asked, problem: Problem, supervisor: Supervisor, name: str) -> Asked | int:
+    """Of a suspended binding: shown what is new, asked, bound anew or signed in for again."""
+    shown = supervisor.ask("GET", path_of("v1", "bindings", name))
+    output.note(f"{visible(name)} is suspended")
+    print_new({**shown, "suspended": problem.details["widened"]})
+    signs_in = "binding reauthorize " in str(problem.details.get("setup"))
+    if not _is_yes("Sign in again, for all of that? [y/N] " if signs_in else "Agree to all of that? [y/N] "):
+        raise problem
+    given = Given(is_part=True)
+    code = reauthorize(supervisor, shown, given) if signs_in else rebind(supervisor, name, given)
+    output.note("")
+    return asked if code == OK else code
+
+
+def _chosen(asked: Asked, problem: Problem) -> Asked:
+    """The person says which of several. One that was named for another connector of the action stays named."""
+    choices = [str(name) for name in problem.details["choices"]]
+    accounts = problem.details.get("accounts") or {}
+    width = max(map(len, choices))
+    unknown = problem.details.get("binding")
+    subject = problem.details.get("connector") or "this action"
+    if unknown is not None:
+        output.note(f"nothing is bound as {visible(repr(unknown))}")
+    counted = "1 credential" if len(choices) == 1 else f"{len(choices)} credentials"
+    output.note(f"{counted} of {visible(str(subject))} could be meant\n")
+    for number, name in enumerate(choices, start=1):
+        account = visible(str(accounts.get(name, "")))
+        output.note(f"  {number:>2}  {name.ljust(width)}  {account}".rstrip())
+    meant = _which(choices)
+    if meant is None:
+        raise problem
+    others = [
+        one for one in (asked.binding or "").split(",") if one and one != unknown and one not in _names_of(choices)
+    ]
+    chosen = ",".join([*others, meant])
+    output.note(f"next time: --as {chosen}\n")
+    return asked._replace(binding=chosen)
+
+
+def _which(choices: list[str]) -> str | None:
+    """By its number, its name, or an identity that one alone has; None for an empty answer, and after some wrong ones."""
+    for _ in range(_MOST_ANSWERS):
+        typed = ask_now(f"Which? [1-{len(choices)}] ")
+        if not typed:
+            return None
+        meant = [
+            name
+            for number, name in enumerate(choices, start=1)
+            if typed in (str(number), name, name.rpartition("/")[2])
+        ]
+        if len(meant) == 1:
+            return meant[0]
+        output.note("that is none of them" if not meant else "that is more than one of them")
+    return None
+
+
+def _names_of(choices: list[str]) -> set[str]:
+    return {*choices, *(name.rpartition("/")[2] for name in choices)}
+
+
+def _is_yes(question: str) -> bool:
+    return (ask_now(question) or "").lower() in _YES
+
+
+def _finish(supervisor: Supervisor, given: Given, name: str, was: str = "") -> Callable[[Any], int]:
+    """The end: tell what was bound, or have it decided. `was`: whose it was before, where it is signed in for again."""
+
+    def tell(kind: str, result: Any) -> None:
+        if given.is_part:
+            output.note(f"bound {visible(name)}")
+        else:
+            tell_done(kind, result)
+        if isinstance(result, dict) and result.get("kind") == "oauth2":
+            _tell_granted(supervisor.ask("GET", path_of("v1", "bindings", name)), was)
+
+    def finish(answer: Any) -> int:
+        return carry_through(supervisor, answer, tell, kind="binding", yes=given.yes, as_json=given.how.as_json)
+
+    return finish
+
+
+def _tell_granted(shown: dict[str, Any], was: str) -> None:
+    """What the provider gave, and what it did not; that it is another account than before; and how it is ended."""
+    grant, reach = shown.get("grant"), shown.get("reach") or {}
+    if not isinstance(grant, dict):
+        return
+    granted = [str(scope) for scope in grant.get("scopes") or []]
+    missing = [str(scope) for scope in reach.get("scopes") or [] if scope not in granted]
+    output.print_facts(
+        [
+            ("granted", granted or "nothing"),
+            ("NOT granted", [*missing, "what needs this will fail"] if missing else None),
+            ("reaches", [host_line(str(host)) for host in reach.get("hosts") or []] or "nothing"),
+            ("renewed", "by itself" if grant.get("refreshable") else "not: sign in again when it ends"),
+            ("ended with", f"aileron binding revoke {shown.get('name')}"),
+        ],
+        "stderr",
+        column=COLUMN,
+    )
+    account = shown.get("account")
+    if was and account and account != was:
+        output.note(
+            f"this is another account than before, which was {visible(was)}; if you did not mean that\n"
+            f"  fix: aileron binding reauthorize {visible(str(shown.get('name')))}"
+        )
+
+
+def _check_given(wanted: Wanted, given: Given) -> None:
+    """What is said has to be a name; and without a person, everything has to be said."""
+    if given.name is not None and (problem := _problem_of(given.name)):
+        raise Problem.usage(f"--name {problem}")
+    if can_ask():
+        return
+    said = {"--name": given.name, "--username": given.username, "--secret": given.secret}
+    missing = []
+    if given.name is None:
+        missing.append(f"--name {wanted.kind}/SERVICE/IDENTITY")
+    if given.username is None and wanted.kind == "basic":
+        missing.append("--username USER")
+    if given.secret is None and wanted.kind != "oauth2":
+        missing.append("--secret NAME")
+    if given.secret is None and wanted.kind == "oauth2" and not given.how.is_said:
+        missing.append("--device" if wanted.has_device else "--no-browser")
+    kept = [f"{option} {value}" for option, value in said.items() if value is not None]
+    if missing:
+        raise Problem.usage(
+            f"there is no terminal to ask at, and {' and '.join(option.split()[0] for option in missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing",
+            fix=" ".join(["aileron binding setup", wanted.connector, *kept, *missing]),
+        )
+
+
+def _ask_name(supervisor: Supervisor, wanted: Wanted) -> str:
+    taken = {str(entry.get("name")) for entry in supervisor.ask("GET", "/v1/bindings")["bindings"]}
+    service = _as_name(_CONNECTOR_PREFIX.sub("", wanted.connector.rpartition("/")[2])) or None
+    identity = _as_name(getpass.getuser()) or "me"
+    while True:
+        name = f"{wanted.kind}/{ask('Service', service)}/{ask('Identity, whose credential it is', identity)}"
+        if problem := _problem_of(name):
+            output.note(visible(problem))
+        elif name in taken:
+            output.note(f"{name} is bound already; say another identity")
+        else:
+            return name
+
+
+def _problem_of(name: str) -> str | None:
+    from aileron.model.names import BindingName
+
+    try:
+        BindingName.parse(name)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _bind_secret(
+    supervisor: Supervisor, binding: dict[str, Any], secret: str | None, finish: Callable[[Any], int]
+) -> int:
+    """Bind; a secret typed for it goes into the vault first, and out again if it then cannot be bound, or is denied."""
+    if secret is not None:
+        return finish(_post(supervisor, {**binding, "secret": secret}))
+    value = ask_unseen("Password or token").encode()
+    stored = _free_name(supervisor, str(binding["name"]))
+    supervisor.ask("PUT", path_of("v1", "secrets", stored), {"value_base64": base64.b64encode(value).decode()})
+    try:
+        answer = _post(supervisor, {**binding, "secret": stored})
+    except BaseException:
+        supervisor.ask("DELETE", path_of("v1", "secrets", stored))
+        raise
+    code = finish(answer)
+    if code not in (OK, UNFINISHED, INTERRUPTED):
+        with contextlib.suppress(Problem):  # somebody else may have approved it meanwhile: then it is in use
+            supervisor.ask("DELETE", path_of("v1", "secrets", stored))
+    return code
+
+
+def _post(supervisor: Supervisor, binding: dict[str, Any]) -> Any:
+    try:
+        return supervisor.ask("POST", "/v1/bindings", binding)
+    except Problem as problem:
+        if problem.exit_code == NOT_FOUND and problem.what.startswith("no secret"):
+            problem.fix = f"aileron secret set {binding['secret']}"
+        raise
+
+
+def _free_name(supervisor: Supervisor, binding: str) -> str:
+    """A name for the secret, after the binding's; none that is taken, so that nothing is overwritten."""
+    taken = {entry["name"] for entry in supervisor.ask("GET", "/v1/secrets")["secrets"]}
+    base = _as_name(binding.partition("/")[2].replace("/", "-"))[:_MAX_NAME]
+    for name in (base, *(f"{base}-{number}" for number in range(2, _MOST_NAMES))):
+        if name not in taken:
+            return name
+    raise Problem.usage(f"{base} and {_MOST_NAMES - 2} more names are taken", fix="aileron secret list")
+
+
+def _as_name(text: str) -> str:
+    return _NOT_IN_NAMES.sub("-", text.lower()).strip("._-")

@@ -1,0 +1,162 @@
+"""The vault's key in the desktop's keyring: put there, fetched, taken out again.
+
+Runs in commands alone, when the user asks for it (`--keyring`); the daemon never speaks to a keyring. The `keyring` package is an
+extra and imported here, when it is used. What it finds (Secret Service, KWallet, whatever PYTHON_KEYRING_BACKEND names) is the
+user's choice, and named to them.
+
+Rules
+- That there is none is an ordinary case, and says what else there is.
+- A keyring may ask its own person for its own password: it is given a minute, and ended.
+- No key is part of a message.
+
+Source: docs/adr/0022-vault-slots.md; the `keyring` package's own documentation. Not here: what the key opens (vault/slots.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import os
+import secrets
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+from aileron.cli.problem import USAGE, Problem
+
+__all__ = ["Kept", "check", "fetch", "forget", "keep_new"]
+
+_SERVICE = "aileron vault"
+_KEY_BYTES = 32
+_DEADLINE_S = 60
+"""For a person to answer the keyring's own question."""
+_T = TypeVar("_T")
+_WITHOUT = "the passphrase and recovery codes do without one"
+
+
+class Kept(NamedTuple):
+    """A key in a keyring: its name there, the key in base64, and what the keyring calls itself."""
+
+    id: str
+    key_base64: str
+    keyring: str
+
+    def __repr__(self) -> str:
+        return f"<key {self.id} in {self.keyring}>"
+
+
+def check() -> None:
+    """Return if there is a keyring to ask. Problem otherwise: before anybody types a passphrase."""
+
+    def backend(keyring: Any) -> None:
+        if isinstance(keyring.get_keyring(), keyring.backends.fail.Keyring):
+            raise keyring.errors.NoKeyringError
+
+    _with_keyring(backend)
+
+
+def keep_new() -> Kept:
+    """Make a key and put it into the keyring. Problem where there is none, or it does not give back what it was given."""
+    made = Kept(secrets.token_hex(16), base64.b64encode(os.urandom(_KEY_BYTES)).decode(), _name())
+
+    def put(keyring: Any) -> str | None:
+        keyring.set_password(_SERVICE, made.id, made.key_base64)
+        found: str | None = keyring.get_password(_SERVICE, made.id)
+        return found
+
+    if _with_keyring(put) != made.key_base64:
+        raise _no_use("it does not give back what was put into it")
+    return made
+
+
+def fetch(key_id: str) -> str:
+    """The key of this name, in base64. Problem where the keyring has none."""
+    found = _with_keyring(lambda keyring: keyring.get_password(_SERVICE, key_id))
+    if found is None:
+        raise _no_use("it has no key for this vault")
+    with contextlib.suppress(binascii.Error, ValueError, TypeError):
+        if len(base64.b64decode(found, validate=True)) == _KEY_BYTES:
+            return str(found)
+    raise _no_use("what it has for this vault is no key")
+
+
+def forget(key_id: str) -> bool:
+    """Take a key out again; whether that was done. One that is not there any more is no matter."""
+    try:
+        _with_keyring(lambda keyring: keyring.delete_password(_SERVICE, key_id))
+    except Problem:
+        return False
+    return True
+
+
+def _name() -> str:
+    def name(keyring: Any) -> str:
+        return str(keyring.get_keyring().name)
+
+    return _with_keyring(name)
+
+
+def _with_keyring(use: Callable[[Any], _T]) -> _T:
+    try:
+        import keyring.backends.fail
+        from keyring.errors import KeyringError, NoKeyringError
+    except ImportError:
+        raise Problem(
+            "the package `keyring` is not installed",
+            exit_code=USAGE,
+            name="invalid_request",
+            why=f"a keyring is an extra; {_WITHOUT}",
+            fix="pip install 'aileron[keyring]'",
+        ) from None
+    foreign: tuple[type[Exception], ...] = (KeyringError, OSError, RuntimeError, *_foreign())
+    try:
+        with _deadline():
+            return use(keyring)
+    except NoKeyringError:
+        raise Problem(
+            "there is no keyring here",
+            exit_code=USAGE,
+            name="invalid_request",
+            why=f"there is no desktop session, or none with a keyring; {_WITHOUT}",
+            fix="leave out --keyring",
+        ) from None
+    except TimeoutError:
+        raise _no_use(f"it did not answer within {_DEADLINE_S} s") from None
+    except foreign as error:
+        raise _no_use(str(error) or type(error).__name__) from None
+
+
+def _foreign() -> tuple[type[Exception], ...]:
+    """What comes out of the Secret Service's library as it is."""
+    try:
+        from secretstorage.exceptions import SecretStorageException
+    except ImportError:
+        return ()
+    return (SecretStorageException,)
+
+
+@contextlib.contextmanager
+def _deadline() -> Iterator[None]:
+    """TimeoutError once the keyring's time is over, whatever it waits for."""
+
+    def over(_signal: int, _frame: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.alarm(_DEADLINE_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _no_use(why: str) -> Problem:
+    return Problem(
+        f"the keyring is of no use: {why}",
+        exit_code=USAGE,
+        name="invalid_request",
+        why=_WITHOUT,
+        fix="leave out --keyring",
+    )

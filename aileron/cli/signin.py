@@ -1,0 +1,216 @@
+"""A person signs in for a connector: told where to go, waited for, and taken back with Ctrl-C.
+
+Runs in commands; the daemon carries the sign-in out, and no token comes here. What the daemon tells was written by publishers and
+providers: an address is opened only if it can be nothing but one, and is shown with hidden characters spelled out.
+
+Rules
+- A browser is opened only for a person at a terminal, where there is a display or they named one ($BROWSER). The address is shown
+  in any case. Other users of the machine can read it in the list of processes: with it alone nobody gets a token (RFC 7636).
+- Whoever goes away (Ctrl-C, a closed terminal) ends the sign-in at the daemon, so that its name is free again.
+- What is said goes to standard error; with --json one object a line on standard output: the sign-in, then what came of it.
+
+Source: docs/reference/bindings.md, docs/reference/sign-in.md. Not here: what a connector wants, and names (bind.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from aileron.cli import output
+from aileron.cli.problem import INTERRUPTED, Problem
+from aileron.cli.prompts import can_ask
+from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.visible import visible
+
+__all__ = ["How", "browser", "sign_in"]
+
+_TICK_S = 1.0
+"""Between two looks at a terminal, which shows what time is left."""
+_WAIT_S = 30.0
+"""Between two looks without one; the daemon answers at once when it is over, and allows 60 s."""
+_BEGIN_S = 30.0
+"""A code for a device is asked of the provider first."""
+_OPENERS = ("xdg-open", "gio open", "x-www-browser", "firefox", "chromium", "google-chrome")
+_LOCAL = ("http://localhost:", "http://127.0.0.1:")
+
+
+class How(NamedTuple):
+    """What the person said: sign in with a code on another device, or without a browser being opened."""
+
+    device: bool = False
+    no_browser: bool = False
+    as_json: bool = False
+
+    @property
+    def is_said(self) -> bool:
+        """Whether they said anything: then nobody has to be at a terminal."""
+        return self.device or self.no_browser
+
+
+def sign_in(
+    supervisor: Supervisor,
+    binding: dict[str, Any],
+    how: How,
+    finish: Callable[[Any], int],
+    *,
+    replace: bool = False,
+) -> int:
+    """Sign in for `binding` (`connector`, `name`), and `finish` with what the daemon answers. The exit code.
+
+    Problem for what stood in the way. `replace`: the name is bound already.
+    """
+    opener = browser() if not how.is_said and can_ask() else None
+    body = {**binding, "flow": "device" if how.device else "browser", "replace": replace}
+    begun: dict[str, Any] = supervisor.ask("POST", "/v1/sign-ins", body, wait_s=_BEGIN_S)
+    path = path_of("v1", "sign-ins", str(begun.get("id")))
+    with _ended_when_gone():
+        try:
+            _invite(begun, opener, how)
+            ended = _waited_for(supervisor, path, begun, how)
+        except KeyboardInterrupt:
+            _clear()
+            ended = supervisor.ask("DELETE", path, wait_s=_BEGIN_S)
+            if ended.get("status") != "done":
+                output.note("the sign-in is ended; nothing is bound")
+                return INTERRUPTED
+    if ended.get("status") != "done":
+        raise _problem_of(ended)
+    return finish(ended.get("result"))
+
+
+def browser() -> list[str] | None:
+    """The command that shows a page to whoever sits here, without the page; None where there is nothing to show it on."""
+    import shlex
+    import shutil
+
+    has_display = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    named = [command for command in os.environ.get("BROWSER", "").split(":") if command.strip()]
+    for command in [*named, *(_OPENERS if has_display else ())]:
+        with contextlib.suppress(ValueError):  # an open quotation mark
+            words = shlex.split(command)
+            if words and shutil.which(words[0]):
+                return words
+    return None
+
+
+def _invite(begun: dict[str, Any], opener: list[str] | None, how: How) -> None:
+    if how.as_json:
+        output.write(json.dumps(begun))
+        return
+    if "user_code" in begun:
+        _invite_elsewhere(begun)
+        return
+    url = str(begun.get("authorize_url"))
+    if opener is not None and _is_address(url):
+        _open(opener, url)
+        output.note("Your browser opens, for you to sign in. If it does not, open this page on this machine:\n")
+    else:
+        output.note("To sign in, open this page in a browser on this machine:\n")
+    output.write(visible(url) + "\n", "stderr")
+    if opener is None and (port := _port_of(url)):
+        output.note("To open it on another machine, first run there, so that the answer finds its way back:")
+        output.note(f"  ssh -L {port}:localhost:{port} THIS-MACHINE\n")
+
+
+def _port_of(url: str) -> int | None:
+    """Where the answer comes back to, on this machine; None for an address that does not say so."""
+    from urllib.parse import parse_qs, urlsplit
+
+    with contextlib.suppress(ValueError):
+        (back,) = parse_qs(urlsplit(url).query).get("redirect_uri", [""])
+        if back.startswith(_LOCAL):
+            return urlsplit(back).port
+    return None
+
+
+def _invite_elsewhere(begun: dict[str, Any]) -> None:
+    code = visible(str(begun["user_code"]))
+    output.note("To sign in, open this page on any device:\n")
+    output.write(visible(str(begun.get("verification_uri"))) + "\n", "stderr")
+    output.note(f"and enter the code {output.styled(code, 'bold', 'stderr')}\n")
+    if whole := begun.get("verification_uri_complete"):
+        output.note("or this one, which has the code in it:\n")
+        output.write(visible(str(whole)) + "\n", "stderr")
+
+
+def _open(words: list[str], url: str) -> None:
+    """In a session of its own: what is opened outlives this command, and says nothing at this terminal."""
+    import subprocess
+
+    filled = [url if word == "%s" else word for word in words]
+    command = filled if "%s" in words else [*words, url]
+    with contextlib.suppress(OSError):  # the address is shown below
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+def _is_address(url: str) -> bool:
+    """Nothing that a program could take for an option, a file, or two words."""
+    return url.isascii() and url.isprintable() and " " not in url and url.startswith(("https://", *_LOCAL))
+
+
+def _waited_for(supervisor: Supervisor, path: str, begun: dict[str, Any], how: How) -> dict[str, Any]:
+    is_shown = output.is_terminal("stderr") and not how.as_json
+    wait_s = _TICK_S if is_shown else _WAIT_S
+    state = begun
+    while state.get("status") == "waiting":
+        if is_shown:
+            _tick(state.get("expires_at", begun.get("expires_at")))
+        state = supervisor.ask("GET", f"{path}?wait={wait_s:g}", wait_s=wait_s)
+    if is_shown:
+        _clear()
+    return state
+
+
+def _tick(expires_at: Any) -> None:
+    sys.stderr.write(f"\rwaiting for you, {_left(expires_at)}; Ctrl-C ends it   ")
+    sys.stderr.flush()
+
+
+def _left(expires_at: Any) -> str:
+    import datetime
+
+    try:
+        moment = datetime.datetime.fromisoformat(str(expires_at))
+        left_s = max(0, int((moment - datetime.datetime.now(datetime.UTC)).total_seconds()))
+    except (ValueError, TypeError):
+        return "10 minutes at most"
+    return f"{left_s // 60}:{left_s % 60:02} left"
+
+
+def _clear() -> None:
+    if output.is_terminal("stderr"):
+        sys.stderr.write("\r" + " " * 60 + "\r")
+        sys.stderr.flush()
+
+
+def _problem_of(ended: dict[str, Any]) -> Problem:
+    if "error" in ended:
+        return Problem.of_answer(ended)
+    return Problem("the sign-in was ended; nothing is bound", exit_code=6, name="cancelled")
+
+
+@contextlib.contextmanager
+def _ended_when_gone() -> Iterator[None]:
+    """A terminal that is closed, and a polite kill, are taken as Ctrl-C is."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {which: signal.signal(which, interrupt) for which in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)

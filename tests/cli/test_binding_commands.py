@@ -1,0 +1,468 @@
+"""`aileron binding`: what a person sees of a credential before, while and after it is bound; in a script and at a terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from aileron.model.consent import BindingConsent
+from tests.cli.command import Command, Said
+from tests.cli.questions import ID, asks, subject_question
+from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
+
+MAIL = "github://acme/connector-mail"
+CONNECTOR: dict[str, Any] = {
+    "name": MAIL,
+    "version": "1.10.0",
+    "hash": "sha256:" + "ab" * 32,
+    "hosts": ["mail.example:443"],
+    "credential": {
+        "kind": "oauth2",
+        "scope": "Read and send your mail",
+        "scopes": ["mail.read", "mail.send"],
+        "provider": "id.example",
+        "device": True,
+    },
+    "imports": ["http"],
+    "limits": {"memory_mb": 64},
+}
+OLDER = {**CONNECTOR, "version": "1.9.0", "hash": "sha256:" + "cd" * 32, "hosts": ["old.example:443"]}
+NAME = "oauth2/mail/home"
+URL = "https://id.example/authorize?client_id=c&state=s"
+REACH = {"hosts": ["mail.example:443"], "scopes": ["mail.read", "mail.send"], "wire": "oauth2", "client": "c at t"}
+GRANT = {"scopes": ["mail.read"], "obtained_ms": 1, "account": "mira@example.com", "refreshable": True}
+BOUND: dict[str, Any] = {
+    "name": NAME,
+    "connector": MAIL,
+    "kind": "oauth2",
+    "username": None,
+    "account": "mira@example.com",
+    "secret": "mail-home",
+    "created_at": "2026-11-21T03:58:00.000Z",
+    "expires_at": "2126-11-21T03:58:00.000Z",
+    "refreshed_at": None,
+    "state": "ok",
+    "reach": REACH,
+    "grant": GRANT,
+    "suspended": [],
+    "last_used_at": None,
+    "used_by": [{"connector": MAIL, "version": "1.10.0", "suspended": [], "actions": ["send-mail"]}],
+}
+WAITING: dict[str, Any] = {
+    "id": "sgn-1",
+    "status": "waiting",
+    "connector": MAIL,
+    "name": NAME,
+    "flow": "browser",
+    "expires_at": "2126-11-21T04:08:00.000Z",
+    "authorize_url": URL,
+}
+BY_CODE = {
+    **{key: value for key, value in WAITING.items() if key != "authorize_url"},
+    "flow": "device",
+    "user_code": "WDJB-MJHT",
+    "verification_uri": "https://id.example/device",
+    "verification_uri_complete": "https://id.example/device?user_code=WDJB-MJHT",
+}
+SETUP = ("binding", "setup", MAIL, "--name", NAME)
+NO_DISPLAY = {"DISPLAY": "", "WAYLAND_DISPLAY": "", "BROWSER": "", "NO_COLOR": "1"}
+
+
+@pytest.fixture
+def fake(fake: FakeDaemon) -> FakeDaemon:
+    """With a connector in two versions, an open vault, and a provider that lets the person in at the second look."""
+    fake.connectors = [CONNECTOR, OLDER]
+    fake.passphrase, fake.is_locked = "correct horse battery", False
+
+    def ends(_: Seen) -> Reply:
+        fake.bindings[NAME] = BOUND
+        return 200, {**WAITING, "status": "done", "result": BOUND}
+
+    fake.script("POST", "/v1/sign-ins", lambda seen: (200, BY_CODE if seen.body["flow"] == "device" else WAITING))
+    fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING), ends)
+    return fake
+
+
+@pytest.fixture
+def opener(tmp_path: Path) -> Path:
+    """A browser: a program that writes down what it was given."""
+    program = tmp_path / "a browser"
+    program.write_text(f'#!/bin/sh\nfor one in "$@"; do echo "$one"; done > {str(tmp_path)!r}/opened.part\n')
+    with program.open("a") as file:
+        file.write(f"mv {str(tmp_path)!r}/opened.part {str(tmp_path)!r}/opened\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return program
+
+
+def flat(said: Said) -> str:
+    """What was shown, however its lines were broken."""
+    return " ".join(said.out.split())
+
+
+# Signing in
+
+
+def test_what_is_wanted_stands_before_anything_is_asked(fake: FakeDaemon, aileron: Command):
+    """Kind, purpose, scopes, hosts, provider, of the newest version; then the name is asked for."""
+    said = aileron.at_terminal("binding", "setup", MAIL, answers=[("Service [mail]: ", "\x04")], **NO_DISPLAY)
+    shown = flat(said).partition("Service")[0]
+
+    assert "wants oauth2: you sign in at id.example; your password is not seen here" in shown
+    assert "for Read and send your mail scopes mail.read mail.send reaches mail.example:443" in shown
+    assert fake.asked("POST") == []
+
+
+def test_a_person_signs_in_and_sees_what_was_granted(fake: FakeDaemon, aileron: Command):
+    """The address whole, the time that is left, then whose it is, what was given, and what was not."""
+    said = aileron.at_terminal(*SETUP, "--no-browser", **NO_DISPLAY)
+    shown = flat(said)
+
+    assert said.code == 0, said
+    assert fake.asked("POST", "/v1/sign-ins")[0].body == {
+        "connector": MAIL,
+        "name": NAME,
+        "flow": "browser",
+        "replace": False,
+    }
+    assert f"\n{URL}\n" in said.out
+    assert "open this page in a browser on this machine" in shown
+    assert " left; Ctrl-C ends it" in shown
+    assert f"{NAME} {MAIL} acts as mira@example.com" in shown
+    assert "granted mail.read NOT granted mail.send what needs this will fail" in shown
+    assert "renewed by itself" in shown
+    assert f"ended with aileron binding revoke {NAME}" in shown
+    assert "ssh -L" not in shown  # the address names no port of this machine
+
+
+def test_who_sits_at_another_machine_is_told_how_the_answer_comes_back(fake: FakeDaemon, aileron: Command):
+    """The port of this sign-in, as a command; not where a browser is here, nor for an answer that goes elsewhere."""
+    local = f"{URL}&redirect_uri=http%3A%2F%2Flocalhost%3A41007%2Fcallback"
+    for url, is_told in ((local, True), (local.replace("localhost", "b.example"), False), (f"{local}x", True)):
+        fake.script("POST", "/v1/sign-ins", (200, {**WAITING, "authorize_url": url}))
+        fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": BOUND}))
+        fake.bindings[NAME] = BOUND
+        said = aileron.at_terminal(*SETUP, "--no-browser", **NO_DISPLAY)
+        assert said.code == 0, said
+        assert ("ssh -L 41007:localhost:41007 THIS-MACHINE" in said.out) is is_told
+
+
+def test_another_account_than_before_is_not_taken_for_the_same(fake: FakeDaemon, aileron: Command):
+    """Whoever was signed in at the provider's page may be another one; the same one is not remarked upon."""
+    for was, is_remarked in (("noor@example.com", True), ("mira@example.com", False)):
+        fake.bindings[NAME] = {**BOUND, "account": was}
+        fake.script("GET", "/v1/sign-ins/sgn-1", lambda _: _done(fake))
+        said = aileron("binding", "reauthorize", NAME, "--no-browser")
+        assert said.code == 0, said
+        assert (f"another account than before, which was {was}" in said.err) is is_remarked
+
+
+def _done(fake: FakeDaemon) -> Reply:
+    fake.bindings[NAME] = BOUND
+    return 200, {**WAITING, "status": "done", "result": BOUND}
+
+
+def test_a_code_is_for_a_machine_without_a_browser(fake: FakeDaemon, aileron: Command):
+    """Where no browser can be opened and the provider has codes, it is a code without being asked for."""
+    for words in ((), ("--device",)):
+        fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**BY_CODE, "status": "done", "result": BOUND}))
+        fake.bindings[NAME] = BOUND
+        said = aileron.at_terminal(*SETUP, *words, **NO_DISPLAY)
+
+        assert said.code == 0, said
+        assert fake.asked("POST", "/v1/sign-ins")[-1].body["flow"] == "device"
+        assert "https://id.example/device\n" in said.out
+        assert "and enter the code WDJB-MJHT" in said.out
+
+
+def test_a_browser_is_opened_for_a_person_who_has_one(fake: FakeDaemon, aileron: Command, opener: Path, tmp_path: Path):
+    """With the address as one word; never without a terminal, never when told not to, and the address is shown as well."""
+    chosen = f"no-such-program:'{opener}' --new %s"
+
+    def is_open() -> Reply:
+        until = time.monotonic() + 20
+        while not (tmp_path / "opened").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        fake.bindings[NAME] = BOUND
+        return 200, {**WAITING, "status": "done", "result": BOUND}
+
+    fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING), (200, WAITING), lambda _: is_open())
+    said = aileron.at_terminal(*SETUP, **{**NO_DISPLAY, "BROWSER": chosen})
+    assert (tmp_path / "opened").read_text() == f"--new\n{URL}\n"
+    assert "Your browser opens" in said.out
+    assert f"\n{URL}\n" in said.out
+
+    (tmp_path / "opened").unlink()
+    fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": BOUND}))
+    assert aileron(*SETUP, "--no-browser", BROWSER=chosen).code == 0
+    assert aileron.at_terminal(*SETUP, "--no-browser", **{**NO_DISPLAY, "BROWSER": chosen}).code == 0
+    assert not (tmp_path / "opened").exists()
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "--help", "javascript:alert(1)", "https://a b", "https://\u0430.example"]
+)
+def test_only_an_address_is_opened(fake: FakeDaemon, aileron: Command, opener: Path, tmp_path: Path, url: str):
+    """What could be a file, an option or a script for the browser is shown, and nothing more."""
+    fake.script("POST", "/v1/sign-ins", (200, {**WAITING, "authorize_url": url}))
+    said = aileron.at_terminal(*SETUP, **{**NO_DISPLAY, "BROWSER": f"'{opener}'"})
+
+    assert said.code == 0
+    assert "Your browser opens" not in said.out
+    assert not (tmp_path / "opened").exists()
+
+
+def test_a_script_without_a_word_is_told_what_to_say(fake: FakeDaemon, aileron: Command):
+    """No sign-in begins that nobody would see; with --device or --no-browser it does, on standard error."""
+    refused = aileron(*SETUP)
+    assert (refused.code, refused.err.splitlines()[-1]) == (
+        2,
+        f"  fix: aileron binding setup {MAIL} --name {NAME} --device",
+    )
+    assert fake.asked("POST") == []
+
+    said = aileron(*SETUP, "--no-browser")
+    assert (said.code, said.out) == (0, f"{NAME}\n")
+    assert URL in said.err
+
+
+def test_a_program_gets_one_object_a_line(fake: FakeDaemon, aileron: Command):
+    """First where to go, then what came of it."""
+    said = aileron(*SETUP, "--device", "--json")
+    first, last = map(json.loads, said.out.splitlines())
+
+    assert (said.code, said.err) == (0, "")
+    assert (first["status"], first["user_code"]) == ("waiting", "WDJB-MJHT")
+    assert last == BOUND
+
+
+def test_who_goes_away_ends_the_sign_in(fake: FakeDaemon, aileron: Command):
+    """Ctrl-C and a closed terminal: the daemon is told, and it is 130; a kill as well."""
+    fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING))
+    fake.script("DELETE", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "cancelled"}))
+    said = aileron.at_terminal(*SETUP, "--no-browser", answers=[("Ctrl-C ends it", "\x03")], **NO_DISPLAY)
+    assert said.code == 130, said
+    assert "nothing is bound" in said.out
+    assert len(fake.asked("DELETE", "/v1/sign-ins/sgn-1")) == 1
+
+    for number, which in enumerate((signal.SIGTERM, signal.SIGHUP), start=2):
+        with aileron.start(*SETUP, "--no-browser") as process:
+            assert process.stderr is not None
+            while URL not in process.stderr.readline():
+                assert process.poll() is None
+            process.send_signal(which)
+            process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert len(fake.asked("DELETE", "/v1/sign-ins/sgn-1")) == number
+
+
+def test_who_goes_away_too_late_is_told_that_it_is_done(fake: FakeDaemon, aileron: Command):
+    """The provider answered in the same moment: what is bound is said."""
+    fake.bindings[NAME] = BOUND
+    fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING))
+    fake.script("DELETE", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": BOUND}))
+    said = aileron.at_terminal(*SETUP, "--no-browser", answers=[("Ctrl-C ends it", "\x03")], **NO_DISPLAY)
+
+    assert said.code == 0, said
+    assert NAME in said.out
+
+
+def test_a_sign_in_that_fails_says_why_and_what_to_do(fake: FakeDaemon, aileron: Command):
+    """In the three lines of every failure, with its exit code; and one that somebody else ended."""
+    message = "you said no on the provider's page; to try again: aileron binding setup github://acme/connector-mail"
+    _, failed = error("binding_failed", 409, message)
+    fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "failed", **failed}))
+    said = aileron(*SETUP, "--no-browser")
+    assert (said.code, said.out) == (4, "")
+    assert said.err.splitlines()[-2:] == [
+        "error: you said no on the provider's page; to try again",
+        "  fix: aileron binding setup github://acme/connector-mail",
+    ]
+
+    fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "cancelled"}))
+    assert aileron(*SETUP, "--no-browser").code == 6
+
+
+def test_what_a_provider_says_is_harmless(fake: FakeDaemon, aileron: Command):
+    """Escape sequences, ends of lines and marks that turn text around are spelled out wherever they stand."""
+    hostile = "\x1b]0;owned\x07\u202eevil\r\nerror: "
+    fake.script("POST", "/v1/sign-ins", (200, {**BY_CODE, "user_code": hostile, "verification_uri": hostile}))
+    bound = {**BOUND, "account": hostile, "grant": {**GRANT, "scopes": [hostile]}}
+    fake.bindings[NAME] = bound
+    fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": bound}))
+    for said in (
+        aileron.at_terminal(*SETUP, "--device", **NO_DISPLAY),
+        aileron.at_terminal("binding", "inspect", NAME, **NO_DISPLAY),
+        aileron.at_terminal("binding", "list", **NO_DISPLAY),
+    ):
+        assert said.code == 0, said
+        assert not {"\x1b", "\x07", "\u202e"} & set(re.sub(r"\x1b\[[01]m", "", said.out))  # a bold title is ours
+
+
+def test_a_sign_in_takes_no_options_of_its_own_elsewhere(fake: FakeDaemon, aileron: Command):
+    """--device with a stored secret is a mistake; a stored secret for this kind alone is not."""
+    fake.secrets["mail-token"] = b"x"
+
+    assert aileron(*SETUP, "--secret", "mail-token", "--device").code == 2
+    assert aileron(*SETUP, "--secret", "mail-token").code == 0
+    assert fake.asked("POST", "/v1/bindings")[0].body["secret"] == "mail-token"
+
+
+# Looking
+
+
+def test_bindings_are_listed_with_whose_they_are_and_how(fake: FakeDaemon, aileron: Command):
+    """One line each; at a terminal what to do about those that do not serve."""
+    fake.bindings = {
+        NAME: BOUND,
+        "oauth2/mail/work": {**BOUND, "name": "oauth2/mail/work", "account": None, "state": "failed"},
+    }
+    assert aileron("binding", "list").out.splitlines() == [
+        f"{NAME}\tmira@example.com\tok\t{MAIL}",
+        f"oauth2/mail/work\t-\tfailed\t{MAIL}",
+    ]
+    shown = aileron.at_terminal("binding", "list", **NO_DISPLAY).out
+    assert "oauth2/mail/work is failed: the provider does not renew it any more" in shown
+    assert "fix: aileron binding reauthorize oauth2/mail/work" in shown
+    assert aileron("binding", "list", "--json").json == {"bindings": list(fake.bindings.values())}
+
+
+def test_one_is_shown_whole(fake: FakeDaemon, aileron: Command):
+    """What it may reach, what was asked for and granted, how it travels, when it ends, who uses it."""
+    fake.bindings[NAME] = {**BOUND, "suspended": ["scope mail.delete"], "state": "suspended"}
+    lines = dict(line.split("\t", 1) for line in aileron("binding", "inspect", NAME).out.splitlines())
+
+    assert lines["account"] == "mira@example.com"
+    assert (lines["asked for"], lines["granted"], lines["reaches"]) == (
+        "mail.read\tmail.send",
+        "mail.read",
+        "mail.example:443",
+    )
+    assert lines["new"] == "scope mail.delete"
+    assert lines["used by"] == f"{MAIL}@1.10.0: send-mail"
+    assert lines["last used"] == "never"
+    assert aileron("binding", "inspect", NAME, "--json").json == fake.bindings[NAME]
+    assert "fix: aileron binding reauthorize" in aileron.at_terminal("binding", "inspect", NAME, **NO_DISPLAY).out
+    assert aileron("binding", "inspect", "oauth2/mail/nobody").code == 3
+
+
+# Agreeing to one
+
+
+def test_a_consent_says_whose_it_is_and_all_it_is_for(fake: FakeDaemon, aileron: Command):
+    """Of a sign-in the account, scopes and application; of a stored secret its name; and whether it replaces one."""
+    everything = BindingConsent(
+        name=NAME,
+        connector=MAIL,
+        secret="mail-home",
+        username=None,
+        reaches=("mail.example:443", "up.example:443"),
+        scopes=("mail.read", "mail.send"),
+        wire="oauth2",
+        client="c at https://id.example/token",
+        replaces=True,
+        account="mira@example.com",
+        commitment="ef" * 32,
+    )
+    asks(fake, subject_question(everything))
+    said = aileron("approval", "show", ID)
+    lines = dict(line.split("\t", 1) for line in said.out.splitlines() if "\t" in line)
+    assert said.code == 0, said
+    assert lines["binding"] == f"{NAME}, in place of the one there is"
+    assert lines["so that"] == f"{MAIL} may use the sign-in that was just made"
+    assert (lines["account"], lines["scopes"]) == ("mira@example.com", "mail.read\tmail.send")
+    assert (lines["reaches"], lines["application"]) == ("mail.example:443\tup.example:443", everything.client)
+    assert lines["commitment"] == "ef" * 32
+    assert "only if it was you" in lines["value"]
+
+    stored = msgspec.structs.replace(everything, replaces=False, account=None, commitment=None, client=None, scopes=())
+    asks(fake, subject_question(stored))
+    plain = aileron("approval", "show", ID).out
+    assert f"{MAIL} may use the secret mail-home" in plain
+    assert not {"account", "scopes", "commitment"} & {line.split("\t")[0] for line in plain.splitlines()}
+
+
+# Binding anew
+
+
+def test_what_is_new_is_shown_before_it_is_agreed_to(fake: FakeDaemon, aileron: Command):
+    """A no changes nothing (75); a yes binds anew; nothing new is nothing to ask."""
+    fake.bindings[NAME] = {**BOUND, "suspended": ["host b.example:443"], "state": "suspended"}
+    no = aileron.at_terminal("binding", "rebind", NAME, answers=[("all of that? [y/N] ", "n")], **NO_DISPLAY)
+    assert no.code == 75
+    assert "new host b.example:443" in flat(no)
+    assert fake.asked("PATCH") == []
+
+    yes = aileron.at_terminal("binding", "rebind", NAME, answers=[("all of that? [y/N] ", "y")], **NO_DISPLAY)
+    assert yes.code == 0, yes
+    again = aileron.at_terminal("binding", "rebind", NAME, "--secret", "other", **NO_DISPLAY)
+    assert again.code == 0
+    assert [seen.body for seen in fake.asked("PATCH")] == [{}, {"secret": "other"}]
+
+
+@pytest.mark.parametrize("new", ["scope mail.delete", "application d at t, not c at t"])
+def test_nobody_is_asked_for_a_yes_that_only_the_provider_can_give(fake: FakeDaemon, aileron: Command, new: str):
+    """It is said what is new and what to do; a secret that is bound as it is has no provider to ask."""
+    widened = {**BOUND, "suspended": ["host b.example:443", new], "state": "suspended"}
+    fake.bindings[NAME] = widened
+    refused = aileron.at_terminal("binding", "rebind", NAME, **NO_DISPLAY)
+    assert (refused.code, fake.asked("PATCH")) == (4, [])
+    assert "[y/N]" not in refused.out
+    assert f"fix: aileron binding reauthorize {NAME}" in flat(refused)
+
+    fake.bindings[NAME] = {**widened, "grant": None}
+    assert (
+        aileron.at_terminal("binding", "rebind", NAME, answers=[("all of that? [y/N] ", "y")], **NO_DISPLAY).code == 0
+    )
+
+
+def test_a_script_binds_anew_and_its_log_says_to_what(fake: FakeDaemon, aileron: Command):
+    """The command is the word; what was new is on standard error."""
+    fake.bindings[NAME] = {**BOUND, "suspended": ["host b.example:443"], "state": "suspended"}
+    said = aileron("binding", "rebind", NAME)
+
+    assert (said.code, said.out) == (0, f"{NAME}\n")
+    assert "host b.example:443" in said.err
+
+
+def test_signing_in_again_is_for_the_same_name(fake: FakeDaemon, aileron: Command):
+    """It replaces; what is new stands first; a stored secret is no sign-in."""
+    fake.bindings[NAME] = {**BOUND, "suspended": ["scope mail.delete"], "state": "suspended"}
+    said = aileron("binding", "reauthorize", NAME, "--no-browser")
+    assert said.code == 0, said
+    assert fake.asked("POST", "/v1/sign-ins")[0].body["replace"] is True
+    assert said.err.index("scope mail.delete") < said.err.index(URL)
+
+    fake.bindings["basic/notes/me"] = {**BOUND, "name": "basic/notes/me", "kind": "basic", "secret": "pw"}
+    refused = aileron("binding", "reauthorize", "basic/notes/me", "--no-browser")
+    assert (refused.code, refused.err.splitlines()[-1]) == (2, "  fix: aileron secret set pw")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (None, "its secret stays in the vault"),
+        ("revoked", "the provider took it back too"),
+        ("not offered", "is ended in your account there"),
+        ("failed: it was not reached", "(it was not reached): end it in your account there"),
+    ],
+)
+def test_a_binding_is_ended_and_the_providers_part_is_said(
+    fake: FakeDaemon, aileron: Command, said: str | None, told: str
+):
+    """It is ended here whatever the provider says."""
+    answer = {"revoked": True, "removed": NAME, "at_provider": said}
+    fake.script("DELETE", "/v1/bindings/oauth2%2Fmail%2Fhome", (200, answer))
+    ended = aileron("binding", "revoke", NAME)
+
+    assert ended.code == 0
+    assert ended.err.startswith(f"revoked {NAME}\n")
+    assert told in ended.err
+    assert aileron("binding", "revoke", NAME, "--json").json == answer

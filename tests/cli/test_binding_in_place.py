@@ -1,0 +1,218 @@
+"""A run that lacks a credential, with the real daemon: bound in place at a terminal, and the run goes on; else told how."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Command, Said
+from tests.support.home import PROBE, DaemonHome, daemon_home, probe_action
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "probe"
+SECRET = "hunter2-hunter2"
+NEW = [
+    ("Bind one now, and go on? [y/N] ", "y"),
+    ("Service [probe]: ", "notes"),
+    ("]: ", "home"),
+    ("User name: ", "mira"),
+    ("Password or token: ", SECRET),
+]
+
+
+@pytest.fixture
+def real(upstream: CountingServer) -> Iterator[DaemonHome]:
+    """A home with the probe and three actions of it, an open vault, and nothing bound."""
+    with daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        home.install_probe(f"localhost:{upstream.port}")
+        home.unlock()
+        home.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
+        home.add_probe_action("effect", "path:string?")
+        home.add_probe_action("effect", "path:string?", name="ask-first", gated=True)
+        yield home
+
+
+@pytest.fixture
+def aileron(real: DaemonHome) -> Command:
+    """The command line of that home."""
+    return Command(real.path)
+
+
+def bind(home: DaemonHome, identity: str) -> None:
+    """One more account of the probe."""
+    name = f"basic/notes/{identity}"
+    home.must("POST", "/v1/bindings", {"connector": PROBE, "name": name, "username": identity, "secret": "pw"})
+
+
+def user(upstream: CountingServer) -> str:
+    """Whose password the last request carried."""
+    return base64.b64decode(upstream.requests[-1][2].removeprefix("Basic ")).decode().partition(":")[0]
+
+
+def flat(said: Said) -> str:
+    """What was shown, however its lines were broken."""
+    return " ".join(said.out.split())
+
+
+def test_the_first_use_at_a_terminal_binds_and_goes_on(aileron: Command, real: DaemonHome, upstream: CountingServer):
+    """What the connector wants stands there before the question; one effect, under the key that was given."""
+    before = upstream.effects
+    said = aileron.at_terminal("run", "effect", "path=/effect", "--idempotency-key", "k", answers=NEW, NO_COLOR="1")
+    shown = flat(said)
+
+    assert said.code == 0, said
+    assert SECRET not in said.out
+    assert shown.index("for Whatever the test server allows") < shown.index("Bind one now")
+    assert real.must("GET", "/v1/bindings")["bindings"][0]["name"] == "basic/notes/home"
+    again = aileron("run", "effect", "path=/effect", "--idempotency-key", "k")
+    assert again.code == 0
+    assert upstream.effects == before + 1
+
+
+def test_a_no_leaves_everything_as_it_was(aileron: Command, real: DaemonHome):
+    """Exit 4, with the command in the error."""
+    said = aileron.at_terminal("run", "fetch", answers=[("go on? [y/N] ", "n")], NO_COLOR="1")
+
+    assert said.code == 4
+    assert f"aileron binding setup {PROBE} --name basic/SERVICE/IDENTITY" in flat(said).replace("IDENTITY ", "IDENTITY")
+    assert real.must("GET", "/v1/bindings")["bindings"] == []
+    assert [one["name"] for one in real.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
+
+
+def test_without_a_vault_nobody_is_asked_for_a_yes(aileron: Command, real: DaemonHome):
+    """What is wanted, then the command that makes the vault."""
+    real.must("POST", "/v1/vault/lock")
+    (real.path / "vault.json").unlink()
+    said = aileron.at_terminal("run", "fetch", NO_COLOR="1")
+
+    assert said.code == 4
+    assert "for Whatever the test server allows" in flat(said)
+    assert "fix: aileron vault init" in flat(said)
+    assert "[y/N]" not in said.out
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_nobody_is_asked_without_a_terminal(aileron: Command, words: tuple[str, ...]):
+    """4, and the command that binds."""
+    said = aileron("run", "fetch", *words)
+
+    assert said.code == 4
+    setup = f"aileron binding setup {PROBE} --name basic/SERVICE/IDENTITY --username USER --secret NAME"
+    assert said.err.splitlines()[-1] == f"  fix: {setup}"
+    if words:
+        assert said.json["error"]["details"]["setup"] == setup
+        assert aileron.at_terminal("run", "fetch", "--json", NO_COLOR="1").code == 4
+    assert aileron.at_terminal("run", "fetch", "--dry-run", NO_COLOR="1").code == 4
+
+
+def test_only_the_result_is_on_standard_output(aileron: Command, tmp_path: Path):
+    """What was bound on the way is not among what `> FILE` gets."""
+    file = tmp_path / "result"
+    shell = Command(aileron.home, program=["sh", "-c", f'exec "$@" > {file}', "sh", *aileron._program])
+    said = shell.at_terminal("run", "fetch", answers=NEW, NO_COLOR="1")
+
+    assert said.code == 0, said
+    assert file.read_text().startswith('{"status": 200')
+    assert "bound basic/notes/home" in said.out
+
+
+def test_which_of_several_is_asked_by_number(aileron: Command, real: DaemonHome, upstream: CountingServer):
+    """With whose each is; what is no number is asked again, and nothing at all runs nothing."""
+    bind(real, "home")
+    bind(real, "work")
+    said = aileron.at_terminal(
+        "run", "fetch", "with_credential=true", answers=[("Which? [1-2] ", "3"), ("Which? [1-2] ", "2")], NO_COLOR="1"
+    )
+    assert said.code == 0, said
+    assert "2 basic/notes/work work" in flat(said)
+    assert "next time: --as basic/notes/work" in said.out
+    assert user(upstream) == "work"
+
+    none = aileron.at_terminal("run", "fetch", answers=[("Which? [1-2] ", "")], NO_COLOR="1")
+    assert none.code == 4
+    assert aileron("run", "fetch", "with_credential=true", "--as", "home").code == 0
+    assert user(upstream) == "home"
+    assert aileron("run", "fetch").err.splitlines()[-1] == "  fix: aileron run fetch --as basic/notes/home"
+
+
+def test_whose_it_is_stands_in_plan_approval_and_record(aileron: Command, real: DaemonHome):
+    """Kind, scope and account: before a run, while a person is asked, and after."""
+    bind(real, "home")
+    kept = {"kind": "basic", "scope": "Whatever the test server allows"}
+    for words in (("run", "fetch", "--dry-run"), ("run", "ask-first", "--dry-run")):
+        assert "home, as basic/notes/home" in aileron(*words).out
+        (step,) = aileron(*words, "--json").json["plan"]["steps"]
+        use = step["grant"]["credential"]
+        assert {name: use["need"][name] for name in kept} == kept
+        assert use["account"] == "home"
+
+    asked = aileron("run", "ask-first", "path=/effect", "--json").json["approval_id"]
+    for shown in (aileron("approval", "show", asked), aileron("approve", asked, "--yes")):
+        assert shown.code == 0, shown
+    assert (
+        "home, as basic/notes/home (basic: Whatever the test server allows)" in aileron("approval", "show", asked).out
+    )
+    run_id = real.must("GET", f"/v1/action-approvals/{asked}")["audit_id"]
+    (requested,) = [event for event in real.events(run_id) if event["type"] == "run.requested"]
+    assert [(step["credential"], step["account"]) for step in requested["steps"]] == [("basic/notes/home", "home")]
+
+
+@pytest.fixture
+def wider(real: DaemonHome, upstream: CountingServer, tmp_path: Path) -> str:
+    """An action of the probe's next version, which asks for one more host; bound before that came."""
+    bind(real, "home")
+    source = tmp_path / "probe"
+    shutil.copytree(SOURCE, source)
+    manifest = source / "manifest.toml"
+    manifest.write_text(manifest.read_text().replace('version = "1.0.0"', 'version = "1.1.0"'))
+    real.install(source, f"localhost:{upstream.port}", "other.example:443")
+    text = probe_action("fetch", "path:string?", name="fetch-wider")
+    real.must("POST", "/v1/actions", {"text": text.replace('"1.0.0"\nhash', '"1.1.0"\nhash'), "file": "a test"})
+    return "fetch-wider"
+
+
+def test_an_update_that_asks_for_more_suspends(aileron: Command, real: DaemonHome, wider: str):
+    """Its actions are refused, with what is new and the command; those of the version that was agreed to go on."""
+    said = aileron("run", wider, "--json")
+
+    assert said.code == 4
+    assert said.json["error"]["details"]["widened"] == ["host other.example:443"]
+    assert said.err.splitlines()[-1] == "  fix: aileron binding rebind basic/notes/home"
+    assert aileron("run", "fetch").code == 0
+    assert aileron("binding", "list").out.split("\t")[2] == "suspended"
+    assert "new\thost other.example:443" in aileron("binding", "inspect", "basic/notes/home").out
+
+    assert aileron("binding", "rebind", "basic/notes/home").code == 0
+    assert aileron("run", wider).code == 0
+
+
+def test_what_is_new_is_agreed_to_in_place(aileron: Command, wider: str):
+    """A no is 4 and changes nothing; a yes binds anew, and the run goes on."""
+    question = "Agree to all of that? [y/N] "
+    no = aileron.at_terminal("run", wider, answers=[(question, "n")], NO_COLOR="1")
+    assert no.code == 4
+    assert flat(no).index("new host other.example:443") < flat(no).index("Agree to all")
+    assert aileron("run", wider).code == 4
+
+    yes = aileron.at_terminal("run", wider, answers=[(question, "y")], NO_COLOR="1")
+    assert yes.code == 0, yes
+    assert aileron("run", wider).code == 0
+
+
+def test_what_was_approved_for_one_account_does_not_run_as_another(aileron: Command, real: DaemonHome):
+    """A binding that is made anew while a question waits is not the one that was shown; asked anew, it runs."""
+    bind(real, "home")
+    asked = aileron("run", "ask-first", "path=/effect", "--json").json["approval_id"]
+    assert aileron("binding", "rebind", "basic/notes/home", "--username", "eve").code == 0
+    refused = aileron("approve", asked, "--yes")
+
+    assert refused.code != 0
+    assert "another binding than the one that was shown" in refused.err
+    anew = aileron("run", "ask-first", "path=/effect", "--json").json["approval_id"]
+    assert aileron("approve", anew, "--yes").code == 0
