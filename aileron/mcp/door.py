@@ -14,7 +14,16 @@ import msgspec
 
 from aileron.model.manifest import ActionFile
 
-__all__ = ["Call", "Door", "Offered"]
+__all__ = ["Account", "Call", "Door", "Offered"]
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """One credential, or one of each connector, that a call may name. `value` is what it says; `told` whose that is, for people:
+    the words of users and of services.
+    """
+
+    value: str
+    told: str
 
 
 class Offered(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +33,8 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
     input_schema: dict[str, Any]
     granted: bool = False
     """A standing grant may let a call of a gated action through at once, so its hints say what the action does."""
+    accounts: tuple[Account, ...] = ()
+    """What a call has to choose between, where several credentials could serve; empty where there is no choice."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 from mcp_types import CallToolResult, TextContent
 
+from aileron.mcp.tools import ACCOUNT
 from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.outcome import RunStatus
 from aileron.model.visible import visible, visible_json
@@ -103,7 +104,7 @@ def refused(failure: Failure, *, status: RunStatus | None = None) -> CallToolRes
     """A call that was refused; nothing was done. `status` for a call of an action: it is `failed`."""
     facts: dict[str, Any] = {} if status is None else {"status": status.value}
     error = _error(msgspec.to_builtins(failure))
-    facts |= {"message": _words(failure.message), "next_step": _next(failure.failure_class, failure.retriable)}
+    facts |= {"message": _words(failure.message), "next_step": _after_failure(error)}
     facts["error"] = error
     if failure.failure_class is FailureClass.OUTCOME_UNKNOWN:
         facts["do_not_retry"] = True
@@ -203,7 +204,7 @@ def _sentences(status: RunStatus, facts: dict[str, Any]) -> tuple[str, str]:
         case RunStatus.FAILED:
             error = facts.get("error", {})
             words = _words(str(error.get("message", "no reason is on record")))
-            return f"The action failed: {words}", _next(_class(facts), bool(error.get("retriable")))
+            return f"The action failed: {words}", _after_failure(error)
         case RunStatus.DENIED:
             reason = _quoted(_words(facts["reason"])) if "reason" in facts else ", and gave no reason."
             advice = (
@@ -251,6 +252,19 @@ def _poll(facts: dict[str, Any]) -> str:
 def _next(failure_class: FailureClass | None, retriable: bool) -> str:
     known = _NEXT.get(failure_class) if failure_class is not None else None
     return known or (_NEXT_RETRIABLE if retriable else _NEXT_OTHERWISE)
+
+
+def _after_failure(error: dict[str, Any]) -> str:
+    """What to do about a failure as it is told; where several credentials could serve, how a call says which."""
+    failure_class = _class({"error": error})
+    details = error.get("details")
+    choices = details.get("choices") if isinstance(details, dict) else None
+    if failure_class is not FailureClass.BINDING_REQUIRED or not choices:
+        return _next(failure_class, bool(error.get("retriable")))
+    listed = _cut(", ".join(map(str, choices)), _MAX_WORDS)
+    return (
+        f"Ask the person whose account to use, if they did not say. Then call again with {ACCOUNT}, one of: {listed}."
+    )
 
 
 def _class(facts: dict[str, Any]) -> FailureClass | None:

@@ -119,6 +119,8 @@ _MAX_EVENTS: Final = 16
 _MAX_KNOWN: Final = 4000
 """Names of tools that were offered once: four times as many as there may be actions at a time."""
 _ID_CHARACTERS: Final = 200
+_ACCOUNT_CHARACTERS: Final = 2000
+"""Of what says whose credential is meant: ten names in full."""
 _log = logging.getLogger(__name__)
 
 _Context = ServerRequestContext[Any, Any]
@@ -387,14 +389,16 @@ class McpServer:
         action = self._known.get(tool) or await self._looked_up(tool)
         if action is None:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {visible(tool[:_ID_CHARACTERS])}")
+        account = _account(args)
+        call = Call(session=session, action=action, args=args, binding=account)
         try:
-            state = await self._door.run(Call(session=session, action=action, args=args), CALL_S)
+            state = await self._door.run(call, CALL_S)
         except AileronError as error:
             now = await self._looked_up(tool) if error.failure.failure_class is FailureClass.NOT_FOUND else action
             if now in (None, action):
                 raise
             # Another action has this tool's name by now: `a-b` was removed and `a.b` added. Nothing was run yet.
-            state = await self._door.run(Call(session=session, action=str(now), args=args), CALL_S)
+            state = await self._door.run(msgspec.structs.replace(call, action=str(now)), CALL_S)
         return results.state_result(state)
 
     async def _looked_up(self, tool: str) -> str | None:
@@ -459,6 +463,14 @@ def _plain(args: dict[str, Any]) -> dict[str, Any]:
     except (ValueError, OverflowError, RecursionError, TypeError):
         raise _bad_input("the arguments hold a number or a character that JSON cannot carry") from None
     return plain
+
+
+def _account(args: dict[str, Any]) -> str | None:
+    """Whose credential is meant, taken out of the arguments: it is none of the action's, whatever that declares."""
+    account = args.pop(tools.ACCOUNT, None)
+    if account is None or (isinstance(account, str) and len(account) <= _ACCOUNT_CHARACTERS):
+        return account
+    raise _bad_input(f"{tools.ACCOUNT} is not a text of at most {_ACCOUNT_CHARACTERS} characters")
 
 
 def _decoded(args: dict[str, Any], shape: type[_Asked]) -> _Asked:

@@ -4,6 +4,7 @@ Rules
 - One tool for each action that is switched on; the order is fixed: our own first, then by name.
 - Every tool has a title and all four hints, from what the action file says (docs/adr/0019-mcp.md says why each is what it is).
 - A description is the file's Markdown, at most MAX_DESCRIPTION characters; a page of the list at most PAGE_TOOLS tools.
+- Where several credentials could serve an action, and only there, its tool has one argument more: ACCOUNT.
 
 Source: docs/reference/mcp.md; MCP specification, "Tools" and "Pagination". Not here: what a call does (server.py).
 """
@@ -19,8 +20,12 @@ from mcp_types import Tool, ToolAnnotations
 from aileron.mcp.door import Offered
 from aileron.model.manifest import ActionFile
 from aileron.model.names import tool_name
+from aileron.model.visible import visible
 
-__all__ = ["MAX_DESCRIPTION", "MAX_WAIT_S", "OWN", "PAGE_TOOLS", "page_of", "tool_of"]
+__all__ = ["ACCOUNT", "MAX_DESCRIPTION", "MAX_WAIT_S", "OWN", "PAGE_TOOLS", "page_of", "tool_of"]
+
+ACCOUNT: Final = "useAccount"
+"""The argument that says whose credential is meant. No input of an action can have this name: theirs are lower case."""
 
 MAX_DESCRIPTION: Final = 8192
 """Characters of a body: every request to a model carries each of them again. The longest description in use has 2,000."""
@@ -28,6 +33,10 @@ PAGE_TOOLS: Final = 200
 """Tools in one page: many more than a model can choose from, so that agents which never ask for a second page miss nothing."""
 MAX_WAIT_S: Final = 50
 """The most wait_for_action waits: two agents give a call 60 seconds."""
+_MAX_ACCOUNTS: Final = 32
+"""Values that are listed; with more of them any name is taken, and a wrong one is answered with the names there are."""
+_MAX_TOLD: Final = 100
+"""Characters of what one of them is: an address has fewer."""
 _UP_FRONT: Final = {"anthropic/alwaysLoad": True}
 """Claude Code declares such a tool at once, where it would else have to search for it by name."""
 _CURSOR: Final = re.compile(r"after:([a-z0-9_]{1,64})")
@@ -45,7 +54,7 @@ def tool_of(offered: Offered) -> Tool:
         name=tool_name(action.name),
         title=action.intent,
         description=_described(action),
-        input_schema=offered.input_schema,
+        input_schema=_schema(offered),
         annotations=_annotated(offered),
         _meta=_UP_FRONT,
     )
@@ -79,6 +88,28 @@ def _described(action: ActionFile) -> str:
     if len(body) <= MAX_DESCRIPTION:
         return body
     return f"{body[:MAX_DESCRIPTION]}\n\n(cut here: {len(body) - MAX_DESCRIPTION} more characters)"
+
+
+def _schema(offered: Offered) -> dict[str, Any]:
+    """The action's inputs and, where there is a choice, whose credential to use."""
+    schema = offered.input_schema
+    if not offered.accounts:
+        return schema
+    listed = offered.accounts[:_MAX_ACCOUNTS]
+    told = "; ".join(f"{account.value}: {_cut(visible(account.told))}" for account in listed)
+    about: dict[str, Any] = {
+        "type": "string",
+        "description": f"Whose account to use. Several could serve, so say which; ask the person if they did not. {told}",
+    }
+    if len(listed) == len(offered.accounts):
+        about["enum"] = [account.value for account in listed]
+    else:
+        about["description"] += "; and more, by name"
+    return {**schema, "properties": {**schema.get("properties", {}), ACCOUNT: about}}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TOLD else f"{text[:_MAX_TOLD]}…"
 
 
 def _annotated(offered: Offered) -> ToolAnnotations:
