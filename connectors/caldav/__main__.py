@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final
 from uuid import uuid4
 
@@ -19,15 +19,12 @@ from dav import Account, Calendar, Item
 from ical import Event, ICalError, Times, read_events, write_event, zone_named
 
 from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts, log, op, run
+from aileron_connector.moments import MAX_DAYS, read_moment, read_span
 
-MAX_DAYS: Final = 366
-"""Of one listing: a year, and a server expands recurrences for all of it."""
 MAX_EVENTS: Final = 500
 """In one answer: about half of what fits into a result at ordinary lengths."""
 MAX_TEXT_CHARACTERS: Final = 2000
 """Of a description or location in a listing; whole newsletters end up in invitations."""
-_YEARS: Final = range(1970, 2200)
-"""What people mean by a date; it also keeps every sum of dates inside Python's range."""
 
 
 @op
@@ -48,7 +45,7 @@ def list_events(
     """Events from `start` (now, if absent) to `end` (`days` later, if absent), by start, at most `limit`."""
     if not 1 <= limit <= MAX_EVENTS:
         raise BadInput(f"limit {limit} is not from 1 to {MAX_EVENTS}", argument="limit")
-    since, until = _span(start, end, days)
+    since, until = read_span(start, end, days)
     account = _account()
     events: list[dict[str, Any]] = []
     for found in _chosen(account.calendars(), calendar):
@@ -160,26 +157,8 @@ def _is_in(href: str, calendar: Calendar) -> bool:
 # Times
 
 
-def _span(start: str | None, end: str | None, days: int) -> tuple[datetime, datetime]:
-    if not 1 <= days <= MAX_DAYS:
-        raise BadInput(f"days {days} is not from 1 to {MAX_DAYS}", argument="days")
-    since = datetime.now(UTC).replace(microsecond=0) if start is None else _instant(start, "start")
-    until = since + timedelta(days=days) if end is None else _instant(end, "end")
-    if not since < until <= since + timedelta(days=MAX_DAYS):
-        raise BadInput(f"end is not after start, or more than {MAX_DAYS} days after it", argument="end")
-    return since, until
-
-
-def _instant(text: str, argument: str) -> datetime:
-    """A point in time; a date is its first moment in UTC, and so is a time without offset."""
-    moment = _moment(text, argument)
-    if not isinstance(moment, datetime):
-        return datetime(moment.year, moment.month, moment.day, tzinfo=UTC)
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
 def _times(start: str, end: str, zone: tzinfo | None) -> Times:
-    first, last = _moment(start, "start_time"), _moment(end, "end_time")
+    first, last = read_moment(start, "start_time"), read_moment(end, "end_time")
     if isinstance(first, datetime) != isinstance(last, datetime):
         raise BadInput("start_time and end_time must both be times, or both be dates", argument="end_time")
     if not isinstance(first, datetime):
@@ -198,25 +177,6 @@ def _placed(moment: datetime, zone: tzinfo | None, argument: str) -> datetime:
     if zone is None:
         raise BadInput(f"{argument} has no UTC offset; write it like 2026-03-01T10:00:00+01:00", argument=argument)
     return moment.replace(tzinfo=zone)
-
-
-def _moment(text: str, argument: str) -> date | datetime:
-    """RFC 3339: a date, or a date and time with or without offset; fractions of a second are dropped."""
-    pattern = r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d)?(?:\.\d+)?(Z|z|[+-]\d\d:\d\d)?)?"
-    found = re.fullmatch(pattern, text.strip(), re.ASCII)
-    try:
-        if found is None:
-            raise ValueError
-        day, minute, second, offset = found.groups()
-        moment = date.fromisoformat(day)
-        if minute is not None:
-            moment = datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{(offset or '').upper()}")
-    except ValueError:
-        expected = "expected a date like 2026-03-01 or a time like 2026-03-01T10:00:00+01:00"
-        raise BadInput(f"{argument} {text[:40]!r} cannot be read; {expected}", argument=argument) from None
-    if moment.year not in _YEARS:
-        raise BadInput(f"{argument} is not in the years {_YEARS.start} to {_YEARS.stop - 1}", argument=argument)
-    return moment
 
 
 def _zone(name: str | None) -> tzinfo | None:

@@ -122,12 +122,6 @@ def home_for(port: int, exception: str) -> Iterator[DaemonHome]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """The certificate authority of these servers."""
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
 def allowed(port: int, authority: Authority) -> str:
     """What the user allows for a server with TLS on their own machine."""
     return f'private = ["localhost:{port}"]\nca_file = "{authority.ca_file}"'

@@ -1,0 +1,173 @@
+"""Google's JSON APIs as this connector needs them: ask, read an answer of a known shape, put a refusal into words.
+
+An answer is decoded into the type the caller names and nothing else: what has another shape, is too deep or too long is a
+failure that says where, and no half of it is used. What Google says about a refusal is told apart by its reason, not by its
+words; those are passed on only for a request it did not understand, and shortened.
+
+Runs inside the jail and has no token: the host adds it, and renews it once when Google answers 401, so a 401 that arrives here
+is for a person. Source: RFC 9110, RFC 6750, "Resolve errors" of the Gmail and Calendar APIs, google.rpc.ErrorInfo. Not here:
+what an operation is (__main__.py), trying again (the host, as the action allows).
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from aileron_connector import ExternalApiError, http
+
+__all__ = ["CALENDAR", "GMAIL", "get", "post"]
+
+GMAIL: Final = "https://gmail.googleapis.com/gmail/v1/users/me"
+CALENDAR: Final = "https://www.googleapis.com/calendar/v3/calendars"
+
+MAX_ANSWER_BYTES: Final = 4 << 20
+"""4 MiB of JSON: one message without its attachments, several times over; parsed, it stays within the 64 MiB of a connector."""
+MAX_ERROR_BYTES: Final = 64 << 10
+"""Of an error's body: Google's have about one KiB."""
+MAX_WORDS: Final = 200
+"""Characters of Google's own words in a failure."""
+
+_RATE: Final = frozenset({"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED"})
+_SPENT: Final = frozenset({"dailyLimitExceeded", "dailyLimitExceededUnreg", "quotaExceeded", "limitExceeded"})
+_SCOPE: Final = frozenset({"insufficientPermissions", "insufficient_scope", "ACCESS_TOKEN_SCOPE_INSUFFICIENT"})
+_OFF: Final = frozenset({"accessNotConfigured", "SERVICE_DISABLED"})
+_KNOWN: Final = _RATE | _SPENT | _SCOPE | _OFF
+_SIGN_IN: Final = "sign in again with `aileron binding reauthorize NAME` (`aileron binding list` has the name)"
+_TOO_MANY: Final = 429
+
+_Shape = TypeVar("_Shape")
+
+
+def get(what: str, url: str, shape: type[_Shape], query: Iterable[tuple[str, str]] = ()) -> _Shape:
+    """What is at `url`, as a `shape`. `what` is said in failures: `cannot {what}: …`. ExternalApiError."""
+    with _send("GET", url, query, None) as answer:
+        return _read(answer, what, shape)
+
+
+def post(
+    what: str, url: str, body: dict[str, Any], shape: type[_Shape], query: Iterable[tuple[str, str]] = ()
+) -> _Shape:
+    """Make something. An answer that cannot be read says that it may have been made: the caller must not simply try again."""
+    with _send("POST", url, query, msgspec.json.encode(body)) as answer:
+        try:
+            return _read(answer, what, shape)
+        except ExternalApiError as error:
+            if answer.status >= 300:
+                raise
+            words = f"{error.message}; Google has taken the request: look whether it is done before you ask again"
+            raise ExternalApiError(words, status=answer.status) from error
+
+
+def _send(method: str, url: str, query: Iterable[tuple[str, str]], body: bytes | None) -> http.Response:
+    asked = urllib.parse.urlencode(list(query))
+    headers = [("Accept", "application/json")]
+    if body is not None:
+        headers.append(("Content-Type", "application/json; charset=utf-8"))
+    return http.request(method, f"{url}?{asked}" if asked else url, headers, body, credential="oauth2")
+
+
+def _read(answer: http.Response, what: str, shape: type[_Shape]) -> _Shape:
+    if answer.status >= 300:
+        raise _refusal(answer, what)
+    try:
+        return msgspec.json.decode(answer.read(MAX_ANSWER_BYTES), type=shape)
+    except msgspec.ValidationError as error:  # it names a place in the answer, and no value
+        words = f"cannot {what}: Google's answer is not what its reference says: {error}"
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        words = f"cannot {what}: Google's answer is not JSON that can be read"
+    raise ExternalApiError(words, status=answer.status)
+
+
+# Refusals
+
+
+def _refusal(answer: http.Response, what: str) -> ExternalApiError:
+    """The failure for an answer that is no success: its status, Google's reason, and what a person or the host can do."""
+    reason, words = _reason(answer)
+    status, why = answer.status, _in_words(answer.status, reason, words)
+    details: dict[str, Any] = {"reason": reason} if reason else {}
+    if status == 403 and reason in _RATE:
+        # Google says "slow down" in two ways. For the host there is one, and it tries again as the action allows.
+        status, details = _TOO_MANY, {**details, "answered": 403}
+    return ExternalApiError(
+        f"cannot {what}: {why}", status=status, retry_after_s=_retry_after_s(answer), details=details
+    )
+
+
+def _in_words(status: int, reason: str | None, words: str | None) -> str:
+    if status == 401:
+        return f"Google does not accept the access it was asked with (401): {_SIGN_IN}"
+    if status == 403:
+        return _forbidden(reason)
+    known = _WORDS.get(status)
+    if known is None and status >= 500:
+        known = f"Google has a problem of its own ({status})"
+    known = known or f"Google answered {status}"
+    if status == 400 and words:
+        known = f"{known}: {words!r}"
+    return f"{known} [{reason}]" if reason else known
+
+
+def _forbidden(reason: str | None) -> str:
+    if reason in _RATE:
+        return f"too many requests for now (403) [{reason}]"
+    if reason in _SPENT:
+        return f"what Google allows in a day is used up (403) [{reason}]"
+    if reason in _SCOPE:
+        return (
+            f"the access that was given at Google does not cover this (403): {_SIGN_IN}, and allow all that it asks for"
+        )
+    if reason in _OFF:
+        return "this API is not switched on for the connector's application at Google (403): its publisher has to do it"
+    return f"Google does not allow it to this account (403){f' [{reason}]' if reason else ''}"
+
+
+_WORDS: Final = {
+    400: "Google does not understand the request (400)",
+    404: "there is no such thing at Google, or not for this account (404)",
+    409: "it exists already (409)",
+    410: "it is gone (410)",
+    412: "it has changed meanwhile (412); nothing was done",
+    413: "it is larger than Google takes (413)",
+    _TOO_MANY: "too many requests for now (429)",
+}
+
+
+def _reason(answer: http.Response) -> tuple[str | None, str | None]:
+    """Google's reason as one word, and its message as one short line; None for what is not there or is neither."""
+    challenge = " ".join(answer.headers.get_all("www-authenticate"))
+    told = re.search(r'\berror="([a-z_]{1,40})"', challenge)
+    from_header = told.group(1) if told else None
+    try:
+        error = _member(msgspec.json.decode(answer.read(MAX_ERROR_BYTES)), "error")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ExternalApiError):
+        return from_header, None
+    reasons = [
+        reason
+        for name in ("errors", "details")
+        for entry in _entries(error, name)
+        if isinstance(reason := _member(entry, "reason"), str) and re.fullmatch(r"[A-Za-z_]{1,60}", reason)
+    ]
+    message = _member(error, "message")
+    is_plain = isinstance(message, str) and re.fullmatch(r"[\x20-\x7e]+", message)
+    reason = next((reason for reason in reasons if reason in _KNOWN), next(iter(reasons), from_header))
+    return reason, message[:MAX_WORDS] if is_plain else None
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _entries(value: Any, name: str) -> list[Any]:
+    found = _member(value, name)
+    return found[:8] if isinstance(found, list) else []
+
+
+def _retry_after_s(answer: http.Response) -> int | None:
+    text = answer.headers.get("retry-after", "") or ""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else None

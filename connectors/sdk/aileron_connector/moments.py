@@ -1,0 +1,68 @@
+"""Dates and times as callers write them, for operations that take some.
+
+Runs in a connector. Not imported by the package itself, so that connectors without times do not pay for it.
+
+Rules
+- RFC 3339: a date, or a date and a time with or without offset. What a missing offset means is the operation's to say; where a
+  listing begins and ends it is UTC.
+- Anything else is `BadInput` with the argument's name and an example.
+
+>>> read_moment("2026-03-01", "start_time")
+datetime.date(2026, 3, 1)
+
+Source: RFC 3339. Not here: zones.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+from aileron_connector.failures import BadInput
+
+__all__ = ["MAX_DAYS", "read_moment", "read_span"]
+
+MAX_DAYS: Final = 366
+"""Of one listing, or one event: a year, and a server expands recurrences for all of it."""
+
+_YEARS: Final = range(1970, 2200)
+"""What people mean by a date; it also keeps every sum of dates inside Python's range."""
+_PATTERN: Final = r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d)?(?:\.\d+)?(Z|z|[+-]\d\d:\d\d)?)?"
+
+
+def read_moment(text: str, argument: str) -> date | datetime:
+    """RFC 3339: a date, or a date and time with or without offset; fractions of a second are dropped. BadInput."""
+    found = re.fullmatch(_PATTERN, text.strip(), re.ASCII)
+    try:
+        if found is None:
+            raise ValueError
+        day, minute, second, offset = found.groups()
+        moment = date.fromisoformat(day)
+        if minute is not None:
+            moment = datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{(offset or '').upper()}")
+    except ValueError:
+        expected = "expected a date like 2026-03-01 or a time like 2026-03-01T10:00:00+01:00"
+        raise BadInput(f"{argument} {text[:40]!r} cannot be read; {expected}", argument=argument) from None
+    if moment.year not in _YEARS:
+        raise BadInput(f"{argument} is not in the years {_YEARS.start} to {_YEARS.stop - 1}", argument=argument)
+    return moment
+
+
+def read_span(start: str | None, end: str | None, days: int) -> tuple[datetime, datetime]:
+    """What a listing is about: from `start` (now) to `end` (`days` later), at most MAX_DAYS, both with an offset. BadInput."""
+    if not 1 <= days <= MAX_DAYS:
+        raise BadInput(f"days {days} is not from 1 to {MAX_DAYS}", argument="days")
+    since = datetime.now(UTC).replace(microsecond=0) if start is None else _instant(start, "start")
+    until = since + timedelta(days=days) if end is None else _instant(end, "end")
+    if not since < until <= since + timedelta(days=MAX_DAYS):
+        raise BadInput(f"end is not after start, or more than {MAX_DAYS} days after it", argument="end")
+    return since, until
+
+
+def _instant(text: str, argument: str) -> datetime:
+    """A point in time; a date is its first moment in UTC, and so is a time without offset."""
+    moment = read_moment(text, argument)
+    if not isinstance(moment, datetime):
+        return datetime(moment.year, moment.month, moment.day, tzinfo=UTC)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
