@@ -57,6 +57,13 @@ def _asleep(template: Template) -> Iterator[int]:
         child.wait(DEADLINE_S)
 
 
+def _kept(stack: contextlib.ExitStack, namespace: str) -> str:
+    """The name of a namespace that stays as long as the stack: the number of one that has gone is given to another."""
+    fd = os.open(namespace, os.O_RDONLY)
+    stack.callback(os.close, fd)
+    return os.readlink(f"/proc/self/fd/{fd}")
+
+
 @pytest.fixture
 def alone(packed: Callable[..., Template]) -> Iterator[Template]:
     """A template of the test's own."""
@@ -139,9 +146,11 @@ def test_what_waits_can_gain_nothing_and_be_attached_to_by_nobody(alone: Templat
 @pytest.mark.skipif(os.geteuid() != 0, reason="it is undumpable: only root may read these of its /proc entries")
 def test_what_waits_holds_nothing_of_anybodys_invocation(alone: Template) -> None:
     """The last of them, after a child has run: no pipe but the one for failures, no program, one socket, its own namespaces."""
-    with _asleep(alone) as pid:
-        used = {name: os.readlink(f"/proc/{pid}/ns/{name}") for name in NAMESPACES}
-    waiting = wait_forked_ahead(alone)[-1].pid
+    with contextlib.ExitStack() as held_open:
+        with _asleep(alone) as pid:
+            used = {_kept(held_open, f"/proc/{pid}/ns/{name}") for name in NAMESPACES}
+        waiting = wait_forked_ahead(alone)[-1].pid
+        own = {os.readlink(f"/proc/{waiting}/ns/{name}") for name in NAMESPACES}
     standard_error = "2"  # the host's log, until the child gets its own
     held = [os.readlink(f"/proc/{waiting}/fd/{fd}") for fd in os.listdir(f"/proc/{waiting}/fd") if fd != standard_error]
     of_groups = [name for name in held if name.startswith("/sys/fs/cgroup")]
@@ -150,7 +159,7 @@ def test_what_waits_holds_nothing_of_anybodys_invocation(alone: Template) -> Non
     assert kinds == ["/dev/null"] * 4 + ["/proc", "anon_inode", "pipe", "socket"]
     assert len({Path(name).parent.name for name in of_groups}) <= 1, "files of its own control group, where it has one"
     assert "anon_inode:[landlock-ruleset]" in held
-    assert set(used.values()).isdisjoint(os.readlink(f"/proc/{waiting}/ns/{name}") for name in NAMESPACES)
+    assert used.isdisjoint(own)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="they are undumpable: only root may read these of their /proc entries")
