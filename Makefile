@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 FUZZED := tests/frames tests/egress tests/actions tests/registry tests/model tests/sandbox/test_jail_filter.py
 AGENT_TESTS := tests/agents
 CONFORMANCE_TESTS := tests/conformance
+BROWSER_TESTS := tests/browser
 # Two halves that take about as long as each other, for two processors.
 JAIL_TESTS_1 := tests/daemon tests/runs tests/cli tests/launch
 JAIL_TESTS_2 := tests/sandbox tests/attacks tests/faults tests/e2e tests/mcp
 JAIL_TESTS := $(JAIL_TESTS_1) $(JAIL_TESTS_2)
 
-.PHONY: help demo test check agents conformance bench fuzz clean jail-tests-1 jail-tests-2
+.PHONY: help demo test check agents conformance browser bench fuzz clean jail-tests-1 jail-tests-2
 
 help:
 	@echo "make demo    set up, then show the main job on a real server (30 s after set-up)"
@@ -19,6 +20,7 @@ help:
 	@echo "make check   lint, types, imports, docs, and the tests that need no jail"
 	@echo "make agents  five real coding agents against a model that follows a script (1.7 GB the first time, from npm)"
 	@echo "make conformance  MCP's own conformance suite and Inspector against the daemon (350 MB the first time, from npm)"
+	@echo "make browser  signing in at a real OpenID provider in a real Chromium (210 MB the first time, from npm, and Debian's chromium)"
 	@echo "make bench   the measurements in benchmarks/, five minutes, then a thousand kills, twelve more, and a soak"
 	@echo "make fuzz    every property of the parsers, the session and the filters, for ten minutes (AILERON_FUZZ_S=600)"
 
@@ -35,7 +37,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests $(foreach path,$(JAIL_TESTS) $(AGENT_TESTS) $(CONFORMANCE_TESTS),--ignore=$(path))
+	$(BIN)/python -m pytest tests $(foreach path,$(JAIL_TESTS) $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS),--ignore=$(path))
 
 agents: $(VENV)/.dev
 	$(BIN)/python -m tests.agents.install
@@ -44,6 +46,10 @@ agents: $(VENV)/.dev
 conformance: $(VENV)/.dev
 	$(BIN)/python -m tests.conformance.install
 	AILERON_MUST_JAIL=$${CI:+1} $(BIN)/python -m pytest $(CONFORMANCE_TESTS)
+
+browser: $(VENV)/.dev
+	$(BIN)/python -m tests.browser.install
+	AILERON_MUST_JAIL=$${CI:+1} $(BIN)/python -m pytest $(BROWSER_TESTS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.upstream import Authority
+
 # Machines that run this are shared and noisy: a slow example says nothing about the code.
 _CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("default", max_examples=100, **_CALM)
@@ -22,7 +24,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 def _no_real_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A test that forgets to name its home gets an empty one, never the user's."""
     os.environ["AILERON_HOME"] = str(tmp_path_factory.mktemp("nobody") / "home")
-    os.environ.pop("AILERON_VAULT_PASSPHRASE", None)
+    for name in ("AILERON_VAULT_PASSPHRASE", "AILERON_NEW_VAULT_PASSPHRASE"):
+        os.environ.pop(name, None)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -37,6 +40,12 @@ def _interruptible() -> None:
     """A shell that runs the tests in the background ignores SIGINT for them, and every process they start inherits that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Of the certificates of servers that this run starts; trusted where a test says so."""
+    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from tests.support.npm import NotInstalled, cached, npm, put_node, run
+from tests.support.npm import NotInstalled, cached, npm, put_packages, put_program, run
 
 __all__ = ["AGENTS", "NotInstalled", "installed"]
 
@@ -64,16 +64,11 @@ def installed() -> Path:
 def _build(at: Path) -> None:
     """node, then the agents, then one directory with all of them, and a word from each."""
     print("installing node and five agents, once: 1.7 GB, half a minute on a fast line", file=sys.stderr)
-    node = put_node(at)
-    for name in ("package.json", "package-lock.json"):
-        shutil.copyfile(_PINS / name, at / name)
-    npm(at, "ci", "--ignore-scripts=false", "--include=optional")
+    node = put_packages(at, _PINS, "--ignore-scripts=false", "--include=optional")
     _unpack_pi(at)
     shutil.rmtree(at / "npm-cache")
-    programs = at / "bin"
-    programs.mkdir()
     for name, target in {"node": str(node), **_PROGRAMS}.items():
-        (programs / name).symlink_to(f"../{target}")
+        put_program(at, name, target)
     for agent, version in AGENTS.items():
         _check_version(at, agent, version)
 

@@ -67,8 +67,8 @@ def observed(agent: Agent) -> Iterator[Seen]:
         with LanguageModel(lambda: everything(notes, home, tap, follows=agent.follows)) as model:
             _lead_to(home, model.port)
             prepare(home)
-            doctor = place.doctor()
             own = place.files()
+            doctor = place.doctor()
             with tap:
                 ended = place.launch()
             changed = [name for name, data in own.items() if place.files().get(name) != data]

@@ -28,6 +28,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.approvals": BASE,
     "aileron.egress": (*BASE, "aileron.tls"),
     "aileron.vault": (*BASE, "aileron.passphrase"),
+    # Sign-in and renewal: what it sends leaves through egress, and what it keeps goes through a Protocol.
+    "aileron.oauth": (*BASE, "aileron.egress"),
     # The kernel's prctl: the process in which a key is open is not dumpable.
     "aileron.approver": (*BASE, "aileron.passphrase", "aileron_sandbox.kernel"),
     "aileron.registry": BASE,
@@ -66,6 +68,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.gateway",
         "aileron.ledger",
         "aileron.mcp",
+        "aileron.oauth",
         "aileron.registry",
         "aileron.runs",
         "aileron.vault",

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.support.npm import NODE_PIN, NotInstalled, cached, npm, put_node
+from tests.support.npm import NODE_PIN, NotInstalled, cached, put_packages, put_program
 
 __all__ = ["INSPECTOR_VERSION", "NODE_VERSION", "SUITE_VERSION", "NotInstalled", "Tools", "installed"]
 
@@ -52,13 +52,8 @@ def installed() -> Tools:
 
 
 def _build(at: Path) -> None:
-    node = put_node(at)
-    for name in ("package.json", "package-lock.json"):
-        shutil.copyfile(_PINS / name, at / name)
-    npm(at, "ci", "--ignore-scripts")
+    put_program(at, "node", put_packages(at, _PINS))
     shutil.rmtree(at / "npm-cache")
-    (at / "bin").mkdir()
-    (at / "bin" / "node").symlink_to(Path("..") / node)
 
 
 if __name__ == "__main__":

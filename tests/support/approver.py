@@ -33,7 +33,7 @@ from aileron.model.plan import Plan
 from tests.support.home import PASSPHRASE, DaemonHome, daemon_home
 from tests.support.upstream_http import CountingServer
 
-__all__ = ["Approver", "decided_home"]
+__all__ = ["Approver", "bound_home", "decided_home"]
 
 _ROUTE: Final = "/v1/action-approvals"
 
@@ -171,5 +171,16 @@ def decided_home(upstream: CountingServer, approver: Approver) -> Iterator[Daemo
         home.bind_probe()
         home.add_probe_action("effect", "path:string?", name="gated", gated=True)
         home.add_probe_action("effect", "path:string?", name="free")
+        approver.appoint(home)
+        yield home
+
+
+@contextlib.contextmanager
+def bound_home(approver: Approver) -> Iterator[DaemonHome]:
+    """A home for which `approver` decides, with a credential that serves the probe and no action; the vault open."""
+    with daemon_home() as home:
+        home.install_probe()
+        home.unlock()
+        home.bind_probe()
         approver.appoint(home)
         yield home

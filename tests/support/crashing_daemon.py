@@ -107,6 +107,8 @@ def _wrap(fuse: _Fuse) -> None:
     _around(fuse, Vault, "change_consents", "vault")
     _around(fuse, ActionStore, "add", "action_file")
     _around(fuse, Vault, "set_approver", "appointment")
+    _around(fuse, Vault, "note_renewal", "renewal_note")
+    _around(fuse, Vault, "put_tokens", "new_tokens")
     Ledger.commit = crashing_commit  # type: ignore[method-assign]
     FrameChannel.send = crashing_send  # type: ignore[method-assign]
     FrameChannel.receive = crashing_receive  # type: ignore[method-assign]

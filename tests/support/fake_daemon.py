@@ -199,20 +199,30 @@ class FakeDaemon:
                 return 200, {"removed": rest[0]}
 
     def _on_bindings(self, seen: Seen, rest: list[str]) -> Reply:
-        match seen.method:
-            case "GET":
+        match (seen.method, rest):
+            case ("GET", []):
                 return 200, {"bindings": list(self.bindings.values())}
-            case "POST":
+            case (_, [name, *_]) if name not in self.bindings:
+                return error("not_found", 404, f"nothing is bound as {name}; see `aileron binding list`")
+            case ("GET", [name]):
+                return 200, {"suspended": [], "last_used_at": None, "used_by": [], **self.bindings[name]}
+            case ("PATCH", [name]):
+                self.bindings[name] = {**self.bindings[name], **seen.body, "state": "ok", "suspended": []}
+                return 200, self.bindings[name]
+            case ("POST", _):
                 if self.is_locked:
                     return self._locked()
                 if seen.body["secret"] not in self.secrets:
                     name = seen.body["secret"]
                     return error("not_found", 404, f"no secret {name!r} is stored: aileron secret set NAME")
-                entry = {**seen.body, "kind": seen.body["name"].split("/")[0], "created_at": "2026-11-21T03:58:00.000Z"}
+                kind, account = seen.body["name"].split("/")[0], seen.body["username"]
+                when = "2026-11-21T03:58:00.000Z"
+                entry = {**seen.body, "kind": kind, "created_at": when, "account": account, "state": "ok"}
                 self.bindings[entry["name"]] = entry
                 return 200, entry
             case _:
-                return 200, {"removed": self.bindings.pop(rest[0])["name"]}
+                removed = self.bindings.pop(rest[0])["name"]
+                return 200, {"revoked": True, "removed": removed, "at_provider": None}
 
     def _on_grants(self, seen: Seen, rest: list[str]) -> Reply:
         match seen.method:

@@ -25,7 +25,7 @@ from aileron.model.names import HostPort
 from aileron.registry.build import build
 from tests.support.canary import scan
 
-__all__ = ["PROBE", "DaemonHome", "asking_home", "daemon_home", "other_probe", "probe_action"]
+__all__ = ["PROBE", "DaemonHome", "asking_home", "daemon_home", "other_probe", "probe_action", "word"]
 
 PASSPHRASE: Final = "correct horse battery"
 SECRET: Final = b"hunter2-hunter2"
@@ -69,7 +69,7 @@ class DaemonHome:
         body = {"decision": decision, "digest": question["digest"], "reason": reason}
         return self.ask("POST", f"/v1/action-approvals/{question['approval_id']}/decide", body)
 
-    def result(self, question: dict[str, Any], wait: float = 10.0) -> dict[str, Any]:
+    def result(self, question: dict[str, Any], wait: float = 25.0) -> dict[str, Any]:
         """What became of it, once it is final or `wait` seconds are over."""
         path = f"/v1/action-approvals/{question['approval_id']}/result?wait={wait:g}"
         found: dict[str, Any] = self.must("GET", path, wait_s=wait)
@@ -174,6 +174,11 @@ class DaemonHome:
                     return
                 time.sleep(0.01)
         raise TimeoutError(f"process {pid} still holds its lock after {_END_S} s")
+
+
+def word(answer: Answer) -> str:
+    """The class of a failure, or `ok`."""
+    return str(answer.body["error"]["class"]) if answer.is_error else "ok"
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["NODE_PIN", "NotInstalled", "cached", "npm", "put_node", "run"]
+__all__ = ["NODE_PIN", "NotInstalled", "cached", "npm", "put_node", "put_packages", "put_program", "run"]
 
 NODE_PIN: Final = Path(__file__).resolve().parents[1] / "agents" / "pins" / "node.txt"
 """The one version of node, as a requirement of pip with its hash."""
@@ -78,6 +78,21 @@ def npm(at: Path, *words: str) -> str:
     """
     quiet = ["--loglevel=error", "--no-audit", "--no-fund", "--no-update-notifier", f"--cache={at / 'npm-cache'}"]
     return run(at, [str(at / _NODE / "bin" / "node"), str(at / _NPM_CLI), *words, *quiet], NODE_USE_SYSTEM_CA="1")
+
+
+def put_packages(at: Path, pins: Path, *options: str) -> Path:
+    """node, and what the lock of `pins` names; npm's cache stays. `node` as the path from there."""
+    node = put_node(at)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copyfile(pins / name, at / name)
+    npm(at, "ci", *(options or ("--ignore-scripts",)))
+    return node
+
+
+def put_program(at: Path, name: str, target: Path | str) -> None:
+    """`bin/NAME`, which leads to a file of the folder."""
+    (at / "bin").mkdir(exist_ok=True)
+    (at / "bin" / name).symlink_to(Path("..") / target)
 
 
 def run(at: Path, words: list[str], deadline_s: float = _STEP_S, **environment: str) -> str:

@@ -15,10 +15,12 @@ Every wait ends after `timeout_s`, by TimeoutError, and the process is killed on
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import http.client
 import os
 import select
+import socket
 import ssl
 import subprocess
 import sys
@@ -207,9 +209,10 @@ class Report:
 
 
 class PlainHost:
-    """Runs operations and does their requests, one after the other, with `basic` added where a credential is asked for.
+    """Runs operations and does their requests, one by one, with `basic` or `bearer` added where a credential is asked for.
 
-    A host:port that is not granted is refused. `on_request` sees each request before it is sent, and may raise.
+    A host:port that is not granted is refused. `on_request` sees each request before it is sent, and may raise. `at` is where
+    the hosts are, whatever their names: a server of the test's that has certificates for them.
     """
 
     def __init__(
@@ -218,6 +221,8 @@ class PlainHost:
         *,
         hosts: list[GrantedHost],
         basic: tuple[str, str] | None = None,
+        bearer: str | None = None,
+        at: tuple[str, int] | None = None,
         tls: ssl.SSLContext | None = None,
         timeout_s: float = 20.0,
         on_request: Callable[[HttpRequest], None] = lambda request: None,
@@ -225,6 +230,8 @@ class PlainHost:
         self._program: Final = program
         self._hosts: Final = hosts
         self._basic: Final = basic
+        self._bearer: Final = bearer
+        self._at: Final = at
         self._tls: Final = tls
         self._timeout_s: Final = timeout_s
         self._on_request: Final = on_request
@@ -275,10 +282,11 @@ class PlainHost:
             failure = FrameFailure(failure_class="network_error", message=f"{url.netloc}: {error}")
             connector.send(Refused(id=request.id, error=failure))
             return
-        connector.send(HttpHead(id=request.id, status=status, headers=headers))
-        for at in range(0, len(answer), 1 << 18):
-            connector.send(Chunk(id=request.id), answer[at : at + (1 << 18)])
-        connector.send(Chunk(id=request.id, end=True))
+        with contextlib.suppress(BrokenPipeError):  # it has heard enough, and said its last word
+            connector.send(HttpHead(id=request.id, status=status, headers=headers))
+            for at in range(0, len(answer), 1 << 18):
+                connector.send(Chunk(id=request.id), answer[at : at + (1 << 18)])
+            connector.send(Chunk(id=request.id, end=True))
 
     def _send(
         self, request: HttpRequest, url: urllib.parse.SplitResult, host: GrantedHost, body: bytes | None
@@ -288,10 +296,16 @@ class PlainHost:
             if host.plain
             else http.client.HTTPSConnection(host.host, host.port, timeout=self._timeout_s, context=self._tls)
         )
+        if self._at is not None:
+            assert self._tls is not None
+            plain = socket.create_connection(self._at, timeout=self._timeout_s)
+            connection.sock = self._tls.wrap_socket(plain, server_hostname=host.host)
         headers = dict(request.headers)
         if request.credential is not None and self._basic is not None:
             token = base64.b64encode(":".join(self._basic).encode()).decode()
             headers["Authorization"] = f"Basic {token}"
+        if request.credential is not None and self._bearer is not None:
+            headers["Authorization"] = f"Bearer {self._bearer}"
         target = url.path + (f"?{url.query}" if url.query else "")
         try:
             connection.request(request.method, target or "/", body=body, headers=headers)

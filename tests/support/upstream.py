@@ -96,14 +96,24 @@ class Authority:
         self._ca.issue_cert(*names, **options).configure_cert(context)  # type: ignore[arg-type]
         return context
 
+    def server_files(self, directory: Path, *names: str) -> tuple[Path, Path]:
+        """The same for a server that is another program: its key and its certificate, in files of this directory."""
+        issued, key, certificate = self._ca.issue_cert(*names), directory / "server.key", directory / "server.pem"
+        issued.private_key_pem.write_to_path(str(key))
+        certificate.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
+        return key, certificate
+
 
 class Upstream:
     """A running server; a context manager that leaves no thread and no socket behind."""
 
-    def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, script: Script, tls: ssl.SSLContext | None = None, listener: socket.socket | None = None
+    ) -> None:
+        """`listener` (it is closed at the end) in place of one on 127.0.0.1 and a port of the kernel's choice."""
         self._script = script
         self._tls = tls
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = listener if listener is not None else socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.connections = 0
         self.handshake_errors: list[str] = []

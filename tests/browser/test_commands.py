@@ -1,0 +1,172 @@
+"""The command line at a terminal and in a pipe, with a person in a real browser beside it: set up, sign in anew, revoke."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.browser.desk import CONNECTOR, MINE, WORK, Desk
+from tests.browser.person import MIRA, NOOR, agrees, signs_in, types_a_code
+from tests.cli.command import Answers, Command, Said
+from tests.cli.person import INIT, SIGN
+from tests.support.browser import Browser
+from tests.support.provider import Provider
+
+pytestmark = [pytest.mark.slow, pytest.mark.jail]
+PATIENCE_S = 60.0
+Person = Callable[[str], None]
+
+
+class Desktop:
+    """What `$BROWSER` opens: one address, which a person waits for in a thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._pipe = folder / "opened"
+        os.mkfifo(self._pipe)
+        program = folder / "browser"
+        program.write_text(f'#!/bin/sh\nprintf %s "$1" > "{self._pipe}"\n', encoding="utf-8")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        self.opener = str(program)
+        self.url = ""
+
+    def watch(self, person: Person) -> threading.Thread:
+        """Do this with the address that is opened."""
+
+        def wait() -> None:
+            self.url = self._pipe.read_text()
+            person(self.url)
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        return thread
+
+
+@pytest.fixture
+def desktop(tmp_path: Path) -> Desktop:
+    """A desktop with one program."""
+    return Desktop(tmp_path)
+
+
+@pytest.fixture
+def run(at_desk: Desk, desktop: Desktop) -> Callable[..., Said]:
+    """A command at a terminal; `person` does something with the address that it opens."""
+    command = Command(at_desk.home.path, deadline_s=PATIENCE_S)
+
+    def at_terminal(*words: str, person: Person | None = None, answers: Answers = ()) -> Said:
+        thread = None if person is None else desktop.watch(person)
+        said = command.at_terminal(*words, answers=answers, BROWSER=desktop.opener)
+        if thread is not None:
+            thread.join(PATIENCE_S)
+        return said
+
+    return at_terminal
+
+
+def _who_signs_in(browser: Browser, account: str = MIRA, answer: str = "allow") -> Person:
+    def person(url: str) -> None:
+        signs_in(browser, url, account)
+        agrees(browser, answer)
+
+    return person
+
+
+def test_from_setup_to_revocation_at_a_terminal(
+    at_desk: Desk, browser: Browser, desktop: Desktop, provider: Provider, run: Callable[..., Said]
+) -> None:
+    """Each step with its words: the address in full, whose account it is, another account, and that the provider took it back."""
+    made = run("binding", "setup", CONNECTOR, "--name", MINE, person=_who_signs_in(browser))
+    shown = run("binding", "inspect", MINE)
+    used = run("run", "whoami")
+    with Browser([provider.certificate]) as other:
+        anew = run("binding", "reauthorize", MINE, person=_who_signs_in(other, NOOR))
+    used_anew = run("run", "whoami")
+    token = provider.tokens("access_token")[-1]
+    was_active = provider.introspect(token)["active"]
+    revoked = run("binding", "revoke", MINE)
+
+    assert made.code == 0, made
+    assert desktop.url.startswith(provider.url("authorization"))
+    assert "mail.send" in made.out  # what it asks for, before anything is opened
+    assert MIRA in made.out + shown.out
+    assert (used.code, MIRA in used.out) == (0, True)
+    assert anew.code == 0, anew
+    assert NOOR in used_anew.out
+    assert "the provider took it back too" in revoked.out
+    assert (was_active, provider.introspect(token)["active"]) == (True, False)
+    said = "".join(one.out for one in (made, shown, used, anew, used_anew, revoked))
+    assert not [value for value in provider.tokens() if value in said]
+
+
+def test_the_address_is_on_the_terminal_too(at_desk: Desk, browser: Browser, run: Callable[..., Said]) -> None:
+    """Whole and by itself, for a desktop whose browser did not open."""
+    opened: list[str] = []
+
+    def person(url: str) -> None:
+        opened.append(url)
+        _who_signs_in(browser)(url)
+
+    made = run("binding", "setup", CONNECTOR, "--name", MINE, person=person)
+
+    assert opened[0] in made.out.splitlines()
+
+
+def test_a_run_that_lacks_an_account_asks_for_it_and_goes_on(
+    at_desk: Desk, browser: Browser, run: Callable[..., Said]
+) -> None:
+    """At a terminal in place; in a pipe it is refused with the command."""
+    headless = Command(at_desk.home.path)("run", "whoami")
+    answers = [("and go on? [y/N]", "y"), ("Service", ""), ("Identity", "mine")]
+    said = run("run", "whoami", person=_who_signs_in(browser), answers=answers)
+
+    assert headless.code == 4
+    assert f"aileron binding setup {CONNECTOR}" in headless.err
+    assert said.code == 0, said
+    assert MIRA in said.out
+
+
+def test_who_says_no_is_told_at_the_terminal(at_desk: Desk, browser: Browser, run: Callable[..., Said]) -> None:
+    """With what to do, and exit code 4."""
+    said = run("binding", "setup", CONNECTOR, "--name", MINE, person=_who_signs_in(browser, answer="deny"))
+
+    assert said.code == 4, said
+    assert "was told no" in said.out
+    assert "aileron binding setup" in said.out
+
+
+def test_a_code_for_another_device_in_a_script(at_desk: Desk, browser: Browser) -> None:
+    """The address and the code as one line of JSON, then what came of it."""
+    command = Command(at_desk.home.path)
+    with command.start("binding", "setup", CONNECTOR, "--name", MINE, "--device", "--json") as process:
+        assert process.stdout is not None
+        begun = json.loads(process.stdout.readline())
+        types_a_code(browser, begun["verification_uri"], begun["user_code"])
+        agrees(browser)
+        out, err = process.communicate(timeout=PATIENCE_S)
+
+    assert process.returncode == 0, err
+    assert json.loads(out)["account"] == MIRA
+    assert at_desk.whoami().body["result"]["account"] == MIRA
+
+
+def test_where_decisions_are_signed_an_account_is_bound_by_signature(
+    at_desk: Desk, browser: Browser, run: Callable[..., Said]
+) -> None:
+    """After the page, the passphrase; until somebody has agreed nothing is bound, and nothing of it is on disk."""
+    assert run("approver", "init", answers=INIT).code == 0
+    question = "Enter to leave it waiting: "
+    left = run(
+        *("binding", "setup", CONNECTOR, "--name", WORK), person=_who_signs_in(browser), answers=[(question, "")]
+    )
+    before = [entry["name"] for entry in at_desk.home.must("GET", "/v1/bindings")["bindings"]]
+    signed = [(question, "y"), SIGN]
+    made = run("binding", "setup", CONNECTOR, "--name", MINE, person=_who_signs_in(browser), answers=signed)
+
+    assert (left.code, before) == (75, []), left
+    assert made.code == 0, made
+    assert at_desk.whoami().body["result"]["account"] == MIRA

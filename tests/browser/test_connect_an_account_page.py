@@ -1,0 +1,186 @@
+"""The page that connects an account, done as it stands: its commands at a terminal, a person in a browser, a message in the end.
+
+Google's names lead to servers of the test, on their own ports and over TLS: a real OpenID provider where people sign in, and an
+API that takes a token if that provider says it is good. The manifest is the released one. What the provider issued is then looked
+for in everything: what the commands printed, and every file of the reader's home.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser.person import agrees, signs_in
+from tests.browser.test_commands import Desktop
+from tests.cli.command import Answers, Command, Said
+from tests.e2e.test_tutorial import Command as Typed
+from tests.e2e.test_tutorial import missing, steps
+from tests.support.browser import Browser, needs_browser
+from tests.support.canary import find, scan
+from tests.support.google import NAMES, SCOPES, Access, GoogleServer
+from tests.support.names import Names
+from tests.support.provider import GOOGLE_ROUTES, Provider, Registered
+from tests.support.upstream import Authority
+
+pytestmark = [pytest.mark.slow, pytest.mark.jail, pytest.mark.timeout(240)]
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "how-to" / "connect-an-account.md"
+READER = "reader@example.com"
+PASSPHRASE = "a passphrase of a reader"
+APPLICATION = Registered("1234567890-reader.apps.googleusercontent.com", "GOCSPX-the-secret-of-a-reader")
+PROVIDERS = ("accounts.google.com", "oauth2.googleapis.com")
+ANSWERS: dict[str, Answers] = {
+    "aileron vault init": [("assphrase", PASSPHRASE), ("gain", PASSPHRASE)],
+    "aileron approve": [("[y/N]", "y")],
+}
+"""What the reader types at the questions of a command that begins so."""
+COMMAND_S = 60.0
+
+
+class Reader:
+    """Who follows the page: a home, a checkout, a terminal, a browser."""
+
+    def __init__(self, folder: Path, machine: Names, browser: Browser) -> None:
+        self.home = folder / ".aileron"
+        self._folder = folder
+        self._browser = browser
+        self._desktop = Desktop(folder)
+        (folder / "bin").mkdir()
+        launcher = folder / "bin" / "aileron"
+        launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aileron "$@"\n', encoding="utf-8")
+        launcher.chmod(0o755)
+        shutil.copytree(ROOT / "connectors" / "google", folder / "connectors" / "google")
+        (folder / "google-secret.txt").write_text(f"{APPLICATION.secret}\n", encoding="utf-8")
+        begin = f'cd "{folder}" && PATH="{folder / "bin"}:$PATH"; eval "$1"'
+        self._type = Command(self.home, program=[*machine.prefix, "bash", "-c", begin, "bash"], deadline_s=COMMAND_S)
+        self.printed = ""
+
+    def types(self, command: str) -> Said:
+        """At a terminal; whatever it opens in a browser is signed in to."""
+        answers = next((found for start, found in ANSWERS.items() if command.startswith(start)), ())
+        opens = command.startswith(("aileron binding setup", "aileron binding reauthorize"))
+        person = self._desktop.watch(self._signs_in) if opens else threading.Thread(target=lambda: None)
+        if not opens:
+            person.start()
+        said = self._type.at_terminal(command, answers=answers, BROWSER=self._desktop.opener, NO_COLOR="1")
+        person.join(COMMAND_S)
+        self.printed += said.out
+        return said
+
+    def _signs_in(self, url: str) -> None:
+        assert url.startswith("https://accounts.google.com/o/oauth2/v2/auth?")
+        signs_in(self._browser, url, READER)
+        agrees(self._browser)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """The reader's, in a short path: a socket's path is short."""
+    path = Path(tempfile.mkdtemp(prefix="reader-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def machine() -> Iterator[Names]:
+    """Where Google's names lead to us."""
+    names = {**dict.fromkeys(PROVIDERS, "127.0.0.2"), **dict.fromkeys(NAMES, "127.0.0.3")}
+    with Names(names) as made:
+        yield made
+
+
+@pytest.fixture
+def google(folder: Path, machine: Names) -> Iterator[Provider]:
+    """Where people sign in."""
+    (folder / "provider").mkdir()
+    with Provider(
+        folder / "provider",
+        Authority(folder),
+        names=PROVIDERS,
+        address="127.0.0.2",
+        port=443,
+        issuer="https://accounts.google.com",
+        routes=GOOGLE_ROUTES,
+        scopes=[scope for scope in SCOPES if scope != "openid"],
+        clients=[APPLICATION],
+        program=machine.prefix,
+        connect=machine.connect,
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def mail(google: Provider, machine: Names) -> Iterator[GoogleServer]:
+    """The API: it knows of a token what the provider says of it."""
+
+    def knows(token: str) -> Access | None:
+        found = google.introspect(token)
+        return Access(frozenset(found["scope"].split()), found["exp"]) if found["active"] else None
+
+    tls = google.authority.server_context(*NAMES)
+    with GoogleServer(tls, listener=machine.listen("127.0.0.3"), account=READER, knows=knows) as running:
+        yield running
+
+
+@pytest.fixture
+def reader(folder: Path, machine: Names, google: Provider) -> Iterator[Reader]:
+    """Whose machine resolves these names to itself, which has to be allowed there."""
+    needs_browser()
+    with Browser([google.certificate], program=machine.prefix, connect=machine.connect) as browser:
+        made = Reader(folder, machine, browser)
+        made.home.mkdir(mode=0o700)
+        hosts = [f"{name}:443" for name in (*PROVIDERS, *NAMES)]
+        config = f'[egress]\nprivate = {hosts}\nca_file = "{google.authority.ca_file}"\n'
+        (made.home / "config.toml").write_text(config, encoding="utf-8")
+        yield made
+        made.types("aileron daemon stop")
+
+
+def test_the_page_leads_from_nothing_to_a_mail_that_was_approved(
+    reader: Reader, google: Provider, mail: GoogleServer, folder: Path
+) -> None:
+    """Every command in order; the mail is there once, and only after the decision; no token is anywhere but in the vault."""
+    mail.receive(subject="Lunch", text="At one?")
+    before_decision: list[int] = []
+    status = 0
+    for step in steps(PAGE.read_text(encoding="utf-8")):
+        assert isinstance(step, Typed), step
+        if step.text == "echo $?":
+            assert step.shown == (str(status),)
+            continue
+        if step.text.startswith("aileron approve"):
+            before_decision.append(len(mail.outbox))
+        said = reader.types(step.text)
+        status = said.code
+        assert status in ((0, 75) if "waits for a person" in said.out else (0,)), f"{step.text}: {said}"
+        assert (line := missing(step.shown, said.out)) is None, f"{step.text}: no {line!r} in {said}"
+
+    (sent,) = mail.outbox
+    tokens = [value.encode() for value in google.tokens()]
+    assert before_decision == [0]
+    assert sent.recipients == ("ada@example.com",)
+    assert sent.message["Subject"] == "Lunch"
+    assert '"subject": "Lunch"' in reader.printed  # of the list
+    assert google.asked("token") == [200, 200]  # a sign-in, and another
+    assert google.asked("revocation") != []
+    assert len(tokens) == 8  # of each a code, an access token, a refresh token and an ID token
+    assert find(reader.printed.encode(), *tokens) == []
+    assert scan([folder], *tokens) == {}
+    assert [google.introspect(token)["active"] for token in google.tokens("access_token")[-1:]] == [False]
+
+
+def test_the_page_names_every_command_it_needs(folder: Path) -> None:
+    """What is typed is `aileron`, but for the look at a status."""
+    typed = [step.text for step in steps(PAGE.read_text(encoding="utf-8")) if isinstance(step, Typed)]
+
+    assert all(re.match(r"aileron |echo \$\?$", text) for text in typed), typed
+    assert os.path.exists(ROOT / "connectors" / "google" / "manifest.toml")

@@ -1,0 +1,320 @@
+"""A grant kept alive at a provider whose refresh tokens rotate: renewed in time, once for many, never lost without a word.
+
+That an access token has ended is not slept for: the provider itself is asked whether it still counts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from aileron.client import Answer, Client, DaemonUnreachable
+from tests.browser.desk import MINE, Desk, desk
+from tests.browser.person import MIRA
+from tests.support.browser import Browser
+from tests.support.crashing_daemon import crashing_daemon
+from tests.support.provider import Provider
+from tests.support.skewed_daemon import skewed_daemon
+
+pytestmark = [pytest.mark.slow, pytest.mark.jail]
+PATIENCE_S = 30.0
+
+
+def until(is_so: Callable[[], object], what: str) -> None:
+    """Wait for it."""
+    until = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < until, f"not within {PATIENCE_S} s: {what}"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def connected(at_desk: Desk, browser: Browser) -> Desk:
+    """With an account whose access token lasts an hour."""
+    at_desk.sign_in(browser)
+    return at_desk
+
+
+@pytest.fixture
+def ended(at_desk: Desk, browser: Browser) -> Desk:
+    """With an account whose first access token is over; the next ones last an hour."""
+    return end_token(at_desk, browser)
+
+
+def end_token(at_desk: Desk, browser: Browser) -> Desk:
+    """Sign in, and wait until the first access token is over; the next ones last an hour."""
+    at_desk.provider.access_ttl(1)
+    at_desk.sign_in(browser)
+    at_desk.provider.access_ttl(3600)
+    (token,) = at_desk.provider.tokens("access_token")
+    until(lambda: not at_desk.provider.introspect(token)["active"], "the token ends")
+    ends_ms = at_desk.binding()["grant"]["expires_ms"]  # the provider counts whole seconds
+    until(lambda: time.time() * 1000 > ends_ms, "the token ends by our account too")
+    return at_desk
+
+
+def in_background(at_desk: Desk) -> tuple[threading.Thread, list[Answer | BaseException]]:
+    """A run that begins now; what became of it."""
+    came: list[Answer | BaseException] = []
+
+    def run() -> None:
+        try:
+            came.append(
+                Client(at_desk.home.path).request("POST", "/v1/actions/whoami/run?wait=20", {"args": {}}, wait_s=20)
+            )
+        except (DaemonUnreachable, OSError, ValueError) as error:  # the daemon it asks is killed
+            came.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, came
+
+
+def test_a_token_that_has_ended_is_renewed_before_it_is_sent(ended: Desk) -> None:
+    """The service never sees the old one; the provider gave a new refresh token; the next run asks nobody."""
+    first = ended.whoami()
+    second = ended.whoami()
+
+    assert first.body["result"]["account"] == second.body["result"]["account"] == MIRA
+    assert ended.mail.refused == 0
+    assert ended.provider.asked("token") == [200, 200]
+    assert len(set(ended.provider.tokens("refresh_token"))) == 2
+    assert ended.binding()["refreshed_at"] is not None
+
+
+def test_many_runs_at_once_are_one_renewal(ended: Desk) -> None:
+    """A rotating provider would end the grant if the old refresh token came twice."""
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(
+            pool.map(lambda _: Client(ended.home.path).request("POST", _RUN, {"args": {}}, wait_s=20), range(8))
+        )
+
+    assert [one.body["result"]["account"] for one in answers] == [MIRA] * 8
+    assert ended.provider.asked("token") == [200, 200]
+
+
+_RUN = "/v1/actions/whoami/run?wait=20"
+
+
+def test_a_token_that_a_service_refuses_is_renewed_once_and_the_request_sent_again(connected: Desk) -> None:
+    """Taken back at the provider: 401, a renewal, the same message once; both requests are on record."""
+    (token,) = connected.provider.tokens("access_token")
+    assert connected.provider.revoke_access(token)
+
+    answered = connected.home.run("send", {"text": "hello"})
+
+    assert answered.status == 200, answered.body
+    assert connected.mail.sent == [(MIRA, "hello")]
+    assert connected.mail.refused == 1
+    assert connected.provider.asked("token") == [200, 200]
+    types = [event["type"] for event in connected.home.events(answered.body["audit_id"])]
+    assert types.count("egress.sending") == 2
+
+
+def test_what_the_person_took_back_is_said_and_mended_by_signing_in_again(connected: Desk, browser: Browser) -> None:
+    """All of it, on the provider's page: no renewal helps, the sentence has the command, and the command helps."""
+    assert connected.provider.revoke_account(MIRA) == 1
+
+    refused = connected.whoami()
+    failed = connected.binding()
+    connected.sign_in(browser, replace=True)
+
+    error = refused.body["error"]
+    assert (error["class"], error["retriable"]) == ("binding_failed", False)
+    assert f"aileron binding reauthorize {MINE}" in error["message"]
+    assert failed["state"] == "failed"
+    assert connected.whoami().body["result"]["account"] == MIRA
+
+
+def test_a_provider_that_is_down_is_waited_for(ended: Desk) -> None:
+    """The run may be tried again, says so, and works when the provider does; nothing has to be signed in anew."""
+    ended.provider.down()
+    failed = ended.home.run("look-again")
+    ended.provider.up()
+
+    assert (failed.body["error"]["class"], failed.body["error"]["retriable"]) == ("network_error", True)
+    until(lambda: not ended.whoami().is_error, "it works again")
+
+
+def test_a_provider_that_fails_is_asked_again_in_the_same_run(ended: Desk) -> None:
+    """Where the step may be tried again; where not, the failure says what it was."""
+    ended.provider.fault(status=503)
+    failed = ended.whoami()
+    again = ended.home.run("look-again")
+
+    assert failed.body["error"]["class"] == "network_error"
+    assert "is not working at the moment" in failed.body["error"]["message"]
+    assert again.body["result"]["account"] == MIRA
+    assert ended.provider.asked("token") == [200, 503, 200]
+
+
+def test_a_revoked_binding_is_revoked_at_the_provider(connected: Desk) -> None:
+    """Both tokens are dead there, and the binding is gone here."""
+    access, refresh = (connected.provider.tokens(kind)[0] for kind in ("access_token", "refresh_token"))
+    before = connected.provider.introspect(access), connected.provider.introspect(refresh)
+
+    answered = connected.home.must("DELETE", f"/v1/bindings/{MINE}")
+
+    assert [one["active"] for one in before] == [True, True]
+    assert answered["at_provider"] == "revoked"
+    assert connected.provider.introspect(access) == connected.provider.introspect(refresh) == {"active": False}
+    assert connected.whoami().body["error"]["class"] == "binding_required"
+
+
+def test_a_binding_is_revoked_here_whatever_the_provider_does(connected: Desk) -> None:
+    """It is down: that is said, and the tokens are forgotten all the same."""
+    connected.provider.down()
+
+    answered = connected.home.must("DELETE", f"/v1/bindings/{MINE}")
+
+    assert answered["at_provider"].startswith("failed: ")
+    assert connected.home.must("GET", "/v1/bindings") == {"bindings": []}
+
+
+def test_where_a_provider_takes_nothing_back_that_is_said(provider: Provider, browser: Browser, tmp_path: Path) -> None:
+    """And the token lives on there until it ends."""
+    with desk(provider, tmp_path, revocation=False) as at_desk:
+        at_desk.sign_in(browser)
+
+        answered = at_desk.home.must("DELETE", f"/v1/bindings/{MINE}")
+
+        assert answered["at_provider"] == "not offered"
+        assert provider.introspect(provider.tokens("access_token")[0])["active"]
+
+
+# A daemon that dies
+
+
+def test_killed_before_the_provider_has_done_anything_nothing_is_lost(ended: Desk) -> None:
+    """The request was on its way, the refresh token still counts: the next daemon renews with it."""
+    ended.provider.fault(stall=True)
+    thread, _came = in_background(ended)
+    until(ended.provider.held, "the provider is asked")
+    ended.home.kill()
+    thread.join(PATIENCE_S)
+    ended.provider.release()
+    ended.home.unlock()
+
+    assert ended.whoami().body["result"]["account"] == MIRA
+
+
+def test_killed_after_the_provider_has_replaced_the_tokens_the_truth_is_said(ended: Desk, browser: Browser) -> None:
+    """They were on their way and are gone: whoever comes next is told that, and what to do, and signs in again."""
+    ended.provider.fault(hold=True)
+    thread, _came = in_background(ended)
+    until(ended.provider.held, "the provider has answered")
+    ended.home.kill()
+    thread.join(PATIENCE_S)
+    ended.provider.release()
+    ended.home.unlock()
+
+    refused = ended.whoami()
+    ended.sign_in(browser, replace=True)
+
+    error = refused.body["error"]
+    assert error["class"] == "binding_failed"
+    assert "was cut off before its answer was stored" in error["message"]
+    assert f"aileron binding reauthorize {MINE}" in error["message"]
+    assert ended.whoami().body["result"]["account"] == MIRA
+
+
+@pytest.mark.parametrize(
+    ("point", "is_lost"),
+    [
+        ("before_renewal_note", False),
+        ("after_renewal_note", False),
+        ("before_new_tokens", True),
+        ("after_new_tokens", False),
+    ],
+)
+def test_killed_at_each_step_of_a_renewal(ended: Desk, point: str, is_lost: bool) -> None:
+    """Only between the provider's answer and the write is there something that nobody can get back; then it is said."""
+    ended.home.stop()
+    with crashing_daemon(ended.home.path, point, 1) as daemon:
+        ended.home.unlock()
+        thread, _came = in_background(ended)
+        daemon.wait(PATIENCE_S)
+        thread.join(PATIENCE_S)
+    ended.home.unlock()
+
+    answered = ended.whoami()
+
+    if is_lost:
+        assert answered.body["error"]["class"] == "binding_failed"
+        assert "was cut off" in answered.body["error"]["message"]
+    else:
+        assert answered.body["result"]["account"] == MIRA
+    assert ended.home.must("GET", "/v1/audit/verify")["ok"]
+
+
+def test_an_answer_that_never_came_is_told_from_one_that_did(ended: Desk) -> None:
+    """The provider renewed and the connection broke: what was renewed with is over there, and the sentence says why."""
+    ended.provider.fault(drop=True)
+
+    first = ended.whoami()
+
+    assert first.body["error"]["class"] == "network_error"
+
+    def over() -> bool:
+        return bool(ended.whoami().body["error"]["class"] == "binding_failed")
+
+    until(over, "the provider is asked again")
+    assert "was cut off" in ended.whoami().body["error"]["message"]
+
+
+def test_two_daemons_that_race_for_one_home_renew_once(ended: Desk) -> None:
+    """One of them gets the home, also while the other's renewal is under way; the provider is asked once."""
+    ended.home.stop()
+    clients = [Client(ended.home.path), Client(ended.home.path)]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda client: client.request("GET", "/healthz"), clients))
+    ended.home.unlock()
+    ended.provider.fault(hold=True)
+    thread, came = in_background(ended)
+    until(ended.provider.held, "the provider has answered")
+    pid = ended.home.daemon_pid
+    clients[1].start()
+    ended.provider.release()
+    thread.join(PATIENCE_S)
+
+    assert ended.home.daemon_pid == pid
+    assert isinstance(came[0], Answer)
+    assert came[0].body["result"]["account"] == MIRA
+    assert ended.provider.asked("token") == [200, 200]
+
+
+# A clock that is wrong
+
+DAY_S = 86400.0
+
+
+@pytest.mark.parametrize("offset_s", [DAY_S, -DAY_S])
+def test_a_clock_that_is_wrong_by_a_day_costs_a_renewal_and_no_more(ended: Desk, offset_s: float) -> None:
+    """A day ahead every token looks ended; a day behind, one that has ended looks good, and is renewed when it is refused."""
+    ended.home.stop()
+    with skewed_daemon(ended.home.path, offset_s):
+        ended.home.unlock()
+        answers = [ended.whoami() for _ in range(3)]
+
+    assert [one.body.get("result", one.body)["account"] for one in answers] == [MIRA] * 3
+    assert ended.mail.refused == (offset_s < 0)
+    assert ended.provider.asked("token") == [200, 200]
+
+
+@pytest.mark.parametrize("offset_s", [DAY_S, -DAY_S])
+def test_an_account_is_connected_with_a_clock_that_is_wrong(at_desk: Desk, browser: Browser, offset_s: float) -> None:
+    """No time of the provider's is compared with ours to decide who it is; put right, it serves on."""
+    at_desk.home.stop()
+    with skewed_daemon(at_desk.home.path, offset_s):
+        at_desk.home.unlock()
+        at_desk.sign_in(browser)
+        wrong = at_desk.whoami()
+    at_desk.home.unlock()
+
+    assert wrong.body["result"]["account"] == MIRA
+    assert at_desk.whoami().body["result"]["account"] == MIRA

@@ -1,0 +1,129 @@
+"""A machine of one's own in which public names lead to servers of the test, on port 443 as everywhere.
+
+A user, mount and network namespace with loopback only: its /etc/hosts is the test's, nothing asks a name server, and any
+port may be bound. So a connector's manifest can be run as it is released, with the real names of its service:
+
+    names = {"gmail.googleapis.com": "127.0.0.1", "accounts.google.com": "127.0.0.2"}
+    with Names(names) as machine, Upstream(script, tls, listener=machine.listen("127.0.0.1")) as server:
+        subprocess.run([*machine.prefix, sys.executable, "-m", "aileron", "daemon", "start"], env=…, check=True)
+        …                                   # the daemon's Unix sockets are files: the test speaks to it from where it is
+
+Files are shared with the test, the network is not: `listen` and `connect` give sockets of in there to the test's own
+process. Programs that are put there by `prefix` are ordinary users (the test's own user to the files it made, uid 1000 by
+their own account) and begin in the top folder of the sources. For root and for ordinary users. Needs unshare(1), nsenter(1)
+and mount(8) of util-linux. Source: user_namespaces(7), unix(7), ip(7).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Self
+
+__all__ = ["Names"]
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+DEADLINE_S: Final = 30.0
+BACKLOG: Final = 128
+_MAKE: Final = ("unshare", "--user", "--map-root-user", "--mount", "--net", "--propagation", "private")
+_AS_A_USER: Final = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+"""Root in there is nobody outside, and has no ids to give to jails."""
+_ALONE: Final = {
+    "/etc/resolv.conf": "",  # no name server, so 127.0.0.1, where none is: refused at once
+    "/etc/nsswitch.conf": "hosts: files\n",
+}
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1  # netdevice(7)
+
+
+class Names:
+    """The machine, until the end of the block. `names`: an address of 127.0.0.0/8 for each; `localhost` is there already."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        lines = ["127.0.0.1 localhost", "::1 localhost", *(f"{address} {name}" for name, address in names.items())]
+        self._hosts: Final = "\n".join([*lines, ""])
+        self._files: Final = tempfile.TemporaryDirectory(prefix="ail-names-")
+        self._holder: subprocess.Popen[bytes] | None = None
+        self._enter: list[str] = []
+        self.prefix: list[str] = []
+        """What a program's words are prefixed with, to run it in there."""
+
+    def __enter__(self) -> Self:
+        for path, text in {**_ALONE, "/etc/hosts": self._hosts}.items():
+            ours = Path(self._files.name) / Path(path).name
+            ours.write_text(text, encoding="ascii")
+            ours.chmod(0o644)
+        Path(self._files.name).chmod(0o755)
+        self._holder = subprocess.Popen(
+            [*_MAKE, sys.executable, "-m", "tests.support.names", "hold", self._files.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        assert self._holder.stdout is not None
+        if self._holder.stdout.readline() != b"\n":
+            self.__exit__()
+            raise RuntimeError("the namespaces cannot be made; see its standard error")
+        target = ["--target", str(self._holder.pid), "--user", "--mount", "--net", "--preserve-credentials", "--wd"]
+        self._enter = ["nsenter", *target]
+        self.prefix = [*self._enter, *_AS_A_USER]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._holder is not None:
+            self._holder.kill()
+            self._holder.communicate()
+        self._files.cleanup()
+
+    def listen(self, address: str = "127.0.0.1", port: int = 443) -> socket.socket:
+        """A listening socket of in there, for a server in the test's own process."""
+        return self._socket("listen", address, port)
+
+    def connect(self, address: str, port: int) -> socket.socket:
+        """A connection that was made in there."""
+        return self._socket("connect", address, port)
+
+    def _socket(self, what: str, address: str, port: int) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            program = [sys.executable, "-m", "tests.support.names", what, address, str(port), str(theirs.fileno())]
+            subprocess.run([*self._enter, *program], check=True, timeout=DEADLINE_S, pass_fds=[theirs.fileno()])
+            _, [descriptor], _, _ = socket.recv_fds(ours, 1, 1)
+        return socket.socket(fileno=descriptor)
+
+
+def _hold(directory: Path) -> None:
+    """In there, as root: set the machine up, say so, and keep it until whoever started this goes away."""
+    for path in (*_ALONE, "/etc/hosts"):
+        subprocess.run(["mount", "--bind", str(directory / Path(path).name), path], check=True)
+    Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0", encoding="ascii")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        asked = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16sh14x", b"lo", 0))
+        (flags,) = struct.unpack_from("h", asked, 16)
+        fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
+    print(flush=True)
+    sys.stdin.read()
+
+
+def _hand_out(what: str, address: str, port: int, descriptor: int) -> None:
+    """In there: make one socket, and give it to whoever holds the other end of `descriptor`."""
+    made = (
+        socket.create_server((address, port), backlog=BACKLOG)
+        if what == "listen"
+        else socket.create_connection((address, port), timeout=DEADLINE_S)
+    )
+    with made, socket.socket(fileno=descriptor) as to:
+        made.settimeout(None)
+        socket.send_fds(to, [b"."], [made.fileno()])
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "hold":
+        _hold(Path(sys.argv[2]))
+    else:
+        _hand_out(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,166 @@
+"""A person signing in at a scripted provider, and a service that takes its tokens: what tests through a daemon share.
+
+    with signed_world(authority, tmp_path) as world:
+        assert world.sign_in()["status"] == "done"
+        assert world.ask().status == 200
+        assert world.service.tokens == [world.provider.access[-1]]
+
+The provider is token_server.py, the browser a few lines; the real ones are in tests/browser. When the block ends, no file of the
+home but the archives of its connectors holds a token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from aileron.client import Answer
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.token_server import CLIENT_SECRET, SCOPES, TokenServer
+from tests.support.upstream import Authority, Seen, Upstream, answer
+
+__all__ = ["CONNECTOR", "NAME", "Service", "World", "called_back", "signed_world", "state_of"]
+
+CONNECTOR = "github://aileron-tests/reflector"
+NAME = "oauth2/mail/me"
+_SOURCE = Path(__file__).parent / "connectors" / "reflector"
+_CANARY = re.compile(rb"canary-(access|refresh)-token|canary-client-secret")
+
+
+class Service:
+    """An API that takes the provider's newest access token and no other, and repeats it in its answer."""
+
+    def __init__(self, authority: Authority, provider: TokenServer) -> None:
+        self._provider = provider
+        self.accepts: set[str] | None = None
+        self.tokens: list[str] = []
+        self.upstream = Upstream(self._answer, authority.server_context("localhost"))
+
+    def _answer(self, seen: Seen) -> bytes:
+        token = " ".join(seen.values("authorization")).removeprefix("Bearer ")
+        self.tokens.append(token)
+        accepted = {self._provider.access[-1]} if self.accepts is None else self.accepts
+        if token not in accepted:
+            return answer(b"who are you", "WWW-Authenticate: Bearer error=invalid_token", status="401 Unauthorized")
+        return answer(f"hello {token}".encode())
+
+
+class World:
+    """A provider, a service, and a home with a connector for them; nobody has signed in yet."""
+
+    def __init__(self, home: DaemonHome, provider: TokenServer, service: Service, work: Path) -> None:
+        self.home = home
+        self.provider = provider
+        self.service = service
+        self._work = work
+
+    def install(self, version: str = "1.0.0", scopes: tuple[str, ...] = SCOPES, **changes: str) -> Answer:
+        """The reflector as a connector that signs in; `changes` as TokenServer.provider takes them."""
+        source = self._work / version
+        shutil.copytree(_SOURCE, source)
+        (source / "manifest.toml").write_text(self._manifest(version, scopes, changes))
+        return self.home.ask("POST", "/v1/connectors", {"path": str(source)})
+
+    def _manifest(self, version: str, scopes: tuple[str, ...], changes: dict[str, str]) -> str:
+        asked = self.provider.provider(**changes)
+        return f"""
+[connector]
+name = "{CONNECTOR}"
+version = "{version}"
+[capabilities.network]
+hosts = ["localhost:{self.service.upstream.port}", "{self.provider.address}"]
+[capabilities.credential]
+kind = "oauth2"
+scope = "Read your mail"
+[capabilities.credential.oauth2]
+authorize_url = "{asked.authorize_url}"
+token_url = "{asked.token_url}"
+device_authorization_url = "{asked.device_authorization_url}"
+revocation_url = "{asked.revocation_url}"
+client_id = "{asked.client_id}"
+client_secret = "{CLIENT_SECRET}"
+scopes = {json.dumps(list(scopes))}
+[capabilities.runtime]
+imports = ["http", "log", "audit", "progress"]
+"""
+
+    def begin(self, name: str = NAME, **more: Any) -> dict[str, Any]:
+        """Begin to sign in."""
+        body = {"connector": CONNECTOR, "name": name, "flow": "browser", **more}
+        begun: dict[str, Any] = self.home.must("POST", "/v1/sign-ins", body)
+        return begun
+
+    def end(self, begun: dict[str, Any], wait: float = 30.0) -> dict[str, Any]:
+        """How it ended."""
+        path = f"/v1/sign-ins/{begun['id']}?wait={wait:g}"
+        ended: dict[str, Any] = self.home.must("GET", path, wait_s=wait)
+        return ended
+
+    def sign_in(self, name: str = NAME, **more: Any) -> dict[str, Any]:
+        """The whole of it: the person says yes on the provider's page."""
+        begun = self.begin(name, **more)
+        called_back(begun["authorize_url"])
+        return self.end(begun)
+
+    def ask(self, **args: str) -> Answer:
+        """Run the action that asks the service with the credential."""
+        url = f"https://localhost:{self.service.upstream.port}/"
+        return self.home.run("ask", {"url": url, "credential": "oauth2", **args})
+
+    def binding(self, name: str = NAME) -> dict[str, Any]:
+        """As the daemon shows it."""
+        found: dict[str, Any] = self.home.must("GET", f"/v1/bindings/{name}")
+        return found
+
+    def types(self, *wanted: str) -> list[str]:
+        """Which of these events are on record, oldest first."""
+        found = self.home.must("GET", "/v1/audit?limit=1000")["events"]
+        return [event["type"] for event in reversed(found) if event["type"] in wanted]
+
+
+def called_back(authorize_url: str, **query: str) -> bytes:
+    """What a browser does after the person said yes: the redirect to the loopback port with this query, and its answer.
+
+    Without one, with a code and the state that belongs to it.
+    """
+    asked = {name: values[0] for name, values in parse_qs(urlsplit(authorize_url).query).items()}
+    back = urlsplit(asked["redirect_uri"])
+    words = urlencode(query or {"code": "a-code-of-the-provider", "state": asked["state"]})
+    with socket.create_connection(("127.0.0.1", back.port or 0), timeout=30) as connection:
+        request = f"GET {back.path}?{words} HTTP/1.1\r\nHost: {back.netloc}\r\nConnection: close\r\n\r\n"
+        connection.sendall(request.encode())
+        with connection.makefile("rb") as reader:
+            return reader.read()
+
+
+def state_of(authorize_url: str) -> str:
+    """What the provider has to give back."""
+    return parse_qs(urlsplit(authorize_url).query)["state"][0]
+
+
+@contextlib.contextmanager
+def signed_world(authority: Authority, work: Path) -> Iterator[World]:
+    """Everything there, the connector installed, an action `ask` for it; `work` is an empty directory."""
+    with contextlib.ExitStack() as stack:
+        provider = stack.enter_context(TokenServer(authority.server_context("localhost")))
+        service = Service(authority, provider)
+        stack.enter_context(service.upstream)
+        home = stack.enter_context(daemon_home())
+        private = f'["localhost:{service.upstream.port}", "{provider.address}"]'
+        home.configure(f'[egress]\nprivate = {private}\nca_file = "{authority.ca_file}"\n')
+        home.unlock()
+        made = World(home, provider, service, work)
+        assert not made.install().is_error
+        inputs = ("url:string?", "method:string?", "header:string?", "credential:string?")
+        home.add_probe_action("ask", *inputs, connector=CONNECTOR)
+        yield made
+        for path in home.path.rglob("*"):
+            if path.is_file() and "store" not in path.parts:
+                assert not _CANARY.search(path.read_bytes()), f"{path} holds a token"
