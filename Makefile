@@ -11,6 +11,9 @@ BROWSER_TESTS := tests/browser
 JAIL_TESTS_1 := tests/daemon tests/runs tests/cli tests/launch
 JAIL_TESTS_2 := tests/sandbox tests/attacks tests/faults tests/e2e tests/mcp
 JAIL_TESTS := $(JAIL_TESTS_1) $(JAIL_TESTS_2)
+# On shared machines a failure is looked at twice: docs/development/running-tests.md#a-test-that-fails-once.
+ONCE_MORE := --reruns 1 --max-suite-reruns 3 --rerun-exclude-path tests/attacks --rerun-show-tracebacks
+PYTEST := $(BIN)/python -m pytest $(if $(CI),$(ONCE_MORE))
 
 .PHONY: help demo test check agents conformance browser bench fuzz clean jail-tests-1 jail-tests-2
 
@@ -31,25 +34,25 @@ test: check
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target jail-tests-1 jail-tests-2
 
 jail-tests-1 jail-tests-2: jail-tests-%: $(VENV)/.dev
-	AILERON_MUST_JAIL=$${CI:+1} $(BIN)/python -m pytest $(JAIL_TESTS_$*)
+	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(JAIL_TESTS_$*)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests $(foreach path,$(JAIL_TESTS) $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS),--ignore=$(path))
+	$(PYTEST) tests $(foreach path,$(JAIL_TESTS) $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS),--ignore=$(path))
 
 agents: $(VENV)/.dev
 	$(BIN)/python -m tests.agents.install
-	$(BIN)/python -m pytest $(AGENT_TESTS)
+	$(PYTEST) $(AGENT_TESTS)
 
 conformance: $(VENV)/.dev
 	$(BIN)/python -m tests.conformance.install
-	AILERON_MUST_JAIL=$${CI:+1} $(BIN)/python -m pytest $(CONFORMANCE_TESTS)
+	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(CONFORMANCE_TESTS)
 
 browser: $(VENV)/.dev
 	$(BIN)/python -m tests.browser.install
-	AILERON_MUST_JAIL=$${CI:+1} $(BIN)/python -m pytest $(BROWSER_TESTS)
+	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(BROWSER_TESTS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
