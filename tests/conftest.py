@@ -37,9 +37,10 @@ def _no_real_desktop() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _interruptible() -> None:
-    """A shell that runs the tests in the background ignores SIGINT for them, and every process they start inherits that."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """A shell that runs the tests in the background ignores SIGINT and SIGQUIT for them, and what they start inherits that."""
+    for number, how in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, how)
 
 
 @pytest.fixture(scope="session")
