@@ -122,7 +122,8 @@ class Client:
         payload = None if body is None else json.dumps(body).encode()
         connection = self._connection(wait_s + ANSWER_MARGIN_S)
         try:
-            connection.request(method, path, payload, self._headers(headers or {}, has_body=payload is not None))
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # answered before the body was read
+                connection.request(method, path, payload, self._headers(headers or {}, has_body=payload is not None))
             response = connection.getresponse()
             data = response.read()
         except (OSError, http.client.HTTPException) as error:

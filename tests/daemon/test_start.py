@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from aileron.client import Client, DaemonUnreachable
+from aileron.config import Home
 from tests.support.home import DaemonHome
 
 pytestmark = pytest.mark.jail
@@ -99,6 +101,29 @@ def test_a_path_too_long_for_a_socket_is_said_before_anything_starts(tmp_path: P
     """sun_path has 108 bytes."""
     with pytest.raises(DaemonUnreachable, match="AILERON_HOME"):
         Client(tmp_path / ("x" * 120)).request("GET", "/healthz")
+
+
+def test_an_answer_that_comes_before_the_request_was_read_is_heard(tmp_path: Path) -> None:
+    """A refusal needs no body: whoever still sends it hears the answer, and not that the pipe is broken."""
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as pool:
+        home = Home(tmp_path)
+        home.run.mkdir(mode=0o700)
+        listener.bind(str(home.operator_socket))
+        listener.listen()
+
+        def refuse() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                seen = b""
+                while b"\r\n\r\n" not in seen:
+                    seen += connection.recv(1 << 10)
+                connection.sendall(b"HTTP/1.1 423 Locked\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+
+        refused = pool.submit(refuse)
+        answer = Client(tmp_path).ask("POST", "/v1/actions/x/run", {"args": {"text": "x" * (4 << 20)}})
+        refused.result()
+
+    assert (answer.status, answer.body) == (423, {})
 
 
 def test_a_daemon_that_cannot_even_be_imported_says_so(
