@@ -98,7 +98,10 @@ int main(void) {
     if (read(3, words, sizeof words - 1) < 0 || sscanf(words, "%31s %lu %lu", what, &one, &two) < 1) return 64;
     if (strcmp(what, "private") == 0) hold(MAP_PRIVATE, one);
     else if (strcmp(what, "shared") == 0) hold(MAP_SHARED, one);
-    else if (strcmp(what, "family") == 0) family(one, two, 0);
+    else if (strcmp(what, "shared-for-good") == 0) {
+        hold(MAP_SHARED, one);
+        pause();
+    } else if (strcmp(what, "family") == 0) family(one, two, 0);
     else if (strcmp(what, "brief-family") == 0) family(one, two, 600000);
     else if (strcmp(what, "spin") == 0) spin(one);
     else if (strcmp(what, "drizzle") == 0) drizzle();
