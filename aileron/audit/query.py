@@ -42,6 +42,7 @@ from aileron.ledger import (
     RunRow,
     Snapshot,
 )
+from aileron.model.decision import held_until
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import Failed, Outcome, Succeeded
 from aileron.model.wire import ErrorBody
@@ -255,7 +256,8 @@ def _said_of(snapshot: Snapshot, approval: ApprovalRow) -> dict[str, Any]:
             said["executed_arguments"] = plan.get("args")
         window_s = (plan.get("approval") or {}).get("undo_window_s", 0)
         if is_held and window_s:
-            said["held_until"] = utc((approval.decided_us or 0) + window_s * 1_000_000)
+            decided_at = (approval.decided_us or 0) / 1_000_000
+            said["held_until"] = utc(int(held_until(decided_at, approval.signed_at, window_s) * 1_000_000))
     return said
 
 

@@ -34,7 +34,7 @@ from aileron.daemon.consents import Consenting
 from aileron.daemon.standing import Standing
 from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import ConsentKind
-from aileron.model.decision import PreviewStatement, Signature, digest_with_preview, preview_digest
+from aileron.model.decision import PreviewStatement, Signature, digest_with_preview, held_until, preview_digest
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
 from aileron.model.wire import Decision, ErrorBody, PreviewRequest, Settled
@@ -111,7 +111,10 @@ class Deciding:
         if not is_run:
             return await self._carried_out(settled)
         self._begin(approval_id)
-        return settled if not hold_s else msgspec.structs.replace(settled, held_until=utc(time.time() + hold_s))
+        if not hold_s:
+            return settled
+        until = held_until((row.decided_us or 0) / 1_000_000, row.signed_at, hold_s)
+        return msgspec.structs.replace(settled, held_until=utc(until))
 
     async def shown(self, approval_id: str) -> dict[str, Any]:
         """A question, whole: what is asked about, and for a run what differs from the last one that was approved."""

@@ -34,6 +34,7 @@ __all__ = [
     "Statement",
     "check_signature",
     "digest_with_preview",
+    "held_until",
     "key_id_of",
     "moment",
     "parse_moment",
@@ -160,6 +161,14 @@ def moment(seconds: float) -> str:
     """Seconds since the epoch as RFC 3339 in UTC, to the millisecond: `2026-11-21T13:00:00.000Z`."""
     at = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def held_until(decided_at: float, signed_at: str | None, window_s: float) -> float:
+    """When an approved run begins that can be cancelled until then, in seconds since the epoch.
+
+    Counted from what was signed, or from the record's `decided_at` where nobody signs. ValueError as `parse_moment`.
+    """
+    return (decided_at if signed_at is None else parse_moment(signed_at)) + window_s
 
 
 def parse_moment(text: str) -> float:

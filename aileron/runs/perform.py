@@ -45,7 +45,7 @@ from aileron.ledger.rows import RunRow
 from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import ActionFileConsent, ConsentKind, StandingGrant
 from aileron.model.credential import Candidate
-from aileron.model.decision import parse_moment, preview_digest
+from aileron.model.decision import held_until, preview_digest
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import ActionFile, ConnectorManifest
@@ -449,12 +449,12 @@ def _decided(approval_id: str, frozen: Frozen) -> Decided:
 
 
 def _check_held(approval_id: str, frozen: Frozen) -> None:
-    """Held while an approved run may still be cancelled, counted from what was signed, or from the record where nobody signs."""
+    """Held while an approved run may still be cancelled."""
     decision = frozen.decision
     if decision is None:
         return
-    decided_at = decision.decided_at if decision.signed is None else parse_moment(decision.signed.at)
-    until = decided_at + frozen.plan.approval.undo_window_s
+    signed_at = None if decision.signed is None else decision.signed.at
+    until = held_until(decision.decided_at, signed_at, frozen.plan.approval.undo_window_s)
     if time.time() < until:
         raise Held(approval_id, until)
 

@@ -415,6 +415,7 @@ def test_a_held_run_survives_the_daemon(own_home: DaemonHome, approver: Approver
     before = upstream.effects
     question = own_home.asked("held")
     held = approver.decide(own_home, question["approval_id"]).body["held_until"]
+    said = own_home.must("GET", f"/v1/action-approvals/{question['approval_id']}/result")["held_until"]
     own_home.kill()
 
     own_home.unlock()
@@ -423,6 +424,7 @@ def test_a_held_run_survives_the_daemon(own_home: DaemonHome, approver: Approver
     assert result["status"] == "completed"
     assert upstream.effects == before + 1
     (started,) = [event for event in own_home.events(question["audit_id"]) if event["type"] == "run.started"]
+    assert said[: len(held) - 1] == held[:-1]
     assert started["at"] >= held[:-1]
 
 
