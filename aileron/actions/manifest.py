@@ -6,8 +6,8 @@ done: nothing in it is ignored and nothing is guessed.
 
 Rules
 - The frontmatter ends at the first line that is exactly `+++`. Everything after it is the body, unchanged.
-- `${args.NAME}` names a declared input. Any other `${` is an error, so that a typing mistake is not sent as
-  it stands.
+- `${args.NAME}` names a declared input, `${STEP.PATH}` a step before this one. Any other `${` is an error, so that a typing
+  mistake is not sent as it stands.
 - Inside a longer string only a required input may be named: what the text would be without it, only the
   author knows.
 - `sha256:bound-at-release` is a source file's hash; in an installed file it is an error.
@@ -30,6 +30,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
+from aileron.actions.references import ARGS, STEP_ID, Argument, pieces
 from aileron.model.canonical import sha256_digest
 from aileron.model.document import Field, Kind, Table, check_text, read_document, refusal
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -52,10 +53,9 @@ from aileron.model.names import (
 )
 from aileron.model.text import hidden_at
 
-__all__ = ["PLACEHOLDER", "REFERENCE", "SCHEMA", "bind_placeholders", "input_schema", "parse_action"]
+__all__ = ["PLACEHOLDER", "SCHEMA", "bind_placeholders", "input_schema", "parse_action"]
 
 PLACEHOLDER: Final = "sha256:bound-at-release"
-REFERENCE: Final = re.compile(r"\$\{args\.([a-z][a-z0-9_]{0,63})\}")
 
 SCHEMA: Final = {
     "name": Field(Kind.STRING, required=True),
@@ -122,7 +122,6 @@ SCHEMA: Final = {
     ),
 }
 
-_STEP_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _ARGUMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smh])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
@@ -289,15 +288,26 @@ def _steps(table: Table, connectors: set[Fqn], inputs: tuple[InputSpec, ...]) ->
         raise table.refuse("execute", "no [[execute]]: an action has at least one step")
     steps: dict[str, StepSpec] = {}
     for entry in entries:
-        step = _step(entry, connectors, {spec.name: spec for spec in inputs})
+        step = _step(entry, connectors, _Known({spec.name: spec for spec in inputs}, tuple(steps)))
         if step.id in steps:
             raise entry.refuse("id", f"step {step.id!r} is written twice; each id is unique in its file")
         steps[step.id] = step
     return tuple(steps.values())
 
 
-def _step(entry: Table, connectors: set[Fqn], inputs: dict[str, InputSpec]) -> StepSpec:
-    step_id = _name(entry, "id", _STEP_ID, "lower-case letters, digits, '_', '-'")
+class _Known(NamedTuple):
+    """What references may name: the inputs of the file, and the steps before."""
+
+    inputs: dict[str, InputSpec]
+    steps: tuple[str, ...]
+
+
+def _step(entry: Table, connectors: set[Fqn], known: _Known) -> StepSpec:
+    step_id = _name(entry, "id", STEP_ID, "lower-case letters, digits, '_', '-'")
+    if step_id == ARGS:
+        raise entry.refuse(
+            "id", f"step id {ARGS!r}: ${{{ARGS}.…}} stands for the arguments of the call; name it otherwise"
+        )
     connector = entry.parsed("connector", Fqn.parse)
     if connector not in connectors:
         listed = ", ".join(sorted(map(str, connectors)))
@@ -309,7 +319,7 @@ def _step(entry: Table, connectors: set[Fqn], inputs: dict[str, InputSpec]) -> S
         connector=connector,
         op=_op(entry),
         idempotent=entry.boolean("idempotent", False),
-        inputs=_given(entry, f"step {step_id!r}", inputs),
+        inputs=_given(entry, f"step {step_id!r}", known),
     )
 
 
@@ -317,42 +327,51 @@ def _op(entry: Table) -> str:
     return _name(entry, "op", OP_NAME, "a lower-case letter, then letters, digits, '_'")
 
 
-def _given(entry: Table, subject: str, inputs: dict[str, InputSpec]) -> dict[str, Any]:
-    """The `inputs` of a step or a preview: their names are arguments, their references name inputs of the file."""
+def _given(entry: Table, subject: str, known: _Known) -> dict[str, Any]:
+    """The `inputs` of a step or a preview: their names are arguments, their references name what is known."""
     for key, value in entry.free("inputs").items():
         if not _ARGUMENT.fullmatch(key):
             raise entry.refuse("inputs", f"{subject}: {key!r} is not an argument name", key)
-        for problem in _reference_problems(value, inputs):
+        for problem in _reference_problems(value, known):
             raise entry.refuse("inputs", f"{subject}, key {key!r}: {problem}", key)
     return entry.free("inputs")
 
 
-def _reference_problems(value: Any, inputs: dict[str, InputSpec]) -> Iterator[str]:
+def _reference_problems(value: Any, known: _Known) -> Iterator[str]:
     """What is wrong with the references inside one value. Depth is bounded by the reader of the document."""
     if isinstance(value, dict):
         for key, member in value.items():
             if "${" in key:
                 yield f"a reference in the name {key!r}; only values have them"
-            yield from _reference_problems(member, inputs)
+            yield from _reference_problems(member, known)
     elif isinstance(value, list):
         for member in value:
-            yield from _reference_problems(member, inputs)
+            yield from _reference_problems(member, known)
     elif isinstance(value, str):
-        yield from _string_problems(value, inputs)
+        yield from _text_problems(value, known)
 
 
-def _string_problems(value: str, inputs: dict[str, InputSpec]) -> Iterator[str]:
-    if "${" in REFERENCE.sub("", value):
-        yield f"{value!r} has a '${{' that is not ${{args.NAME}}"
-    whole = REFERENCE.fullmatch(value) is not None
-    for name in REFERENCE.findall(value):
-        if name not in inputs:
-            yield f"${{args.{name}}} names no input; declared: {', '.join(inputs) or 'none'}"
-        elif not whole and not inputs[name].required:
-            yield (
-                f"input {name!r} is optional and stands inside a longer text; "
-                "make it required, or let it be the whole value"
-            )
+def _text_problems(value: str, known: _Known) -> Iterator[str]:
+    try:
+        found = pieces(value)
+    except ValueError as error:
+        yield str(error)
+        return
+    for piece in found:
+        if isinstance(piece, Argument):
+            yield from _argument_problems(piece.name, known, is_whole=len(found) == 1)
+        elif not isinstance(piece, str) and piece.step not in known.steps:
+            yield f"{piece} names no step before this one; there are: {', '.join(known.steps) or 'none'}"
+
+
+def _argument_problems(name: str, known: _Known, *, is_whole: bool) -> Iterator[str]:
+    if name not in known.inputs:
+        yield f"${{args.{name}}} names no input; declared: {', '.join(known.inputs) or 'none'}"
+    elif not is_whole and not known.inputs[name].required:
+        yield (
+            f"input {name!r} is optional and stands inside a longer text; "
+            "make it required, or let it be the whole value"
+        )
 
 
 def _approval(table: Table) -> ApprovalRule:
@@ -399,7 +418,7 @@ def _maybe_preview(
     return PreviewRule(
         connector=connector.name,
         op=op,
-        inputs=_given(table, "preview", {spec.name: spec for spec in inputs}),
+        inputs=_given(table, "preview", _Known({spec.name: spec for spec in inputs}, ())),
         render=_render(table),
         multiline=_multiline(table),
     )

@@ -9,7 +9,8 @@ In this order
 2. Every pinned connector is installed with exactly those bytes.
 3. Every step's operation is in the action's own `capabilities`.
 4. Every credential a connector needs is bound for what it asks, and which binding is not in doubt (choosing.py).
-5. `${args.NAME}` is replaced once; a value that looks like a reference stays as it is.
+5. `${args.NAME}` is replaced once; a value that looks like a reference stays as it is. `${STEP.PATH}` stays too, and its place is
+   in the plan: the run fills it, there and nowhere else.
 
 A preview is resolved with its action, as a step that only reads: with a Grant that egress holds to safe methods, without streams,
 in 5 seconds at most, and given nothing but its own `inputs`.
@@ -22,12 +23,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from aileron.actions.choosing import Bindings, Choice, choices, credentials
-from aileron.actions.manifest import REFERENCE, parse_action
+from aileron.actions.manifest import parse_action
+from aileron.actions.references import Argument, pieces
 from aileron.config import Settings
 from aileron.model.canonical import canonical_json
 from aileron.model.credential import Candidate
@@ -47,7 +49,17 @@ from aileron.model.manifest import (
     StepSpec,
 )
 from aileron.model.names import BindingName
-from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan, PlannedPreview, Step
+from aileron.model.plan import (
+    MAX_ARGS_BYTES,
+    ConnectorPin,
+    CredentialUse,
+    Filled,
+    Grant,
+    Plan,
+    PlannedPreview,
+    Step,
+    StepValue,
+)
 
 __all__ = [
     "Bindings",
@@ -69,9 +81,6 @@ class Connectors(Protocol):
         """The verified manifest of exactly these bytes; AileronError(not_found) or (hash_mismatch)."""
 
 
-MAX_ARGS_BYTES: Final = 48 << 10
-"""48 KiB of canonical JSON for one step: it travels in one frame header of 64 KiB, beside at most 32 hosts.
-"""
 PREVIEW_STEP: Final = "preview"
 """The id of a preview's only step."""
 PREVIEW_TIMEOUT_S: Final = 5
@@ -101,7 +110,7 @@ def resolve(
         _check_capability(step, connector, manifests[str(pin)])  # 3
     uses = credentials(invocation.binding, manifests, bindings)  # 4
 
-    def planned(step: StepSpec, final: dict[str, Any]) -> Step:  # 5
+    def planned(step: StepSpec, final: _Final) -> Step:  # 5
         pin = _pin(required[step.connector])
         grant = _grant(manifests[str(pin)], uses[str(pin)], settings)
         return _step(step, pin, manifests[str(pin)], final, grant)
@@ -131,13 +140,13 @@ def with_args(plan: Plan, args: dict[str, Any]) -> Plan:
     _check_own_text(plan, action)
     checked = _checked_args(args, action)
     steps = tuple(
-        msgspec.structs.replace(step, args=_final_args(spec, checked))
+        msgspec.structs.replace(step, **_final_args(spec, checked)._asdict())
         for spec, step in zip(action.steps, plan.steps, strict=True)
     )
     preview = plan.preview
     if preview is not None and action.preview is not None:
         given = _preview_args(_preview_spec(action.preview), checked)
-        preview = msgspec.structs.replace(preview, step=msgspec.structs.replace(preview.step, args=given))
+        preview = msgspec.structs.replace(preview, step=msgspec.structs.replace(preview.step, **given._asdict()))
     return msgspec.structs.replace(plan, args=checked, steps=steps, preview=preview)
 
 
@@ -368,12 +377,13 @@ def _reserved(provider: OAuth2Provider | None) -> tuple[str, ...]:
     return tuple(sorted({url for url in endpoints if url is not None}))
 
 
-def _step(step: StepSpec, pin: ConnectorPin, manifest: ConnectorManifest, final: dict[str, Any], grant: Grant) -> Step:
+def _step(step: StepSpec, pin: ConnectorPin, manifest: ConnectorManifest, final: _Final, grant: Grant) -> Step:
     return Step(
         id=step.id,
         connector=pin,
         op=step.op,
-        args=final,
+        args=final.args,
+        filled=final.filled,
         idempotent=step.idempotent and manifest.idempotent_by_default,
         grant=grant,
         limits=manifest.limits,
@@ -396,18 +406,28 @@ def _preview(rule: PreviewRule, step: Step) -> PlannedPreview:
     )
 
 
-def _final_args(step: StepSpec, args: dict[str, Any]) -> dict[str, Any]:
+class _Final(NamedTuple):
+    """What a step is given, and the places of it that answers of earlier steps fill."""
+
+    args: dict[str, Any]
+    filled: tuple[Filled, ...]
+
+
+def _final_args(step: StepSpec, args: dict[str, Any]) -> _Final:
     """What a step's operation gets. What the file says wins over an argument of that name."""
-    return _bounded(step, args | _substituted(step.inputs, args))
+    given = _preview_args(step, args)
+    return _bounded(step, _Final(args | given.args, given.filled))
 
 
-def _preview_args(step: StepSpec, args: dict[str, Any]) -> dict[str, Any]:
+def _preview_args(step: StepSpec, args: dict[str, Any]) -> _Final:
     """What a preview's operation gets: it has parameters of its own, so the call's arguments are not put beside them."""
-    return _bounded(step, _substituted(step.inputs, args))
+    filled: list[Filled] = []
+    given = _substituted(step.inputs, args, "", filled)
+    return _bounded(step, _Final(given, tuple(filled)))
 
 
-def _bounded(step: StepSpec, final: dict[str, Any]) -> dict[str, Any]:
-    size = len(canonical_json(final))
+def _bounded(step: StepSpec, final: _Final) -> _Final:
+    size = len(canonical_json(final.args))
     if size > MAX_ARGS_BYTES:
         raise _bad_input(f"step {step.id!r}", {"*": f"{size} bytes in all; at most {MAX_ARGS_BYTES}"})
     return final
@@ -420,29 +440,44 @@ class _Absent:
 _ABSENT: Final = _Absent()
 
 
-def _substituted(inputs: dict[str, Any], args: dict[str, Any]) -> dict[str, Any]:
-    """References replaced, once. What refers to an absent optional input is left out, key and all."""
-    replaced = {key: _value(value, args) for key, value in inputs.items()}
+def _substituted(inputs: dict[str, Any], args: dict[str, Any], at: str, filled: list[Filled]) -> dict[str, Any]:
+    """References to arguments replaced, once. What refers to an absent optional input is left out, key and all.
+
+    `at` is the JSON pointer of these inputs; places that answers fill are added to `filled`.
+    """
+    replaced = {key: _value(value, args, f"{at}/{_escaped(key)}", filled) for key, value in inputs.items()}
     return {key: value for key, value in replaced.items() if value is not _ABSENT}
 
 
-def _value(value: Any, args: dict[str, Any]) -> Any:
+def _value(value: Any, args: dict[str, Any], at: str, filled: list[Filled]) -> Any:
     match value:
         case dict():
-            return _substituted(value, args)
+            return _substituted(value, args, at, filled)
         case list():
-            return [item for item in (_value(member, args) for member in value) if item is not _ABSENT]
+            members: list[Any] = []
+            for member in value:  # what is left out moves those behind it
+                if (final := _value(member, args, f"{at}/{len(members)}", filled)) is not _ABSENT:
+                    members.append(final)
+            return members
         case str():
-            return _text(value, args)
+            return _text(value, args, at, filled)
         case _:
             return value
 
 
-def _text(value: str, args: dict[str, Any]) -> Any:
-    if whole := REFERENCE.fullmatch(value):
-        return args.get(whole[1], _ABSENT)  # keeps its type
+def _text(value: str, args: dict[str, Any], at: str, filled: list[Filled]) -> Any:
+    found = pieces(value)
+    if len(found) == 1 and isinstance(found[0], Argument):
+        return args.get(found[0].name, _ABSENT)  # keeps its type
     # One pass: what is put in is never looked at again. The parser admits only required inputs here.
-    return REFERENCE.sub(lambda match: _spelled(args[match[1]]), value)
+    parts = [_spelled(args[piece.name]) if isinstance(piece, Argument) else piece for piece in found]
+    if any(isinstance(part, StepValue) for part in parts):
+        filled.append(Filled(at=at, parts=tuple(parts)))
+    return "".join(map(str, parts))
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")  # RFC 6901, section 3
 
 
 def _spelled(value: str | int | float | bool) -> str:

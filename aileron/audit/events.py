@@ -176,6 +176,10 @@ class RunStarted(_Event, frozen=True, kw_only=True, tag="run.started"):
     """From 1."""
     layers: list[str]
     """The isolation in force."""
+    args: str | None = None
+    """Digest (`sha256:…`) of the step's arguments in canonical JSON, where answers of earlier steps are among them; else they are
+    those of the plan.
+    """
 
 
 class RunRetried(_Event, frozen=True, kw_only=True, tag="run.retried"):

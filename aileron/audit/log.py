@@ -599,7 +599,13 @@ def _planned(step: Step) -> PlannedStep:
 
 def _start(run_id: str, step: Step, attempt: int, layers: Sequence[str]) -> RunStarted:
     return RunStarted(
-        run=run_id, step=step.id, connector=step.connector.name, op=step.op, attempt=attempt, layers=list(layers)
+        run=run_id,
+        step=step.id,
+        connector=step.connector.name,
+        op=step.op,
+        attempt=attempt,
+        layers=list(layers),
+        args=sha256_digest(canonical_json(step.args)) if step.filled else None,
     )
 
 

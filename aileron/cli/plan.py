@@ -166,7 +166,18 @@ def _step_facts(number: int, step: dict[str, Any], more: str | None, *, is_whole
         *facts,
         ("repeated", "if need be" if step.get("idempotent") else "never"),
         ("given", argument_lines(step.get("args") or {}, more)),
+        ("filled in", _filled_lines(step.get("filled") or [], more) or None),
     ]
+
+
+def _filled_lines(places: list[dict[str, Any]], more: str | None) -> list[str]:
+    """Where what an earlier step answers comes in: nobody knows yet what that is."""
+    lines: list[str] = []
+    for place in places:
+        values = [part for part in place.get("parts") or [] if isinstance(part, dict)]
+        steps = _each(f"{part.get('step')}: {'.'.join(map(str, part.get('path') or []))}" for part in values)
+        lines += cut(f"{str(place.get('at')).removeprefix('/')} ", f"from the answer of {', '.join(steps)}", more)
+    return lines
 
 
 def _hash(pin: Any, more: str | None) -> str | None:

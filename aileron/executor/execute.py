@@ -20,6 +20,7 @@ from aileron.egress.engine import Egress
 from aileron.egress.meter import Meter
 from aileron.executor import retry
 from aileron.executor.conversation import Claims, Conversation, Journal
+from aileron.executor.filling import with_answers
 from aileron.executor.jails import Jails
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.plan import ApprovedPlan, ConnectorPin, Plan, Step
@@ -94,10 +95,10 @@ class Executor:
 
     async def execute(self, approved: ApprovedPlan, run_id: str, journal: RunJournal) -> Any:
         """The output of the last step. AileronError: the first failure."""
-        output: Any = None
+        answers: dict[str, Any] = {}
         for step in approved.plan.steps:
-            output = await self._step(step, run_id, journal)
-        return output
+            answers[step.id] = await self._step(with_answers(step, answers), run_id, journal)
+        return answers[approved.plan.steps[-1].id]
 
     async def _step(self, step: Step, run_id: str, journal: RunJournal) -> Any:
         deadline = anyio.current_time() + step.limits.timeout_s

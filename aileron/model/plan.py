@@ -9,7 +9,7 @@ Source: docs/explanation/architecture.md; the pattern is trio's NoPublicConstruc
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Self, final
+from typing import Any, Final, NoReturn, Self, final
 
 import msgspec
 
@@ -17,7 +17,22 @@ from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.manifest import ApprovalRule, CredentialNeed, HostFunction, LimitsSpec
 from aileron.model.names import BindingName, HostPort
 
-__all__ = ["ApprovedPlan", "Budget", "ConnectorPin", "CredentialUse", "Grant", "Plan", "PlannedPreview", "Step"]
+__all__ = [
+    "MAX_ARGS_BYTES",
+    "ApprovedPlan",
+    "Budget",
+    "ConnectorPin",
+    "CredentialUse",
+    "Filled",
+    "Grant",
+    "Plan",
+    "PlannedPreview",
+    "Step",
+    "StepValue",
+]
+
+MAX_ARGS_BYTES: Final = 48 << 10
+"""48 KiB of canonical JSON for one step: it travels in one frame header of 64 KiB, beside at most 32 hosts."""
 
 
 class ConnectorPin(msgspec.Struct, frozen=True):
@@ -76,8 +91,31 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """Requests with a safe method only (RFC 9110, section 9.2.1; RFC 4918, 9.1; RFC 3253, 3.6), and no streams: for previews."""
 
 
+class StepValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A value in the answer of an earlier step: keys of objects, and places in arrays from 0."""
+
+    step: str
+    path: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"${{{self.step}.{'.'.join(self.path)}}}"
+
+
+class Filled(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in a step's arguments that is filled when it begins: a JSON pointer (RFC 6901), and what comes there.
+
+    One value alone keeps its type; between words, its text is put in.
+    """
+
+    at: str
+    parts: tuple[str | StepValue, ...]
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One connector operation with its arguments final."""
+    """One connector operation with its arguments final, but for what answers of earlier steps fill in.
+
+    `args` has the reference, as `${STEP.PATH}`, at each place of `filled`; only a place named there is filled.
+    """
 
     id: str
     connector: ConnectorPin
@@ -86,6 +124,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: bool
     grant: Grant
     limits: LimitsSpec
+    filled: tuple[Filled, ...] = ()
 
 
 class PlannedPreview(msgspec.Struct, frozen=True, kw_only=True):

@@ -130,7 +130,7 @@ WRONG = [
     (
         '"${args.count}"',
         '"${list.id}"',
-        ":23: step 'send', key 'count': '${list.id}' has a '${' that is not ${args.NAME}",
+        ":23: step 'send', key 'count': ${list.id} names no step before this one; there are: none",
     ),
     ('"${args.count}"', '"$${args.to} ${"', ":23: step 'send', key 'count': '$${args.to} ${' has a '${'"),
     ('"${args.count}"', '["x", {a = "${args.zzz}"}]', "step 'send', key 'count': ${args.zzz} names no input"),
@@ -221,7 +221,11 @@ WRONG_PREVIEW = [
         ":47: preview, key 'id': ${args.too} names no input; declared: to, count",
     ),
     ('"${args.to}"\ndeep', '"x${args.count}"\ndeep', ":47: preview, key 'id': input 'count' is optional"),
-    ('"${args.to}"\ndeep', '"${send.id}"\ndeep', ":47: preview, key 'id': '${send.id}' has a '${' that is not"),
+    (
+        '"${args.to}"\ndeep',
+        '"${send.id}"\ndeep',
+        ":47: preview, key 'id': ${send.id} names no step before this one; there are: none",
+    ),
     ('id = "${args.to}"\ndeep', '"a b" = 1\ndeep', ":47: preview: 'a b' is not an argument name"),
     (
         'multiline = ["First"]',

@@ -1,0 +1,70 @@
+"""References in the values of an action file: `${args.NAME}` and `${STEP.PATH}`.
+
+Pure. A text is cut into pieces once: words that stay as they are, arguments of the call, and values out of the answers of earlier
+steps. What is put in for a piece is never looked at again, so no argument and no upstream can write a reference.
+
+    ${args.to}                an argument of the call
+    ${find.messages.0.id}     of the step `find`: in its answer, under `messages`, the first, its `id`
+
+Source: docs/reference/action-file.md. Not here: which inputs and steps there are (manifest.py), putting arguments in
+(resolve.py), putting answers in (executor/filling.py).
+
+>>> pieces("from ${find.subject}")
+('from ', StepValue(step='find', path=('subject',)))
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from aileron.model.plan import StepValue
+
+__all__ = ["ARGS", "STEP_ID", "Argument", "Piece", "pieces"]
+
+ARGS: Final = "args"
+"""What stands before the dot for the call's arguments, and so no step's id."""
+STEP_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+_REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
+_ARGUMENT: Final = re.compile(r"args\.([a-z][a-z0-9_]{0,63})")
+_PART: Final = re.compile(r"[A-Za-z0-9_@-]{1,128}")
+_MAX_PARTS: Final = 16
+"""Of one path: answers of services nest less than ten deep."""
+
+
+class Argument(NamedTuple):
+    """An argument of the call."""
+
+    name: str
+
+
+Piece = str | Argument | StepValue
+
+
+def pieces(text: str) -> tuple[Piece, ...]:
+    """The pieces of `text`, in order, empty words left out. ValueError for a `${` that is no reference."""
+    found: list[Piece] = []
+    end = 0
+    for match in _REFERENCE.finditer(text):
+        found += _words(text[end : match.start()], text)
+        found.append(_reference(match[1], text))
+        end = match.end()
+    found += _words(text[end:], text)
+    return tuple(found)
+
+
+def _words(words: str, text: str) -> list[str]:
+    if "${" in words:
+        raise ValueError(f"{text!r} has a '${{' that is not ${{args.NAME}} or ${{STEP.PATH}}")
+    return [words] if words else []
+
+
+def _reference(inside: str, text: str) -> Argument | StepValue:
+    if argument := _ARGUMENT.fullmatch(inside):
+        return Argument(argument[1])
+    step, *path = inside.split(".")
+    is_one = STEP_ID.fullmatch(step) and step != ARGS and 1 <= len(path) <= _MAX_PARTS
+    if not is_one or not all(map(_PART.fullmatch, path)):
+        raise ValueError(f"{text!r} has a '${{' that is not ${{args.NAME}} or ${{STEP.PATH}}")
+    return StepValue(step=step, path=tuple(path))

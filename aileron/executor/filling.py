@@ -1,0 +1,89 @@
+"""What earlier steps answered, put into the arguments of the next.
+
+Pure. The answers are an upstream's, through a connector: they become arguments, as values, and nothing in them is read as a
+reference. Where they come is fixed in the plan that was approved.
+
+Source: docs/reference/action-file.md, References. Not here: which references a file may have (actions/references.py).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from aileron.model.canonical import canonical_json
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.plan import MAX_ARGS_BYTES, Filled, Step, StepValue
+
+__all__ = ["with_answers"]
+
+
+def with_answers(step: Step, answers: Mapping[str, Any]) -> Step:
+    """The step with each of its places filled from `answers`, by the id of the step that gave them; `filled` still says which.
+
+    AileronError(bad_input) where an answer has no such value, or one that cannot stand in a text, or all is too much.
+    """
+    if not step.filled:
+        return step
+    args = copy.deepcopy(step.args)
+    for place in step.filled:
+        _put(args, place.at, _value(step, place, answers))
+    size = len(canonical_json(args))
+    if size > MAX_ARGS_BYTES:
+        raise _refused(step, f"its arguments have {size} bytes with what was filled in; at most {MAX_ARGS_BYTES}")
+    return msgspec.structs.replace(step, args=args)
+
+
+def _value(step: Step, place: Filled, answers: Mapping[str, Any]) -> Any:
+    if len(place.parts) == 1 and isinstance(place.parts[0], StepValue):
+        return _found(step, place, place.parts[0], answers)
+    return "".join(
+        part if isinstance(part, str) else _text(step, place, part, _found(step, place, part, answers))
+        for part in place.parts
+    )
+
+
+def _found(step: Step, place: Filled, wanted: StepValue, answers: Mapping[str, Any]) -> Any:
+    value = answers[wanted.step]
+    for part in wanted.path:
+        match value:
+            case dict() if part in value:
+                value = value[part]
+            case list() if part.isdecimal() and part == str(int(part)) and int(part) < len(value):
+                value = value[int(part)]
+            case _:
+                raise _refused(
+                    step, f"{place.at} is {wanted}, and what step {wanted.step!r} answered has no {part!r} there"
+                )
+    return value
+
+
+def _text(step: Step, place: Filled, wanted: StepValue, value: Any) -> str:
+    if isinstance(value, dict | list) or value is None:
+        what = "an object" if isinstance(value, dict) else "an array" if isinstance(value, list) else "null"
+        raise _refused(step, f"{place.at} has {wanted} inside a text, and that is {what}")
+    return value if isinstance(value, str) else canonical_json(value).decode()
+
+
+def _put(args: dict[str, Any], at: str, value: Any) -> None:
+    """At a JSON pointer (RFC 6901) that the plan's own arguments have."""
+    *way, last = (part.replace("~1", "/").replace("~0", "~") for part in at.split("/")[1:])
+    inside: Any = args
+    for part in way:
+        inside = inside[int(part)] if isinstance(inside, list) else inside[part]
+    if isinstance(inside, list):
+        inside[int(last)] = value
+    else:
+        inside[last] = value
+
+
+def _refused(step: Step, problem: str) -> AileronError:
+    return AileronError(
+        FailureClass.BAD_INPUT,
+        f"step {step.id!r} was not begun: {problem}",
+        boundary=Boundary.ACTION,
+        details={"step": step.id},
+    )

@@ -1,0 +1,222 @@
+"""`${args.x}` and `${step.path}`: what counts as one, where it comes, and what is put in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.actions.manifest import parse_action
+from aileron.actions.references import Argument, pieces
+from aileron.actions.resolve import resolve, with_args
+from aileron.config import Settings
+from aileron.executor.filling import with_answers
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.invocation import Invocation, Scope
+from aileron.model.plan import MAX_ARGS_BYTES, Filled, Plan, Step, StepValue
+from tests.actions.test_resolve import Store, Vault, manifest
+
+Text = Callable[..., str]
+
+FIND = """[[execute]]
+id = "find"
+connector = "github://acme/mail"
+op = "find"
+
+"""
+TWO_STEPS = (("[[execute]]\n", f"{FIND}[[execute]]\n"), ('["send_email"]', '["send_email", "find"]'))
+
+
+def planned(text: str, **args: Any) -> Plan:
+    """The plan of the action in `text`."""
+    action = parse_action(text, file="send-email.md")
+    invocation = Invocation(action=action.name, args={"to": "ann", **args}, scope=Scope.OPERATOR)
+    return resolve(invocation, action, connectors=Store(manifest()), bindings=Vault(), settings=Settings())
+
+
+@pytest.fixture
+def with_inputs(action_text: Text) -> Callable[[str], str]:
+    """The text of an action of two steps, the second given these inputs."""
+
+    def build(inputs: str) -> str:
+        given = 'to = "${args.to}"\ncount = "${args.count}"\nsubject = "From ${args.to}: hello"\n'
+        return action_text(*TWO_STEPS, (given, inputs + "\n"))
+
+    return build
+
+
+# What counts as one
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", ()),
+        ("hello", ("hello",)),
+        ("$ {args.to} $", ("$ {args.to} $",)),
+        ("${args.to}", (Argument("to"),)),
+        ("${args.to}${args.to}", (Argument("to"), Argument("to"))),
+        ("a ${find.id} b", ("a ", StepValue(step="find", path=("id",)), " b")),
+        ("${find-2.messages.0.payload.@type}", (StepValue(step="find-2", path=("messages", "0", "payload", "@type")),)),
+        ("$${args.to}}", ("$", Argument("to"), "}")),
+    ],
+)
+def test_a_text_is_cut_where_references_are(text: str, found: tuple[object, ...]) -> None:
+    """Words stay, references become what they name."""
+    assert pieces(text) == found
+
+
+NOT_ONE = (
+    "${",
+    "${}",
+    "${args}",
+    "${args.}",
+    "${args.To}",
+    "${args.a.b}",
+    "${find}",
+    "${find.}",
+    "${find..id}",
+    "${ find.id }",
+    "${find.a b}",
+    "${find.*}",
+    "${Find.id}",
+    "${find.id",
+    "${${args.to}}",
+    "${find." + ".".join("a" * 17) + "}",
+)
+
+
+@pytest.mark.parametrize("text", NOT_ONE)
+def test_what_only_looks_like_one_is_refused(text: str) -> None:
+    """A typing mistake is not sent as it stands."""
+    with pytest.raises(ValueError, match="is not"):
+        pieces(text)
+
+
+@given(st.text(alphabet="${}args.find_0-x ", max_size=40))
+def test_the_pieces_say_the_text(text: str) -> None:
+    """Put together as they are written, they are the text again; any other text is refused."""
+    try:
+        found = pieces(text)
+    except ValueError:
+        assert "${" in text
+    else:
+        assert "".join(f"${{args.{one.name}}}" if isinstance(one, Argument) else str(one) for one in found) == text
+
+
+# What the file may say
+
+
+@pytest.mark.parametrize(
+    ("inputs", "problem"),
+    [
+        ('id = "${send.id}"', "step 'send', key 'id': ${send.id} names no step before this one; there are: find"),
+        ('id = "${later.id}"', "names no step before this one"),
+        ('id = "x ${fnd.id}"', "${fnd.id} names no step before this one; there are: find"),
+        ('id = [{a = "${nobody.id}"}]', "names no step before this one"),
+    ],
+)
+def test_only_a_step_before_this_one_can_be_named(with_inputs: Callable[[str], str], inputs: str, problem: str) -> None:
+    """Its own answer, a later step's and nobody's are refused where the file is read, with the steps there are."""
+    with pytest.raises(AileronError) as refused:
+        parse_action(with_inputs(inputs), file="send-email.md")
+
+    assert problem in refused.value.failure.message
+    assert parse_action(with_inputs('id = "${find.id}"'), file="send-email.md").steps[1].inputs == {"id": "${find.id}"}
+
+
+def test_a_step_cannot_be_called_args(action_text: Text) -> None:
+    """It would stand for the arguments of the call."""
+    with pytest.raises(AileronError, match="step id 'args'"):
+        parse_action(action_text(('id = "send"', 'id = "args"')), file="send-email.md")
+
+
+# Where they come
+
+
+def test_the_plan_says_what_is_filled_in_and_where(with_inputs: Callable[[str], str]) -> None:
+    """Arguments are put in; values of steps stay, each with its place; what was left out moves those behind it."""
+    inputs = 'id = "${find.messages.0.id}"\nall = ["${args.count}", "a", {"x/~y" = "Re: ${args.to} ${find.subject}"}]'
+    plan = planned(with_inputs(inputs), to="${find.id}")
+
+    subject = StepValue(step="find", path=("subject",))
+    assert plan.steps[1].args == {
+        "to": "${find.id}",
+        "id": "${find.messages.0.id}",
+        "all": ["a", {"x/~y": "Re: ${find.id} ${find.subject}"}],
+    }
+    assert plan.steps[1].filled == (
+        Filled(at="/id", parts=(StepValue(step="find", path=("messages", "0", "id")),)),
+        Filled(at="/all/1/x~1~0y", parts=("Re: ", "${find.id}", " ", subject)),
+    )
+    assert plan.steps[0].filled == ()
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_other_arguments_move_the_places(with_inputs: Callable[[str], str]) -> None:
+    """An edited call has the places of its own arguments."""
+    plan = planned(with_inputs('all = ["${args.count}", "${find.id}"]'))
+
+    edited = with_args(plan, {"to": "ann", "count": 2})
+
+    assert [place.at for place in plan.steps[1].filled] == ["/all/0"]
+    assert [place.at for place in edited.steps[1].filled] == ["/all/1"]
+    assert edited.digest == planned(with_inputs('all = ["${args.count}", "${find.id}"]'), count=2).digest
+
+
+# What is put in
+
+
+def filled(step: Step, answer: Any) -> Any:
+    """The arguments with that answer of `find`."""
+    return with_answers(step, {"find": answer}).args
+
+
+@pytest.mark.parametrize("value", ["x", "${args.to}", "${find.id}", 3, 0.5, True, None, [1], {"a": 1}])
+def test_a_whole_value_keeps_its_type_and_is_looked_at_once(with_inputs: Callable[[str], str], value: object) -> None:
+    """Also one that reads like a reference; and the plan itself stays as it was."""
+    step = planned(with_inputs('id = "${find.messages.0.id}"')).steps[1]
+    before = msgspec.to_builtins(step)
+
+    assert filled(step, {"messages": [{"id": value}]}) == {"to": "ann", "id": value}
+    assert msgspec.to_builtins(step) == before
+
+
+def test_inside_a_text_it_is_its_text(with_inputs: Callable[[str], str]) -> None:
+    """Numbers and booleans as JSON writes them."""
+    step = planned(with_inputs('subject = "${find.a}, ${find.b}, ${find.c} for ${args.to}"')).steps[1]
+
+    assert filled(step, {"a": "x ${find.b}", "b": 2.0, "c": True})["subject"] == "x ${find.b}, 2, true for ann"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "answer", "problem"),
+    [
+        ('id = "${find.messages.0.id}"', {}, "answered has no 'messages' there"),
+        ('id = "${find.messages.0.id}"', {"messages": []}, "answered has no '0' there"),
+        ('id = "${find.messages.00.id}"', {"messages": [{"id": 1}]}, "answered has no '00' there"),
+        ('id = "${find.messages.x.id}"', {"messages": [{"id": 1}]}, "answered has no 'x' there"),
+        ('id = "${find.id.x}"', {"id": "a text"}, "answered has no 'x' there"),
+        ('id = "${find.id}"', None, "answered has no 'id' there"),
+        ('id = "a ${find.id}"', {"id": {"secret": "hidden"}}, "inside a text, and that is an object"),
+        ('id = "a ${find.id}"', {"id": ["hidden"]}, "inside a text, and that is an array"),
+        ('id = "a ${find.id}"', {"id": None}, "inside a text, and that is null"),
+        ('id = "${find.id}"', {"id": "x" * MAX_ARGS_BYTES}, f"at most {MAX_ARGS_BYTES}"),
+    ],
+)
+def test_a_value_that_is_not_there_is_a_clear_failure(
+    with_inputs: Callable[[str], str], inputs: str, answer: object, problem: str
+) -> None:
+    """Said with the step, the place and the reference; of what was answered, nothing."""
+    with pytest.raises(AileronError) as refused:
+        filled(planned(with_inputs(inputs)).steps[1], answer)
+
+    failure = refused.value.failure
+    assert failure.failure_class is FailureClass.BAD_INPUT
+    assert "step 'send' was not begun" in failure.message
+    assert problem in failure.message
+    assert "hidden" not in failure.message

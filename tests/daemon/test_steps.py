@@ -1,0 +1,62 @@
+"""Steps that use what earlier ones answered: real jails, and what a person and the record see of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from aileron.model.canonical import canonical_json, sha256_digest
+from tests.support.home import DaemonHome, probe_action
+
+pytestmark = pytest.mark.jail
+
+
+def add(home: DaemonHome, given: str, *, gated: bool = False) -> None:
+    """An action of two steps: `first` answers with the call's `text`, the second is given what `given` says."""
+    text = probe_action("give_back", "text:string", "flag:boolean?", gated=gated)
+    second = (
+        f'[[execute]]\nid = "second"\nconnector = "{_connector(text)}"\nop = "give_back"\n[execute.inputs]\n{given}\n'
+    )
+    text = text.replace('id = "step"', 'id = "first"').replace("[[inputs]]", f"{second}[[inputs]]", 1)
+    home.must("POST", "/v1/actions", {"text": text, "file": "a test", "replace": True})
+
+
+def _connector(text: str) -> str:
+    return text.split('name = "', 2)[2].split('"', 1)[0]
+
+
+def test_a_step_is_given_what_an_earlier_one_answered(home: DaemonHome) -> None:
+    """As a value and inside a text; what reads like a reference in it is passed on as it stands."""
+    add(home, 'text = "it said ${first.text}, ${first.number}"\nflag = "${first.flag}"')
+
+    answer = home.run("give-back", {"text": "${first.number} ☃", "flag": True})
+
+    given = {"text": "it said ${first.number} ☃, 0", "flag": True}
+    assert answer.body["result"] == {**given, "number": 0, "share": 0.0}
+    first, second = (event for event in home.events(answer.body["audit_id"]) if event["type"] == "run.started")
+    assert "args" not in first
+    assert second["args"] == sha256_digest(canonical_json(given))
+
+
+def test_an_answer_without_the_value_ends_the_action_before_the_step(home: DaemonHome) -> None:
+    """bad_input that names step, place and reference; the first step stays done, and no jail is made for the second."""
+    add(home, 'text = "${first.messages.0.id}"')
+
+    answer = home.run("give-back", {"text": "x"})
+
+    assert (answer.status, answer.body["error"]["class"]) == (422, "bad_input")
+    assert "${first.messages.0.id}" in answer.body["error"]["message"]
+    types = [event["type"] for event in home.events(answer.body["error"]["audit_id"])]
+    assert types == ["run.requested", "run.started", "run.finished"]
+
+
+def test_a_person_sees_where_a_value_will_come_from(home: DaemonHome) -> None:
+    """The question names the place and the step; approved, the value of the answer is what is used."""
+    add(home, 'text = "again ${first.text}"', gated=True)
+    question = home.asked("give-back", {"text": "x"})
+
+    step = home.must("GET", f"/v1/action-approvals/{question['approval_id']}")["plan"]["steps"][1]
+    home.decide(question, "approve")
+
+    assert step["args"] == {"text": "again ${first.text}"}
+    assert step["filled"] == [{"at": "/text", "parts": ["again ", {"step": "first", "path": ["text"]}]}]
+    assert home.result(question)["result"]["text"] == "again x"
