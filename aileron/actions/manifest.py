@@ -30,6 +30,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
+from aileron.actions.inputs import LENGTHS, argument_problem, fragment, scalar_rule, schema_rule
 from aileron.actions.references import ARGS, STEP_ID, Argument, pieces
 from aileron.model.canonical import sha256_digest
 from aileron.model.document import Field, Kind, Table, check_text, read_document, refusal
@@ -87,6 +88,14 @@ SCHEMA: Final = {
             "required": Field(Kind.BOOLEAN),
             "label": Field(Kind.STRING),
             "multiline": Field(Kind.BOOLEAN),
+            "default": Field(Kind.VALUE),
+            "enum": Field(Kind.VALUES),
+            "pattern": Field(Kind.STRING),
+            "minimum": Field(Kind.NUMBER),
+            "maximum": Field(Kind.NUMBER),
+            "min_length": Field(Kind.INTEGER),
+            "max_length": Field(Kind.INTEGER),
+            "schema": Field(Kind.FREE),
         },
     ),
     "execute": Field(
@@ -190,10 +199,15 @@ def input_schema(action: ActionFile) -> dict[str, Any]:
     """JSON Schema of the arguments, as a language model is shown it."""
     return {
         "type": "object",
-        "properties": {spec.name: {"type": spec.type, "description": spec.description} for spec in action.inputs},
+        "properties": {spec.name: _shown(spec) for spec in action.inputs},
         "required": [spec.name for spec in action.inputs if spec.required],
         "additionalProperties": False,
     }
+
+
+def _shown(spec: InputSpec) -> dict[str, Any]:
+    shown = {**fragment(spec.type, spec.rule), "description": spec.description}
+    return shown if spec.default is msgspec.UNSET else {**shown, "default": spec.default}
 
 
 class _Parts(NamedTuple):
@@ -272,14 +286,34 @@ def _input(entry: Table) -> InputSpec:
         raise entry.refuse("type", f"type {kind!r} is not one of {', '.join(_TYPES)}")
     if multiline and kind != "string":
         raise entry.refuse("multiline", f'multiline is for type = "string", and this is {kind!r}')
-    return InputSpec(
+    if "default" in entry and entry.boolean("required", False):
+        raise entry.refuse("default", "default is for an argument that may be left out: not with required = true")
+    spec = InputSpec(
         name=_name(entry, "name", INPUT_NAME, "a lower-case letter, then letters, digits, '_'"),
         type=msgspec.convert(kind, InputType),
         description=_words(entry, "description"),
-        required=entry.boolean("required", True),
+        required=entry.boolean("required", "default" not in entry),
         label=_words(entry, "label") if "label" in entry else None,
         multiline=multiline,
+        rule=_rule(entry, kind),
+        default=entry.value("default") if "default" in entry else msgspec.UNSET,
     )
+    if spec.default is not msgspec.UNSET and (problem := argument_problem(spec, spec.default)) is not None:
+        raise entry.refuse("default", f"the default of input {spec.name!r} is no value of it: {problem}")
+    return spec
+
+
+def _rule(entry: Table, kind: str) -> dict[str, Any]:
+    is_scalar = kind not in ("array", "object")
+    if is_scalar != ("schema" not in entry):
+        said = f'input {entry.string("name")!r}: schema and type = "array" or "object" go together'
+        raise entry.refuse("schema" if is_scalar else "type", said)
+    if is_scalar:
+        return scalar_rule(entry, kind)
+    for key in ("enum", "pattern", "minimum", "maximum", *LENGTHS):
+        if key in entry:
+            raise entry.refuse(key, f"{key} is not for an input of type {kind!r}: it belongs into its schema")
+    return schema_rule(entry, kind)
 
 
 def _steps(table: Table, connectors: set[Fqn], inputs: tuple[InputSpec, ...]) -> tuple[StepSpec, ...]:
@@ -367,11 +401,13 @@ def _text_problems(value: str, known: _Known) -> Iterator[str]:
 def _argument_problems(name: str, known: _Known, *, is_whole: bool) -> Iterator[str]:
     if name not in known.inputs:
         yield f"${{args.{name}}} names no input; declared: {', '.join(known.inputs) or 'none'}"
-    elif not is_whole and not known.inputs[name].required:
+    elif not is_whole and not known.inputs[name].is_always_there:
         yield (
             f"input {name!r} is optional and stands inside a longer text; "
-            "make it required, or let it be the whole value"
+            "make it required, give it a default, or let it be the whole value"
         )
+    elif not is_whole and known.inputs[name].type in ("array", "object"):
+        yield f"input {name!r} is an {known.inputs[name].type} and stands inside a longer text; let it be the whole value"
 
 
 def _approval(table: Table) -> ApprovalRule:

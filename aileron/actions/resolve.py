@@ -22,18 +22,18 @@ Source: docs/reference/action-file.md. Not here: who must be asked (approvals/),
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from aileron.actions.choosing import Bindings, Choice, choices, credentials
+from aileron.actions.inputs import EXPECTED, argument_problem
 from aileron.actions.manifest import parse_action
 from aileron.actions.references import Argument, pieces
 from aileron.config import Settings
 from aileron.model.canonical import canonical_json
 from aileron.model.credential import Candidate
-from aileron.model.document import MAX_NUMBER
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import (
@@ -41,7 +41,6 @@ from aileron.model.manifest import (
     ApprovalRule,
     ConnectorManifest,
     HostFunction,
-    InputSpec,
     LimitsSpec,
     OAuth2Provider,
     PreviewRule,
@@ -248,13 +247,14 @@ def _checked_args(given: dict[str, Any], action: ActionFile) -> dict[str, Any]:
             problems[name] = f"no such input; {hint}"
     for name, spec in declared.items():
         if name in given:
-            if problem := _type_problem(spec, given[name]):
+            if problem := argument_problem(spec, given[name]):
                 problems[name] = problem
         elif spec.required:
-            problems[name] = f"missing; expected {_EXPECTED[spec.type]}"
+            problems[name] = f"missing; expected {EXPECTED[spec.type]}"
     if problems:
         raise _bad_input(f"action {action.name!r}", problems)
-    return {name: given[name] for name in declared if name in given}
+    stands = {name: spec.default for name, spec in declared.items() if spec.default is not msgspec.UNSET}
+    return {name: (stands | given)[name] for name in declared if name in stands or name in given}
 
 
 def _bad_input(subject: str, problems: dict[str, str]) -> AileronError:
@@ -262,68 +262,6 @@ def _bad_input(subject: str, problems: dict[str, str]) -> AileronError:
     return AileronError(
         FailureClass.BAD_INPUT, f"{subject}: {told}", boundary=Boundary.ACTION, details={"arguments": problems}
     )
-
-
-_EXPECTED: Final = {
-    "string": "a string",
-    "integer": "an integer below 2**53",
-    "number": "a number below 2**53",
-    "boolean": "true or false",
-}
-
-
-def _type_problem(spec: InputSpec, value: object) -> str | None:
-    """None, or what was found and what was expected. The value itself is not quoted: it may be long, or
-    private.
-    """
-    if _IS_OF_TYPE[spec.type](value):
-        return None
-    hint = "; leave an optional input out" if value is None and not spec.required else ""
-    return f"{_found(value)}; expected {_EXPECTED[spec.type]}{hint}"
-
-
-def _found(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case str():
-            return "a string that is not valid Unicode" if not _is_unicode(value) else "a string"
-        case int():
-            return "an integer" if abs(value) <= MAX_NUMBER else "an integer of 2**53 or more"
-        case float():
-            return "a number with a fraction or exponent" if _is_number(value) else "not finite, or 2**53 or more"
-        case list():
-            return "an array"
-        case _:
-            return "an object"
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # a lone surrogate, which JSON's \u escapes can spell
-        return False
-    return True
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= MAX_NUMBER  # false for NaN
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and _is_number(value)
-
-
-_IS_OF_TYPE: Final[dict[str, Callable[[object], bool]]] = {
-    "string": lambda value: isinstance(value, str) and _is_unicode(value),
-    "integer": _is_integer,
-    "number": _is_number,
-    "boolean": lambda value: isinstance(value, bool),
-}
 
 
 def _pin(connector: RequiredConnector) -> ConnectorPin:

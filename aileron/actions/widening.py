@@ -9,7 +9,8 @@ Widens
 - the gate gone; the preview gone, new or changed in any way: it is what the person decides by
 - `irreversible` true to false; the question waiting longer; the undo window shorter
 - in `[[requires.connectors]]` and `[[execute]]` everything but an entry taken away, and `idempotent` true to false
-- an input that is new, of another type, or no longer required; its label, which stands beside its value when a person decides
+- an input that is new, of another type, or no longer required; that takes more than before, or is something else when it is not
+  given; its label, which stands beside its value when a person decides
 
 Compared are the values, spelled as JSON: comments and layout do not count, and `1`, `1.0` and `true` are three things.
 
@@ -22,6 +23,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
+from aileron.actions.inputs import is_narrower
 from aileron.model.consent import ActionFileConsent, Change
 from aileron.model.manifest import ActionFile, ApprovalRule, ConnectorManifest, InputSpec, PreviewRule
 from aileron.model.plan import ConnectorPin
@@ -166,13 +170,23 @@ def _inputs(before: dict[str, InputSpec], after: dict[str, InputSpec]) -> Iterat
         yield from _changed(
             f"inputs {name}: required", _json(was.required), _json(spec.required), widens=not spec.required
         )
+        is_wider = not is_narrower(was.rule, spec.rule)
+        yield from _changed(f"inputs {name}: rule", _json(was.rule), _json(spec.rule), widens=is_wider)
+        yield from _changed(f"inputs {name}: default", _default(was), _default(spec), widens=True)
         yield from _changed(f"inputs {name}: label", was.label, spec.label, widens=True)
         yield from _changed(f"inputs {name}: description", was.description, spec.description, widens=False)
         yield from _changed(f"inputs {name}: multiline", _json(was.multiline), _json(spec.multiline), widens=False)
 
 
 def _input_facts(spec: InputSpec) -> _Facts:
-    return {"type": spec.type, "required": _json(spec.required), "description": spec.description}
+    facts = {"type": spec.type, "required": _json(spec.required), "description": spec.description}
+    if spec.rule:
+        facts["rule"] = _json(spec.rule)
+    return facts if (default := _default(spec)) is None else {**facts, "default": default}
+
+
+def _default(spec: InputSpec) -> str | None:
+    return None if spec.default is msgspec.UNSET else _json(spec.default)
 
 
 def _changed(where: str, before: str | None, after: str | None, *, widens: bool) -> Iterator[Change]:

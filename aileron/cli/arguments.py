@@ -25,6 +25,7 @@ MAX_ARGS_BYTES = 1 << 20
 """1 MiB, as the daemon reads of a body."""
 _INTEGER = re.compile(r"-?[0-9]{1,40}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
+_EXAMPLE = '{"key": 1}'
 _HELP = "aileron run --help"
 
 
@@ -84,8 +85,21 @@ def _value(text: str, kind: str) -> Any:
             if text not in ("true", "false"):
                 raise ValueError("true or false")
             return text == "true"
+        case "array" | "object":
+            return _json_value(text, kind)
         case _:
             return text
+
+
+def _json_value(text: str, kind: str) -> Any:
+    """An array or object, as JSON. ValueError for what is none, or says a key twice."""
+    try:
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, list if kind == "array" else dict):
+        raise ValueError(f"a JSON {kind}, such as {'[1, 2]' if kind == 'array' else _EXAMPLE}")
+    return value
 
 
 def _nearest(key: str, names: list[str]) -> str:

@@ -63,8 +63,11 @@ class Kind(enum.Enum):
 
     STRING = "string"
     INTEGER = "integer"
+    NUMBER = "number"
     BOOLEAN = "boolean"
     STRINGS = "array of strings"
+    VALUE = "any value"
+    VALUES = "array of values"
     FREE = "table of values"
     TABLE = "table"
     TABLES = "array of tables"
@@ -196,6 +199,10 @@ class Table:
         assert isinstance(value, int)
         return value
 
+    def value(self, key: str) -> Any:
+        """A required value, whatever it is."""
+        return self._values[key]
+
     def free(self, key: str) -> dict[str, Any]:
         """A table of any values JSON can say, empty when absent."""
         value = self._values.get(key, {})
@@ -233,7 +240,7 @@ class Table:
         elif field.kind is Kind.TABLES:
             for table in self.tables(key):
                 table.check_shape()
-        elif field.kind is Kind.FREE:
+        elif field.kind in (Kind.FREE, Kind.VALUE, Kind.VALUES, Kind.NUMBER):
             self._check_free((key,), value)
         else:
             for text in value if isinstance(value, list) else [value]:
@@ -406,7 +413,10 @@ def _resolved(parts: tuple[str, ...], lengths: dict[_Path, int], *, is_array: bo
 _IS_OF_KIND: Final[dict[Kind, Callable[[object], bool]]] = {
     Kind.STRING: lambda value: isinstance(value, str),
     Kind.INTEGER: lambda value: isinstance(value, int) and not isinstance(value, bool),
+    Kind.NUMBER: lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     Kind.BOOLEAN: lambda value: isinstance(value, bool),
+    Kind.VALUE: lambda _value: True,
+    Kind.VALUES: lambda value: isinstance(value, list),
     Kind.STRINGS: lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
     Kind.FREE: lambda value: isinstance(value, dict),
     Kind.TABLE: lambda value: isinstance(value, dict),

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 CredentialKind = Literal["api_key", "basic", "oauth2"]
-InputType = Literal["string", "integer", "number", "boolean"]
+InputType = Literal["string", "integer", "number", "boolean", "array", "object"]
 
 
 class HostFunction(enum.StrEnum):
@@ -115,6 +115,15 @@ class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
     required: bool = True
     label: str | None = None
     multiline: bool = False
+    rule: dict[str, Any] = {}
+    """What a value has to fit beside its type, in the keywords of JSON Schema (actions/inputs.py)."""
+    default: Any = msgspec.UNSET
+    """What stands for an argument that is not given; UNSET: nothing does."""
+
+    @property
+    def is_always_there(self) -> bool:
+        """Whether each call has a value of it."""
+        return self.required or self.default is not msgspec.UNSET
 
 
 class RequiredConnector(msgspec.Struct, frozen=True, kw_only=True):

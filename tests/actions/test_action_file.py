@@ -137,7 +137,7 @@ WRONG = [
     ('"${args.count}"', '{"${args.to}" = 1}', "a reference in the name '${args.to}'"),
     ("From ${args.to}: hello", "${args.count} times", ":24: step 'send', key 'subject': input 'count' is optional"),
     ('to = "${args.to}"', '"a b" = 1', "step 'send': 'a b' is not an argument name"),
-    ('type = "string"', 'type = "object"', ":28: type 'object' is not one of string, integer, number, boolean"),
+    ('type = "string"', 'type = "object"', 'input \'to\': schema and type = "array" or "object" go together'),
     ('name = "count"', 'name = "to"', "input 'to' is declared twice"),
     ('name = "count"', 'name = "Count"', ":32: name 'Count' is not a lower-case letter"),
     ('description = "How many."', 'description = "How\\nmany."', ":34: 'description' holds a hidden character: U+000A"),

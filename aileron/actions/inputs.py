@@ -1,0 +1,379 @@
+"""What an argument may be: the rules of one `[[inputs]]`, read from the file, shown to a model, held against a call.
+
+Pure. A rule is a JSON Schema (2020-12) made of the keywords below and no others: what is not known is refused, so nothing is
+shown to a model that is not held. Patterns are RE2's, whose time is linear in the text: rule and text are strangers'.
+
+Rules
+- A scalar's rule is in keys of its own (`enum`, `pattern`, `minimum` …); an array's or object's is `schema`.
+- What a default says has to fit its own rule; with a default an argument is always there.
+- A rule that takes what another takes, and perhaps less, is narrower: only where that is plain, keyword by keyword.
+
+Source: docs/reference/action-file.md; JSON Schema 2020-12, Validation; https://github.com/google/re2/wiki/Syntax. Not here: which
+keys a file may have (manifest.py), the question that a wider rule asks (widening.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from aileron.model.canonical import canonical_json
+from aileron.model.document import MAX_NUMBER, Table
+from aileron.model.manifest import InputSpec
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+__all__ = ["EXPECTED", "LENGTHS", "argument_problem", "fragment", "is_narrower", "scalar_rule", "schema_rule"]
+
+LENGTHS: Final = {"min_length": "minLength", "max_length": "maxLength"}
+"""How a key of the file is called in JSON Schema, where that is not the same."""
+_BOUNDS: Final = ("minimum", "maximum")
+_MAX_CHOICES: Final = 100
+"""Values of one `enum`: what a model, and a person, can still look over."""
+_MAX_PATTERN: Final = 512
+"""Characters; RFC 5322's address in full has fewer than 450."""
+_MAX_RULE_BYTES: Final = 16 << 10
+"""16 KiB of one rule: each tool's schema is in the context of a model."""
+_MAX_PROPERTIES: Final = 64
+_MAX_LENGTH: Final = 1 << 20
+_MAX_DEPTH: Final = 32
+"""Levels of one argument: twice what a rule can describe."""
+_SHOWN: Final = 200
+"""Characters of a refused value's place and rule that are told."""
+
+EXPECTED: Final = {
+    "string": "a string",
+    "integer": "an integer below 2**53",
+    "number": "a number below 2**53",
+    "boolean": "true or false",
+    "array": "an array",
+    "object": "an object",
+}
+"""What a value of each type is called, where there is none."""
+_TYPES: Final = ("string", "integer", "number", "boolean", "array", "object", "null")
+_LOWER: Final = frozenset({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})
+_UPPER: Final = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})
+_COUNTS: Final = frozenset({"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"})
+_WORDS: Final = frozenset({"title", "description"})
+_KEYWORDS: Final = frozenset(
+    {"type", "enum", "const", "pattern", "properties", "required", "additionalProperties", "items", "uniqueItems"}
+    | _LOWER
+    | _UPPER
+    | _WORDS
+)
+
+
+# Read from a file
+
+
+def scalar_rule(entry: Table, kind: str) -> dict[str, Any]:
+    """The rule in the keys of one `[[inputs]]` of a scalar type; empty where there is none. AileronError with file and line."""
+    rule: dict[str, Any] = {}
+    for key in ("enum", "pattern", *_BOUNDS, *LENGTHS):
+        if key in entry:
+            rule[LENGTHS.get(key, key)] = entry.value(key)
+    for key in rule:
+        fits = {
+            "enum": ("string", "integer", "number"),
+            "minimum": ("integer", "number"),
+            "maximum": ("integer", "number"),
+        }
+        if kind not in fits.get(key, ("string",)):
+            raise entry.refuse(_spelled(key), f"{_spelled(key)} is not for an input of type {kind!r}")
+    try:
+        _check({"type": kind, **rule}, "")
+    except ValueError as error:
+        raise entry.refuse(None, f"input {entry.string('name')!r}: {error}") from None
+    return rule
+
+
+def schema_rule(entry: Table, kind: str) -> dict[str, Any]:
+    """The rule in `schema` of an array or object. AileronError with file and line."""
+    rule = {key: value for key, value in entry.free("schema").items() if key != "type"}
+    try:
+        if entry.free("schema").get("type", kind) != kind:
+            raise ValueError(f"schema.type is not the input's own, {kind!r}")
+        _check({"type": kind, **rule}, "")
+        if len(canonical_json(rule)) > _MAX_RULE_BYTES:
+            raise ValueError(f"schema is over {_MAX_RULE_BYTES} bytes")
+    except ValueError as error:
+        raise entry.refuse("schema", f"input {entry.string('name')!r}: {error}") from None
+    return rule
+
+
+def _spelled(keyword: str) -> str:
+    return next((key for key, name in LENGTHS.items() if name == keyword), keyword)
+
+
+def _check(schema: Any, at: str) -> None:
+    """Return if `schema` is made of what is known here. Depth is bounded by the reader of the document."""
+    if not isinstance(schema, dict):
+        raise ValueError(f"schema{at} is not a table")
+    for keyword, value in schema.items():
+        if keyword not in _KEYWORDS:
+            near = difflib.get_close_matches(keyword, _KEYWORDS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(_KEYWORDS))}"
+            raise ValueError(f"schema{at} has {keyword!r}, which is not held here; {hint}")
+        if problem := _keyword_problem(keyword, value):
+            raise ValueError(f"{_spelled(keyword)}{at} {problem}")
+    if "type" not in schema and not {"enum", "const"} & schema.keys():
+        raise ValueError(f"schema{at} says no type, enum or const: anything would do")
+    _check_order(schema, at)
+    for name, inner in schema.get("properties", {}).items():
+        _check(inner, f"{at}.{name}")
+    for keyword in ("items", "additionalProperties"):
+        if isinstance(schema.get(keyword), dict):
+            _check(schema[keyword], f"{at}[{keyword}]")
+
+
+def _keyword_problem(keyword: str, value: Any) -> str | None:
+    match keyword:
+        case "type":
+            return None if value in _TYPES else f"is not one of {', '.join(_TYPES)}"
+        case "enum":
+            return _enum_problem(value)
+        case "pattern":
+            return _pattern_problem(value)
+        case "required":
+            is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
+            return None if is_list and len(set(value)) == len(value) else "is not a list of names, each once"
+        case "properties":
+            is_fine = isinstance(value, dict) and len(value) <= _MAX_PROPERTIES
+            return None if is_fine else f"is not a table of at most {_MAX_PROPERTIES}"
+        case "items":
+            return None if isinstance(value, dict) else "is not a schema"
+        case "additionalProperties":
+            return None if isinstance(value, bool | dict) else "is neither true, false nor a schema"
+        case "uniqueItems":
+            return None if isinstance(value, bool) else "is neither true nor false"
+        case "title" | "description":
+            return None if isinstance(value, str) else "is not a text"
+        case "const":
+            return None
+        case _ if keyword in _COUNTS:
+            return None if _is_integer(value) and 0 <= value <= _MAX_LENGTH else f"is not from 0 to {_MAX_LENGTH}"
+        case _:
+            return None if _is_number(value) else "is not a number"
+
+
+def _enum_problem(value: Any) -> str | None:
+    if not isinstance(value, list) or not 1 <= len(value) <= _MAX_CHOICES:
+        return f"is not a list of 1 to {_MAX_CHOICES} values"
+    return None if len({canonical_json(one) for one in value}) == len(value) else "says a value twice"
+
+
+def _pattern_problem(value: Any) -> str | None:
+    if not isinstance(value, str) or not 1 <= len(value) <= _MAX_PATTERN:
+        return f"is not a text of 1 to {_MAX_PATTERN} characters"
+    import re2
+
+    try:
+        _compiled(value)
+    except re2.error as error:
+        return f"is not in RE2's syntax: {_told(error)}"
+    return None
+
+
+def _told(error: Exception) -> str:
+    said = error.args[0] if error.args else ""
+    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+
+
+def _check_order(schema: dict[str, Any], at: str) -> None:
+    """A lower bound above the upper, a choice of another type, a required name nobody describes: nothing would fit."""
+    for low, high in (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems")):
+        if low in schema and high in schema and schema[low] > schema[high]:
+            raise ValueError(f"{_spelled(low)}{at} is above {_spelled(high)}: nothing would fit")
+    if "type" in schema:
+        for value in schema.get("enum", ()):
+            if not _IS_OF_TYPE[schema["type"]](value):
+                raise ValueError(f"enum{at} has a value that is not of type {schema['type']!r}")
+    missing = [name for name in schema.get("required", ()) if name not in schema.get("properties", {})]
+    if missing and schema.get("additionalProperties") is False:
+        raise ValueError(f"required{at} names {missing[0]!r}, which is not in properties")
+
+
+# Held against a call
+
+
+def fragment(kind: str, rule: Mapping[str, Any]) -> dict[str, Any]:
+    """The rule as a JSON Schema, with its type: what a model is shown, and what a value is held against."""
+    return {"type": kind, **rule}
+
+
+def argument_problem(spec: InputSpec, value: object) -> str | None:
+    """None, or what was found and what was expected. The value itself is not quoted: it may be long, or private."""
+    if not _IS_OF_TYPE[spec.type](value):
+        hint = "; leave an optional input out" if value is None and not spec.required else ""
+        return f"{_found(value)}; expected {EXPECTED[spec.type]}{hint}"
+    return _rule_problem(spec.type, spec.rule, value)
+
+
+def _found(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case str():
+            return "a string that is not valid Unicode" if not _is_text(value) else "a string"
+        case int():
+            return "an integer" if abs(value) <= MAX_NUMBER else "an integer of 2**53 or more"
+        case float():
+            return "a number with a fraction or exponent" if _is_number(value) else "not finite, or 2**53 or more"
+        case list():
+            return "an array"
+        case _:
+            return "an object"
+
+
+def _rule_problem(kind: str, rule: Mapping[str, Any], value: Any) -> str | None:
+    """What is wrong with a value of the right type; None where nothing is. Says the rule and the place, and never the value."""
+    if not rule and kind not in ("array", "object"):
+        return None
+    if (unsayable := next(_unsayable(value), None)) is not None:
+        return unsayable
+    for error in _validator(canonical_json(fragment(kind, rule))).iter_errors(value):
+        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+        return f"{where[:_SHOWN] or 'it'} {_words(str(error.validator), error.validator_value, error.instance)}"
+    return None
+
+
+def _words(keyword: str, rule: Any, value: Any) -> str:
+    said = canonical_json(rule).decode()[:_SHOWN]
+    match keyword:
+        case "type":
+            return f"is not of type {rule}"
+        case "enum":
+            return f"is not one of {said}"
+        case "required":
+            missing = [name for name in rule if name not in value]
+            return f"has no {missing[0]!r}"
+        case "additionalProperties":
+            return "has a key that is not known"
+        case "uniqueItems":
+            return "says something twice"
+        case _:
+            return f"does not fit {_spelled(keyword)} {said}"
+
+
+def _unsayable(value: Any, depth: int = 0) -> Iterator[str]:
+    """Numbers without an exact canonical form, and text that is not Unicode, at any depth there may be."""
+    match value:
+        case dict() | list() if depth == _MAX_DEPTH:
+            yield f"it is nested deeper than {_MAX_DEPTH} levels"
+        case dict():
+            for name, member in value.items():
+                yield from _unsayable(name)
+                yield from _unsayable(member, depth + 1)
+        case list():
+            for member in value:
+                yield from _unsayable(member, depth + 1)
+        case str():
+            if not _is_text(value):
+                yield "a string in it is not valid Unicode"
+        case bool() | None:
+            return
+        case _:
+            if not _is_number(value):
+                yield "a number in it is not finite, or 2**53 or more"
+
+
+@functools.lru_cache(maxsize=256)
+def _validator(schema: bytes) -> Validator:
+    """For one schema, spelled canonically. jsonschema with two changes: patterns are RE2's, and 1.0 is no integer."""
+    import jsonschema
+    import msgspec
+
+    made = jsonschema.validators.extend(
+        jsonschema.Draft202012Validator,
+        {"pattern": _hold_pattern},
+        type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
+            {"integer": lambda _, value: _is_integer(value), "number": lambda _, value: _is_number(value)}
+        ),
+    )
+    return made(msgspec.json.decode(schema))
+
+
+def _hold_pattern(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Exception]:
+    import jsonschema
+
+    if isinstance(value, str) and _compiled(pattern).search(value) is None:
+        yield jsonschema.ValidationError("pattern")
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(pattern: str) -> Any:
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False  # else it writes to the standard error of the daemon
+    options.max_mem = 1 << 20
+    return re2.compile(pattern, options)
+
+
+def _is_text(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # a lone surrogate, which JSON's \u escapes can spell
+        return False
+    return True
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and _is_number(value)
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= MAX_NUMBER  # false for NaN
+
+
+_IS_OF_TYPE: Final[dict[str, Callable[[object], bool]]] = {
+    "string": _is_text,
+    "integer": _is_integer,
+    "number": _is_number,
+    "boolean": lambda value: isinstance(value, bool),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+    "null": lambda value: value is None,
+}
+
+
+# Compared with another
+
+
+def is_narrower(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether all that `after` takes, `before` took: true only where each keyword says so by itself."""
+    return all(_holds_as_much(keyword, before, after) for keyword in before)
+
+
+def _holds_as_much(keyword: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    if keyword in _WORDS:
+        return True
+    if keyword not in after:
+        return False
+    value, now = before[keyword], after[keyword]
+    if keyword in _LOWER:
+        return bool(now >= value)
+    if keyword in _UPPER:
+        return bool(now <= value)
+    if keyword == "enum":
+        return {canonical_json(one) for one in now} <= {canonical_json(one) for one in value}
+    if keyword == "required":
+        return set(value) <= set(now)
+    if keyword == "uniqueItems":
+        return bool(now or not value)
+    if keyword == "additionalProperties" and value is not True:  # which those are, `properties` says
+        return _is_same(now, value) and _is_same(after.get("properties"), before.get("properties"))
+    return _is_same(now, value)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return canonical_json(one) == canonical_json(other)

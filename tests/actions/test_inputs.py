@@ -1,0 +1,357 @@
+"""What an argument may be: rules as files say them, as calls are held against them, and when a rule is wider than another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.actions.inputs import argument_problem, fragment, is_narrower
+from aileron.actions.manifest import input_schema, parse_action
+from aileron.actions.widening import changes
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.manifest import InputSpec
+from tests.actions.test_references import planned
+
+Text = Callable[..., str]
+COUNT = 'name = "count"\ntype = "integer"\ndescription = "How many."\nrequired = false\n'
+STEP = 'count = "${args.count}"'
+
+
+@pytest.fixture
+def declared(action_text: Text) -> Callable[[str], str]:
+    """The text of an action whose second input, `count`, is declared by these lines."""
+    return lambda lines: action_text((COUNT, f'name = "count"\ndescription = "How many."\n{lines}\n'))
+
+
+def spec_of(text: str) -> InputSpec:
+    """The second input."""
+    return parse_action(text, file="send-email.md").inputs[1]
+
+
+# As a file says them
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        ('type = "string"\nenum = ["a", "b"]', {"type": "string", "enum": ["a", "b"]}),
+        ('type = "integer"\nminimum = 1\nmaximum = 9', {"type": "integer", "minimum": 1, "maximum": 9}),
+        ('type = "number"\nminimum = 0.5', {"type": "number", "minimum": 0.5}),
+        (
+            'type = "string"\npattern = "^a+$"\nmin_length = 1\nmax_length = 3',
+            {"type": "string", "pattern": "^a+$", "minLength": 1, "maxLength": 3},
+        ),
+        ('type = "boolean"\ndefault = false', {"type": "boolean", "default": False}),
+        (
+            'type = "array"\nschema = {items = {type = "string"}, maxItems = 3}',
+            {"type": "array", "items": {"type": "string"}, "maxItems": 3},
+        ),
+        (
+            'type = "object"\n[inputs.schema]\nrequired = ["id"]\nadditionalProperties = false\n[inputs.schema.properties.id]\n'
+            'type = "integer"\ndescription = "Which."',
+            {
+                "type": "object",
+                "required": ["id"],
+                "additionalProperties": False,
+                "properties": {"id": {"type": "integer", "description": "Which."}},
+            },
+        ),
+    ],
+)
+def test_a_rule_is_shown_to_the_model_as_json_schema(
+    declared: Callable[[str], str], lines: str, shown: dict[str, Any]
+) -> None:
+    """In the words of the standard, beside type and description; with a default it may be left out."""
+    schema = input_schema(parse_action(declared(lines), file="a.md"))
+
+    assert schema["properties"]["count"] == {**shown, "description": "How many."}
+    assert ("count" in schema["required"]) is ("default" not in shown)
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ('type = "objekt"', "type 'objekt' is not one of string, integer, number, boolean, array, object"),
+        ('type = "array"', 'input \'count\': schema and type = "array" or "object" go together'),
+        ('type = "string"\nschema = {}', "schema and type"),
+        (
+            'type = "array"\nenum = [1]\nschema = {}',
+            "enum is not for an input of type 'array': it belongs into its schema",
+        ),
+        ('type = "array"\nschema = {type = "object"}', "schema.type is not the input's own, 'array'"),
+        (
+            'type = "array"\nschema = {itms = {type = "string"}}',
+            "schema has 'itms', which is not held here; did you mean 'items'?",
+        ),
+        (
+            'type = "array"\nschema = {items = {"$ref" = "#"}}',
+            "schema[items] has '$ref', which is not held here; known: ",
+        ),
+        ('type = "array"\nschema = {items = {}}', "schema[items] says no type, enum or const: anything would do"),
+        ('type = "array"\nschema = {items = {type = "text"}}', "type[items] is not one of string, integer"),
+        ('type = "array"\nschema = {items = "string"}', "items is not a schema"),
+        ('type = "array"\nschema = {minItems = 3, maxItems = 2}', "minItems is above maxItems: nothing would fit"),
+        ('type = "object"\nschema = {properties = {a = 1}}', "schema.a is not a table"),
+        (
+            'type = "object"\nschema = {required = ["a"], additionalProperties = false}',
+            "required names 'a', which is not in properties",
+        ),
+        (
+            'type = "object"\nschema = {additionalProperties = 1}',
+            "additionalProperties is neither true, false nor a schema",
+        ),
+        ('type = "boolean"\nenum = [true]', "enum is not for an input of type 'boolean'"),
+        ('type = "string"\nminimum = 1', "minimum is not for an input of type 'string'"),
+        ('type = "integer"\nmin_length = 1', "min_length is not for an input of type 'integer'"),
+        ('type = "string"\nenum = []', "enum is not a list of 1 to 100 values"),
+        ('type = "string"\nenum = ["a", "a"]', "enum says a value twice"),
+        ('type = "string"\nenum = ["a", 1]', "enum has a value that is not of type 'string'"),
+        ('type = "integer"\nminimum = 2\nmaximum = 1', "minimum is above maximum: nothing would fit"),
+        ('type = "number"\nminimum = nan', "nan, which JSON cannot say"),
+        ('type = "string"\nmin_length = -1', "min_length is not from 0 to"),
+        ('type = "string"\npattern = "("', "pattern is not in RE2's syntax: missing ): ("),
+        ('type = "string"\npattern = "(?=a)"', "pattern is not in RE2's syntax"),
+        ('type = "string"\npattern = ""', "pattern is not a text of 1 to 512 characters"),
+        (
+            'type = "integer"\ndefault = "3"',
+            "the default of input 'count' is no value of it: a string; expected an integer",
+        ),
+        ('type = "integer"\nmaximum = 2\ndefault = 3', "no value of it: it does not fit maximum 2"),
+        ('type = "integer"\ndefault = 3\nrequired = true', "default is for an argument that may be left out"),
+        ('type = "array"\nschema = {}\ndefault = 1979-05-27', "'default' holds a date, which JSON cannot say"),
+    ],
+)
+def test_a_rule_that_cannot_be_held_is_refused(declared: Callable[[str], str], lines: str, problem: str) -> None:
+    """With the key, and what was expected; nothing is shown to a model that is not held."""
+    with pytest.raises(AileronError) as refused:
+        spec_of(declared(lines))
+
+    assert problem in refused.value.failure.message
+    assert refused.value.failure.details["line"] >= 27
+
+
+def test_a_schema_is_bounded(declared: Callable[[str], str]) -> None:
+    """In bytes, and in properties."""
+    names = ", ".join(f'p{number} = {{type = "string"}}' for number in range(65))
+    with pytest.raises(AileronError, match="properties is not a table of at most 64"):
+        spec_of(declared(f'type = "object"\nschema = {{properties = {{{names}}}}}'))
+    with pytest.raises(AileronError, match="schema is over 16384 bytes"):
+        spec_of(declared(f'type = "array"\nschema = {{title = "{"x" * 17000}"}}'))
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ('type = "array"\nschema = {}', "input 'count' is an array and stands inside a longer text"),
+        ('type = "object"\nschema = {}', "input 'count' is an object and stands inside a longer text"),
+        ('type = "integer"\nrequired = false', "input 'count' is optional and stands inside a longer text"),
+    ],
+)
+def test_inside_a_text_stands_what_is_always_there_and_has_a_text(
+    declared: Callable[[str], str], lines: str, problem: str
+) -> None:
+    """An input with a default does."""
+    inside = (STEP, 'count = "x ${args.count}"')
+    with pytest.raises(AileronError) as refused:
+        parse_action(declared(lines).replace(*inside), file="a.md")
+
+    assert problem in refused.value.failure.message
+    assert planned(declared('type = "integer"\ndefault = 3').replace(*inside)).steps[0].args["count"] == "x 3"
+
+
+# As a call is held against them
+
+
+@pytest.mark.parametrize(
+    ("lines", "good", "bad", "problem"),
+    [
+        ('type = "string"\nenum = ["a", "b"]', "a", "c", 'it is not one of ["a","b"]'),
+        ('type = "integer"\nminimum = 1\nmaximum = 9', 9, 10, "it does not fit maximum 9"),
+        ('type = "integer"', 9, 9.0, "a number with a fraction or exponent; expected an integer"),
+        ('type = "string"\npattern = "^a+$"', "aa", "ab", 'it does not fit pattern "^a+$"'),
+        ('type = "string"\npattern = "b"', "abc", "ac", 'it does not fit pattern "b"'),
+        ('type = "string"\npattern = "^a$"', "a", "a\n", "it does not fit pattern"),
+        ('type = "string"\nmax_length = 2', "☃☃", "☃☃☃", "it does not fit max_length 2"),
+        ('type = "array"\nschema = {items = {type = "integer"}}', [1, 2], [1, 2.0], "[1] is not of type integer"),
+        ('type = "array"\nschema = {items = {type = "integer"}}', [1], [True], "[0] is not of type integer"),
+        ('type = "array"\nschema = {uniqueItems = true}', [1, 2], [1, 1], "it says something twice"),
+        ('type = "array"\nschema = {maxItems = 1}', [1], {"a": 1}, "an object; expected an array"),
+        ('type = "array"\nschema = {}', [0.5], [float("nan")], "a number in it is not finite, or 2**53 or more"),
+        ('type = "array"\nschema = {}', [2**53 - 1], [{"a": 2**53}], "a number in it is not finite"),
+        ('type = "array"\nschema = {}', ["x"], ["\ud800"], "a string in it is not valid Unicode"),
+        ('type = "string"\nmin_length = 1', "x", "\ud800", "a string that is not valid Unicode"),
+        (
+            'type = "object"\nschema = {properties = {a = {type = "string"}}, required = ["a"], additionalProperties = false}',
+            {"a": "x"},
+            {"a": "x", "b": 1},
+            "it has a key that is not known",
+        ),
+        (
+            'type = "object"\nschema = {properties = {a = {type = "object", required = ["b"]}}}',
+            {"a": {"b": 1}},
+            {"a": {}},
+            ".a has no 'b'",
+        ),
+        (
+            'type = "object"\nschema = {additionalProperties = {enum = [1]}}',
+            {"x": 1},
+            {"secret": 2},
+            "secret is not one of [1]",
+        ),
+    ],
+)
+def test_a_call_is_held_against_the_rule(
+    declared: Callable[[str], str], lines: str, good: object, bad: object, problem: str
+) -> None:
+    """The one that fits goes on as it is; the other is bad_input with the rule, and the place inside it."""
+    assert planned(declared(lines), count=good).args["count"] == good
+    with pytest.raises(AileronError) as refused:
+        planned(declared(lines), count=bad)
+
+    failure = refused.value.failure
+    assert failure.failure_class is FailureClass.BAD_INPUT
+    assert problem in failure.details["arguments"]["count"]
+
+
+def test_deep_arguments_are_refused_and_not_followed(declared: Callable[[str], str]) -> None:
+    """32 levels are far more than any rule describes."""
+    deep: Any = []
+    for _ in range(900):
+        deep = [deep]
+    with pytest.raises(AileronError, match="nested deeper than 32 levels"):
+        planned(declared('type = "array"\nschema = {}'), count=deep)
+
+
+def test_a_pattern_takes_time_in_proportion_to_the_text(declared: Callable[[str], str]) -> None:
+    """A pattern that a backtracking engine would follow for ages: in the order of the plain one, for the same text."""
+    text = "a" * 40_000 + "!"
+
+    def time_of(pattern: str) -> float:
+        spec = spec_of(declared(f'type = "string"\npattern = "{pattern}"'))
+        started = time.process_time()
+        assert argument_problem(spec, text) is not None
+        return time.process_time() - started
+
+    time_of("^b$")  # what is imported is imported
+    assert time_of("^(a+)+$") < 100 * time_of("^a+$") + 0.5
+
+
+def test_a_default_stands_for_what_is_not_given(declared: Callable[[str], str]) -> None:
+    """In the plan that a person sees, as if it had been given; what is given wins, and null is not nothing."""
+    text = declared('type = "integer"\ndefault = 3')
+
+    assert planned(text).args == {"to": "ann", "count": 3}
+    assert planned(text, count=4).args == {"to": "ann", "count": 4}
+    with pytest.raises(AileronError, match="null; expected an integer"):
+        planned(text, count=None)
+
+
+SCHEMAS = st.recursive(
+    st.one_of(
+        st.builds(
+            lambda low, high: {"type": "integer", "minimum": low, "maximum": low + high},
+            st.integers(-5, 5),
+            st.integers(0, 5),
+        ),
+        st.builds(lambda length: {"type": "string", "maxLength": length}, st.integers(0, 5)),
+        st.builds(lambda values: {"enum": values}, st.lists(st.integers(0, 9), min_size=1, unique=True)),
+    ),
+    lambda inner: st.one_of(
+        st.builds(lambda items, most: {"type": "array", "items": items, "maxItems": most}, inner, st.integers(0, 3)),
+        st.builds(
+            lambda properties, extra: {"type": "object", "properties": properties, "additionalProperties": extra},
+            st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+            st.booleans(),
+        ),
+    ),
+    max_leaves=4,
+)
+VALUES = st.recursive(
+    st.one_of(st.integers(-9, 15), st.text("ab", max_size=6), st.booleans()),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.sampled_from("abc"), inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+@given(SCHEMAS, VALUES)
+def test_it_is_held_as_the_standard_says(schema: dict[str, Any], value: Any) -> None:
+    """What fits is what jsonschema's own validator takes (these schemas have no pattern, and no number with a fraction)."""
+    spec = InputSpec(name="x", type="array", description="x", rule={"items": schema})
+    expected = jsonschema.Draft202012Validator(fragment("array", spec.rule)).is_valid([value])
+
+    assert (argument_problem(spec, [value]) is None) is expected
+
+
+# Wider or narrower
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_so"),
+    [
+        ({}, {}, True),
+        ({}, {"maximum": 1}, True),
+        ({"maximum": 2}, {"maximum": 1}, True),
+        ({"maximum": 2}, {"maximum": 3}, False),
+        ({"maximum": 2}, {}, False),
+        ({"minLength": 2}, {"minLength": 3, "pattern": "a"}, True),
+        ({"minLength": 2}, {"minLength": 1}, False),
+        ({"enum": [1, 2]}, {"enum": [2]}, True),
+        ({"enum": [1, 2]}, {"enum": [2, 3]}, False),
+        ({"pattern": "a"}, {"pattern": "a*"}, False),
+        ({"required": ["a"]}, {"required": ["b", "a"]}, True),
+        ({"required": ["a"]}, {"required": ["b"]}, False),
+        ({"uniqueItems": True}, {"uniqueItems": False}, False),
+        ({"description": "x"}, {}, True),
+        (
+            {"additionalProperties": False},
+            {"additionalProperties": False, "properties": {"a": {"type": "null"}}},
+            False,
+        ),
+        ({"additionalProperties": False}, {"additionalProperties": True}, False),
+        ({"items": {"type": "string"}}, {"items": {"type": "string", "maxLength": 1}}, False),
+    ],
+)
+def test_a_rule_is_narrower_where_that_is_plain(before: dict[str, Any], after: dict[str, Any], is_so: bool) -> None:
+    """Keyword by keyword; where it is not plain, it counts as wider."""
+    assert is_narrower(before, after) is is_so
+
+
+@given(SCHEMAS, SCHEMAS, VALUES)
+def test_what_a_narrower_rule_takes_the_wider_one_took(
+    before: dict[str, Any], after: dict[str, Any], value: Any
+) -> None:
+    """For any two rules of one type, and any value."""
+    if before.get("type") == after.get("type") and is_narrower(before, after):
+        assert not jsonschema.Draft202012Validator(after).is_valid(value) or jsonschema.Draft202012Validator(
+            before
+        ).is_valid(value)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "widens"),
+    [
+        ('type = "integer"\nmaximum = 5', 'type = "integer"\nmaximum = 4', False),
+        ('type = "integer"\nmaximum = 4', 'type = "integer"\nmaximum = 5', True),
+        ('type = "integer"\nmaximum = 4', 'type = "integer"', True),
+        ('type = "integer"\nrequired = false', 'type = "integer"\ndefault = 4', True),
+        ('type = "integer"\ndefault = 4', 'type = "integer"\ndefault = 5', True),
+        ('type = "array"\nschema = {maxItems = 3}', 'type = "array"\nschema = {maxItems = 2}', False),
+        ('type = "array"\nschema = {maxItems = 2}', 'type = "array"\nschema = {}', True),
+    ],
+)
+def test_a_loosened_rule_needs_the_person(
+    declared: Callable[[str], str], before: str, after: str, widens: bool
+) -> None:
+    """And a default that is new or another; a tighter rule is theirs to write."""
+    one, other = (parse_action(declared(lines), file="a.md") for lines in (before, after))
+
+    found = changes(one, other)
+
+    assert [change.widens for change in found if change.where.startswith("inputs count")] == [widens]
