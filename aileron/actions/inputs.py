@@ -84,7 +84,7 @@ def scalar_rule(entry: Table, kind: str) -> dict[str, Any]:
         if kind not in fits.get(key, ("string",)):
             raise entry.refuse(_spelled(key), f"{_spelled(key)} is not for an input of type {kind!r}")
     try:
-        _check({"type": kind, **rule}, "")
+        _check({"type": kind, **rule}, "", _spelled)
     except ValueError as error:
         raise entry.refuse(None, f"input {entry.string('name')!r}: {error}") from None
     return rule
@@ -108,8 +108,11 @@ def _spelled(keyword: str) -> str:
     return next((key for key, name in LENGTHS.items() if name == keyword), keyword)
 
 
-def _check(schema: Any, at: str) -> None:
-    """Return if `schema` is made of what is known here. Depth is bounded by the reader of the document."""
+def _check(schema: Any, at: str, spelled: Callable[[str], str] = str) -> None:
+    """Return if `schema` is made of what is known here. Depth is bounded by the reader of the document.
+
+    `spelled`: how the file spells a keyword.
+    """
     if not isinstance(schema, dict):
         raise ValueError(f"schema{at} is not a table")
     for keyword, value in schema.items():
@@ -118,10 +121,10 @@ def _check(schema: Any, at: str) -> None:
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(_KEYWORDS))}"
             raise ValueError(f"schema{at} has {keyword!r}, which is not held here; {hint}")
         if problem := _keyword_problem(keyword, value):
-            raise ValueError(f"{_spelled(keyword)}{at} {problem}")
+            raise ValueError(f"{spelled(keyword)}{at} {problem}")
     if "type" not in schema and not {"enum", "const"} & schema.keys():
         raise ValueError(f"schema{at} says no type, enum or const: anything would do")
-    _check_order(schema, at)
+    _check_order(schema, at, spelled)
     for name, inner in schema.get("properties", {}).items():
         _check(inner, f"{at}.{name}")
     for keyword in ("items", "additionalProperties"):
@@ -182,11 +185,11 @@ def _told(error: Exception) -> str:
     return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
 
 
-def _check_order(schema: dict[str, Any], at: str) -> None:
+def _check_order(schema: dict[str, Any], at: str, spelled: Callable[[str], str]) -> None:
     """A lower bound above the upper, a choice of another type, a required name nobody describes: nothing would fit."""
     for low, high in (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems")):
         if low in schema and high in schema and schema[low] > schema[high]:
-            raise ValueError(f"{_spelled(low)}{at} is above {_spelled(high)}: nothing would fit")
+            raise ValueError(f"{spelled(low)}{at} is above {spelled(high)}: nothing would fit")
     if "type" in schema:
         for value in schema.get("enum", ()):
             if not _IS_OF_TYPE[schema["type"]](value):
@@ -257,7 +260,7 @@ def _words(keyword: str, rule: Any, value: Any) -> str:
         case "uniqueItems":
             return "says something twice"
         case _:
-            return f"does not fit {_spelled(keyword)} {said}"
+            return f"does not fit {keyword} {said}"  # as the model was shown it
 
 
 def _unsayable(value: Any, depth: int = 0) -> Iterator[str]:

@@ -97,6 +97,7 @@ def test_a_rule_is_shown_to_the_model_as_json_schema(
         ('type = "array"\nschema = {items = {}}', "schema[items] says no type, enum or const: anything would do"),
         ('type = "array"\nschema = {items = {type = "text"}}', "type[items] is not one of string, integer"),
         ('type = "array"\nschema = {items = "string"}', "items is not a schema"),
+        ('type = "array"\nschema = {items = {type = "string", minLength = -1}}', "minLength[items] is not from 0 to"),
         ('type = "array"\nschema = {minItems = 3, maxItems = 2}', "minItems is above maxItems: nothing would fit"),
         ('type = "object"\nschema = {properties = {a = 1}}', "schema.a is not a table"),
         (
@@ -178,7 +179,7 @@ def test_inside_a_text_stands_what_is_always_there_and_has_a_text(
         ('type = "string"\npattern = "^a+$"', "aa", "ab", 'it does not fit pattern "^a+$"'),
         ('type = "string"\npattern = "b"', "abc", "ac", 'it does not fit pattern "b"'),
         ('type = "string"\npattern = "^a$"', "a", "a\n", "it does not fit pattern"),
-        ('type = "string"\nmax_length = 2', "☃☃", "☃☃☃", "it does not fit max_length 2"),
+        ('type = "string"\nmax_length = 2', "☃☃", "☃☃☃", "it does not fit maxLength 2"),
         ('type = "array"\nschema = {items = {type = "integer"}}', [1, 2], [1, 2.0], "[1] is not of type integer"),
         ('type = "array"\nschema = {items = {type = "integer"}}', [1], [True], "[0] is not of type integer"),
         ('type = "array"\nschema = {uniqueItems = true}', [1, 2], [1, 1], "it says something twice"),

@@ -140,6 +140,28 @@ def test_a_dry_run_leaves_no_record(aileron: Command):
     assert aileron("audit", "list", "--limit", "1", "--json").json["events"][0]["seq"] == before
 
 
+def test_what_an_input_has_to_fit_is_shown_where_a_refusal_points(aileron: Command, tmp_path: Path):
+    """In the words of the refusal; an array is JSON on the command line."""
+    file = tmp_path / "a.md"
+    text = probe_action("give_back", "text:string?", "number:array?", name="with-rules")
+    text = text.replace('type = "array"', 'type = "array"\nschema = {maxItems = 1}\ndefault = [7]')
+    file.write_text(text.replace('type = "string"', 'type = "string"\npattern = "^[a-z]+$"'))
+    assert aileron("action", "add", str(file)).code == 0
+
+    shown = aileron("action", "show", "with-rules").out
+    assert 'text\tstring\tno\tFor the test.\tpattern "^[a-z]+$"\n' in shown
+    assert "number\tarray\tno\tFor the test.\tmaxItems 1, default [7]\n" in shown
+    for word, problem in (
+        ("text=A", 'pattern "^[a-z]+$"'),
+        ("number=[1, 2]", "maxItems 1"),
+        ("number=1", "a JSON array"),
+    ):
+        said = aileron("run", "with-rules", word)
+        assert (said.code, problem in said.err) == (2, True), said
+        assert "fix: aileron action show with-rules" in said.err
+    assert aileron("action", "remove", "with-rules").code == 0
+
+
 def test_what_is_installed_is_listed_switched_and_removed(aileron: Command, tmp_path: Path):
     """The daemon agrees with each command about what there is."""
     file = tmp_path / "a.md"

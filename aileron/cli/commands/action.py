@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,17 +80,31 @@ def show(name: Name, as_json: AsJson = False) -> None:
             ("digest", action.get("digest")),
         ]
     )
-    inputs = action.get("inputs", [])
-    if inputs:
-        output.write("")
-        output.print_table(
-            ("INPUT", "TYPE", "REQUIRED", "DESCRIPTION"),
-            [(spec["name"], spec["type"], spec["required"], spec.get("description")) for spec in inputs],
-            empty="",
-        )
+    _print_inputs(action)
     if action.get("body", "").strip():
         output.write("")
         output.print_block(action["body"].strip("\n"))
+
+
+def _print_inputs(action: dict[str, Any]) -> None:
+    """Each with what a value has to fit, as a call is held against it."""
+    inputs = action.get("inputs", [])
+    if not inputs:
+        return
+    shown = (action.get("input_schema") or {}).get("properties") or {}
+    rules = {spec["name"]: _rule(shown.get(spec["name"]) or {}) for spec in inputs}
+    titles = ("INPUT", "TYPE", "REQUIRED", "DESCRIPTION", *(("RULE",) if any(rules.values()) else ()))
+    rows = [
+        (spec["name"], spec["type"], spec["required"], spec.get("description"), rules[spec["name"]]) for spec in inputs
+    ]
+    output.write("")
+    output.print_table(titles, [row[: len(titles)] for row in rows], empty="")
+
+
+def _rule(schema: dict[str, Any]) -> str:
+    """In the keywords that a refusal names: `maximum 9, default 3`."""
+    rule = {key: value for key, value in schema.items() if key not in ("type", "description")}
+    return ", ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in rule.items())
 
 
 def validate(files: Files) -> None:
