@@ -13,6 +13,7 @@ import errno
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -131,9 +132,11 @@ def _main(whom: str) -> None:
     if whom != "child":
         print(json.dumps({name: _answer(way) for name, way in _ways(int(whom)).items()}))
         return
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+    # It has no part in our output, and is not ended by `child.kill()`, which takes the stop of a traced process for its end: left
+    # behind and stopped, it would keep whoever reads that output waiting.
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as child:
         _main(str(child.pid))
-        child.kill()
+        os.kill(child.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":
