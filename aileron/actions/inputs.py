@@ -26,11 +26,21 @@ from aileron.model.manifest import InputSpec
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-__all__ = ["EXPECTED", "LENGTHS", "argument_problem", "fragment", "is_narrower", "scalar_rule", "schema_rule"]
+__all__ = ["EXPECTED", "SCALAR_KEYS", "argument_problem", "fragment", "is_narrower", "scalar_rule", "schema_rule"]
 
-LENGTHS: Final = {"min_length": "minLength", "max_length": "maxLength"}
-"""How a key of the file is called in JSON Schema, where that is not the same."""
-_BOUNDS: Final = ("minimum", "maximum")
+_FITS: Final[dict[str, tuple[str, ...]]] = {
+    "enum": ("string", "integer", "number"),
+    "pattern": ("string",),
+    "minimum": ("integer", "number"),
+    "maximum": ("integer", "number"),
+    "minLength": ("string",),
+    "maxLength": ("string",),
+}
+"""The keywords that a scalar's rule may have, and the types that each is for."""
+_SPELLED: Final = {"minLength": "min_length", "maxLength": "max_length"}
+"""How the file calls a keyword, where that is not the same."""
+SCALAR_KEYS: Final = tuple(_SPELLED.get(keyword, keyword) for keyword in _FITS)
+"""The same as keys of one `[[inputs]]`."""
 _MAX_CHOICES: Final = 100
 """Values of one `enum`: what a model, and a person, can still look over."""
 _MAX_PATTERN: Final = 512
@@ -38,7 +48,9 @@ _MAX_PATTERN: Final = 512
 _MAX_RULE_BYTES: Final = 16 << 10
 """16 KiB of one rule: each tool's schema is in the context of a model."""
 _MAX_PROPERTIES: Final = 64
+"""Of one table: forms that people fill in have fewer than half of that."""
 _MAX_LENGTH: Final = 1 << 20
+"""The largest count that a rule may name: all of a step's arguments together have 48 KiB."""
 _MAX_DEPTH: Final = 32
 """Levels of one argument: twice what a rule can describe."""
 _SHOWN: Final = 200
@@ -71,18 +83,10 @@ _KEYWORDS: Final = frozenset(
 
 def scalar_rule(entry: Table, kind: str) -> dict[str, Any]:
     """The rule in the keys of one `[[inputs]]` of a scalar type; empty where there is none. AileronError with file and line."""
-    rule: dict[str, Any] = {}
-    for key in ("enum", "pattern", *_BOUNDS, *LENGTHS):
-        if key in entry:
-            rule[LENGTHS.get(key, key)] = entry.value(key)
-    for key in rule:
-        fits = {
-            "enum": ("string", "integer", "number"),
-            "minimum": ("integer", "number"),
-            "maximum": ("integer", "number"),
-        }
-        if kind not in fits.get(key, ("string",)):
-            raise entry.refuse(_spelled(key), f"{_spelled(key)} is not for an input of type {kind!r}")
+    rule = {keyword: entry.value(key) for keyword, key in zip(_FITS, SCALAR_KEYS, strict=True) if key in entry}
+    for keyword in rule:
+        if kind not in _FITS[keyword]:
+            raise entry.refuse(_spelled(keyword), f"{_spelled(keyword)} is not for an input of type {kind!r}")
     try:
         _check({"type": kind, **rule}, "", _spelled)
     except ValueError as error:
@@ -105,7 +109,7 @@ def schema_rule(entry: Table, kind: str) -> dict[str, Any]:
 
 
 def _spelled(keyword: str) -> str:
-    return next((key for key, name in LENGTHS.items() if name == keyword), keyword)
+    return _SPELLED.get(keyword, keyword)
 
 
 def _check(schema: Any, at: str, spelled: Callable[[str], str] = str) -> None:
@@ -239,10 +243,11 @@ def _rule_problem(kind: str, rule: Mapping[str, Any], value: Any) -> str | None:
         return None
     if (unsayable := next(_unsayable(value), None)) is not None:
         return unsayable
-    for error in _validator(canonical_json(fragment(kind, rule))).iter_errors(value):
-        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
-        return f"{where[:_SHOWN] or 'it'} {_words(str(error.validator), error.validator_value, error.instance)}"
-    return None
+    error = next(_validator(canonical_json(fragment(kind, rule))).iter_errors(value), None)
+    if error is None:
+        return None
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
+    return f"{where[:_SHOWN] or 'it'} {_words(str(error.validator), error.validator_value, error.instance)}"
 
 
 def _words(keyword: str, rule: Any, value: Any) -> str:
@@ -287,18 +292,24 @@ def _unsayable(value: Any, depth: int = 0) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=256)
 def _validator(schema: bytes) -> Validator:
-    """For one schema, spelled canonically. jsonschema with two changes: patterns are RE2's, and 1.0 is no integer."""
-    import jsonschema
+    """For one schema, spelled canonically."""
     import msgspec
 
-    made = jsonschema.validators.extend(
+    return _dialect()(msgspec.json.decode(schema))
+
+
+@functools.cache
+def _dialect() -> Any:
+    """jsonschema's with two changes: patterns are RE2's, and 1.0 is no integer."""
+    import jsonschema
+
+    return jsonschema.validators.extend(
         jsonschema.Draft202012Validator,
         {"pattern": _hold_pattern},
         type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
             {"integer": lambda _, value: _is_integer(value), "number": lambda _, value: _is_number(value)}
         ),
     )
-    return made(msgspec.json.decode(schema))
 
 
 def _hold_pattern(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Exception]:

@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
-from aileron.actions.inputs import LENGTHS, argument_problem, fragment, scalar_rule, schema_rule
+from aileron.actions.inputs import SCALAR_KEYS, argument_problem, fragment, scalar_rule, schema_rule
 from aileron.actions.references import ARGS, STEP_ID, Argument, pieces
 from aileron.model.canonical import sha256_digest
 from aileron.model.document import Field, Kind, Table, check_text, read_document, refusal
@@ -310,7 +310,7 @@ def _rule(entry: Table, kind: str) -> dict[str, Any]:
         raise entry.refuse("schema" if is_scalar else "type", said)
     if is_scalar:
         return scalar_rule(entry, kind)
-    for key in ("enum", "pattern", "minimum", "maximum", *LENGTHS):
+    for key in SCALAR_KEYS:
         if key in entry:
             raise entry.refuse(key, f"{key} is not for an input of type {kind!r}: it belongs into its schema")
     return schema_rule(entry, kind)
