@@ -1,0 +1,185 @@
+"""Ed25519: a publisher's key, and whether a detached signature over an artifact is its own.
+
+Pure. What is signed is the artifact itself and no digest of it: connector ‖ manifest.toml, or action.md; a signature is 64 raw
+bytes. A key comes as the PEM that other tools write (`openssl genpkey -algorithm ed25519`) or as base64 of its 32 bytes.
+
+Used by the daemon to verify, and by `aileron connector sign` on an author's machine. Source: RFC 8032; RFC 8410;
+docs/reference/signatures.md. Not here: which key may speak for whom (keyring.py), where a repository keeps its key (forges/).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from typing import TYPE_CHECKING, Final, Self, final
+
+from aileron.model.secret import Secret
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+__all__ = ["FINGERPRINT", "KEY_BYTES", "MAX_KEY_FILE_BYTES", "SIGNATURE_BYTES", "PublicKey", "SigningKey"]
+
+KEY_BYTES: Final = 32
+SIGNATURE_BYTES: Final = 64
+MAX_KEY_FILE_BYTES: Final = 16 << 10
+"""A key's PEM has 120 bytes; some people keep words beside it."""
+FINGERPRINT: Final = re.compile(r"sha256:[A-Za-z0-9+/]{22}")
+_SHOWN: Final = 22
+"""Base64 characters of a fingerprint: 132 bits, which nobody finds a second key for."""
+_PEM: Final = re.compile(r"-----BEGIN ([A-Z ]{1,40})-----")
+
+
+@final
+class PublicKey:
+    """32 bytes that were checked to be a key. Equal by value."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: bytes) -> None:
+        if len(raw) != KEY_BYTES:
+            raise ValueError(f"an Ed25519 key has {KEY_BYTES} bytes, and this has {len(raw)}")
+        self.raw: Final = raw
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From PEM (SubjectPublicKeyInfo) or base64 of the raw bytes. ValueError says what it is instead."""
+        if kind := _PEM.search(text):
+            return cls._of_pem(text, kind[1])
+        return cls(_base64(text, "an Ed25519 public key, as PEM or base64 of its 32 bytes"))
+
+    @classmethod
+    def _of_pem(cls, text: str, kind: str) -> Self:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+        if "PRIVATE" in kind:
+            raise ValueError("it is a private key: whoever has it can sign. Keep it back, and use the public one")
+        try:
+            key = load_pem_public_key(text.encode())
+        except (ValueError, UnsupportedAlgorithm):
+            raise ValueError("it is not the PEM of a public key") from None
+        if not isinstance(key, Ed25519PublicKey):
+            raise ValueError(f"it is a key of another kind ({type(key).__name__}); expected Ed25519")
+        return cls(key.public_bytes_raw())
+
+    @property
+    def fingerprint(self) -> str:
+        """`sha256:` and the first 22 characters of its sha256 in base64: what people compare."""
+        return f"sha256:{base64.b64encode(hashlib.sha256(self.raw).digest()).decode()[:_SHOWN]}"
+
+    def is_signature(self, signature: bytes, message: bytes) -> bool:
+        """Whether these 64 bytes are this key's over these."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        try:
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+    def to_base64(self) -> str:
+        """The raw bytes, as files keep them."""
+        return base64.b64encode(self.raw).decode()
+
+    def to_pem(self) -> str:
+        """As a repository publishes it: `keys/publisher.pub`."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+        key = Ed25519PublicKey.from_public_bytes(self.raw)
+        return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PublicKey) and other.raw == self.raw
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+    def __repr__(self) -> str:
+        return f"<key {self.fingerprint}>"
+
+
+@final
+class SigningKey:
+    """A publisher's private key, on the publisher's machine. Its bytes print nowhere."""
+
+    __slots__ = ("_raw",)
+
+    def __init__(self, raw: Secret) -> None:
+        if len(raw) != KEY_BYTES:
+            raise ValueError(f"an Ed25519 private key has {KEY_BYTES} bytes, and this has {len(raw)}")
+        self._raw: Final = raw
+
+    @classmethod
+    def generate(cls) -> Self:
+        """A new one, from the kernel's randomness."""
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return cls(Secret(Ed25519PrivateKey.generate().private_bytes_raw()))
+
+    @classmethod
+    def parse(cls, text: Secret) -> Self:
+        """From PEM (PKCS #8, no passphrase) or base64 of the raw bytes. ValueError says what it is instead, quoting nothing."""
+        try:
+            words = text.reveal().decode()
+        except UnicodeDecodeError:
+            raise ValueError("it is not text: expected a private key as PEM, or base64 of its 32 bytes") from None
+        if _PEM.search(words) is None:
+            return cls(Secret(_base64(words, "an Ed25519 private key, as PEM or base64 of its 32 bytes")))
+        return cls._of_pem(words)
+
+    @classmethod
+    def _of_pem(cls, words: str) -> Self:
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        try:
+            key = load_pem_private_key(words.encode(), None)
+        except TypeError:
+            raise ValueError(
+                "it is encrypted: give it without its passphrase (openssl pkcs8 -topk8 -nocrypt -in KEY)"
+            ) from None
+        except (ValueError, UnsupportedAlgorithm):
+            raise ValueError("it is not the PEM of a private key") from None
+        if not isinstance(key, Ed25519PrivateKey):
+            raise ValueError(f"it is a key of another kind ({type(key).__name__}); expected Ed25519")
+        return cls(Secret(key.private_bytes_raw()))
+
+    @property
+    def public(self) -> PublicKey:
+        """The half that everybody may have."""
+        return PublicKey(self._key().public_key().public_bytes_raw())
+
+    def sign(self, message: bytes) -> bytes:
+        """64 bytes; the same for the same message."""
+        return self._key().sign(message)
+
+    def to_pem(self) -> Secret:
+        """As its owner keeps it: PKCS #8."""
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+        return Secret(self._key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+    def _key(self) -> Ed25519PrivateKey:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return Ed25519PrivateKey.from_private_bytes(self._raw.reveal())
+
+    def __repr__(self) -> str:
+        return "<signing key>"
+
+
+def _base64(text: str, expected: str) -> bytes:
+    try:
+        raw = base64.b64decode(text.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(f"it is not {expected}") from None
+    if len(raw) != KEY_BYTES:
+        raise ValueError(f"it is not {expected}: {len(raw)} bytes")
+    return raw

@@ -1,0 +1,207 @@
+"""Whom a person trusts, and what a signature is worth with that."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import Fqn
+from aileron.model.secret import Secret
+from aileron.registry.keyring import MAX_KEYS, Authority, Keyring, KeyringFile, check_signature, trust_digest
+from aileron.registry.signatures import PublicKey, SigningKey
+
+MAIL = Fqn.parse("github://acme/mail/connectors/imap")
+REPOSITORY, OWNER = Authority.parse("github://acme/mail"), Authority.parse("github://acme")
+KEY, OTHER = SigningKey(Secret(b"k" * 32)), SigningKey(Secret(b"o" * 32))
+BYTES = b"connector" + b"manifest"
+KEYRINGS = st.dictionaries(
+    st.sampled_from([REPOSITORY, OWNER, Authority.parse("gitlab://acme"), Authority.parse("hub://a/b")]),
+    st.lists(st.integers(0, 40), min_size=1, max_size=4, unique=True),
+).map(
+    lambda table: _keyring(
+        [(one, PublicKey(bytes([number]) * 32)) for one, numbers in table.items() for number in numbers]
+    )
+)
+
+
+def _keyring(pairs: list[tuple[Authority, PublicKey]]) -> Keyring:
+    keyring = Keyring()
+    for authority, key in pairs:
+        keyring = keyring.trusting(authority, key)
+    return keyring
+
+
+def refusal(name: Fqn, signature: bytes, keyring: Keyring) -> str:
+    """Why it is not taken."""
+    with pytest.raises(AileronError) as refused:
+        check_signature(name, BYTES, signature, keyring)
+    assert refused.value.failure.failure_class is FailureClass.SIGNATURE_FAILURE
+    return refused.value.failure.message
+
+
+# Who speaks for whom
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("github://acme", "github://acme"),
+        ("gitlab://acme/mail", "gitlab://acme/mail"),
+        ("hub://acme/mail/connectors/imap", "hub://acme/mail"),
+    ],
+)
+def test_an_authority_is_an_owner_or_a_repository(text: str, meant: str) -> None:
+    """Whatever is in a repository stands for it."""
+    assert str(Authority.parse(text)) == meant
+    assert Authority.parse(text).is_owner is (meant.count("/") == 2)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "acme", "github://", "github:///acme", "https://acme", "github://acme/", "github://..", "github://a b"]
+)
+def test_what_is_no_authority_is_refused(text: str) -> None:
+    """As a name would be."""
+    with pytest.raises(ValueError, match="://"):
+        Authority.parse(text)
+
+
+@pytest.mark.parametrize("authority", [REPOSITORY, OWNER])
+def test_a_signature_counts_by_repository_or_owner(authority: Authority) -> None:
+    """And it is said by whose key, and why that counts."""
+    keyring = _keyring([(authority, OTHER.public), (authority, KEY.public)])
+
+    signed = check_signature(MAIL, BYTES, KEY.sign(BYTES), keyring)
+
+    assert (signed.status, signed.by, signed.trusted_for) == ("verified", KEY.public.fingerprint, str(authority))
+
+
+@pytest.mark.parametrize(
+    "authority",
+    ["github://acme/mail2", "github://acm", "github://Acme", "gitlab://acme", "gitlab://acme/mail", "hub://acme"],
+)
+def test_a_key_of_somebody_else_does_not_count(authority: str) -> None:
+    """Another repository, another owner, the same name elsewhere: refused, though the signature is good."""
+    keyring = _keyring([(Authority.parse(authority), KEY.public)])
+
+    assert "no key of github://acme/mail is trusted here" in refusal(MAIL, KEY.sign(BYTES), keyring)
+    assert check_signature(MAIL, BYTES, KEY.sign(BYTES), keyring.trusting(OWNER, KEY.public)).status == "verified"
+
+
+def test_a_signature_over_something_else_does_not_count() -> None:
+    """Another artifact's, another key's, one cut short: each says what is known, and what to do."""
+    keyring = _keyring([(REPOSITORY, KEY.public)])
+
+    assert "of none of the keys that are trusted for it" in refusal(MAIL, KEY.sign(BYTES + b"x"), keyring)
+    assert KEY.public.fingerprint in refusal(MAIL, OTHER.sign(BYTES), keyring)
+    assert "has 63 bytes" in refusal(MAIL, KEY.sign(BYTES)[:63], keyring)
+    assert "aileron keyring trust github://acme/mail" in refusal(MAIL, KEY.sign(BYTES), Keyring())
+
+
+def test_unsigned_is_said_and_louder_where_a_key_is_known() -> None:
+    """It may be a publisher who does not sign, or somebody who cannot."""
+    assert check_signature(MAIL, BYTES, None, Keyring()).expected is False
+    assert check_signature(MAIL, BYTES, None, _keyring([(OWNER, KEY.public)])).expected is True
+
+
+def test_a_key_is_rotated_beside_the_old_one() -> None:
+    """Both count until the first is revoked; then signatures of before do not."""
+    both = _keyring([(OWNER, KEY.public), (OWNER, OTHER.public), (OWNER, KEY.public)])
+    after = both.without(OWNER, KEY.public.fingerprint)
+
+    assert len(both.of(OWNER)) == 2
+    assert check_signature(MAIL, BYTES, KEY.sign(BYTES), both).by == KEY.public.fingerprint
+    assert KEY.public.fingerprint not in refusal(MAIL, KEY.sign(BYTES), after)
+    assert check_signature(MAIL, BYTES, OTHER.sign(BYTES), after).status == "verified"
+    assert both.without(OWNER) == Keyring()
+
+
+def test_what_is_not_there_cannot_be_revoked_and_there_are_not_endless_keys() -> None:
+    """By the fingerprint, or at all."""
+    keyring = _keyring([(OWNER, PublicKey(bytes([number]) * 32)) for number in range(MAX_KEYS)])
+    for authority, fingerprint in ((REPOSITORY, None), (OWNER, KEY.public.fingerprint)):
+        with pytest.raises(AileronError, match="see `aileron keyring list`"):
+            keyring.without(authority, fingerprint)
+    with pytest.raises(AileronError, match="revoke one first"):
+        keyring.trusting(OWNER, KEY.public)
+    assert keyring.trusting(OWNER, PublicKey(bytes(32))) is keyring
+
+
+def test_only_what_was_agreed_to_counts() -> None:
+    """All keys of one authority are agreed to together: one more in the file, and none of them counts."""
+    keyring = _keyring([(OWNER, KEY.public), (REPOSITORY, KEY.public)])
+    agreed = {str(one): trust_digest(one, keys) for one, keys in keyring.keys.items()}
+    written = keyring.trusting(OWNER, OTHER.public)
+
+    assert keyring.agreed(agreed.get) == keyring
+    assert list(written.agreed(agreed.get).keys) == [REPOSITORY]
+    assert keyring.agreed({}.get) == Keyring()
+    assert keyring.agreed({str(REPOSITORY): agreed[str(OWNER)]}.get) == Keyring()
+
+
+# At rest
+
+
+@given(KEYRINGS)
+def test_a_keyring_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, keyring: Keyring) -> None:
+    """Whatever is in it; the file is its owner's alone."""
+    path = tmp_path_factory.mktemp("home") / "keyring.json"
+    KeyringFile(path).write(keyring)
+
+    assert KeyringFile(path).read() == keyring
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_no_file_is_an_empty_keyring_and_the_first_version_is_read(tmp_path: Path) -> None:
+    """It had repositories alone."""
+    path = tmp_path / "keyring.json"
+    assert KeyringFile(path).read() == Keyring()
+    path.write_text(
+        f'{{"version": 1, "publishers": {{"github://acme/mail": ["{KEY.public.to_base64()}"]}}}}', encoding="utf-8"
+    )
+
+    assert KeyringFile(path).read() == _keyring([(REPOSITORY, KEY.public)])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "cannot be read as a keyring"),
+        ("[]", "cannot be read as a keyring"),
+        ('{"version": 3}', "version 3; this aileron reads 1 and 2"),
+        ('{"version": 1, "owners": {"github://acme": []}}', "version 1"),
+        ('{"version": 2, "people": {}}', "people"),
+        ('{"version": 2, "owners": {"github://acme/mail": ["AAAA"]}}', "it is not an Ed25519 public key"),
+        ('{"version": 2, "owners": {"github://acme/mail": ["KEY"]}}', "'github://acme/mail' is not an owner"),
+        ('{"version": 2, "publishers": {"github://acme": ["KEY"]}}', "'github://acme' is not a repository"),
+        ('{"version": 2, "publishers": {"github://acme/mail/x": ["KEY"]}}', "is not a repository"),
+    ],
+)
+def test_a_file_that_is_not_one_closes_it(tmp_path: Path, text: str, problem: str) -> None:
+    """Nothing is guessed, and it is said where."""
+    path = tmp_path / "keyring.json"
+    path.write_text(text.replace("KEY", KEY.public.to_base64()), encoding="utf-8")
+    with pytest.raises(AileronError) as refused:
+        KeyringFile(path).read()
+
+    assert problem in refused.value.failure.message
+    assert str(path) in refused.value.failure.message
+
+
+def test_a_file_that_others_may_write_is_not_read(tmp_path: Path) -> None:
+    """Nor a link."""
+    path = tmp_path / "keyring.json"
+    KeyringFile(path).write(_keyring([(OWNER, KEY.public)]))
+    os.chmod(path, 0o666)
+    with pytest.raises(AileronError):
+        KeyringFile(path).read()
+    os.chmod(path, 0o600)
+    link = tmp_path / "link.json"
+    link.symlink_to(path)
+    with pytest.raises(AileronError):
+        KeyringFile(link).read()
+    assert KeyringFile(path).read() != Keyring()
