@@ -32,8 +32,12 @@ from aileron.model.names import HostPort
 __all__ = [
     "CONSENTED",
     "NAMING_A_SECRET",
+    "ForgeSettings",
     "GatewaySettings",
+    "GitHubSettings",
+    "GitLabSettings",
     "Home",
+    "HubSettings",
     "ListenAddress",
     "SandboxMode",
     "Settings",
@@ -201,6 +205,55 @@ _GATEWAY_KEYS: Final = (
 
 
 @dataclasses.dataclass(frozen=True)
+class GitHubSettings:
+    """What `github://` means. `storage` are the origins that its downloads are redirected to; `token` names a secret."""
+
+    url: str = "https://github.com"
+    api: str = "https://api.github.com"
+    raw: str = "https://raw.githubusercontent.com"
+    storage: tuple[str, ...] = ("https://objects.githubusercontent.com", "https://release-assets.githubusercontent.com")
+    token: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class GitLabSettings:
+    """What `gitlab://` means; as for GitHub."""
+
+    url: str = "https://gitlab.com"
+    storage: tuple[str, ...] = ("https://cdn.artifacts.gitlab-static.net", "https://storage.googleapis.com")
+    token: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class HubSettings:
+    """What `hub://` means: the address of a directory that `aileron hub build` made. None: nothing."""
+
+    url: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ForgeSettings:
+    """Where artifacts are published. The schemes are a closed list; a server of one's own takes the place of the public one."""
+
+    github: GitHubSettings = GitHubSettings()
+    gitlab: GitLabSettings = GitLabSettings()
+    hub: HubSettings = HubSettings()
+
+
+_FORGE_KEYS: Final = (
+    "forges.github.url",
+    "forges.github.api",
+    "forges.github.raw",
+    "forges.github.storage",
+    "forges.github.token",
+    "forges.gitlab.url",
+    "forges.gitlab.storage",
+    "forges.gitlab.token",
+    "hub.url",
+)
+
+
+@dataclasses.dataclass(frozen=True)
 class Settings:
     """What the user may set. Everything else is a constant beside the code that uses it, with its reason."""
 
@@ -226,6 +279,10 @@ class Settings:
     """What was in the certificate's file when it was read. No setting of its own; without it nothing is listened on."""
     gateway: GatewaySettings = dataclasses.field(default=GatewaySettings(), metadata={"keys": _GATEWAY_KEYS})
     """Where the models' APIs are."""
+    forges: ForgeSettings = dataclasses.field(default=ForgeSettings(), metadata={"keys": _FORGE_KEYS})
+    """Where artifacts are published. Default: the public forges, and no Hub."""
+    connectors_require_signature: bool = False
+    """Whether only what is signed by a trusted key may be installed. Default no: a signature is information (seed 003)."""
     notify_desktop: bool = True
     """Whether a question is announced on the desktop, where there is one. Default yes: a question nobody sees expires."""
     notify_webhook: str | None = None
@@ -237,7 +294,9 @@ class Settings:
 
     def consented(self) -> dict[str, Any]:
         """The settings a person agrees to, by the names of CONSENTED, as JSON values; lists are sorted, defaults are there."""
+        github, gitlab = self.forges.github, self.forges.gitlab
         return {
+            "connectors.require_signature": self.connectors_require_signature,
             "daemon.certificate": _maybe_text(self.daemon_certificate),
             "daemon.certificate_key": _maybe_text(self.daemon_certificate_key),
             "daemon.certificate_sha256": _maybe_digest(self.daemon_certificate_pem),
@@ -246,11 +305,20 @@ class Settings:
             "egress.ca_file_sha256": _maybe_digest(self.egress_ca_pem),
             "egress.private": sorted(map(str, self.egress_private)),
             "egress.private_plain": sorted(map(str, self.egress_private_plain)),
+            "forges.github.api": github.api,
+            "forges.github.raw": github.raw,
+            "forges.github.storage": sorted(github.storage),
+            "forges.github.token": github.token,
+            "forges.github.url": github.url,
+            "forges.gitlab.storage": sorted(gitlab.storage),
+            "forges.gitlab.token": gitlab.token,
+            "forges.gitlab.url": gitlab.url,
             "gateway.require_vault": self.gateway.require_vault,
             "gateway.upstreams.anthropic.secret": self.gateway.anthropic.secret,
             "gateway.upstreams.anthropic.url": self.gateway.anthropic.url,
             "gateway.upstreams.openai.secret": self.gateway.openai.secret,
             "gateway.upstreams.openai.url": self.gateway.openai.url,
+            "hub.url": self.forges.hub.url,
             "notify.webhook": self.notify_webhook,
             "notify.webhook_secret": self.notify_webhook_secret,
             "sandbox.mode": self.sandbox_mode,
@@ -286,6 +354,8 @@ class Settings:
                 self.daemon_certificate_pem, certificate, flat.get("daemon.certificate_sha256")
             ),
             gateway=_gateway(where, flat),
+            forges=_forges(where, flat),
+            connectors_require_signature=_require_signature(where, flat),
             notify_webhook=webhook,
             notify_webhook_secret=secret,
         )
@@ -301,12 +371,15 @@ _KEYS: Final = (
     "daemon.certificate",
     "daemon.certificate_key",
     *_GATEWAY_KEYS,
+    *_FORGE_KEYS,
+    "connectors.require_signature",
     "notify.desktop",
     "notify.webhook",
     "notify.webhook_secret",
     "vault.lock_after",
 )
 CONSENTED: Final = (
+    "connectors.require_signature",
     "daemon.certificate",
     "daemon.certificate_key",
     "daemon.certificate_sha256",
@@ -315,17 +388,28 @@ CONSENTED: Final = (
     "egress.ca_file_sha256",
     "egress.private",
     "egress.private_plain",
+    "forges.github.api",
+    "forges.github.raw",
+    "forges.github.storage",
+    "forges.github.token",
+    "forges.github.url",
+    "forges.gitlab.storage",
+    "forges.gitlab.token",
+    "forges.gitlab.url",
     "gateway.require_vault",
     "gateway.upstreams.anthropic.secret",
     "gateway.upstreams.anthropic.url",
     "gateway.upstreams.openai.secret",
     "gateway.upstreams.openai.url",
+    "hub.url",
     "notify.webhook",
     "notify.webhook_secret",
     "sandbox.mode",
 )
 """What is in force only as a person agreed to it, where an approver exists: the closed list."""
 NAMING_A_SECRET: Final = (
+    "forges.github.token",
+    "forges.gitlab.token",
     "gateway.upstreams.anthropic.secret",
     "gateway.upstreams.openai.secret",
     "notify.webhook_secret",
@@ -384,6 +468,8 @@ def load_settings(path: Path) -> Settings:
         daemon_certificate_key=certificate_key,
         daemon_certificate_pem=None if certificate is None else _public_pem(path, certificate),
         gateway=_gateway(path, flat),
+        forges=_forges(path, flat),
+        connectors_require_signature=_require_signature(path, flat),
         notify_desktop=_boolean(path, flat, "notify.desktop", Settings.notify_desktop),
         notify_webhook=webhook,
         notify_webhook_secret=secret,
@@ -555,13 +641,11 @@ def _gateway(path: Path, flat: dict[str, Any]) -> GatewaySettings:
 
 def _upstream(path: Path, flat: dict[str, Any], provider: str, default: Upstream) -> Upstream:
     key = f"gateway.upstreams.{provider}"
-    url, secret = flat.get(f"{key}.url", default.url), flat.get(f"{key}.secret")
+    url = flat.get(f"{key}.url", default.url)
     if not isinstance(url, str) or (problem := _upstream_problem(url)):
         why = "a string is needed" if not isinstance(url, str) else problem
         raise _refused(path, f"{key}.url is not a URL such as {default.url}: {why}")
-    if secret is not None and (not isinstance(secret, str) or not _SECRET_NAME.fullmatch(secret)):
-        raise _refused(path, f"{key}.secret is not the name of a secret, as `aileron secret set NAME` takes it")
-    return Upstream(url, secret)
+    return Upstream(url, _secret_name(path, flat, f"{key}.secret"))
 
 
 def _upstream_problem(url: str) -> str | None:
@@ -579,6 +663,76 @@ def _upstream_problem(url: str) -> str | None:
     if not {".", ".."}.isdisjoint(segments):
         return "a path is written without . and .."
     return "leave out /v1, which every request brings" if segments[-1] == "v1" else None
+
+
+def _forges(path: Path, flat: dict[str, Any]) -> ForgeSettings:
+    """A server of one's own has its API and its files below its own address, as GitHub Enterprise Server and GitLab do."""
+    public, gitlab = GitHubSettings(), GitLabSettings()
+    url = _base(path, flat, "forges.github.url", public.url)
+    is_public, other = url == public.url, _base(path, flat, "forges.gitlab.url", gitlab.url)
+    github = GitHubSettings(
+        url=url,
+        api=_base(path, flat, "forges.github.api", public.api if is_public else f"{url}/api/v3"),
+        raw=_base(path, flat, "forges.github.raw", public.raw if is_public else f"{url}/raw"),
+        storage=_origins(path, flat, "forges.github.storage", public.storage if is_public else ()),
+        token=_secret_name(path, flat, "forges.github.token"),
+    )
+    return ForgeSettings(
+        github=github,
+        gitlab=GitLabSettings(
+            url=other,
+            storage=_origins(path, flat, "forges.gitlab.storage", gitlab.storage if other == gitlab.url else ()),
+            token=_secret_name(path, flat, "forges.gitlab.token"),
+        ),
+        hub=HubSettings(url=_base(path, flat, "hub.url", "") or None),
+    )
+
+
+def _base(path: Path, flat: dict[str, Any], key: str, default: str) -> str:
+    """An address that paths are put behind, without the last slash."""
+    value = flat.get(key, default)
+    found = _UPSTREAM.fullmatch(value) if isinstance(value, str) and len(value) <= _MAX_URL else None
+    if key not in flat:
+        return default
+    if found is None or found[1] != "https" or not {".", ".."}.isdisjoint(found[4].split("/")):
+        raise _refused(
+            path, f"{key} is not an https address such as https://forge.example.com, without user, query or fragment"
+        )
+    _check_host(path, key, found)
+    return value.removesuffix("/") if isinstance(value, str) else default
+
+
+def _origins(path: Path, flat: dict[str, Any], key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    values = flat.get(key, list(default))
+    found = (
+        [_UPSTREAM.fullmatch(one) if isinstance(one, str) else None for one in values]
+        if isinstance(values, list)
+        else [None]
+    )
+    if not all(one is not None and one[1] == "https" and not one[4] and not one[0].endswith("/") for one in found):
+        raise _refused(path, f'{key} is not a list of origins such as "https://storage.example.com"')
+    for one in found:
+        if one is not None:
+            _check_host(path, key, one)
+    return tuple(sorted(values))
+
+
+def _check_host(path: Path, key: str, found: re.Match[str]) -> None:
+    try:
+        HostPort.parse(f"{found[2]}:{found[3] or 443}")
+    except ValueError as error:
+        raise _refused(path, f"{key}: {error}") from None
+
+
+def _secret_name(path: Path, flat: dict[str, Any], key: str) -> str | None:
+    value = flat.get(key)
+    if value is not None and (not isinstance(value, str) or not _SECRET_NAME.fullmatch(value)):
+        raise _refused(path, f"{key} is not the name of a secret, as `aileron secret set NAME` takes it")
+    return value
+
+
+def _require_signature(path: Path, flat: dict[str, Any]) -> bool:
+    return _boolean(path, flat, "connectors.require_signature", Settings.connectors_require_signature)
 
 
 def _duration_s(path: Path, flat: dict[str, Any], key: str) -> float | None:

@@ -33,7 +33,7 @@ import anyio
 
 from aileron.daemon.answers import utc
 from aileron.daemon.notices import Notice, Pace
-from aileron.egress import Egress, EgressRequest, Meter, RequestDenial, RequestIntent, RequestReport
+from aileron.egress import Egress, EgressRequest, Meter, Unrecorded
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
@@ -163,7 +163,7 @@ class Webhook:
         request = EgressRequest("POST", self._url, headers, body=body)
         until = anyio.current_time() + self._pace.attempt_s
         meter = Meter(self._grant.budget)
-        async with self._egress.open(request, self._grant, meter, _Unrecorded(), until) as response:
+        async with self._egress.open(request, self._grant, meter, Unrecorded(), until) as response:
             return response.status
 
     def _say_once(self, about: str, words: str) -> None:
@@ -190,16 +190,3 @@ def _key(secret: Secret) -> bytes:
         "in base64, as its receiver gives it out"
     )
     raise AileronError(FailureClass.BAD_INPUT, message, boundary=Boundary.USER)
-
-
-class _Unrecorded:
-    """A Journal for what is of no run."""
-
-    async def sending(self, intent: RequestIntent) -> None:
-        """Nothing: its question is on record."""
-
-    async def denied(self, denial: RequestDenial) -> None:
-        """Nothing: the log says it."""
-
-    async def finished(self, report: RequestReport) -> None:
-        """Nothing."""

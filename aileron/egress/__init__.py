@@ -12,7 +12,7 @@ Importing this loads the HTTP client (170 ms): the daemon does, a command line n
 
 from aileron.egress.engine import Egress
 from aileron.egress.inject import Lender, LentCredential
-from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
+from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport, Unrecorded
 from aileron.egress.meter import Meter
 from aileron.egress.refusal import Reason
 from aileron.egress.response import EgressResponse
@@ -30,4 +30,5 @@ __all__ = [
     "RequestDenial",
     "RequestIntent",
     "RequestReport",
+    "Unrecorded",
 ]

@@ -18,7 +18,7 @@ from typing import Protocol
 from aileron.model.failure import FailureClass
 from aileron.model.names import HostPort
 
-__all__ = ["Journal", "RequestDenial", "RequestIntent", "RequestReport"]
+__all__ = ["Journal", "RequestDenial", "RequestIntent", "RequestReport", "Unrecorded"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,3 +70,21 @@ class Journal(Protocol):
     async def finished(self, report: RequestReport) -> None:
         """Write down how it ended."""
         ...
+
+
+class Unrecorded:
+    """A Journal for requests of the supervisor's own, which are of no run: what they are for is on record by itself."""
+
+    def __init__(self) -> None:
+        self.may_be_sent = False
+        """Whether the other side may have seen it."""
+
+    async def sending(self, intent: RequestIntent) -> None:
+        """From here on it may."""
+        self.may_be_sent = True
+
+    async def denied(self, denial: RequestDenial) -> None:
+        """Nothing: the error says it."""
+
+    async def finished(self, report: RequestReport) -> None:
+        """Nothing."""

@@ -22,7 +22,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from aileron.config import Settings
-from aileron.egress import Egress, EgressRequest, Meter, RequestDenial, RequestIntent, RequestReport
+from aileron.egress import Egress, EgressRequest, Meter, Unrecorded
 from aileron.model.credential import Client
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.plan import Budget, Grant
@@ -84,7 +84,7 @@ class Endpoints:
             budget=Budget(requests=1, bytes_down=MAX_ANSWER_BYTES),
         )
         request = EgressRequest("POST", url, _HEADERS, body=urlencode(fields, quote_via=quote).encode("ascii"))
-        journal = _Unrecorded()
+        journal = Unrecorded()
         try:
             async with self._egress.open(request, grant, Meter(grant.budget), journal, deadline) as response:
                 return response.status, b"".join([piece async for piece in response])
@@ -115,7 +115,7 @@ def _refusal(status: int, body: bytes, host: str) -> ProviderError:
     return heard(code, host) if isinstance(code, str) else said("bad_answer", host)
 
 
-def _unanswered(error: AileronError, host: str, journal: _Unrecorded) -> ProviderError:
+def _unanswered(error: AileronError, host: str, journal: Unrecorded) -> ProviderError:
     """What kept egress from an answer. Its words are ours, and quote nothing that was sent or came back."""
     failure = error.failure
     if failure.failure_class is FailureClass.CAPABILITY_DENIED:
@@ -125,20 +125,3 @@ def _unanswered(error: AileronError, host: str, journal: _Unrecorded) -> Provide
         return said("bad_answer", host)
     what = f"{SIGN_IN['unreachable'].what.format(host=host)} ({failure.message})"
     return ProviderError("unreachable", what, retriable=True, was_sent=journal.may_be_sent)
-
-
-class _Unrecorded:
-    """A Journal for what is of no run: sign-ins and renewals have events of their own."""
-
-    def __init__(self) -> None:
-        self.may_be_sent = False
-
-    async def sending(self, intent: RequestIntent) -> None:
-        """From here on the provider may see it."""
-        self.may_be_sent = True
-
-    async def denied(self, denial: RequestDenial) -> None:
-        """Nothing: the error says it."""
-
-    async def finished(self, report: RequestReport) -> None:
-        """Nothing."""

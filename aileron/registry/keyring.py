@@ -156,8 +156,8 @@ def _not_theirs(name: Fqn, signature: bytes, keys: list[PublicKey]) -> AileronEr
     else:
         listed = ", ".join(key.fingerprint for key in keys)
         problem = (
-            f"its signature is of none of the keys that are trusted for it ({listed}). Ask its publisher whether they have another "
-            "key now; if they have not, these are not their bytes"
+            f"its signature is of none of the keys that are trusted for it ({listed}). Ask its publisher for their new key, if "
+            "there is one; else these are not their bytes"
         )
     return AileronError(
         FailureClass.SIGNATURE_FAILURE,

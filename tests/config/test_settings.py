@@ -17,7 +17,11 @@ from hypothesis import strategies as st
 from aileron.config import (
     CONSENTED,
     MAX_CA_BYTES,
+    ForgeSettings,
     GatewaySettings,
+    GitHubSettings,
+    GitLabSettings,
+    HubSettings,
     ListenAddress,
     Settings,
     Upstream,
@@ -333,6 +337,7 @@ def test_what_a_person_agrees_to_is_json_with_the_defaults_in_it() -> None:
     settings = Settings(egress_private=frozenset({HostPort("b.lan", 1), HostPort("a.lan", 2)}))
 
     assert settings.consented() == {
+        "connectors.require_signature": False,
         "daemon.certificate": None,
         "daemon.certificate_key": None,
         "daemon.certificate_sha256": None,
@@ -341,11 +346,23 @@ def test_what_a_person_agrees_to_is_json_with_the_defaults_in_it() -> None:
         "egress.ca_file_sha256": None,
         "egress.private": ["a.lan:2", "b.lan:1"],
         "egress.private_plain": [],
+        "forges.github.api": "https://api.github.com",
+        "forges.github.raw": "https://raw.githubusercontent.com",
+        "forges.github.storage": [
+            "https://objects.githubusercontent.com",
+            "https://release-assets.githubusercontent.com",
+        ],
+        "forges.github.token": None,
+        "forges.github.url": "https://github.com",
+        "forges.gitlab.storage": ["https://cdn.artifacts.gitlab-static.net", "https://storage.googleapis.com"],
+        "forges.gitlab.token": None,
+        "forges.gitlab.url": "https://gitlab.com",
         "gateway.require_vault": True,
         "gateway.upstreams.anthropic.secret": None,
         "gateway.upstreams.anthropic.url": "https://api.anthropic.com",
         "gateway.upstreams.openai.secret": None,
         "gateway.upstreams.openai.url": "https://api.openai.com",
+        "hub.url": None,
         "notify.webhook": None,
         "notify.webhook_secret": None,
         "sandbox.mode": "namespaces",
@@ -364,6 +381,15 @@ _upstreams = st.builds(
     st.sampled_from([None, "claude"]),
 )
 _gateways = st.builds(GatewaySettings, _upstreams, _upstreams, st.booleans())
+_tokens = st.sampled_from([None, "forge-token"])
+_storages = st.sampled_from([(), ("https://a.example", "https://b.example:8443")])
+_forges = st.builds(
+    ForgeSettings,
+    st.builds(GitHubSettings, storage=_storages, token=_tokens)
+    | st.just(GitHubSettings("https://ghe.example", "https://ghe.example/api/v3", "https://ghe.example/raw", (), None)),
+    st.builds(GitLabSettings, st.sampled_from(["https://gitlab.com", "https://git.example/lab"]), _storages, _tokens),
+    st.builds(HubSettings, st.sampled_from([None, "https://hub.example/index"])),
+)
 
 
 @st.composite
@@ -384,6 +410,8 @@ def _settings(draw: st.DrawFn) -> Settings:
         daemon_certificate_key=None if certificate is None else certificate.with_suffix(".key"),
         daemon_certificate_pem=certificate_pem,
         gateway=draw(_gateways),
+        forges=draw(_forges),
+        connectors_require_signature=draw(st.booleans()),
         notify_desktop=draw(st.booleans()),
         notify_webhook=webhook,
         notify_webhook_secret=secret,
@@ -443,6 +471,46 @@ def test_what_is_absent_from_an_older_agreement_is_at_its_default() -> None:
     assert file.with_consented({"sandbox.mode": "landlock"}) == dataclasses.replace(Settings(), sandbox_mode="landlock")
 
 
+def test_a_forge_of_ones_own_has_its_api_and_files_below_it(tmp_path: Path) -> None:
+    """As GitHub Enterprise Server and GitLab do; what the public one keeps its files on is not believed of it."""
+    forges = load(
+        tmp_path,
+        '[forges.github]\nurl = "https://ghe.example.com/"\ntoken = "ghe"\n'
+        '[forges.gitlab]\nurl = "https://git.example.com:8443/lab"\n'
+        'storage = ["https://s3.example.com"]\n[hub]\nurl = "https://files.example.com/hub/"\n[connectors]\nrequire_signature = true\n',
+    ).forges
+
+    assert forges == ForgeSettings(
+        github=GitHubSettings(
+            "https://ghe.example.com", "https://ghe.example.com/api/v3", "https://ghe.example.com/raw", (), "ghe"
+        ),
+        gitlab=GitLabSettings("https://git.example.com:8443/lab", ("https://s3.example.com",), None),
+        hub=HubSettings("https://files.example.com/hub"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[forges.github]\nurl = 'http://ghe.example.com'", "forges.github.url is not an https address"),
+        ("[forges.github]\nurl = 'https://a@ghe.example.com'", "forges.github.url is not an https address"),
+        ("[forges.github]\nurl = 'https://ghe.example.com/a/../b'", "forges.github.url is not an https address"),
+        ("[forges.github]\napi = 7", "forges.github.api is not an https address"),
+        ("[forges.github]\nurl = 'https://1.2.3'", "forges.github.url: '1.2.3' looks like an IP address"),
+        ("[forges.gitlab]\nstorage = 'https://a.example'", "forges.gitlab.storage is not a list of origins"),
+        ("[forges.gitlab]\nstorage = ['https://a.example/x']", "forges.gitlab.storage is not a list of origins"),
+        ("[forges.gitlab]\nstorage = ['http://a.example']", "forges.gitlab.storage is not a list of origins"),
+        ("[forges.gitlab]\ntoken = 'A b'", "forges.gitlab.token is not the name of a secret"),
+        ("[forges.bitbucket]\nurl = 'https://x.example'", "unknown setting 'forges.bitbucket.url'"),
+        ("[hub]\nurl = 'hub.example.com'", "hub.url is not an https address"),
+        ("[connectors]\nrequire_signature = 'yes'", "connectors.require_signature is neither true nor false"),
+    ],
+)
+def test_a_forge_that_cannot_be_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    """Schemes are a closed list, and every address is https."""
+    assert problem in refusal(tmp_path, text + "\n")
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -468,7 +536,7 @@ def test_values_that_nobody_can_have_agreed_to_are_refused(values: dict[str, Any
 def test_an_agreement_from_before_the_gateway_is_still_one() -> None:
     """Its digest had seven names in it, and nobody is asked again because there are more now; whoever changes one is."""
     before = Settings(egress_private=frozenset({HostPort("nas.lan", 1)})).consented()
-    seven = {key: value for key, value in before.items() if not key.startswith(("daemon.", "gateway."))}
+    seven = {key: value for key, value in before.items() if key.startswith(("egress.", "notify.", "sandbox."))}
     assert len(seven) == 7
 
     in_force = Settings().with_consented(seven)

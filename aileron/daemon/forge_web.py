@@ -1,0 +1,79 @@
+"""The way to forges: one GET, one bounded answer, through egress as everything that leaves.
+
+Runs in the daemon. A forge's address comes out of the user's settings, or out of a redirect that the forge was believed in
+(registry/forges/forge.py); it is checked here as any destination is. An address that is not public needs `egress.private`.
+
+Source: docs/reference/forges.md. Not here: what is asked, and what an answer means (registry/forges/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import anyio
+
+from aileron.config import Settings
+from aileron.egress import Egress, EgressRequest, Meter, Unrecorded
+from aileron.egress.refusal import RefusedError
+from aileron.egress.url import parse_url
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.names import HostPort
+from aileron.model.plan import Budget, Grant
+from aileron.registry.forges.forge import Answer, Progress
+
+__all__ = ["ForgeWeb"]
+
+_ANSWER_S: Final = 30.0
+"""For an answer of some kilobytes."""
+_LEAST_BYTES_S: Final = 64 << 10
+"""Of a large one: 64 KiB/s, which a poor mobile line has; an archive of 64 MiB may take 17 minutes."""
+_AGENT: Final = ("User-Agent", "aileron")  # GitHub's API refuses requests without one
+
+
+class ForgeWeb:
+    """One for each daemon."""
+
+    def __init__(self, egress: Egress, settings: Settings) -> None:
+        self._egress: Final = egress
+        self._private: Final = settings.egress_private
+
+    async def get(
+        self, url: str, *, headers: Sequence[tuple[str, str]], limit_bytes: int, progress: Progress | None = None
+    ) -> Answer:
+        """As registry.forges.forge.Web."""
+        to = _destination(url)
+        grant = Grant(hosts=(to,), private=self._private & {to}, budget=Budget(requests=1, bytes_down=limit_bytes))
+        request = EgressRequest("GET", url, (_AGENT, *headers))
+        deadline = anyio.current_time() + _ANSWER_S + limit_bytes / _LEAST_BYTES_S
+        try:
+            async with self._egress.open(request, grant, Meter(grant.budget), Unrecorded(), deadline) as response:
+                fields = {name.lower(): value for name, value in response.headers}
+                size, body = fields.get("content-length", ""), bytearray()
+                async for piece in response:
+                    body += piece
+                    if progress is not None and response.status == 200:
+                        progress(len(body), int(size) if size.isdecimal() else None)
+                return Answer(response.status, fields, bytes(body))
+        except AileronError as error:
+            if error.failure.failure_class is FailureClass.RESOURCE_LIMIT_EXCEEDED:
+                raise _too_much(to, limit_bytes) from error
+            raise
+
+
+def _destination(url: str) -> HostPort:
+    try:
+        return parse_url(url).destination
+    except RefusedError as error:
+        raise AileronError(
+            FailureClass.CAPABILITY_DENIED, f"an address of a forge is not taken: {error}", boundary=Boundary.EXTERNAL
+        ) from None
+
+
+def _too_much(to: HostPort, limit_bytes: int) -> AileronError:
+    return AileronError(
+        FailureClass.RESOURCE_LIMIT_EXCEEDED,
+        f"{to} sent more than {limit_bytes} bytes: nothing of it was kept",
+        boundary=Boundary.EXTERNAL,
+        details={"limit": "output"},
+    )

@@ -1,0 +1,324 @@
+"""What can be asked of a place that publishes, and what all of them have in common: tags, bounds, redirects, refusals.
+
+Runs in the daemon. A forge is believed in one thing, that these are the bytes it has under that name; what they are is for the
+signature, the hash and the person to say. So nothing here looks into an artifact.
+
+Rules
+- A redirect goes to the forge's own storage, or stays in the repository that was asked for. Any other is an error: a repository
+  that moved is another publisher (a republication), whatever the forge thinks of it.
+- A token goes to the forge itself and never along with a redirect.
+- Every answer has a bound. An answer that is not understood is an error that says which address gave it.
+
+Source: docs/reference/forges.md. Not here: connections (daemon/forge_web.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+import msgspec
+
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.names import Fqn, check_semver, precedence
+from aileron.model.secret import Secret
+from aileron.model.visible import visible
+from aileron.registry.keyring import Authority
+from aileron.registry.signatures import MAX_KEY_FILE_BYTES, PublicKey
+from aileron.registry.tarball import MAX_ARCHIVE_BYTES
+
+__all__ = [
+    "ARCHIVE",
+    "KEY_PATH",
+    "Answer",
+    "Forge",
+    "Progress",
+    "SuiteText",
+    "Way",
+    "Web",
+    "newest",
+    "quoted",
+    "tag_of",
+]
+
+ARCHIVE: Final = "aileron.tar.gz"
+KEY_PATH: Final = "keys/publisher.pub"
+MAX_JSON_BYTES: Final = 4 << 20
+"""4 MiB: a page of a hundred releases with long notes and many assets."""
+MAX_SUITE_BYTES: Final = 256 << 10
+MAX_PAGES: Final = 10
+"""Of a hundred releases each: what is older is not listed, and can be installed all the same."""
+_MAX_REDIRECTS: Final = 3
+_MAX_TOLD: Final = 8
+"""Versions that are named when the one that was asked for is not there."""
+_REF: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,199}")
+
+Progress = Callable[[int, int | None], None]
+"""Told of bytes so far, and of all if that is known."""
+_T = TypeVar("_T")
+
+
+class Answer(NamedTuple):
+    """Of one request: header names in lower case. Redirects are not followed."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Web(Protocol):
+    """The way out, as a forge sees it."""
+
+    async def get(
+        self, url: str, *, headers: Sequence[tuple[str, str]], limit_bytes: int, progress: Progress | None = None
+    ) -> Answer:
+        """GET. AileronError(network_error) where nothing answers, (resource_limit_exceeded) for a body over the limit."""
+        ...
+
+
+class SuiteText(NamedTuple):
+    """A suite's file, and the ref it was read at."""
+
+    text: str
+    ref: str
+
+
+class Forge(Protocol):
+    """One place that publishes. AileronError of each: not_found, unauthorized, busy (a rate limit), network_error,
+    external_api_error, invalid_request for an answer that is not understood.
+    """
+
+    async def archive(self, name: Fqn, version: str, progress: Progress | None = None) -> bytes:
+        """What was published as that version: `aileron.tar.gz`, unread."""
+        ...
+
+    async def versions(self, name: Fqn) -> tuple[str, ...]:
+        """The published versions, the oldest first, as SemVer orders them."""
+        ...
+
+    async def publisher_key(self, repository: Authority) -> PublicKey:
+        """The key that the repository says it signs with: `keys/publisher.pub` on its default branch."""
+        ...
+
+    async def suite(self, repository: Authority, path: str, ref: str) -> SuiteText:
+        """A file of the repository at a tag, a commit, or `latest` (the newest release)."""
+        ...
+
+
+def tag_of(name: Fqn, version: str) -> str:
+    """`v1.2.0`, or `connectors/slack/v1.2.0` where the artifact has a place in its repository."""
+    return "/".join((*name.path[2:], f"v{version}"))
+
+
+def versions_in(tags: Sequence[object], name: Fqn) -> tuple[str, ...]:
+    """The versions of `name` among all tags of its repository, the oldest first."""
+    prefix = tag_of(name, "")
+    found = {tag.removeprefix(prefix) for tag in tags if isinstance(tag, str) and tag.startswith(prefix)}
+    return tuple(sorted(filter(_is_version, found), key=precedence))
+
+
+def newest(versions: Sequence[str], *, prerelease: bool = False) -> str | None:
+    """The last of them that is no pre-release; None where there is none."""
+    wanted = [version for version in versions if prerelease or "-" not in version.partition("+")[0]]
+    return wanted[-1] if wanted else None
+
+
+def _is_version(text: str) -> bool:
+    try:
+        return bool(check_semver(text))
+    except ValueError:
+        return False
+
+
+def quoted(text: str) -> str:
+    """As one segment of a path: slashes too (RFC 3986, section 2.1)."""
+    return quote(text, safe="")
+
+
+class Way:
+    """Requests to one forge: `storage` are the hosts it keeps files on, `token` what its own host is sent as headers."""
+
+    def __init__(
+        self,
+        web: Web,
+        url: str,
+        storage: Sequence[str] = (),
+        *,
+        headers: Sequence[tuple[str, str]] = (),
+        token: tuple[str, Secret] | None = None,
+    ) -> None:
+        """`storage` are origins (`https://host[:port]`); `token` is the header that carries it, with what stands before it."""
+        self._web = web
+        self._origin = _origin_of(url)
+        self._storage = frozenset(storage)
+        self._has_token = token is not None
+        self._headers = tuple(headers)
+        if token is not None:
+            name, value = token
+            field, _, before = name.partition(" ")
+            self._headers += ((field, before + value.reveal().decode("latin-1")),)
+
+    async def archive(
+        self, url: str, within: Sequence[str], accept: str | None, progress: Progress | None
+    ) -> bytes | None:
+        """The file at `url`; None where there is none. A redirect stays below one of `within`, or goes to the storage."""
+        headers = (*self._headers, *((("Accept", accept),) if accept else ()))
+        for _ in range(_MAX_REDIRECTS + 1):
+            answer = await self._web.get(url, headers=headers, limit_bytes=MAX_ARCHIVE_BYTES, progress=progress)
+            if answer.status not in (301, 302, 303, 307, 308):
+                return None if answer.status == 404 else self._ok(url, answer).body
+            url = self._next(url, answer, within)
+            if _origin_of(url) != self._origin:
+                headers = ()
+        raise _not_understood(url, f"it redirects more than {_MAX_REDIRECTS} times")
+
+    async def maybe_json(self, url: str, of: type[_T]) -> _T | None:
+        """JSON of that shape; None where there is nothing at `url`. No redirect is followed."""
+        answer = await self._web.get(
+            url, headers=(*self._headers, ("Accept", "application/json")), limit_bytes=MAX_JSON_BYTES
+        )
+        if answer.status == 404:
+            return None
+        try:
+            return msgspec.json.decode(self._ok(url, answer).body, type=of)
+        except msgspec.MsgspecError as error:
+            raise _not_understood(url, f"it is not what was expected: {error}") from None
+
+    async def maybe_text(self, url: str, limit_bytes: int, accept: str | None = None) -> str | None:
+        """A text file; None where there is none. No redirect is followed."""
+        headers = (*self._headers, *((("Accept", accept),) if accept else ()))
+        answer = await self._web.get(url, headers=headers, limit_bytes=limit_bytes)
+        if answer.status == 404:
+            return None
+        try:
+            return self._ok(url, answer).body.decode()
+        except UnicodeDecodeError:
+            raise _not_understood(url, "it is not UTF-8") from None
+
+    def _next(self, url: str, answer: Answer, within: Sequence[str]) -> str:
+        """Where the answer redirects to, if that may be followed."""
+        target = urljoin(url, answer.headers.get("location", ""))
+        is_same = any(target.startswith(f"{place}/") for place in within) and "/../" not in unquote(target)
+        if is_same or _origin_of(target) in self._storage:
+            return target
+        raise _elsewhere(url, target)
+
+    def _ok(self, url: str, answer: Answer) -> Answer:
+        """The answer if it is a good one. AileronError with what it says, and what to do."""
+        status, left = (
+            answer.status,
+            answer.headers.get("x-ratelimit-remaining", answer.headers.get("ratelimit-remaining")),
+        )
+        if status == 200:
+            return answer
+        if 300 <= status < 400:
+            raise _elsewhere(url, urljoin(url, answer.headers.get("location", "")))
+        if status == 429 or (status == 403 and (left == "0" or "retry-after" in answer.headers)):
+            raise _limited(url, answer, has_token=self._has_token)
+        if status in (401, 403):
+            raise _forbidden(url, status, has_token=self._has_token)
+        raise _external(url, status, retriable=status >= 500)
+
+
+def _elsewhere(url: str, target: str) -> AileronError:
+    return AileronError(
+        FailureClass.CAPABILITY_DENIED,
+        f"{_told(url)} redirects to {_told(target)}, which is not followed: what moved to another owner, repository or host is "
+        "another publisher's. If that is what you want, name it as it is called there",
+        boundary=Boundary.EXTERNAL,
+        details={"from": _told(url), "to": _told(target)},
+    )
+
+
+def check_ref(ref: str) -> str:
+    """A tag or commit, returned as given. ValueError."""
+    if not _REF.fullmatch(ref) or ".." in ref or "//" in ref or ref.endswith(("/", ".")):
+        raise ValueError(f"{ref!r} is not a tag, a commit or 'latest'")
+    return ref
+
+
+def key_in(text: str | None, repository: Authority) -> PublicKey:
+    """What `keys/publisher.pub` says. AileronError (not_found) where it was not there, (invalid_request) for no key."""
+    if text is None:
+        problem = f"{repository} has no {KEY_PATH} on its default branch: its publisher signs nothing, or not yet"
+        raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.EXTERNAL)
+    try:
+        return PublicKey.parse(text)
+    except ValueError as error:
+        raise AileronError(
+            FailureClass.INVALID_REQUEST, f"{KEY_PATH} of {repository}: {error}", boundary=Boundary.EXTERNAL
+        ) from None
+
+
+MAX_KEY_BYTES: Final = MAX_KEY_FILE_BYTES
+
+
+def no_version(name: Fqn, version: str, there: Sequence[str]) -> AileronError:
+    """That the version was not published, with those that were."""
+    if there:
+        listed = ", ".join(reversed(there[-_MAX_TOLD:]))
+        known = f"there are {listed}" + (f" and {len(there) - _MAX_TOLD} older" if len(there) > _MAX_TOLD else "")
+    else:
+        known = "no version of it is published there, or it cannot be seen without a token"
+    return AileronError(
+        FailureClass.NOT_FOUND,
+        f"{name} has no version {version}: {known}",
+        boundary=Boundary.EXTERNAL,
+        details={"versions": list(there[-MAX_PAGES * 10 :])},
+    )
+
+
+def _origin_of(url: str) -> str:
+    parts = urlsplit(url)
+    port = "" if parts.port in (None, 443) else f":{parts.port}"
+    return f"{parts.scheme}://{(parts.hostname or '').lower()}{port}" if parts.username is None else ""
+
+
+def _told(url: str) -> str:
+    """Without what may be secret in it: a signed query."""
+    parts = urlsplit(url)
+    return visible(
+        f"{parts.scheme}://{parts.hostname}{'' if parts.port is None else f':{parts.port}'}{parts.path}"[:300]
+    )
+
+
+def _limited(url: str, answer: Answer, *, has_token: bool) -> AileronError:
+    after = answer.headers.get("retry-after", "")
+    seconds = int(after) if after.isdecimal() and len(after) < 6 else None
+    when = f"again in {seconds} s" if seconds is not None else "again later"
+    cure = "" if has_token else "; a token raises the limit (forges.github.token or forges.gitlab.token in config.toml)"
+    details: dict[str, Any] = {"host": _origin_of(url)} | ({"retry_after_s": seconds} if seconds is not None else {})
+    return AileronError(
+        FailureClass.BUSY,
+        f"{_origin_of(url)} takes no more requests from here for now: {when}{cure}",
+        boundary=Boundary.EXTERNAL,
+        retriable=True,
+        details=details,
+    )
+
+
+def _forbidden(url: str, status: int, *, has_token: bool) -> AileronError:
+    cure = (
+        "the token that config.toml names for it may not read that, or has ended"
+        if has_token
+        else "what is private there needs a token: store one with `aileron secret set NAME`, and name it in config.toml (forges)"
+    )
+    return AileronError(
+        FailureClass.UNAUTHORIZED, f"{_told(url)} answered {status}: {cure}", boundary=Boundary.EXTERNAL
+    )
+
+
+def _external(url: str, status: int, *, retriable: bool) -> AileronError:
+    return AileronError(
+        FailureClass.EXTERNAL_API_ERROR,
+        f"{_told(url)} answered {status}{': try again in a while' if retriable else ''}",
+        boundary=Boundary.EXTERNAL,
+        retriable=retriable,
+        details={"status": status},
+    )
+
+
+def _not_understood(url: str, problem: str) -> AileronError:
+    return AileronError(FailureClass.INVALID_REQUEST, f"{_told(url)}: {problem}", boundary=Boundary.EXTERNAL)

@@ -1,0 +1,373 @@
+"""Forges asked over real TLS and the real way out: what they have, what they say when they have not, where they send us."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from aileron.config import Settings
+from aileron.daemon.forge_web import ForgeWeb
+from aileron.egress import Egress
+from aileron.model.failure import AileronError, Failure, FailureClass
+from aileron.model.names import Fqn
+from aileron.model.secret import Secret
+from aileron.registry.forges import forge as forges
+from aileron.registry.forges.forge import Forge, check_ref, newest, tag_of, versions_in
+from aileron.registry.forges.github import GitHub
+from aileron.registry.forges.gitlab import GitLab
+from aileron.registry.forges.hub import Hub
+from aileron.registry.keyring import Authority as Publisher
+from aileron.registry.signatures import SigningKey
+from tests.oauth.conftest import Nobody
+from tests.support.forge import TOKEN, ForgeServer
+from tests.support.upstream import CLOSE, Authority, answer
+
+pytestmark = pytest.mark.anyio
+ARCHIVE = b"not looked into" * 1000
+SCHEMES = ("github", "gitlab", "hub")
+FORGES = ("github", "gitlab")
+KEY = SigningKey(Secret(b"k" * 32)).public
+
+
+@pytest.fixture
+def server(authority: Authority) -> Iterator[ForgeServer]:
+    """With two connectors and an action of one repository at each place, in some versions."""
+    with ForgeServer(authority) as running:
+        for scheme in SCHEMES:
+            for version in ("1.0.0", "1.10.0", "1.9.0", "2.0.0-rc.1", "1.9.0+build.7"):
+                running.publish(f"{scheme}://acme/mail", version, ARCHIVE + version.encode())
+            running.publish(f"{scheme}://acme/mail/connectors/imap", "0.1.0", b"imap")
+            running.keys[f"{scheme}://acme/mail"] = KEY.to_pem()
+        yield running
+
+
+Started = Callable[..., Forge]
+
+
+@pytest.fixture
+async def start(server: ForgeServer) -> AsyncIterator[Started]:
+    """A forge as the daemon makes it."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        def made(scheme: str, *, token: str | None = None, **changes: Any) -> Forge:
+            settings = dataclasses.replace(server.settings(), **changes)
+            egress = Egress(settings, Nobody())  # type: ignore[arg-type]
+            stack.push_async_callback(egress.aclose)
+            return _forge(
+                scheme, ForgeWeb(egress, settings), settings, None if token is None else Secret(token.encode())
+            )
+
+        yield made
+
+
+def _forge(scheme: str, web: ForgeWeb, settings: Settings, token: Secret | None) -> Forge:
+    if scheme == "github":
+        return GitHub(web, settings.forges.github, token)
+    return GitLab(web, settings.forges.gitlab, token) if scheme == "gitlab" else Hub(web, settings.forges.hub)
+
+
+async def refused(work: Any) -> Failure:
+    """Why it was not given."""
+    with pytest.raises(AileronError) as error:
+        await work
+    return error.value.failure
+
+
+def name(scheme: str, path: str = "acme/mail") -> Fqn:
+    """A full name there."""
+    return Fqn.parse(f"{scheme}://{path}")
+
+
+# What is there
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("path", ["acme/mail", "acme/mail/connectors/imap"])
+async def test_a_version_is_fetched(server: ForgeServer, start: Started, scheme: str, path: str) -> None:
+    """By its tag, slashes and plus signs included, from the storage where the forge has one; and it is told how far it is."""
+    wanted = "0.1.0" if "imap" in path else "1.9.0+build.7"
+    told: list[tuple[int, int | None]] = []
+
+    archive = await start(scheme).archive(name(scheme, path), wanted, lambda *seen: told.append(seen))
+
+    assert archive == server.archives[f"{scheme}://{path}", wanted]
+    assert told[-1] == (len(archive), len(archive))
+    assert bool(server.storage.requests) is (scheme != "hub")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_versions_are_listed_in_their_order(start: Started, scheme: str) -> None:
+    """Of that artifact alone, as SemVer orders them."""
+    forge = start(scheme)
+
+    assert await forge.versions(name(scheme)) == ("1.0.0", "1.9.0", "1.9.0+build.7", "1.10.0", "2.0.0-rc.1")
+    assert await forge.versions(name(scheme, "acme/mail/connectors/imap")) == ("0.1.0",)
+
+
+@pytest.mark.parametrize("scheme", FORGES)
+async def test_pages_of_versions_are_followed(server: ForgeServer, start: Started, scheme: str) -> None:
+    """A hundred at a time."""
+    for number in range(250):
+        server.publish(f"{scheme}://acme/many", f"0.0.{number}", b"")
+
+    assert len(await start(scheme).versions(name(scheme, "acme/many"))) == 250
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_the_key_of_a_repository_is_on_its_default_branch(
+    server: ForgeServer, start: Started, scheme: str
+) -> None:
+    """None, or something that is no key, is said."""
+    forge, repository = start(scheme), Publisher.parse(f"{scheme}://acme/mail")
+    assert await forge.publisher_key(repository) == KEY
+
+    server.keys[str(repository)] = "no key"
+    assert "it is not an Ed25519 public key" in (await refused(forge.publisher_key(repository))).message
+    del server.keys[str(repository)]
+    failure = await refused(forge.publisher_key(repository))
+    assert (failure.failure_class, "no keys/publisher.pub" in failure.message) == (FailureClass.NOT_FOUND, True)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_a_suite_is_read_at_its_ref(server: ForgeServer, start: Started, scheme: str) -> None:
+    """A tag or a commit; `latest` where there is such a thing."""
+    repository = Publisher.parse(f"{scheme}://acme/suites")
+    server.files[str(repository), "v1.0.0", "suites/mail one.toml"] = "a suite"
+    server.publish(f"{scheme}://acme/suites", "1.0.0", b"")
+    forge = start(scheme)
+
+    assert await forge.suite(repository, "suites/mail one.toml", "v1.0.0") == ("a suite", "v1.0.0")
+    assert (
+        await refused(forge.suite(repository, "suites/none.toml", "v1.0.0"))
+    ).failure_class is FailureClass.NOT_FOUND
+    if scheme == "hub":
+        assert "no latest release" in (await refused(forge.suite(repository, "suites/mail one.toml", "latest"))).message
+    else:
+        assert await forge.suite(repository, "suites/mail one.toml", "latest") == ("a suite", "v1.0.0")
+
+
+# What is not
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_a_version_that_is_not_there_is_told_with_those_that_are(start: Started, scheme: str) -> None:
+    """The newest first."""
+    failure = await refused(start(scheme).archive(name(scheme), "1.2.3"))
+
+    assert failure.failure_class is FailureClass.NOT_FOUND
+    assert f"{scheme}://acme/mail has no version 1.2.3: there are 2.0.0-rc.1, 1.10.0" in failure.message
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("path", ["acme/nothing", "nobody/mail"])
+async def test_what_nobody_published_is_not_found(start: Started, scheme: str, path: str) -> None:
+    """Versions and archive alike."""
+    forge = start(scheme)
+
+    for work in (forge.versions(name(scheme, path)), forge.archive(name(scheme, path), "1.0.0")):
+        assert (await refused(work)).failure_class is FailureClass.NOT_FOUND
+
+
+@pytest.mark.parametrize("scheme", FORGES)
+async def test_what_is_private_takes_a_token(server: ForgeServer, start: Started, scheme: str) -> None:
+    """Which goes to the forge alone, and never to the storage; another one, or none, is told what is missing."""
+    server.private.add(f"{scheme}://acme/mail")
+    server.files[f"{scheme}://acme/mail", "v1.0.0", "suite.toml"] = "a suite"
+    forge = start(scheme, token=TOKEN)
+
+    assert await forge.archive(name(scheme), "1.0.0") == ARCHIVE + b"1.0.0"
+    assert "1.0.0" in await forge.versions(name(scheme))
+    assert await forge.publisher_key(Publisher.parse(f"{scheme}://acme/mail")) == KEY
+    assert (await forge.suite(Publisher.parse(f"{scheme}://acme/mail"), "suite.toml", "v1.0.0")).text == "a suite"
+    assert TOKEN.encode() not in server.storage.received
+    for other in (start(scheme), start(scheme, token="another-token-of-somebody")):
+        failure = await refused(other.archive(name(scheme), "1.0.0"))
+        assert (failure.failure_class, TOKEN in failure.message) == (FailureClass.NOT_FOUND, False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "failure_class", "told"),
+    [
+        (("Retry-After: 30",), 429, FailureClass.BUSY, "again in 30 s"),
+        (("Retry-After: 7",), 403, FailureClass.BUSY, "again in 7 s"),
+        (("X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 1"), 403, FailureClass.BUSY, "again later"),
+        (("Retry-After: soon",), 429, FailureClass.BUSY, "again later"),
+        ((), 403, FailureClass.UNAUTHORIZED, "what is private there needs a token"),
+        ((), 401, FailureClass.UNAUTHORIZED, "needs a token"),
+        ((), 503, FailureClass.EXTERNAL_API_ERROR, "answered 503: try again in a while"),
+        ((), 418, FailureClass.EXTERNAL_API_ERROR, "answered 418"),
+    ],
+)
+@pytest.mark.parametrize("scheme", FORGES)
+async def test_a_refusal_says_what_to_do(
+    server: ForgeServer,
+    start: Started,
+    scheme: str,
+    fields: tuple[str, ...],
+    status: int,
+    failure_class: FailureClass,
+    told: str,
+) -> None:
+    """A limit with when it ends, a closed door with what opens it."""
+    server.disturb(answer(b"{}", *fields, status=f"{status} No"))
+
+    failure = await refused(start(scheme).versions(name(scheme)))
+
+    assert failure.failure_class is failure_class
+    assert told in failure.message
+    assert failure.retriable is (failure_class is FailureClass.BUSY or status == 503)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("body", [b"", b"<html>", b'{"message": "hello"}', b'[{"tag_name": 7}]', b"[" * 5000])
+async def test_an_answer_that_is_none_is_refused(server: ForgeServer, start: Started, scheme: str, body: bytes) -> None:
+    """With the address that gave it."""
+    server.disturb(answer(body))
+
+    failure = await refused(start(scheme).versions(name(scheme)))
+
+    assert failure.failure_class is FailureClass.INVALID_REQUEST
+    assert "it is not what was expected" in failure.message
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_an_answer_has_a_bound(
+    server: ForgeServer, start: Started, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that says nothing of its length."""
+    monkeypatch.setattr(forges, "MAX_ARCHIVE_BYTES", 1000)
+    monkeypatch.setattr(forges, "MAX_JSON_BYTES", 1000)
+    server.publish(f"{scheme}://acme/large", "1.0.0", b"x" * 1001)
+    server.publish(f"{scheme}://acme/fits", "1.0.0", b"x" * 1000)
+    forge = start(scheme)
+
+    assert await forge.archive(name(scheme, "acme/fits"), "1.0.0") == b"x" * 1000
+    assert "sent more than 1000 bytes" in (await refused(forge.archive(name(scheme, "acme/large"), "1.0.0"))).message
+    server.disturb(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + b"x" * 5000)
+    assert "sent more than 1000 bytes" in (await refused(forge.versions(name(scheme)))).message
+
+
+# Where it sends us
+
+
+@pytest.mark.parametrize("scheme", FORGES)
+async def test_a_redirect_elsewhere_is_not_followed(server: ForgeServer, start: Started, scheme: str) -> None:
+    """Another host, plain http, another repository there, an address that only begins alike: named, and nothing is asked."""
+    forge, base = start(scheme), server.url(scheme)
+    places = (
+        f"https://localhost:{server.elsewhere.port}/aileron.tar.gz",
+        f"http://localhost:{server.storage.port}/stored/1/aileron.tar.gz",
+        f"{base}/eve/mail/releases/download/v1.0.0/aileron.tar.gz",
+        f"{base}/acme/mail2/releases/download/v1.0.0/aileron.tar.gz",
+        f"{base}/acme/mail/../../eve/mail/aileron.tar.gz",
+        f"{base}/acme/mail/%2e%2e/%2e%2e/eve/mail/aileron.tar.gz",
+        f"https://localhost:{server.storage.port}@localhost:{server.elsewhere.port}/",
+        "https://169.254.169.254/latest",
+        "file:///etc/passwd",
+    )
+    for place in places:
+        server.redirect_to = place
+        failure = await refused(forge.archive(name(scheme), "1.0.0"))
+        assert failure.failure_class is FailureClass.CAPABILITY_DENIED, place
+    assert "another publisher's" in failure.message
+    assert server.elsewhere.connections == 0
+    server.redirect_to = None
+    assert await forge.archive(name(scheme), "1.0.0") == ARCHIVE + b"1.0.0"
+
+
+@pytest.mark.parametrize("scheme", FORGES)
+@pytest.mark.parametrize("token", [None, TOKEN])
+async def test_a_repository_that_moved_is_another_publishers(
+    server: ForgeServer, start: Started, scheme: str, token: str | None
+) -> None:
+    """The forge knows where it went; we do not follow."""
+    server.moved[f"{scheme}://acme/mail"] = f"{scheme}://eve/mail"
+    server.publish(f"{scheme}://eve/mail", "1.0.0", b"hers")
+
+    failure = await refused(start(scheme, token=token).archive(name(scheme), "1.0.0"))
+
+    assert failure.failure_class is FailureClass.CAPABILITY_DENIED
+    assert server.storage.connections == 0
+
+
+async def test_redirects_end(server: ForgeServer, start: Started) -> None:
+    """One that leads to itself."""
+    server.redirect_to = f"{server.url('github')}/acme/mail/releases/download/v1.0.0/aileron.tar.gz"
+
+    assert "redirects more than 3 times" in (await refused(start("github").archive(name("github"), "1.0.0"))).message
+
+
+async def test_a_signed_address_is_not_told(server: ForgeServer, start: Started) -> None:
+    """What the storage refuses is said without the query, in which its secret is."""
+    server.redirect_to = f"https://localhost:{server.storage.port}/stored/none?signature=s3cret"
+
+    failure = await refused(start("github").archive(name("github"), "1.0.0"))
+
+    assert "s3cret" not in failure.message + str(failure.details)
+    assert f"localhost:{server.storage.port}/stored/none answered 403" in failure.message
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_the_machines_own_network_is_out_of_reach(start: Started, scheme: str) -> None:
+    """A forge at an address that is not public takes the user's word, as any destination."""
+    failure = await refused(start(scheme, egress_private=frozenset()).archive(name(scheme), "1.0.0"))
+
+    assert failure.failure_class is FailureClass.CAPABILITY_DENIED
+
+
+async def test_a_connection_that_breaks_off_is_an_error_and_not_half_an_archive(
+    server: ForgeServer, start: Started
+) -> None:
+    """Fewer bytes than were announced."""
+    server.storage._script = lambda _: [b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", CLOSE]
+
+    failure = await refused(start("github").archive(name("github"), "1.0.0"))
+
+    assert failure.failure_class is FailureClass.NETWORK_ERROR
+
+
+async def test_no_hub_is_named_by_default(start: Started) -> None:
+    """And that is said with what to write where."""
+    failure = await refused(Hub(start("hub")._way._web, Settings().forges.hub).versions(name("hub")))  # type: ignore[attr-defined]
+
+    assert '[hub] url = "https://' in failure.message
+
+
+# Tags, versions, refs
+
+
+@pytest.mark.parametrize(
+    ("path", "version", "tag"),
+    [("acme/mail", "1.0.0", "v1.0.0"), ("acme/mail/actions/send", "1.0.0-rc.1", "actions/send/v1.0.0-rc.1")],
+)
+async def test_a_version_has_one_tag(path: str, version: str, tag: str) -> None:
+    """With the artifact's place in its repository before it; and the tag has that version."""
+    assert tag_of(name("github", path), version) == tag
+    others = [f"x{tag}", f"{tag}/x", f"actions/other/{tag}", "other/v3.0.0"]
+    assert versions_in([tag, *others], name("github", path)) == (version,)
+
+
+async def test_what_is_no_version_is_not_listed() -> None:
+    """Tags of other things, and versions that are not SemVer."""
+    tags = ["v1.0.0", "v1.0", "1.0.0", "vlatest", "v01.0.0", "v1.0.0-", 7, None, "v1.0.0/evil", "release/v2.0.0"]
+
+    assert versions_in(tags, name("github")) == ("1.0.0",)
+
+
+async def test_the_newest_is_no_prerelease_unless_asked() -> None:
+    """Build metadata is no pre-release."""
+    assert newest(("1.0.0", "1.1.0+a-b", "2.0.0-rc.1")) == "1.1.0+a-b"
+    assert newest(("1.0.0", "2.0.0-rc.1"), prerelease=True) == "2.0.0-rc.1"
+    assert newest(("2.0.0-rc.1",)) is None
+
+
+@pytest.mark.parametrize("ref", ["", "-x", "a..b", "a//b", "a/", "/a", "a b", "ä", "a" * 201, "HEAD^", "a:b", "x."])
+async def test_what_is_no_ref_is_refused(ref: str) -> None:
+    """Nothing of it reaches an address."""
+    assert check_ref("connectors/slack/v1.0.0") == "connectors/slack/v1.0.0"
+    with pytest.raises(ValueError, match="is not a tag"):
+        check_ref(ref)
