@@ -477,7 +477,8 @@ def test_a_forge_of_ones_own_has_its_api_and_files_below_it(tmp_path: Path) -> N
         tmp_path,
         '[forges.github]\nurl = "https://ghe.example.com/"\ntoken = "ghe"\n'
         '[forges.gitlab]\nurl = "https://git.example.com:8443/lab"\n'
-        'storage = ["https://s3.example.com"]\n[hub]\nurl = "https://files.example.com/hub/"\n[connectors]\nrequire_signature = true\n',
+        'storage = ["https://s3.example.com"]\n[hub]\nurl = "https://files.example.com/hub/"\n'
+        "[connectors]\nrequire_signature = true\n",
     ).forges
 
     assert forges == ForgeSettings(
