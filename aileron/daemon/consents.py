@@ -62,8 +62,9 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 from aileron.model.wire import ConsentAnswer
+from aileron.registry.artifact import Artifact
 from aileron.registry.content import ContentStore
-from aileron.registry.install import Artifact, OnConflict, install, read_artifact
+from aileron.registry.install import OnConflict, install, read_artifact
 from aileron.vault.bindings import Binding
 from aileron.vault.vault import Vault
 

@@ -45,8 +45,9 @@ from aileron.model.names import Fqn
 from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
 from aileron.model.wire import Appointment, ConsentAnswer, Decision, PreviewRequest, Settled
+from aileron.registry.artifact import Artifact
 from aileron.registry.content import ContentStore
-from aileron.registry.install import Artifact, OnConflict, check_installable, read_artifact
+from aileron.registry.install import OnConflict, check_installable, read_artifact
 from aileron.registry.program import program_kind
 from aileron.runs.perform import Spine
 from aileron.vault.vault import Vault

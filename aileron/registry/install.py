@@ -7,10 +7,8 @@ reaches the store before every check has passed.
 
 Rules
 - A version that is installed with other bytes is not replaced in silence: the caller says which is meant.
-- A signed archive is refused while no publisher's key can be trusted here: an unverified signature is a false
-  promise.
 
-Source: docs/reference/connector-manifest.md. Not here: fetching, signatures, the question to the person.
+Source: docs/reference/connector-manifest.md. Not here: fetching (forges/), signatures (artifact.py), the question to the person.
 """
 
 from __future__ import annotations
@@ -27,24 +25,15 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import HostPort
 from aileron.model.plan import ConnectorPin
+from aileron.registry.artifact import Artifact, Trust, connector_of
 from aileron.registry.build import build
-from aileron.registry.content import ContentStore, content_hash
-from aileron.registry.manifest import parse_connector_manifest
-from aileron.registry.tarball import CONNECTOR, MANIFEST, MAX_ARCHIVE_BYTES, SIGNATURE, unpack
+from aileron.registry.content import ContentStore
+from aileron.registry.tarball import MAX_ARCHIVE_BYTES
 
-__all__ = ["Artifact", "InstallResult", "OnConflict", "check_installable", "install", "read_artifact"]
+__all__ = ["InstallResult", "OnConflict", "check_installable", "install", "read_artifact"]
 
 OnConflict = Literal["refuse", "replace", "keep_both"]
 """What to do when the version is installed with other bytes."""
-
-
-class Artifact(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked connector, not installed yet: what a person is asked about."""
-
-    connector: bytes
-    manifest_bytes: bytes
-    manifest: ConnectorManifest
-    pin: ConnectorPin
 
 
 class InstallResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,25 +45,18 @@ class InstallResult(msgspec.Struct, frozen=True, kw_only=True):
     replaced: tuple[ConnectorPin, ...] = ()
 
 
-def read_artifact(source: Path, hosts: Sequence[HostPort] = ()) -> Artifact:
-    """Read the connector at `source`: a directory, which is built with `hosts`, or an archive.
+def read_artifact(source: Path, hosts: Sequence[HostPort] = (), trust: Trust | None = None) -> Artifact:
+    """Read the connector at `source`: a directory, which is built with `hosts` and is unsigned, or an archive.
 
-    AileronError(not_found) when nothing is there, (invalid_request) when it is not a connector,
-    (signature_failure) when it is signed.
+    AileronError(not_found) when nothing is there, (invalid_request) when it is not a connector, (signature_failure) when its
+    signature is of nobody in `trust`, or it has none and has to.
     """
+    trusted = Trust() if trust is None else trust
     if source.is_dir():
-        built = build(source, hosts)
-        connector, manifest_bytes = built.connector, built.manifest
-    elif hosts:
+        return connector_of(build(source, hosts).archive, trusted, file=source.name)
+    if hosts:
         raise _refused(f"{source}: hosts are bound when a directory is built, and this is an archive")
-    else:
-        members = unpack(_archive_bytes(source))
-        if SIGNATURE in members:
-            raise _untrusted(source)
-        connector, manifest_bytes = members[CONNECTOR], members[MANIFEST]
-    manifest = parse_connector_manifest(manifest_bytes, file=f"{source.name}:{MANIFEST}")
-    pin = ConnectorPin(str(manifest.name), manifest.version, content_hash(connector, manifest_bytes))
-    return Artifact(connector=connector, manifest_bytes=manifest_bytes, manifest=manifest, pin=pin)
+    return connector_of(_archive_bytes(source), trusted, file=source.name)
 
 
 def install(artifact: Artifact, store: ContentStore, *, on_conflict: OnConflict = "refuse") -> InstallResult:
@@ -127,15 +109,6 @@ def _taken(pin: ConnectorPin, others: tuple[ConnectorPin, ...]) -> AileronError:
         "is not the version that was agreed to. To go on: `aileron connector install --replace`, or `--keep-both`",
         boundary=Boundary.CONNECTOR_MANIFEST,
         details={"expected": stored, "actual": pin.hash},
-    )
-
-
-def _untrusted(source: Path) -> AileronError:
-    return AileronError(
-        FailureClass.SIGNATURE_FAILURE,
-        f"{source} is signed, and no key of its publisher is trusted here; ask for the unsigned archive, or build the "
-        "connector from its sources",
-        boundary=Boundary.CONNECTOR_MANIFEST,
     )
 
 

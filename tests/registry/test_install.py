@@ -10,9 +10,12 @@ import pytest
 
 from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.names import HostPort
+from aileron.registry.artifact import Trust
 from aileron.registry.build import build
 from aileron.registry.content import ContentStore
 from aileron.registry.install import install, read_artifact
+from aileron.registry.keyring import Authority, Keyring
+from aileron.registry.signatures import SigningKey
 from aileron.registry.tarball import pack, unpack
 
 
@@ -78,15 +81,31 @@ def test_another_version_is_no_conflict(store: ContentStore, source: Path):
     assert len(store.list_connectors()) == 2
 
 
-def test_a_signed_archive_is_refused_while_no_key_is_trusted(source: Path, tmp_path: Path):
-    """A signature nobody checked must not look like one that was; without it, the same archive is fine."""
+def test_a_signed_archive_takes_a_key_that_is_trusted(source: Path, tmp_path: Path):
+    """Another's, or none, is a stop that nothing overrides; without the signature the same archive is unsigned."""
     members = unpack(build(source).archive)
+    key = SigningKey.generate()
     signed, unsigned = tmp_path / "signed.tar.gz", tmp_path / "unsigned.tar.gz"
-    signed.write_bytes(pack({**members, "signature.sig": b"s" * 64}))
+    signature = key.sign(members["connector"] + members["manifest.toml"])
+    signed.write_bytes(pack({**members, "signature.sig": signature}))
     unsigned.write_bytes(pack(members))
+    trust = Trust(keyring=Keyring().trusting(Authority.parse("github://acme/mail"), key.public))
 
+    assert read_artifact(signed, trust=trust).signed.by == key.public.fingerprint
     assert refusal(lambda: read_artifact(signed)).failure_class is FailureClass.SIGNATURE_FAILURE
-    assert read_artifact(unsigned).manifest.version == "1.2.0"
+    assert read_artifact(unsigned).signed.status == "unsigned"
+    assert read_artifact(unsigned, trust=trust).signed.expected
+    assert read_artifact(signed, trust=trust).pin == read_artifact(unsigned).pin
+
+
+def test_where_a_signature_is_required_nothing_goes_without(source: Path, tmp_path: Path):
+    """A directory is built here, and signed by nobody."""
+    archive = tmp_path / "aileron.tar.gz"
+    archive.write_bytes(build(source).archive)
+    for found in (source, archive):
+        failure = refusal(lambda found=found: read_artifact(found, trust=Trust(require_signature=True)))
+        assert failure.failure_class is FailureClass.SIGNATURE_FAILURE
+        assert "connectors.require_signature" in failure.message
 
 
 def test_what_is_not_there_or_not_a_file_is_refused(tmp_path: Path):

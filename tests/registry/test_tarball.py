@@ -162,6 +162,28 @@ def test_a_bomb_is_refused_without_unpacking_it():
     assert "unpacks to more than" in refusal(bomb)
 
 
+def test_an_archive_that_grows_too_much_is_refused():
+    """Below the bound of what it may hold; what is small may be as regular as it likes, and programs are far from it."""
+    blown = {"connector": bytes(30 << 20), "manifest.toml": b"m"}
+    small = {"connector": bytes(1 << 19), "manifest.toml": b"m"}
+
+    assert "grows more than 200 fold" in refusal(pack(blown))
+    assert unpack(pack(small)) == small
+
+
+def test_an_action_is_an_archive_of_its_own():
+    """One file, signed or not; neither kind is taken for the other."""
+    action, signed = pack({"action.md": b"+++"}), pack({"action.md": b"+++", "signature.sig": b"s"})
+
+    assert unpack(action, "action") == {"action.md": b"+++"}
+    assert unpack(signed, "action")["signature.sig"] == b"s"
+    assert "it holds 'action.md'; expected connector, manifest.toml, signature.sig" in refusal(action)
+    with pytest.raises(AileronError, match="not an action archive: it holds 'connector'"):
+        unpack(pack(GOOD), "action")
+    with pytest.raises(AileronError, match="is missing"):
+        unpack(pack({"signature.sig": b"s"}), "action")
+
+
 def test_a_header_with_a_binary_size_or_a_wrong_sum_is_refused():
     """Sizes that only some readers understand, and headers that were changed."""
     plain = bytearray(gzip.decompress(pack(GOOD)))

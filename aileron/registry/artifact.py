@@ -1,0 +1,144 @@
+"""An archive that was fetched or found, held against what was asked for: whose it is, what it is, what it is pinned by.
+
+    unpack → signature → manifest or action file → name and version → pin
+
+Pure. Trusts nobody: the forge could have been mistaken, the publisher could have been robbed, the archive could be anything. Runs
+nothing of it. What passes is what a person is asked about.
+
+Rules
+- The signature is looked at before anything that was signed: what is not its publisher's is not read.
+- What was asked for by name and version is that, by its own word too: a manifest of another name is refused.
+- An action comes with its hashes bound. Its `source` says where it came from, and that is where it came from.
+
+Source: docs/reference/signatures.md, docs/reference/forges.md. Not here: fetching (forges/), the store (install.py), asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from aileron.model.canonical import sha256_digest
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile, ConnectorManifest
+from aileron.model.names import Fqn, check_semver
+from aileron.model.plan import ConnectorPin
+from aileron.registry.content import content_hash
+from aileron.registry.keyring import Keyring, Signed, check_signature
+from aileron.registry.manifest import parse_connector_manifest
+from aileron.registry.program import check_program
+from aileron.registry.tarball import ACTION, CONNECTOR, MANIFEST, SIGNATURE, unpack
+
+__all__ = ["ActionArtifact", "Artifact", "Trust", "Wanted", "action_of", "connector_of"]
+
+_T = TypeVar("_T")
+
+
+class Wanted(msgspec.Struct, frozen=True, order=True):
+    """What was asked for: a full name, and one version."""
+
+    name: Fqn
+    version: str
+
+    @classmethod
+    def parse(cls, text: str) -> Wanted:
+        """`NAME@VERSION`. ValueError says what is wrong."""
+        name, separator, version = text.rpartition("@")
+        if not separator:
+            raise ValueError(f"{text!r} has no version; expected NAME@VERSION, such as github://acme/mail@1.2.0")
+        return cls(Fqn.parse(name), check_semver(version))
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
+class Trust(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose signatures count, and whether there has to be one."""
+
+    keyring: Keyring = Keyring()
+    require_signature: bool = False
+
+
+class Artifact(msgspec.Struct, frozen=True, kw_only=True):
+    """A checked connector, not installed yet: what a person is asked about."""
+
+    connector: bytes
+    manifest_bytes: bytes
+    manifest: ConnectorManifest
+    pin: ConnectorPin
+    signed: Signed = Signed(status="unsigned")
+
+
+class ActionArtifact(msgspec.Struct, frozen=True, kw_only=True):
+    """A checked action file, as published; `digest` is over its bytes."""
+
+    action: ActionFile
+    digest: str
+    signed: Signed
+
+
+def connector_of(archive: bytes, trust: Trust, *, wanted: Wanted | None = None, file: str = "") -> Artifact:
+    """The connector in `archive`; one that was found has no `wanted`, and is taken by its own name. `file` is for messages.
+
+    AileronError: invalid_request for what is no connector, or another than was asked for; signature_failure.
+    """
+    members = unpack(archive)
+    connector, manifest_bytes, signature = members[CONNECTOR], members[MANIFEST], members.get(SIGNATURE)
+    signed = Signed(status="unsigned")
+    if wanted is not None:
+        signed = _checked(wanted.name, connector + manifest_bytes, signature, trust)
+    manifest = parse_connector_manifest(manifest_bytes, file=f"{file or wanted}:{MANIFEST}")
+    if wanted is None:
+        signed = _checked(manifest.name, connector + manifest_bytes, signature, trust)
+    elif (manifest.name, manifest.version) != (wanted.name, wanted.version):
+        raise _another(wanted, f"{manifest.name}@{manifest.version}", Boundary.CONNECTOR_MANIFEST)
+    try:
+        check_program(connector)
+    except ValueError as error:
+        raise _refused(f"{file or wanted}: {error}", Boundary.CONNECTOR_MANIFEST) from None
+    pin = ConnectorPin(str(manifest.name), manifest.version, content_hash(connector, manifest_bytes))
+    return Artifact(connector=connector, manifest_bytes=manifest_bytes, manifest=manifest, pin=pin, signed=signed)
+
+
+def action_of(
+    archive: bytes, trust: Trust, *, wanted: Wanted, parse: Callable[[str, str], ActionFile]
+) -> ActionArtifact:
+    """The action in `archive`; `parse` reads its text, named as messages should name it (actions/manifest.py).
+
+    AileronError as `connector_of`, and what `parse` says.
+    """
+    members = unpack(archive, "action")
+    signed = _checked(wanted.name, members[ACTION], members.get(SIGNATURE), trust)
+    try:
+        text = members[ACTION].decode()
+    except UnicodeDecodeError as error:
+        raise _refused(f"{wanted}: {ACTION} is not UTF-8 at byte {error.start}", Boundary.ACTION) from None
+    action = parse(text, f"{wanted}:{ACTION}")
+    if action.source != str(wanted):
+        raise _another(wanted, action.source or "a file that does not say where it is from (source)", Boundary.ACTION)
+    if action.version != wanted.version or action.name != wanted.name.path[-1]:
+        raise _another(wanted, f"the action {action.name!r} in version {action.version}", Boundary.ACTION)
+    return ActionArtifact(action=action, digest=sha256_digest(members[ACTION]), signed=signed)
+
+
+def _checked(name: Fqn, message: bytes, signature: bytes | None, trust: Trust) -> Signed:
+    signed = check_signature(name, message, signature, trust.keyring)
+    if signed.status == "unsigned" and trust.require_signature:
+        raise AileronError(
+            FailureClass.SIGNATURE_FAILURE,
+            f"{name} is not signed, and connectors.require_signature takes only what is: ask its publisher to sign it",
+            boundary=Boundary.CONNECTOR_MANIFEST,
+        )
+    return signed
+
+
+def _another(wanted: Wanted, found: str, boundary: Boundary) -> AileronError:
+    return _refused(
+        f"what was published as {wanted} is {found} by its own word: it is not what was asked for", boundary
+    )
+
+
+def _refused(problem: str, boundary: Boundary) -> AileronError:
+    return AileronError(FailureClass.INVALID_REQUEST, problem, boundary=boundary)

@@ -1,0 +1,214 @@
+"""An archive held against what was asked for: whose it is, and whether it is that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aileron.actions.manifest import parse_action
+from aileron.model.failure import AileronError, Failure, FailureClass
+from aileron.model.manifest import ActionFile
+from aileron.model.names import Fqn
+from aileron.model.secret import Secret
+from aileron.registry.artifact import ActionArtifact, Trust, Wanted, action_of, connector_of
+from aileron.registry.build import build
+from aileron.registry.keyring import Authority, Keyring
+from aileron.registry.signatures import SigningKey
+from aileron.registry.tarball import pack, unpack
+from tests.actions.conftest import ACTION
+
+KEY = SigningKey(Secret(b"k" * 32))
+MAIL = Wanted.parse("github://acme/mail@1.2.0")
+SEND = Wanted.parse("github://acme/mail/actions/send-email@1.2.0")
+TRUST = Trust(keyring=Keyring().trusting(Authority.parse("github://acme"), KEY.public))
+
+
+def refusal(attempt: Callable[[], object]) -> Failure:
+    """Why the attempt failed."""
+    with pytest.raises(AileronError) as caught:
+        attempt()
+    return caught.value.failure
+
+
+def signed(members: dict[str, bytes]) -> bytes:
+    """The archive of these with KEY's signature."""
+    return pack({**members, "signature.sig": KEY.sign(b"".join(data for _, data in sorted(members.items())))})
+
+
+def read(text: str, file: str) -> ActionFile:
+    """As the daemon reads one that was published: its hashes are bound."""
+    return parse_action(text, file=file)
+
+
+def action_in(archive: bytes, trust: Trust = TRUST, wanted: Wanted = SEND) -> ActionArtifact:
+    """What was asked for."""
+    return action_of(archive, trust, wanted=wanted, parse=read)
+
+
+# What is asked for
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "github://acme/mail",
+        "github://acme/mail@",
+        "github://acme/mail@v1.0.0",
+        "github://acme/mail@latest",
+        "acme/mail@1.0.0",
+        "github://acme/mail@^1.2",
+        "github://acme/mail@1.2",
+        "svn://acme/mail@1.0.0",
+        "github://acme/mail@01.0.0",
+        "github://acme/m%61il@1.0.0",
+    ],
+)
+def test_only_a_name_and_one_version_can_be_asked_for(text: str):
+    """No range, no latest, no scheme of somebody's own."""
+    assert str(Wanted.parse("github://acme/mail/x@1.0.0-rc.1+a")) == "github://acme/mail/x@1.0.0-rc.1+a"
+    with pytest.raises(ValueError, match=r"version|scheme|segment"):
+        Wanted.parse(text)
+
+
+# Connectors
+
+
+def test_what_was_asked_for_is_taken_and_its_signer_named(source: Path):
+    """Signed or not: the pin is the same."""
+    built = build(source)
+    members = {"connector": built.connector, "manifest.toml": built.manifest}
+
+    with_signature = connector_of(signed(members), TRUST, wanted=MAIL)
+    without = connector_of(built.archive, TRUST, wanted=MAIL)
+
+    assert (with_signature.signed.by, with_signature.signed.trusted_for) == (KEY.public.fingerprint, "github://acme")
+    assert (without.signed.status, without.signed.expected) == ("unsigned", True)
+    assert with_signature.pin == without.pin
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "github://acme/mail@1.2.1",
+        "github://acme/mail@1.2.0+x",
+        "github://acme/mail/imap@1.2.0",
+        "gitlab://acme/mail@1.2.0",
+        "github://Acme/mail@1.2.0",
+        "github://other/mail@1.2.0",
+    ],
+)
+def test_another_name_or_version_by_its_own_word_is_refused(source: Path, wanted: str):
+    """Whatever it was published as."""
+    failure = refusal(lambda: connector_of(build(source).archive, Trust(), wanted=Wanted.parse(wanted)))
+
+    assert failure.failure_class is FailureClass.INVALID_REQUEST
+    assert f"what was published as {wanted} is github://acme/mail@1.2.0 by its own word" in failure.message
+
+
+def test_a_flipped_byte_is_refused_before_it_is_read(source: Path):
+    """In the program, in the manifest, in the signature; also where the manifest would not even parse."""
+    members = unpack(signed({"connector": (built := build(source)).connector, "manifest.toml": built.manifest}))
+    for name, data in members.items():
+        changed = pack({**members, name: data[:-1] + bytes([data[-1] ^ 1])})
+        assert (
+            refusal(lambda changed=changed: connector_of(changed, TRUST, wanted=MAIL)).failure_class
+            is FailureClass.SIGNATURE_FAILURE
+        )
+    garbage = pack({**members, "manifest.toml": b"= not TOML"})
+    assert refusal(lambda: connector_of(garbage, TRUST, wanted=MAIL)).failure_class is FailureClass.SIGNATURE_FAILURE
+
+
+def test_bytes_that_move_from_the_program_to_the_manifest_are_not_what_was_signed(source: Path):
+    """The signature is over both joined, so the split is held by the program's own end."""
+    built = build(source)
+    joined = built.connector + built.manifest
+    signature = KEY.sign(joined)
+    for at in (len(built.connector) - 1, len(built.connector) + 1):
+        moved = pack({"connector": joined[:at], "manifest.toml": joined[at:], "signature.sig": signature})
+        assert (
+            refusal(lambda moved=moved: connector_of(moved, TRUST, wanted=MAIL)).failure_class
+            is FailureClass.INVALID_REQUEST
+        )
+    kept = pack({"connector": built.connector, "manifest.toml": built.manifest, "signature.sig": signature})
+    assert connector_of(kept, TRUST, wanted=MAIL).signed.status == "verified"
+
+
+def test_a_signature_of_another_artifact_is_no_signature(source: Path):
+    """Good, by the right key, over an older version."""
+    old = build(source)
+    manifest = source / "manifest.toml"
+    manifest.write_text(manifest.read_text().replace("1.2.0", "1.3.0"))
+    new = build(source)
+    replayed = pack(
+        {
+            "connector": new.connector,
+            "manifest.toml": new.manifest,
+            "signature.sig": KEY.sign(old.connector + old.manifest),
+        }
+    )
+
+    failure = refusal(lambda: connector_of(replayed, TRUST, wanted=Wanted.parse("github://acme/mail@1.3.0")))
+
+    assert failure.failure_class is FailureClass.SIGNATURE_FAILURE
+
+
+# Actions
+
+
+def test_an_action_is_what_was_asked_for():
+    """Its source says where it came from, its name is the last part of that, its version is that version."""
+    found = action_in(signed({"action.md": ACTION.encode()}))
+
+    assert (found.action.name, found.signed.by) == ("send-email", KEY.public.fingerprint)
+    assert found.digest == found.action.digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            "actions/send-email@1.2.0",
+            "actions/send-email@1.2.1",
+            "is github://acme/mail/actions/send-email@1.2.1 by its own word",
+        ),
+        ('source = "github://acme/mail/actions/send-email@1.2.0"\n', "", "does not say where it is from"),
+        ('name = "send-email"', 'name = "send-mail"', "is the action 'send-mail' in version 1.2.0"),
+        ('version = "1.2.0"\nsource', 'version = "1.2.1"\nsource', "is the action 'send-email' in version 1.2.1"),
+        ("sha256:" + "ab" * 32, "sha256:bound-at-release", "hash is the placeholder"),
+    ],
+)
+def test_an_action_of_another_name_version_or_origin_is_refused(old: str, new: str, told: str):
+    """And one that was published before its release was done."""
+    assert old in ACTION
+
+    failure = refusal(lambda: action_in(pack({"action.md": ACTION.replace(old, new, 1).encode()})))
+
+    assert told in failure.message
+
+
+def test_an_actions_signature_is_over_its_file():
+    """One byte more is another file."""
+    members = unpack(signed({"action.md": ACTION.encode()}), "action")
+
+    changed = pack({**members, "action.md": ACTION.encode() + b"\n"})
+
+    assert refusal(lambda: action_in(changed)).failure_class is FailureClass.SIGNATURE_FAILURE
+    assert refusal(lambda: action_in(pack({"action.md": b"\xff"}))).message.endswith("is not UTF-8 at byte 0")
+    strict = Trust(keyring=TRUST.keyring, require_signature=True)
+    assert (
+        refusal(lambda: action_in(pack({"action.md": ACTION.encode()}), strict)).failure_class
+        is FailureClass.SIGNATURE_FAILURE
+    )
+    assert action_in(signed({"action.md": ACTION.encode()}), strict).signed.status == "verified"
+
+
+def test_a_key_of_another_owner_speaks_for_nobody_else():
+    """The same key, trusted for a fork."""
+    fork = Trust(keyring=Keyring().trusting(Authority.parse("github://fork/mail"), KEY.public))
+
+    failure = refusal(lambda: action_in(signed({"action.md": ACTION.encode()}), fork))
+
+    assert f"no key of {Authority.of_repository(Fqn.parse('github://acme/mail'))} is trusted here" in failure.message
