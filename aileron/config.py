@@ -132,6 +132,11 @@ class Home:
         return self.run / "agent.sock"
 
     @property
+    def keyring(self) -> Path:
+        """Whose signatures count."""
+        return self.path / "keyring.json"
+
+    @property
     def operator_socket(self) -> Path:
         """HTTP, every route."""
         return self.run / "operator.sock"

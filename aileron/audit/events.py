@@ -65,6 +65,8 @@ __all__ = [
     "Genesis",
     "GrantRevoked",
     "GrantUsed",
+    "KeyRevoked",
+    "KeyTrusted",
     "Notice",
     "PlannedStep",
     "RefusedReason",
@@ -553,6 +555,23 @@ class ConnectorRemoved(_Event, frozen=True, kw_only=True, tag="connector.removed
     hash: str = msgspec.field(name="pin")
 
 
+class KeyTrusted(_Event, frozen=True, kw_only=True, tag="key.trusted"):
+    """A publisher's key counts from now on."""
+
+    authority: str
+    """`scheme://owner`, or `scheme://owner/repository`."""
+    key: str
+    """Its fingerprint."""
+    source: str
+
+
+class KeyRevoked(_Event, frozen=True, kw_only=True, tag="key.revoked"):
+    """A publisher's key counts no more."""
+
+    authority: str
+    key: str
+
+
 class ActionAdded(_Event, frozen=True, kw_only=True, tag="action.added"):
     """An action is there, or another version of it."""
 
@@ -763,6 +782,8 @@ Notice = (
     | SessionEnded
     | ConnectorInstalled
     | ConnectorRemoved
+    | KeyTrusted
+    | KeyRevoked
     | ActionAdded
     | ActionEnabled
     | ActionDisabled

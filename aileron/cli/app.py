@@ -28,6 +28,7 @@ from aileron.cli.commands import (
     connector,
     daemon,
     grant,
+    keyring,
     launch,
     mcp,
     secret,
@@ -46,7 +47,7 @@ _SECTIONS = {
     "See": ("demo",),
     "Let agents act": ("launch", "sessions", "mcp"),
     "Act": ("run", "approve", "deny", "approval", "grant"),
-    "Set up": ("action", "connector", "binding", "secret", "vault", "approver"),
+    "Set up": ("action", "connector", "keyring", "binding", "secret", "vault", "approver"),
     "Look": ("audit", "status", "doctor", "daemon", "completion"),
 }
 _EXITS = (
@@ -174,6 +175,7 @@ _group(
     "Connectors: the programs that know one service each.",
     *(connector.build, connector.install, connector.list_, connector.show, connector.remove),
 )
+_group("keyring", "Whose signatures count.", keyring.trust, keyring.list_, keyring.revoke)
 _group(
     "binding",
     "Which credential serves which connector.",

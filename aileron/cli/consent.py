@@ -234,6 +234,8 @@ def _subject_facts(question: dict[str, Any], more: str | None) -> list[tuple[str
                 ("value", "not shown; agree only if it was you who set it just now"),
                 ("commitment", subject.get("commitment")),
             ]
+        case "trusted_key":
+            return list(_of_trusted_key(subject))
         case "grant":
             return list(_of_grant(subject, more))
         case "settings":
@@ -308,6 +310,18 @@ def _of_connector(subject: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield "replaces", "other bytes of that version, if there are any: actions pinned to them no longer run"
         case "keep_both":
             yield "beside", "other bytes of that version, if there are any"
+
+
+def _of_trusted_key(subject: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Whose key it is said to be, and what it would be worth."""
+    authority = str(subject.get("authority"))
+    whole = " and all their repositories" if authority.count("/") == 2 else ""  # scheme://owner
+    yield "publisher", authority
+    yield "key", subject.get("new")
+    yield "from", subject.get("source")
+    yield "so that", f"what it signs counts as signed by {authority}{whole}"
+    yield "beside", list(subject.get("before") or []) or "no other key"
+    yield "value", "compare it with what its publisher says elsewhere: whoever has that key can sign for them"
 
 
 def _of_grant(subject: dict[str, Any], more: str | None) -> Iterator[tuple[str, Any]]:

@@ -36,6 +36,7 @@ from aileron.daemon.runner import Runner
 from aileron.daemon.serving import BODY_S, MAX_BODY_BYTES, drained
 from aileron.daemon.sessions import LOCAL_SESSION, Sessions, no_token, token_shown
 from aileron.daemon.signins import Flow, SignIns
+from aileron.daemon.trusting import Trusting
 from aileron.daemon.vaults import Opening, Vaults
 from aileron.model.consent import Constraint
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -93,6 +94,10 @@ ROUTES: Final = (
     RouteSpec("GET", "/v1/connectors", "list_connectors", _OPERATOR),
     RouteSpec("POST", "/v1/connectors", "install_connector", _OPERATOR),
     RouteSpec("DELETE", "/v1/connectors/{hash}", "remove_connector", _OPERATOR),
+    RouteSpec("GET", "/v1/keyring", "list_keys", _OPERATOR),
+    RouteSpec("POST", "/v1/keyring", "trust_key", _OPERATOR),
+    RouteSpec("POST", "/v1/keyring/look", "look_for_key", _OPERATOR),
+    RouteSpec("POST", "/v1/keyring/revoke", "revoke_key", _OPERATOR),
     RouteSpec("GET", "/v1/bindings", "list_bindings", _OPERATOR),
     RouteSpec("POST", "/v1/bindings", "add_binding", _OPERATOR),
     RouteSpec("GET", "/v1/bindings/{name:path}", "show_binding", _OPERATOR),
@@ -136,6 +141,21 @@ class _ChangeAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Install(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     on_conflict: OnConflict = "refuse"
+
+
+class _Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    authority: str
+
+
+class _TrustKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    authority: str
+    key: str
+    source: str
+
+
+class _RevokeKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    authority: str
+    key: str | None = None
 
 
 class _AddBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -251,6 +271,7 @@ class Api:
         sessions: Sessions,
         credentials: Credentials,
         sign_ins: SignIns,
+        trusting: Trusting,
         review: str,
         stop: Callable[[], None],
         needs_token: bool = False,
@@ -264,6 +285,7 @@ class Api:
         self._sessions = sessions
         self._credentials = credentials
         self._sign_ins = sign_ins
+        self._trusting = trusting
         self._review = review
         self._stop = stop
         self._needs_token = needs_token
@@ -445,6 +467,24 @@ class Api:
         """Remove one by its hash."""
         await self._manager.remove_connector(request.path_params["hash"])
         return as_json({"removed": request.path_params["hash"]})
+
+    async def list_keys(self, _request: Request) -> Response:
+        """Whose signatures count."""
+        return as_json({"keyring": await self._trusting.listed()})
+
+    async def look_for_key(self, request: Request) -> Response:
+        """The key that a repository publishes."""
+        return as_json(await self._trusting.look((await _body(request, _Authority)).authority))
+
+    async def trust_key(self, request: Request) -> Response:
+        """Let a publisher's key count."""
+        asked = await _body(request, _TrustKey)
+        return _consent(await self._trusting.trust_key(asked.authority, asked.key, asked.source))
+
+    async def revoke_key(self, request: Request) -> Response:
+        """Let it count no more."""
+        asked = await _body(request, _RevokeKey)
+        return as_json(await self._trusting.revoke(asked.authority, asked.key))
 
     async def list_bindings(self, _request: Request) -> Response:
         """Which credential serves which connector."""

@@ -40,6 +40,7 @@ from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
 from aileron.model.wire import Appointment
 from aileron.registry.content import ContentStore
+from aileron.registry.keyring import Keyring, KeyringFile, trust_digest
 from aileron.vault.vault import Vault
 
 __all__ = ["Appointing"]
@@ -55,6 +56,7 @@ class _Seen(NamedTuple):
     actions: list[ActionFile]
     bindings: list[BindingConsent]
     connectors: list[tuple[ConnectorPin, tuple[HostPort, ...]]]
+    keyring: Keyring
 
 
 class Appointing:
@@ -80,6 +82,7 @@ class Appointing:
         self._texts = texts
         self._agreements = agreements
         self._settings = AgreedSettings(home.agreed)
+        self._keyring = KeyringFile(home.keyring)
 
     async def inventory(self) -> dict[str, Any]:
         """What exists and would be agreed to with a key: `{"inventory", "digest"}`. AileronError(vault_locked)."""
@@ -176,6 +179,9 @@ class Appointing:
         agreements = [(ConsentKind.ACTION_FILE, action.name, self._texts.put(action.text)) for action in seen.actions]
         agreements += [(ConsentKind.CONNECTOR, f"{pin.name}@{pin.version}", pin.hash) for pin, _ in seen.connectors]
         agreements += [(ConsentKind.BINDING, one.name, subject_digest(one)) for one in seen.bindings]
+        agreements += [
+            (ConsentKind.TRUSTED_KEY, str(one), trust_digest(one, keys)) for one, keys in seen.keyring.keys.items()
+        ]
         agreements.append((ConsentKind.SETTINGS, SETTINGS, settings_digest(self._agreements.in_force)))
         for kind, name, digest in agreements:
             consents = consents.with_agreement(
@@ -194,6 +200,9 @@ class Appointing:
                 {"name": pin.name, "version": pin.version, "hash": pin.hash, "reaches": sorted(map(str, hosts))}
                 for pin, hosts in seen.connectors
             ],
+            "keys": [
+                {"name": str(one), "keys": [key.fingerprint for key in keys]} for one, keys in seen.keyring.keys.items()
+            ],
             "settings": self._agreements.in_force,
         }
 
@@ -206,6 +215,7 @@ class Appointing:
                 for entry in self._connectors.list_connectors()
                 if entry.pin is not None and entry.manifest is not None
             ],
+            keyring=self._keyring.read(),
         )
 
     def _action_row(self, action: ActionFile) -> dict[str, Any]:

@@ -54,6 +54,7 @@ from aileron.model.consent import (
     SettingsConsent,
     StandingGrant,
     Subject,
+    TrustedKeyConsent,
     subject_digest,
 )
 from aileron.model.credential import OAuthGrant, Reach
@@ -62,20 +63,20 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 from aileron.model.wire import ConsentAnswer
-from aileron.registry.artifact import Artifact
+from aileron.registry.artifact import Artifact, Trust
 from aileron.registry.content import ContentStore
 from aileron.registry.install import OnConflict, install, read_artifact
+from aileron.registry.keyring import Authority, Keyring, KeyringFile, Signed, trust_digest
+from aileron.registry.signatures import PublicKey
 from aileron.vault.bindings import Binding
 from aileron.vault.vault import Vault
 
-__all__ = ["SETTINGS_WAIT_S", "Consenting", "binding_of", "connector_consent"]
+__all__ = ["SETTINGS_WAIT_S", "Consenting", "binding_of", "connector_consent", "signature_words"]
 
 WAIT_S: Final = 15 * 60.0
 """As long as a question about a run waits, unless its action says otherwise."""
 SETTINGS_WAIT_S: Final = 24 * 3600.0
 """Asked when the daemon starts, and nobody may be there then."""
-_UNSIGNED: Final = "unsigned"
-"""By its publisher, like every artifact yet."""
 MAX_HELD: Final = 16
 """Values of secrets, and of sign-ins, that wait for a decision: 64 KiB each at most, and a person sets one at a time."""
 _KINDS: Final[dict[type[Any], ConsentKind]] = {
@@ -84,6 +85,7 @@ _KINDS: Final[dict[type[Any], ConsentKind]] = {
     BindingConsent: ConsentKind.BINDING,
     SecretConsent: ConsentKind.SECRET,
     GrantConsent: ConsentKind.GRANT,
+    TrustedKeyConsent: ConsentKind.TRUSTED_KEY,
     SettingsConsent: ConsentKind.SETTINGS,
 }
 
@@ -125,6 +127,7 @@ class Consenting:
         self._audit = audit
         self._texts = texts
         self._settings = AgreedSettings(home.agreed)
+        self._keyring = KeyringFile(home.keyring)
         self._review = review
         self._asked = asked
         self._bound = bound
@@ -199,6 +202,8 @@ class Consenting:
                 left_s = max(MIN_FOR_S, int(parse_moment(subject.until) - time.time()))
                 check_grant(action, subject.constraints, subject.uses, left_s)
                 return action.digest == subject.action_digest
+            case TrustedKeyConsent():
+                return self.key_consent(subject.authority, _newest(subject), subject.source) == subject
             case SettingsConsent():
                 return self._agreements.settings_consent() == subject
             case ConnectorConsent():
@@ -287,13 +292,18 @@ class Consenting:
         if result.new:
             await self._audit.note(
                 events.ConnectorInstalled(
-                    connector=pin.name, version=pin.version, hash=pin.hash, source=source, signature=_UNSIGNED
+                    connector=pin.name,
+                    version=pin.version,
+                    hash=pin.hash,
+                    source=source,
+                    signature=signature_words(artifact.signed),
                 )
             )
         for gone in result.replaced:
             await self._audit.note(events.ConnectorRemoved(connector=gone.name, version=gone.version, hash=gone.hash))
         replaced = [gone.hash for gone in result.replaced]
-        return {**connector_facts(pin, result.manifest), "new": result.new, "replaced": replaced}
+        facts = {**connector_facts(pin, result.manifest), "new": result.new, "replaced": replaced}
+        return {**facts, "signature": signature_words(artifact.signed)}
 
     async def put_binding(
         self, binding: Binding, *, replace: bool = False, tokens: Secret | None = None
@@ -335,6 +345,8 @@ class Consenting:
                 return await self._secret(subject)
             case GrantConsent():
                 return await self._grant(subject, approval_id)
+            case TrustedKeyConsent():
+                return await self._trusted_key(subject, approval_id)
             case SettingsConsent():
                 return await self._config(subject, approval_id)
             case impossible:
@@ -349,7 +361,7 @@ class Consenting:
         return await self.put_action(subject.text, replace=subject.replace)
 
     async def _connector(self, subject: ConnectorConsent, approval_id: str) -> dict[str, Any]:
-        artifact = await anyio.to_thread.run_sync(_artifact_of, subject)
+        artifact = await anyio.to_thread.run_sync(lambda: _artifact_of(subject, self.trust()))
         on_conflict = msgspec.convert(subject.on_conflict, OnConflict)
         result = await self.put_connector(artifact, subject.source, on_conflict)
         await self._agree(ConsentKind.CONNECTOR, _name_of(subject), subject.hash, approval_id)
@@ -385,6 +397,68 @@ class Consenting:
         await self._audit.agreed(ConsentKind.GRANT, subject.action, subject_digest(subject), approval_id)
         return {"id": approval_id, "action": subject.action, "uses": subject.uses, "until": subject.until}
 
+    def keyring(self) -> Keyring:
+        """The keys that count. Reads a file. AileronError vault_locked, hash_mismatch, invalid_request for a broken file."""
+        consents = self._standing.consents()
+        kept = self._keyring.read()
+        if consents is None:
+            return kept
+        return kept.agreed(lambda authority: consents.agreed_digest(ConsentKind.TRUSTED_KEY, authority))
+
+    def trust(self) -> Trust:
+        """Whose signatures count now, and whether there has to be one. AileronError as `keyring`."""
+        required = self._agreements.in_force["connectors.require_signature"]
+        return Trust(keyring=self.keyring(), require_signature=bool(required))
+
+    def key_consent(self, authority: str, key: PublicKey, source: str) -> TrustedKeyConsent:
+        """What a person is asked before `key` counts. AileronError as `keyring`, and where there are too many."""
+        whose = Authority.parse(authority)
+        before = self.keyring()
+        after = before.trusting(whose, key)
+        return TrustedKeyConsent(
+            authority=str(whose),
+            new=key.fingerprint,
+            keys=tuple(sorted(one.to_base64() for one in after.of(whose))),
+            before=tuple(one.fingerprint for one in before.of(whose)),
+            source=source,
+        )
+
+    async def put_key(self, subject: TrustedKeyConsent) -> dict[str, Any]:
+        """Let the key count."""
+        whose = Authority.parse(subject.authority)
+        keys = [PublicKey.parse(text) for text in subject.keys]
+        write = lambda: self._keyring.write(self._keyring.read().replacing(whose, keys))  # noqa: E731 - two words, used once
+        await anyio.to_thread.run_sync(write)
+        await self._audit.note(events.KeyTrusted(authority=subject.authority, key=subject.new, source=subject.source))
+        return {"authority": subject.authority, "key": subject.new, "keys": [key.fingerprint for key in keys]}
+
+    async def end_key(self, whose: Authority, fingerprint: str | None) -> dict[str, Any]:
+        """Let one key of `whose` count no more, or all. AileronError(not_found); vault_locked where an approver exists."""
+        agreed, found = self.keyring(), self._keyring.read()
+        gone = set(found.of(whose)) - set(found.without(whose, fingerprint).of(whose))
+        left = [key for key in agreed.of(whose) if key not in gone]
+        consents = self._standing.consents()
+        if consents is not None:  # what is taken away leaves the rest as it was agreed to
+            name = str(whose)
+            kept = next(
+                (one for one in consents.agreed if (one.kind, one.name) == (ConsentKind.TRUSTED_KEY, name)), None
+            )
+            if kept is not None and left:
+                narrower = msgspec.structs.replace(kept, digest=trust_digest(whose, left))
+                await self._change(lambda now: now.with_agreement(narrower))
+            elif kept is not None:
+                await self._change(lambda now: now.without_agreement(ConsentKind.TRUSTED_KEY, name))
+        await anyio.to_thread.run_sync(lambda: self._keyring.write(found.replacing(whose, left)))
+        for key in sorted(one.fingerprint for one in gone):
+            await self._audit.note(events.KeyRevoked(authority=str(whose), key=key))
+        return {"authority": str(whose), "revoked": sorted(one.fingerprint for one in gone)}
+
+    async def _trusted_key(self, subject: TrustedKeyConsent, approval_id: str) -> dict[str, Any]:
+        keys = [PublicKey.parse(text) for text in subject.keys]
+        digest = trust_digest(Authority.parse(subject.authority), keys)
+        await self._agree(ConsentKind.TRUSTED_KEY, subject.authority, digest, approval_id)
+        return await self.put_key(subject)
+
     async def _config(self, subject: SettingsConsent, approval_id: str) -> dict[str, Any]:
         await self._agree(ConsentKind.SETTINGS, SETTINGS, settings_digest(subject.after), approval_id)
         await anyio.to_thread.run_sync(self._settings.write, subject.after)
@@ -398,6 +472,14 @@ class Consenting:
 
     async def _change(self, how: Callable[[Consents], Consents]) -> None:
         await anyio.to_thread.run_sync(self._vault.change_consents, how)
+
+
+def _newest(subject: TrustedKeyConsent) -> PublicKey:
+    """The key that the question is about. AileronError(hash_mismatch) where it is none of those it names."""
+    for text in subject.keys:
+        if (key := PublicKey.parse(text)).fingerprint == subject.new:
+            return key
+    raise AileronError(FailureClass.HASH_MISMATCH, f"{subject.new} is none of the keys of its own question")
 
 
 def _is_agreed(consents: Consents, subject: Subject) -> bool:
@@ -421,7 +503,7 @@ def connector_consent(artifact: Artifact, source: str, on_conflict: str) -> Conn
         hash=artifact.pin.hash,
         source=source,
         on_conflict=on_conflict,
-        signature=_UNSIGNED,
+        signature=signature_words(artifact.signed),
         reaches=tuple(map(str, manifest.hosts)),
         credential=None if credential is None else f"{credential.kind} ({credential.scope})",
         imports=tuple(sorted(manifest.imports)),
@@ -429,8 +511,15 @@ def connector_consent(artifact: Artifact, source: str, on_conflict: str) -> Conn
     )
 
 
-def _artifact_of(subject: ConnectorConsent) -> Artifact:
-    artifact = read_artifact(Path(subject.source))
+def signature_words(signed: Signed) -> str:
+    """What is known of an artifact's signature, in one line: the same for the person, the record and the command."""
+    if signed.status == "verified":
+        return f"verified: {signed.by}, trusted for {signed.trusted_for}"
+    return "UNSIGNED, though a key of its publisher is trusted here" if signed.expected else "unsigned"
+
+
+def _artifact_of(subject: ConnectorConsent, trust: Trust) -> Artifact:
+    artifact = read_artifact(Path(subject.source), trust=trust)
     if artifact.pin.hash != subject.hash:
         raise AileronError(
             FailureClass.HASH_MISMATCH,
@@ -478,6 +567,8 @@ def _name_of(subject: Subject) -> str:
             return f"{subject.name}@{subject.version}"
         case GrantConsent():
             return subject.action
+        case TrustedKeyConsent():
+            return subject.authority
         case SettingsConsent():
             return SETTINGS
         case _:

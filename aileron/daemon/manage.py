@@ -189,7 +189,7 @@ class Manager:
             return await self._consents.put_connector(artifact, str(source), on_conflict)
 
     def _installable(self, source: Path, on_conflict: OnConflict) -> Artifact:
-        artifact = read_artifact(source)
+        artifact = read_artifact(source, trust=self._consents.trust())
         _check_runs_here(artifact)
         check_installable(artifact, self._connectors, on_conflict=on_conflict)
         return artifact

@@ -43,6 +43,7 @@ from aileron.daemon.consents import Consenting
 from aileron.daemon.credentials import Credentials
 from aileron.daemon.deciding import Deciding
 from aileron.daemon.doors import AgentDoor, Following
+from aileron.daemon.forge_web import ForgeWeb
 from aileron.daemon.keys import GatewayKeys
 from aileron.daemon.lending import Lending, RenewalsOnRecord
 from aileron.daemon.manage import Manager
@@ -55,6 +56,7 @@ from aileron.daemon.serving import certificate_names, serve, tls_context
 from aileron.daemon.sessions import Sessions
 from aileron.daemon.signins import SignIns
 from aileron.daemon.standing import Standing
+from aileron.daemon.trusting import Forges, Trusting
 from aileron.daemon.vaults import Vaults
 from aileron.daemon.web import pages, review_base
 from aileron.egress.engine import Egress
@@ -226,6 +228,11 @@ class _Daemon:
             changing=changing,
             is_signed=lambda: standing.consents() is not None,
         )
+        trusting = Trusting(
+            forges=Forges(ForgeWeb(egress, self._settings), self._settings, vault),
+            consents=consents,
+            changing=changing,
+        )
         spine = Spine(
             actions=actions,
             agreements=agreements,
@@ -307,6 +314,7 @@ class _Daemon:
                             sessions=sessions,
                             credentials=credentials,
                             sign_ins=sign_ins,
+                            trusting=trusting,
                             review=review,
                             stop=self._stop,
                             needs_token=needs_token,

@@ -34,6 +34,7 @@ __all__ = [
     "SettingsConsent",
     "StandingGrant",
     "Subject",
+    "TrustedKeyConsent",
     "UsedDecision",
     "subject_digest",
 ]
@@ -181,6 +182,20 @@ class GrantConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     """RFC 3339, UTC."""
 
 
+class TrustedKeyConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="trusted_key"):
+    """A publisher's key is to be trusted. `keys` are all that count for `authority` from then on, in base64, sorted."""
+
+    authority: str
+    """`scheme://owner`, or `scheme://owner/repository`."""
+    new: str
+    """The fingerprint of the key that comes."""
+    keys: tuple[str, ...]
+    before: tuple[str, ...]
+    """The fingerprints of those that count now."""
+    source: str
+    """Where the key is from."""
+
+
 class SettingsConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="settings"):
     """Settings that decide what may be reached, and how strong a jail is: all of them, as they were and as they would be."""
 
@@ -188,7 +203,15 @@ class SettingsConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind
     after: dict[str, Any]
 
 
-Subject = ActionFileConsent | ConnectorConsent | BindingConsent | SecretConsent | GrantConsent | SettingsConsent
+Subject = (
+    ActionFileConsent
+    | ConnectorConsent
+    | BindingConsent
+    | SecretConsent
+    | GrantConsent
+    | TrustedKeyConsent
+    | SettingsConsent
+)
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

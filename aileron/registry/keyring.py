@@ -54,11 +54,6 @@ class Authority(msgspec.Struct, frozen=True, order=True):
         """The repository that an artifact is in."""
         return cls(name.scheme, name.path[:2])
 
-    @classmethod
-    def of_owner(cls, name: Fqn) -> Self:
-        """The owner of the repository that an artifact is in."""
-        return cls(name.scheme, name.path[:1])
-
     @property
     def is_owner(self) -> bool:
         """Whether it stands for all repositories of one owner."""
@@ -89,9 +84,14 @@ class Keyring(msgspec.Struct, frozen=True):
 
     def speaking_for(self, name: Fqn) -> Iterator[tuple[Authority, PublicKey]]:
         """Each key that may have signed the artifact called `name`."""
-        for authority in (Authority.of_repository(name), Authority.of_owner(name)):
-            for key in self.of(authority):
-                yield authority, key
+        return self.speaking_for_authority(Authority.of_repository(name))
+
+    def speaking_for_authority(self, authority: Authority) -> Iterator[tuple[Authority, PublicKey]]:
+        """Each key that counts for it: its own, and its owner's."""
+        owner = Authority(authority.scheme, authority.path[:1])
+        for one in dict.fromkeys((authority, owner)):
+            for key in self.of(one):
+                yield one, key
 
     def trusting(self, authority: Authority, key: PublicKey) -> Keyring:
         """The same with one more key. AileronError(invalid_request) where there are too many."""
@@ -101,7 +101,7 @@ class Keyring(msgspec.Struct, frozen=True):
         if len(kept) >= MAX_KEYS:
             problem = f"{authority} has {MAX_KEYS} trusted keys: revoke one first (`aileron keyring list`)"
             raise AileronError(FailureClass.INVALID_REQUEST, problem, boundary=Boundary.USER)
-        return self._with(authority, (*kept, key))
+        return self.replacing(authority, (*kept, key))
 
     def without(self, authority: Authority, fingerprint: str | None = None) -> Keyring:
         """The same without one key of `authority`, or all of them. AileronError(not_found) where there is none such."""
@@ -110,14 +110,15 @@ class Keyring(msgspec.Struct, frozen=True):
             which = "no key" if fingerprint is None else f"no key {fingerprint[:60]!r}"
             problem = f"{which} is trusted for {authority}; see `aileron keyring list`"
             raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.USER)
-        return self._with(authority, tuple(key for key in self.of(authority) if key not in gone))
+        return self.replacing(authority, tuple(key for key in self.of(authority) if key not in gone))
 
     def agreed(self, digest_of: Callable[[str], str | None]) -> Keyring:
         """Of this keyring what a person agreed to: the authorities whose keys are, all together, those of that digest."""
         kept = {one: keys for one, keys in self.keys.items() if digest_of(str(one)) == trust_digest(one, keys)}
         return Keyring(kept)
 
-    def _with(self, authority: Authority, keys: Sequence[PublicKey]) -> Keyring:
+    def replacing(self, authority: Authority, keys: Sequence[PublicKey]) -> Keyring:
+        """The same with just these keys of `authority`."""
         kept = {one: theirs for one, theirs in self.keys.items() if one != authority}
         if keys:
             kept[authority] = tuple(sorted(keys, key=lambda key: key.raw))

@@ -19,6 +19,10 @@ def tell_done(kind: str, result: Any) -> None:
             _tell_action(found)
         case "connector":
             _tell_connector(found)
+        case "trusted_key":
+            output.write(visible(str(found.get("key"))))
+            state = "counts already" if found.get("new") is False else "counts from now on"
+            output.note(f"{state} for {visible(str(found.get('authority')))}")
         case "binding":
             output.write(visible(str(found.get("name"))))
             output.note(f"{visible(str(found.get('connector')))} {_what_it_uses(found)}")
@@ -73,7 +77,8 @@ def _tell_connector(found: Mapping[str, Any]) -> None:
     print_connector(found)
     for gone in found.get("replaced") or []:
         output.note(f"replaced {visible(str(gone))}: actions pinned to it no longer run")
-    output.note("installed, unsigned" if found.get("new") else "it was installed already, with these bytes")
+    signature = visible(str(found.get("signature") or "unsigned"))
+    output.note(f"installed, {signature}" if found.get("new") else "it was installed already, with these bytes")
 
 
 def _credential(entry: Mapping[str, Any]) -> str | None:
