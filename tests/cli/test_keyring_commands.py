@@ -1,0 +1,97 @@
+"""`aileron keyring` with the real daemon and a forge: what a person is shown before a key counts, and who cannot be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aileron.model.secret import Secret
+from aileron.registry.signatures import SigningKey
+from tests.cli.command import Command
+from tests.support.forge import ForgeServer
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream import Authority
+
+pytestmark = pytest.mark.jail
+KEY, OTHER = (SigningKey(Secret(letter * 32)).public for letter in (b"k", b"o"))
+QUESTION = "Trust it? [y/N] "
+MAIL = "github://acme/mail"
+
+
+@pytest.fixture
+def forge(authority: Authority) -> Iterator[ForgeServer]:
+    """With one repository that publishes a key."""
+    with ForgeServer(authority) as running:
+        running.keys[MAIL] = KEY.to_pem()
+        yield running
+
+
+@pytest.fixture
+def own(forge: ForgeServer) -> Iterator[DaemonHome]:
+    """A home that knows that forge."""
+    with daemon_home() as home:
+        home.configure(forge.toml())
+        yield home
+
+
+@pytest.fixture
+def aileron(own: DaemonHome) -> Command:
+    """Its command line."""
+    return Command(own.path)
+
+
+def test_a_key_counts_once_its_fingerprint_was_compared(aileron: Command, forge: ForgeServer) -> None:
+    """Shown with where it is from; no is the answer of who only presses enter; then it is listed, and taken back."""
+    declined = aileron.at_terminal("keyring", "trust", MAIL, answers=[(QUESTION, "")], NO_COLOR="1")
+    assert (declined.code, "it is not trusted" in declined.out) == (6, True)
+    assert aileron("keyring", "list").out == ""
+
+    agreed = aileron.at_terminal("keyring", "trust", f"{MAIL}/connectors/imap", answers=[(QUESTION, "y")], NO_COLOR="1")
+
+    assert agreed.code == 0
+    for shown in (MAIL, KEY.fingerprint, f"keys/publisher.pub of {MAIL}", "counts from now on"):
+        assert shown in agreed.out
+    assert "whoever has that key can sign for them" in " ".join(agreed.out.split())
+    assert aileron("keyring", "list").out == f"{MAIL}\t{KEY.fingerprint}\n"
+    again = aileron("keyring", "trust", MAIL, "--yes")
+    assert (again.code, again.out, "counts already" in again.err) == (0, f"{KEY.fingerprint}\n", True)
+    forge.keys[MAIL] = OTHER.to_pem()
+    assert "ANOTHER KEY than the one it publishes now" in aileron("keyring", "trust", MAIL).err
+    assert aileron("keyring", "revoke", MAIL).err == f"{KEY.fingerprint} counts no more for {MAIL}\n"
+    assert aileron("keyring", "list", "--json").json == {"keyring": []}
+
+
+def test_nobody_is_asked_without_a_terminal(aileron: Command) -> None:
+    """It takes --yes, and says so."""
+    said = aileron("keyring", "trust", MAIL)
+
+    assert (said.code, "whether to trust it, only a person can say" in said.err) == (2, True)
+    assert f"fix: aileron keyring trust {MAIL} --yes" in said.err
+    assert aileron("keyring", "trust", MAIL, "--yes", "--json").json["key"] == KEY.fingerprint
+
+
+def test_an_owners_key_is_given(aileron: Command, tmp_path: Path) -> None:
+    """Owners publish none; a file that is no key, or not there, is said."""
+    file = tmp_path / "acme.pub"
+    file.write_text(KEY.to_pem())
+    missing = aileron("keyring", "trust", "github://acme", "--key", str(tmp_path / "none"))
+    asked = aileron("keyring", "trust", "github://acme", "--yes")
+
+    assert (asked.code, "--key FILE" in asked.err) == (2, True)
+    assert (missing.code, "No such file" in missing.err) == (2, True)
+    assert aileron("keyring", "trust", "github://acme", "--key", str(file), "--yes").code == 0
+    assert aileron("keyring", "list").out == f"github://acme\t{KEY.fingerprint}\n"
+    assert aileron("keyring", "revoke", "github://acme", "--key", OTHER.fingerprint).code == 3
+
+
+def test_a_forge_that_has_nothing_says_so(aileron: Command) -> None:
+    """By its name; a scheme that nobody knows, and one that is not set up."""
+    for authority, code, problem in (
+        ("github://acme/none", 3, "no keys/publisher.pub"),
+        ("gitlab://acme/none", 3, "no keys/publisher.pub"),
+        ("svn://acme/mail", 2, "has no known scheme"),
+    ):
+        said = aileron("keyring", "trust", authority, "--yes")
+        assert (said.code, problem in said.err) == (code, True), said
