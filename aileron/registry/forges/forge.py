@@ -242,8 +242,7 @@ def check_ref(ref: str) -> str:
 def key_in(text: str | None, repository: Authority) -> PublicKey:
     """What `keys/publisher.pub` says. AileronError (not_found) where it was not there, (invalid_request) for no key."""
     if text is None:
-        problem = f"{repository} has no {KEY_PATH} on its default branch: its publisher signs nothing, or not yet"
-        raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.EXTERNAL)
+        raise _absent(f"{repository} has no {KEY_PATH} on its default branch: its publisher signs nothing, or not yet")
     try:
         return PublicKey.parse(text)
     except ValueError as error:
@@ -253,6 +252,21 @@ def key_in(text: str | None, repository: Authority) -> PublicKey:
 
 
 MAX_KEY_BYTES: Final = MAX_KEY_FILE_BYTES
+
+
+def no_repository(repository: Authority) -> AileronError:
+    """That there is none of that name, as far as can be seen."""
+    return _absent(f"there is no {repository}, or it cannot be seen without a token")
+
+
+def no_release(repository: Authority) -> AileronError:
+    """That it has none, so that there is no latest one."""
+    return _absent(f"{repository} has no release: name a tag or a commit after the @")
+
+
+def no_file(repository: Authority, path: str, ref: str) -> AileronError:
+    """That it has no such file there."""
+    return _absent(f"{repository} has no {path} at {ref}")
 
 
 def no_version(name: Fqn, version: str, there: Sequence[str]) -> AileronError:
@@ -268,6 +282,10 @@ def no_version(name: Fqn, version: str, there: Sequence[str]) -> AileronError:
         boundary=Boundary.EXTERNAL,
         details={"versions": list(there[-MAX_PAGES * 10 :])},
     )
+
+
+def _absent(problem: str) -> AileronError:
+    return AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.EXTERNAL)
 
 
 def _origin_of(url: str) -> str:

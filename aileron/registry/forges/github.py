@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from aileron.config import GitHubSettings
-from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.failure import AileronError
 from aileron.model.names import Fqn
 from aileron.model.secret import Secret
 from aileron.registry.forges.forge import (
@@ -28,6 +28,9 @@ from aileron.registry.forges.forge import (
     Way,
     Web,
     key_in,
+    no_file,
+    no_release,
+    no_repository,
     no_version,
     quoted,
     tag_of,
@@ -86,7 +89,7 @@ class GitHub:
             url = f"{self._repository(name)}/releases?per_page={_PER_PAGE}&page={page}"
             releases = await self._calls.maybe_json(url, list[_Release])
             if releases is None:
-                raise _no_repository(Authority.of_repository(name))
+                raise no_repository(Authority.of_repository(name))
             tags += [one.tag_name for one in releases if not one.draft and _archive_of(one) is not None]
             if len(releases) < _PER_PAGE:
                 break
@@ -103,14 +106,11 @@ class GitHub:
                 f"{self._api}/repos/{'/'.join(repository.path)}/releases/latest", _Release
             )
             if found is None:
-                problem = f"{repository} has no release: name a tag or a commit after the @"
-                raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.EXTERNAL)
+                raise no_release(repository)
             ref = found.tag_name
         text = await self._file(repository, path, ref, MAX_SUITE_BYTES)
         if text is None:
-            raise AileronError(
-                FailureClass.NOT_FOUND, f"{repository} has no {path} at {ref}", boundary=Boundary.EXTERNAL
-            )
+            raise no_file(repository, path, ref)
         return SuiteText(text, ref)
 
     async def _private(self, name: Fqn, version: str, progress: Progress | None) -> bytes | None:
@@ -146,8 +146,3 @@ def _repository(name: Fqn) -> str:
 
 def _archive_of(release: _Release) -> _Asset | None:
     return next((asset for asset in release.assets if asset.name == ARCHIVE), None)
-
-
-def _no_repository(repository: Authority) -> AileronError:
-    problem = f"there is no {repository}, or it cannot be seen without a token"
-    return AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.EXTERNAL)

@@ -25,6 +25,9 @@ from aileron.registry.forges.forge import (
     Way,
     Web,
     key_in,
+    no_file,
+    no_release,
+    no_repository,
     no_version,
     quoted,
     tag_of,
@@ -61,7 +64,7 @@ class GitLab:
         repository = Authority.of_repository(name)
         project = await self._way.maybe_json(self._project(repository), _Project)
         if project is None:
-            raise _no_project(repository)
+            raise no_repository(repository)
         if (
             project.path_with_namespace.lower() != "/".join(repository.path).lower()
         ):  # the API answers for the old name too
@@ -91,14 +94,11 @@ class GitLab:
         if ref == "latest":
             releases = await self._releases(repository, pages=1)
             if not releases:
-                problem = f"{repository} has no release: name a tag or a commit after the @"
-                raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.EXTERNAL)
+                raise no_release(repository)
             ref = releases[0].tag_name
         text = await self._file(repository, path, ref, MAX_SUITE_BYTES)
         if text is None:
-            raise AileronError(
-                FailureClass.NOT_FOUND, f"{repository} has no {path} at {ref}", boundary=Boundary.EXTERNAL
-            )
+            raise no_file(repository, path, ref)
         return SuiteText(text, ref)
 
     async def _releases(self, repository: Authority, pages: int = MAX_PAGES) -> list[_Release]:
@@ -107,7 +107,7 @@ class GitLab:
             url = f"{self._project(repository)}/releases?per_page={_PER_PAGE}&page={page}"
             releases = await self._way.maybe_json(url, list[_Release])
             if releases is None:
-                raise _no_project(repository)
+                raise no_repository(repository)
             found += [one for one in releases if not one.upcoming_release]
             if len(releases) < _PER_PAGE:
                 break
@@ -126,11 +126,6 @@ class GitLab:
     def _project(self, repository: Authority) -> str:
         """Its API: the path of a project is one segment there."""
         return f"{self._url}/api/v4/projects/{quoted('/'.join(repository.path))}"
-
-
-def _no_project(repository: Authority) -> AileronError:
-    problem = f"there is no {repository}, or it cannot be seen without a token"
-    return AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.EXTERNAL)
 
 
 def _moved(repository: Authority, now: str) -> AileronError:

@@ -26,6 +26,7 @@ from aileron.registry.forges.forge import (
     Way,
     Web,
     key_in,
+    no_file,
     no_version,
     quoted,
     tag_of,
@@ -77,9 +78,7 @@ class Hub:
             )
         text = await self._way.maybe_text(f"{place}/{quoted(ref)}/{quote(path)}", MAX_SUITE_BYTES)
         if text is None:
-            raise AileronError(
-                FailureClass.NOT_FOUND, f"{repository} has no {path} at {ref}", boundary=Boundary.EXTERNAL
-            )
+            raise no_file(repository, path, ref)
         return SuiteText(text, ref)
 
     async def _listed(self, name: Fqn) -> tuple[str, ...] | None:
