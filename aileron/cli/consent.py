@@ -321,7 +321,7 @@ def _of_trusted_key(subject: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "from", subject.get("source")
     yield "so that", f"what it signs counts as signed by {authority}{whole}"
     yield "beside", list(subject.get("before") or []) or "no other key"
-    yield "value", "compare it with what its publisher says elsewhere: whoever has that key can sign for them"
+    yield "compare", "it with what its publisher says elsewhere: whoever has that key can sign for them"
 
 
 def _of_grant(subject: dict[str, Any], more: str | None) -> Iterator[tuple[str, Any]]:

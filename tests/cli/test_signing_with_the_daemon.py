@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aileron.registry.signatures import SigningKey
 from tests.cli.command import Command
 from tests.cli.person import APPROVER, INIT, SIGN, at_terminal
 from tests.support.home import PASSPHRASE, PROBE, DaemonHome, daemon_home, other_probe, probe_action
@@ -212,6 +213,26 @@ def test_a_binding_and_a_secret_wait_for_a_signature(aileron: Command, real: Dae
     assert "basic/probe/other" in aileron("binding", "list").out
     assert "used by     basic/probe/me" in set_.out
     assert aileron("binding", "revoke", "basic/probe/other").code == 0
+
+
+def test_a_publishers_key_waits_for_a_signature(aileron: Command, tmp_path: Path):
+    """Shown with what it would be worth; it counts afterwards, and is taken back without one."""
+    file, key = tmp_path / "acme.pub", SigningKey.generate().public
+    file.write_text(key.to_pem())
+    words = ("keyring", "trust", "github://acme", "--key", str(file))
+    said = at_terminal(aileron, *words, answers=[YES, SIGN])
+
+    assert said.code == 0, said
+    for shown in (
+        "publisher",
+        "github://acme and all their repositories",
+        key.fingerprint,
+        "compare it with what its publisher",
+    ):
+        assert shown in " ".join(said.out.split())
+    assert aileron("keyring", "list").out == f"github://acme\t{key.fingerprint}\n"
+    assert aileron("keyring", "revoke", "github://acme").code == 0
+    assert aileron("keyring", "list").out == ""
 
 
 def test_a_grant_lets_runs_through_that_fit(aileron: Command, upstream: CountingServer):
