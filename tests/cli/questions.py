@@ -21,6 +21,7 @@ from aileron.model.consent import (
     SecretConsent,
     SettingsConsent,
     Subject,
+    TrustedKeyConsent,
     subject_digest,
 )
 from aileron.model.decision import PreviewStatement, check_signature, digest_with_preview, preview_digest
@@ -132,7 +133,7 @@ def subject_question(subject: Subject, **more: Any) -> dict[str, Any]:
         "status": "pending_approval",
         "digest": subject_digest(subject),
         "audit_id": None,
-        "name": built.get("name") or built.get("action") or "settings",
+        "name": built.get("name") or built.get("action") or built.get("authority") or "settings",
         "session": "local",
         "expires_at": "2099-11-21T04:15:00Z",
         "head": HEAD,
@@ -169,6 +170,13 @@ SUBJECTS: dict[str, Subject] = {
         name="basic/mail/home", connector=_CONNECTOR, secret="pw", username="mira", reaches=("mail.example:443",)
     ),
     "secret": SecretConsent(name="pw", bindings=("basic/mail/home",), commitment="ef" * 32),
+    "trusted_key": TrustedKeyConsent(
+        authority="github://acme",
+        new="sha256:O0kx3R3JU/Buyr2UoNBPtY",
+        keys=("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",),
+        before=(),
+        source="/home/mira/acme.pub",
+    ),
     "grant": GrantConsent(
         action="send-mail",
         action_digest=_HASH,

@@ -56,6 +56,7 @@ def subjects(text: str) -> dict[str, dict[str, Any]]:
             "scopes": [text],
         },
         "secret": {"name": text, "bindings": [text], "commitment": text},
+        "trusted_key": {"authority": text, "new": text, "keys": [text], "before": [text], "source": text},
         "grant": {
             "action": text,
             "action_digest": text,

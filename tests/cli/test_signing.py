@@ -486,6 +486,7 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
         "connector": {"name": "github://example/connector-mail", "version": "1.4.0", "hash": "sha256:ab", "new": True},
         "binding": {"name": "basic/mail/home", "connector": "github://example/connector-mail", "secret": "pw"},
         "secret": {"name": "pw"},
+        "trusted_key": {"authority": "github://acme", "key": "sha256:O0kx3R3JU/Buyr2UoNBPtY", "new": True},
         "grant": {"id": ID, "action": "send-mail", "uses": 10, "until": "2099-11-21T04:15:00Z"},
         "settings": {"settings": {}, "restart": True},
     }
@@ -498,6 +499,12 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
         "connector": ["from         /home/mira/connector-mail", "reaches", "mail.example:443", "unsigned", "http, log"],
         "binding": ["may use the secret pw", "user name   mira", "mail.example:443"],
         "secret": ["pw gets another value", "used by     basic/mail/home", "agree only if it was you"],
+        "trusted_key": [
+            "and all their",
+            "/home/mira/acme.pub",
+            "no other key",
+            "compare     it with what its publisher",
+        ],
         "grant": [
             'to is one of "mira@example.com", "a@example.com"',
             'subject begins with "[ci] "',
@@ -511,6 +518,7 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
         "connector": "installed, unsigned\n",
         "binding": "basic/mail/home\n",
         "secret": "stored pw\n",
+        "trusted_key": "sha256:O0kx3R3JU/Buyr2UoNBPtY\ncounts from now on for github://acme\n",
         "grant": f"{ID}\nsend-mail is not asked about",
         "settings": "in force when the daemon starts again\n",
     }
