@@ -53,6 +53,7 @@ KNOWN = {
     ("aileron/oauth/request.py", "Url"): "a type in signatures",
     ("aileron/daemon/signins.py", "urlsplit"): "the host of a checked manifest's address, for the ledger",
     ("aileron/daemon/shown.py", "urlsplit"): "the same, for people",
+    ("aileron/daemon/forge_web.py", "parse_url"): "a forge's addresses, before they are asked: the same parser",
     ("aileron/cli/signin.py", "urlsplit"): "the port of our own callback, for the person who forwards it",
 }
 

@@ -266,6 +266,11 @@ async def test_a_redirect_elsewhere_is_not_followed(server: ForgeServer, start: 
         f"{base}/acme/mail/../../eve/mail/aileron.tar.gz",
         f"{base}/acme/mail/%2e%2e/%2e%2e/eve/mail/aileron.tar.gz",
         f"https://localhost:{server.storage.port}@localhost:{server.elsewhere.port}/",
+        f"https://localhost:{server.storage.port}\\@localhost:{server.elsewhere.port}/",
+        f"https://localhost:{server.storage.port}0/",
+        f"https://localhost:{server.storage.port}.example/stored/1/aileron.tar.gz",
+        f"https://someone@localhost:{server.storage.port}/stored/1/aileron.tar.gz",
+        f"HTTPS://LOCALHOST:{server.storage.port}/stored/1/aileron.tar.gz",
         "https://169.254.169.254/latest",
         "file:///etc/passwd",
     )
