@@ -97,6 +97,21 @@ class Home:
         return self.path / "store" / "connectors"
 
     @property
+    def fetched(self) -> Path:
+        """Archives that were fetched and are not installed yet."""
+        return self.path / "store" / "fetched"
+
+    @property
+    def installing(self) -> Path:
+        """What is being installed together, while it is."""
+        return self.path / "store" / "installing.json"
+
+    @property
+    def published(self) -> Path:
+        """Action files as they were published, for the next update to be merged with."""
+        return self.path / "store" / "actions"
+
+    @property
     def vault(self) -> Path:
         """Encrypted secrets."""
         return self.path / "vault.json"

@@ -545,6 +545,10 @@ class ConnectorInstalled(_Event, frozen=True, kw_only=True, tag="connector.insta
     """Where the bytes came from."""
     signature: str
     """What was found: `unsigned`, or what vouches for it."""
+    hosts: list[str] = []
+    """Where it may send to."""
+    credential: str | None = None
+    """The kind of credential it takes."""
 
 
 class ConnectorRemoved(_Event, frozen=True, kw_only=True, tag="connector.removed"):
@@ -580,6 +584,29 @@ class ActionAdded(_Event, frozen=True, kw_only=True, tag="action.added"):
     digest: str
     """`sha256:…` of the file as it was installed."""
     source: str | None = None
+    published: str | None = None
+    """`sha256:…` of the file as it was published, where it was fetched."""
+
+
+class FetchStarted(_Event, frozen=True, kw_only=True, tag="fetch.started"):
+    """A forge is about to be asked."""
+
+    fetch: str
+    what: str
+    """`connector`, `action`, `update`, `sync`."""
+    name: str
+    """NAME@VERSION; of an update the action's own name; of a sync empty."""
+
+
+class FetchEnded(_Event, frozen=True, kw_only=True, tag="fetch.ended"):
+    """It gave what was asked for, or not; or nobody wants it any more."""
+
+    fetch: str
+    status: str
+    """`ready`, `failed`, `cancelled`."""
+    failure_class: FailureClass | None = msgspec.field(name="class", default=None)
+    hashes: list[str] = []
+    """The pins of what was fetched, and is not installed yet."""
 
 
 class ActionEnabled(_Event, frozen=True, kw_only=True, tag="action.enabled"):
@@ -784,6 +811,8 @@ Notice = (
     | ConnectorRemoved
     | KeyTrusted
     | KeyRevoked
+    | FetchStarted
+    | FetchEnded
     | ActionAdded
     | ActionEnabled
     | ActionDisabled

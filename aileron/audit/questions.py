@@ -23,6 +23,7 @@ shape at rest (frozen.py), reading for surfaces (query.py).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple
 
@@ -152,6 +153,23 @@ class Questions:
         if row is None or subject is None or row.kind == ACTION_KIND:
             raise _no_approval(approval_id)
         return row, subject_of(subject, row.digest, row.id)
+
+    async def open_consents(self) -> list[tuple[ApprovalRow, dict[str, Any]]]:
+        """The consents that wait, and those that were given and not carried out yet, with what they are about; the first to
+        expire first. One whose subject is not what was shown is left out.
+        """
+
+        def look(snapshot: Snapshot) -> list[tuple[ApprovalRow, bytes | None]]:
+            rows = [row for row in snapshot.open_approvals() if row.kind != ACTION_KIND]
+            return [(row, snapshot.subject(row.id)) for row in rows]
+
+        now_us = self._ledger.now_us()
+        found: list[tuple[ApprovalRow, dict[str, Any]]] = []
+        for row, stored in await self._ledger.read(look):
+            with contextlib.suppress(AileronError):
+                if stored is not None and row.expires_us > now_us:
+                    found.append((row, subject_of(stored, row.digest, row.id)))
+        return found
 
     async def approved_consents(self) -> list[str]:
         """The consents that a person gave and that were not carried out yet, the first to expire first."""

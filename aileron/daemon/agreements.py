@@ -14,8 +14,9 @@ Source: docs/reference/consents.md. Not here: which difference widens (actions/w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -104,11 +105,26 @@ class Agreements:
             return None
         return consent_of(before, action, manifests=self._manifest, install=False, replace=False)
 
-    def consent_to(self, action: ActionFile, *, install: bool, replace: bool) -> ActionFileConsent:
-        """What a person is asked before this file may run."""
+    def consent_to(
+        self,
+        action: ActionFile,
+        *,
+        install: bool,
+        replace: bool,
+        before: ActionFile | None = None,
+        coming: Mapping[ConnectorPin, ConnectorManifest] = MappingProxyType({}),
+    ) -> ActionFileConsent:
+        """What a person is asked before this file may run. `coming`: what is installed with it; `before` is what it is compared
+        with where nobody signs, so that nobody has agreed to anything.
+        """
         consents = self._approver.consents()
-        digest = None if consents is None else consents.agreed_digest(ConsentKind.ACTION_FILE, action.name)
-        return consent_of(self._agreed_file(digest), action, manifests=self._manifest, install=install, replace=replace)
+        if consents is not None:
+            before = self._agreed_file(consents.agreed_digest(ConsentKind.ACTION_FILE, action.name))
+
+        def manifests(pin: ConnectorPin) -> ConnectorManifest:
+            return coming[pin] if pin in coming else self._manifest(pin)
+
+        return consent_of(before, action, manifests=manifests, install=install, replace=replace)
 
     def check_settings(self) -> None:
         """Return if the settings in force are those agreed to. AileronError consent_required, vault_locked, hash_mismatch."""

@@ -31,18 +31,28 @@ from starlette.routing import Route
 from aileron.daemon.answers import as_json, failure_answer, run_answer
 from aileron.daemon.credentials import Credentials
 from aileron.daemon.doors import Following
+from aileron.daemon.fetching import Fetching
 from aileron.daemon.manage import Manager
 from aileron.daemon.runner import Runner
 from aileron.daemon.serving import BODY_S, MAX_BODY_BYTES, drained
 from aileron.daemon.sessions import LOCAL_SESSION, Sessions, no_token, token_shown
 from aileron.daemon.signins import Flow, SignIns
 from aileron.daemon.trusting import Trusting
+from aileron.daemon.upkeep import Upkeep
 from aileron.daemon.vaults import Opening, Vaults
 from aileron.model.consent import Constraint
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.secret import Secret
-from aileron.model.wire import Appointment, ConsentAnswer, Decision, PreviewRequest, RunRequest
+from aileron.model.wire import (
+    Appointment,
+    ConsentAnswer,
+    ConsentsAnswer,
+    Decision,
+    FetchRequest,
+    PreviewRequest,
+    RunRequest,
+)
 from aileron.registry.install import OnConflict
 from aileron.runs.perform import Spine
 from aileron.vault.slots import KeyringKey
@@ -93,7 +103,14 @@ ROUTES: Final = (
     RouteSpec("DELETE", "/v1/grants/{id}", "revoke_grant", _OPERATOR),
     RouteSpec("GET", "/v1/connectors", "list_connectors", _OPERATOR),
     RouteSpec("POST", "/v1/connectors", "install_connector", _OPERATOR),
+    RouteSpec("GET", "/v1/connectors/updates", "list_updates", _OPERATOR),
+    RouteSpec("POST", "/v1/connectors/verify", "verify_connectors", _OPERATOR),
+    RouteSpec("POST", "/v1/connectors/remove-unused", "remove_unused", _OPERATOR),
     RouteSpec("DELETE", "/v1/connectors/{hash}", "remove_connector", _OPERATOR),
+    RouteSpec("POST", "/v1/fetches", "begin_fetch", _OPERATOR),
+    RouteSpec("GET", "/v1/fetches/{id}", "show_fetch", _OPERATOR),
+    RouteSpec("POST", "/v1/fetches/{id}/install", "install_fetched", _OPERATOR),
+    RouteSpec("DELETE", "/v1/fetches/{id}", "cancel_fetch", _OPERATOR),
     RouteSpec("GET", "/v1/keyring", "list_keys", _OPERATOR),
     RouteSpec("POST", "/v1/keyring", "trust_key", _OPERATOR),
     RouteSpec("POST", "/v1/keyring/look", "look_for_key", _OPERATOR),
@@ -141,6 +158,14 @@ class _ChangeAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Install(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     on_conflict: OnConflict = "refuse"
+
+
+class _InstallFetched(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: str | None = None
+
+
+class _RemoveUnused(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    dry_run: bool = False
 
 
 class _Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -272,6 +297,8 @@ class Api:
         credentials: Credentials,
         sign_ins: SignIns,
         trusting: Trusting,
+        fetching: Fetching,
+        upkeep: Upkeep,
         review: str,
         stop: Callable[[], None],
         needs_token: bool = False,
@@ -286,6 +313,8 @@ class Api:
         self._credentials = credentials
         self._sign_ins = sign_ins
         self._trusting = trusting
+        self._fetching = fetching
+        self._upkeep = upkeep
         self._review = review
         self._stop = stop
         self._needs_token = needs_token
@@ -467,6 +496,37 @@ class Api:
         """Remove one by its hash."""
         await self._manager.remove_connector(request.path_params["hash"])
         return as_json({"removed": request.path_params["hash"]})
+
+    async def list_updates(self, request: Request) -> Response:
+        """Which newer versions there are of what installed actions use."""
+        prerelease = request.query_params.get("prerelease") == "true"
+        return as_json({"updates": await self._upkeep.updates(prerelease=prerelease)})
+
+    async def verify_connectors(self, _request: Request) -> Response:
+        """Hash all that is installed again."""
+        return as_json({"connectors": await self._upkeep.verify()})
+
+    async def remove_unused(self, request: Request) -> Response:
+        """Remove the connectors that nothing is pinned to."""
+        asked = await _body(request, _RemoveUnused)
+        return as_json({"connectors": await self._upkeep.remove_unused(dry_run=asked.dry_run)})
+
+    async def begin_fetch(self, request: Request) -> Response:
+        """Fetch something published, to be shown and installed."""
+        return as_json(await self._fetching.begin(await _body(request, FetchRequest)))
+
+    async def show_fetch(self, request: Request) -> Response:
+        """How a fetch is, waited for; what would be installed."""
+        return as_json(await self._fetching.show(request.path_params["id"], _wait_s(request, 0.0)))
+
+    async def install_fetched(self, request: Request) -> Response:
+        """Install what was fetched."""
+        asked = await _body(request, _InstallFetched)
+        return _consent(await self._fetching.install(request.path_params["id"], asked.text))
+
+    async def cancel_fetch(self, request: Request) -> Response:
+        """Want it no more."""
+        return as_json(await self._fetching.cancel(request.path_params["id"]))
 
     async def list_keys(self, _request: Request) -> Response:
         """Whose signatures count."""
@@ -678,9 +738,9 @@ def _keyring_key(asked: _KeyringKey | None) -> KeyringKey | None:
     return None if asked is None else KeyringKey(asked.id, _from_base64("key_base64", asked.key_base64))
 
 
-def _consent(answer: dict[str, Any] | ConsentAnswer) -> Response:
+def _consent(answer: dict[str, Any] | ConsentAnswer | ConsentsAnswer) -> Response:
     """What was done, or 202 that a person must agree to it first."""
-    return as_json(answer, 202 if isinstance(answer, ConsentAnswer) else 200)
+    return as_json(answer, 202 if isinstance(answer, ConsentAnswer | ConsentsAnswer) else 200)
 
 
 async def _body(request: Request, shape: type[_T]) -> _T:

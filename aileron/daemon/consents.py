@@ -9,6 +9,8 @@ Rules
 - What is agreed to is in the vault before its effect is in a file: a file without its agreement does not run.
 - A question comes out of a file that others can write. So what it says of hosts, credentials and differences is found again
   before it is carried out: one that would be asked otherwise by now fails, signed or not.
+- An action and the connectors that come for it are questions of one group: nothing of it is done before all are agreed to, and
+  one no ends them all.
 - A secret's new value, and what a provider gave, is kept in memory alone while its question waits, is released to that very
   question and no other, and is gone with the daemon.
 
@@ -20,8 +22,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, assert_never
 
 import anyio.to_thread
@@ -37,16 +38,19 @@ from aileron.audit.log import Audit
 from aileron.config import Home
 from aileron.daemon.agreements import SETTINGS, AgreedSettings, Agreements, settings_digest
 from aileron.daemon.answers import utc
+from aileron.daemon.finding import Finding
+from aileron.daemon.installing import ActionText, Found, Installing
 from aileron.daemon.reach import binding_reach, needing
-from aileron.daemon.shown import binding_facts, connector_facts
+from aileron.daemon.shown import binding_facts
 from aileron.daemon.standing import Standing
-from aileron.ledger.rows import ApprovalRow
+from aileron.ledger.rows import ApprovalRow, ApprovalState
 from aileron.model.canonical import sha256_digest
 from aileron.model.consent import (
     ActionFileConsent,
     Agreement,
     BindingConsent,
     ConnectorConsent,
+    ConnectorUpdateConsent,
     ConsentKind,
     Consents,
     GrantConsent,
@@ -55,23 +59,27 @@ from aileron.model.consent import (
     StandingGrant,
     Subject,
     TrustedKeyConsent,
+    group_of,
     subject_digest,
 )
 from aileron.model.credential import OAuthGrant, Reach
 from aileron.model.decision import parse_moment
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BindingName
+from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
 from aileron.model.wire import ConsentAnswer
-from aileron.registry.artifact import Artifact, Trust
+from aileron.registry.artifact import Trust, Wanted
+from aileron.registry.consent import signature_words
 from aileron.registry.content import ContentStore
-from aileron.registry.install import OnConflict, install, read_artifact
-from aileron.registry.keyring import Authority, Keyring, KeyringFile, Signed, trust_digest
+from aileron.registry.keyring import Authority, Keyring, KeyringFile, trust_digest
 from aileron.registry.signatures import PublicKey
+from aileron.registry.staging import Staging
 from aileron.vault.bindings import Binding
 from aileron.vault.vault import Vault
 
-__all__ = ["SETTINGS_WAIT_S", "Consenting", "binding_of", "connector_consent", "signature_words"]
+__all__ = ["SETTINGS_WAIT_S", "Consenting", "binding_of"]
 
 WAIT_S: Final = 15 * 60.0
 """As long as a question about a run waits, unless its action says otherwise."""
@@ -82,6 +90,7 @@ MAX_HELD: Final = 16
 _KINDS: Final[dict[type[Any], ConsentKind]] = {
     ActionFileConsent: ConsentKind.ACTION_FILE,
     ConnectorConsent: ConsentKind.CONNECTOR,
+    ConnectorUpdateConsent: ConsentKind.CONNECTOR_UPDATE,
     BindingConsent: ConsentKind.BINDING,
     SecretConsent: ConsentKind.SECRET,
     GrantConsent: ConsentKind.GRANT,
@@ -111,6 +120,8 @@ class Consenting:
         actions: ActionStore,
         agreements: Agreements,
         connectors: ContentStore,
+        installing: Installing,
+        staging: Staging,
         vault: Vault,
         audit: Audit,
         texts: AgreedTexts,
@@ -123,6 +134,8 @@ class Consenting:
         self._actions = actions
         self._agreements = agreements
         self._connectors = connectors
+        self._installing = installing
+        self.finding: Final = Finding(connectors, staging, self.trust)
         self._vault = vault
         self._audit = audit
         self._texts = texts
@@ -143,6 +156,18 @@ class Consenting:
             return None
         subject = await anyio.to_thread.run_sync(about)
         return None if _is_agreed(consents, subject) else await self.ask(subject)
+
+    async def maybe_ask_all(self, subjects: Sequence[Subject]) -> list[ConsentAnswer]:
+        """Ask about each that was not agreed to; about all of a group, where one was not. Empty where nobody signs, or all were.
+
+        AileronError as `maybe_ask`.
+        """
+        consents = self._standing.consents()
+        if consents is None:
+            return []
+        missing = [subject for subject in subjects if not _is_agreed(consents, subject)]
+        groups = {group_of(subject) for subject in missing} - {None}
+        return [await self.ask(subject) for subject in subjects if subject in missing or group_of(subject) in groups]
 
     async def ask(self, subject: Subject, wait_s: float = WAIT_S) -> ConsentAnswer:
         """Put it into the queue, or find it there. AileronError(busy) where too much waits."""
@@ -168,20 +193,91 @@ class Consenting:
         """The same for a file that a run found wider than agreed: the approval's id."""
         return (await self.ask(subject)).approval_id
 
-    async def carry_out(self, approval_id: str) -> dict[str, Any]:
-        """Do what was agreed to, once: the decision is used up before anything changes. AileronError says why it was not done."""
+    async def carry_out(self, approval_id: str) -> dict[str, Any] | None:
+        """Do what was agreed to, once: the decision is used up before anything changes. None where the others of its group are
+        not agreed to yet. AileronError says why it was not done.
+        """
         row, stored = await self._audit.consent(approval_id)
         subject = msgspec.convert(stored, Subject)
+        if (group := group_of(subject)) is not None:
+            return await self._carry_out_group(group)
+        await self._use(row)
+        if not await anyio.to_thread.run_sync(self._is_so, subject):
+            raise _not_so(row.id)
+        return await self._do(subject, row.id)
+
+    async def _carry_out_group(self, group: str) -> dict[str, Any] | None:
+        """Install an action with the connectors that come for it, once all of it is agreed to."""
+        members = await self._members(group)
+        if not _is_complete(members):
+            return None
+        for row, _ in members:
+            await self._use(row)
+        connectors = [(row, one) for row, one in members if isinstance(one, ConnectorConsent)]
+        [(asked, head)] = [(row, one) for row, one in members if isinstance(one, ActionFileConsent)]
+        found, action = await anyio.to_thread.run_sync(self._as_agreed, [one for _, one in connectors], head)
+        await self._agree_text(head, asked.id)
+        result = await self._installing.put_together(found, action)
+        for row, one in connectors:
+            await self._agree(ConsentKind.CONNECTOR, _name_of(one), one.hash, row.id)
+        for _, subject in members:
+            self.finding.drop(subject)
+        return result
+
+    async def _members(self, group: str) -> list[tuple[ApprovalRow, Subject]]:
+        """The questions of a group that are open, or agreed to and not carried out."""
+        found = [(row, msgspec.convert(stored, Subject)) for row, stored in await self._audit.open_consents()]
+        return [(row, subject) for row, subject in found if group_of(subject) == group]
+
+    async def end_group(self, approval_id: str, surface: str) -> None:
+        """One of a group was answered with no, or taken back: so are the others, and what was fetched for them is dropped."""
+        _, stored = await self._audit.consent(approval_id)
+        subject = msgspec.convert(stored, Subject)
+        self.finding.drop(subject)
+        if (group := group_of(subject)) is None:
+            return
+        for row, other in await self._members(group):
+            await self._audit.cancel(row.id, surface=surface)
+            if row.signed is not None:
+                await self._standing.spend_decision(row.id, parse_moment(row.signed.at) + SETTINGS_WAIT_S)
+            self.finding.drop(other)
+
+    async def _use(self, row: ApprovalRow) -> None:
+        """The decision is used up. AileronError where it does not count."""
         signed_at = self._check_decided(row)
         await self._audit.redeem(row.id, row.digest)
         await self._standing.spend_decision(row.id, signed_at + SETTINGS_WAIT_S)
-        if not await anyio.to_thread.run_sync(self._is_so, subject):
-            raise AileronError(
-                FailureClass.HASH_MISMATCH,
-                f"what {row.id} says is not what would be asked by now: nothing is changed, ask for it again",
-                boundary=Boundary.USER,
+
+    def _as_agreed(
+        self, connectors: Sequence[ConnectorConsent], head: ActionFileConsent
+    ) -> tuple[list[Found], ActionText]:
+        """What was fetched, found again and held against what was agreed to. AileronError(hash_mismatch)."""
+        found = [self.finding.agreed(one) for one in connectors]
+        coming = {one.artifact.pin: one.artifact.manifest for one in found}
+        if not self._is_file_so(head, coming):
+            raise _not_so(head.name)
+        return found, self._action_text(head)
+
+    def _is_file_so(self, subject: ActionFileConsent, coming: Mapping[ConnectorPin, ConnectorManifest]) -> bool:
+        action = parse_action(subject.text, file=f"{subject.name}.md")
+        now = self._agreements.consent_to(action, install=subject.install, replace=subject.replace, coming=coming)
+        if subject.fetched is not None and subject.published is not None:
+            fetched = self.finding.action(Wanted.parse(subject.fetched), subject.published)
+            now = msgspec.structs.replace(
+                now,
+                fetched=subject.fetched,
+                published=subject.published,
+                signature=signature_words(fetched.signed),
+                group=subject.group,
+                installs=subject.installs,
             )
-        return await self._do(subject, row.id)
+        return now == subject
+
+    def _action_text(self, subject: ActionFileConsent) -> ActionText:
+        if subject.fetched is None or subject.published is None:
+            return ActionText(subject.text, subject.replace)
+        fetched = self.finding.action(Wanted.parse(subject.fetched), subject.published)
+        return ActionText(subject.text, subject.replace, subject.fetched, fetched.action.text)
 
     def _is_so(self, subject: Subject) -> bool:
         """Whether this is what would be asked now. A connector's artifact is looked at where it is installed. AileronError where
@@ -189,9 +285,7 @@ class Consenting:
         """
         match subject:
             case ActionFileConsent():
-                action = parse_action(subject.text, file=f"{subject.name}.md")
-                now = self._agreements.consent_to(action, install=subject.install, replace=subject.replace)
-                return now == subject
+                return self._is_file_so(subject, {})
             case BindingConsent():
                 return self._is_binding_now(subject)
             case SecretConsent():
@@ -276,35 +370,6 @@ class Consenting:
             raise AileronError(FailureClass.INTERNAL_ERROR, f"{what} is not what was kept: {again}")
         return held.value, held.grant
 
-    async def put_action(self, text: str, *, replace: bool) -> dict[str, Any]:
-        """Install an action file's text. AileronError as ActionStore.add."""
-        before = {entry.name for entry in await anyio.to_thread.run_sync(self._actions.list_actions)}
-        action = await anyio.to_thread.run_sync(lambda: self._actions.add(text, replace=replace))
-        await self._audit.note(
-            events.ActionAdded(action=action.name, version=action.version, digest=action.digest, source=action.source)
-        )
-        return {"name": action.name, "replaced": action.name in before}
-
-    async def put_connector(self, artifact: Artifact, source: str, on_conflict: OnConflict) -> dict[str, Any]:
-        """Install an artifact that was found at `source`. AileronError as registry.install."""
-        result = await anyio.to_thread.run_sync(lambda: install(artifact, self._connectors, on_conflict=on_conflict))
-        pin = result.pin
-        if result.new:
-            await self._audit.note(
-                events.ConnectorInstalled(
-                    connector=pin.name,
-                    version=pin.version,
-                    hash=pin.hash,
-                    source=source,
-                    signature=signature_words(artifact.signed),
-                )
-            )
-        for gone in result.replaced:
-            await self._audit.note(events.ConnectorRemoved(connector=gone.name, version=gone.version, hash=gone.hash))
-        replaced = [gone.hash for gone in result.replaced]
-        facts = {**connector_facts(pin, result.manifest), "new": result.new, "replaced": replaced}
-        return {**facts, "signature": signature_words(artifact.signed)}
-
     async def put_binding(
         self, binding: Binding, *, replace: bool = False, tokens: Secret | None = None
     ) -> dict[str, Any]:
@@ -353,17 +418,22 @@ class Consenting:
                 assert_never(impossible)
 
     async def _action_file(self, subject: ActionFileConsent, approval_id: str) -> dict[str, Any]:
+        digest = await self._agree_text(subject, approval_id)
+        if not subject.install:
+            return {"name": subject.name, "digest": digest}
+        action = await anyio.to_thread.run_sync(lambda: self._action_text(subject))
+        return await self._installing.put_action(action)
+
+    async def _agree_text(self, subject: ActionFileConsent, approval_id: str) -> str:
+        """The file may run from now on; its digest."""
         digest = sha256_digest(subject.text.encode())
         await anyio.to_thread.run_sync(self._texts.put, subject.text)
         await self._agree(ConsentKind.ACTION_FILE, subject.name, digest, approval_id)
-        if not subject.install:
-            return {"name": subject.name, "digest": digest}
-        return await self.put_action(subject.text, replace=subject.replace)
+        return digest
 
     async def _connector(self, subject: ConnectorConsent, approval_id: str) -> dict[str, Any]:
-        artifact = await anyio.to_thread.run_sync(lambda: _artifact_of(subject, self.trust()))
-        on_conflict = msgspec.convert(subject.on_conflict, OnConflict)
-        result = await self.put_connector(artifact, subject.source, on_conflict)
+        found = await anyio.to_thread.run_sync(self.finding.agreed, subject)
+        result = await self._installing.put_connector(found)
         await self._agree(ConsentKind.CONNECTOR, _name_of(subject), subject.hash, approval_id)
         return result
 
@@ -494,45 +564,20 @@ def _is_agreed(consents: Consents, subject: Subject) -> bool:
             return False
 
 
-def connector_consent(artifact: Artifact, source: str, on_conflict: str) -> ConnectorConsent:
-    """What a person is asked before this artifact, found at `source`, is installed."""
-    manifest, credential = artifact.manifest, artifact.manifest.credential
-    return ConnectorConsent(
-        name=artifact.pin.name,
-        version=artifact.pin.version,
-        hash=artifact.pin.hash,
-        source=source,
-        on_conflict=on_conflict,
-        signature=signature_words(artifact.signed),
-        reaches=tuple(map(str, manifest.hosts)),
-        credential=None if credential is None else f"{credential.kind} ({credential.scope})",
-        imports=tuple(sorted(manifest.imports)),
-        limits=msgspec.to_builtins(manifest.limits),
+def _is_complete(members: Sequence[tuple[ApprovalRow, Subject]]) -> bool:
+    """Whether the action and each connector that comes for it are agreed to."""
+    heads = [one for _, one in members if isinstance(one, ActionFileConsent)]
+    agreed = {one.hash for row, one in members if isinstance(one, ConnectorConsent)}
+    is_approved = all(row.state is ApprovalState.APPROVED for row, _ in members)
+    return len(heads) == 1 and set(heads[0].installs) == agreed and is_approved
+
+
+def _not_so(name: str) -> AileronError:
+    return AileronError(
+        FailureClass.HASH_MISMATCH,
+        f"what {name} says is not what would be asked by now: nothing is changed, ask for it again",
+        boundary=Boundary.USER,
     )
-
-
-def signature_words(signed: Signed) -> str:
-    """What is known of an artifact's signature, in one line: the same for the person, the record and the command."""
-    if signed.status == "verified":
-        return f"verified: {signed.by}, trusted for {signed.trusted_for}"
-    return "UNSIGNED, though a key of its publisher is trusted here" if signed.expected else "unsigned"
-
-
-def _artifact_of(subject: ConnectorConsent, trust: Trust) -> Artifact:
-    artifact = read_artifact(Path(subject.source), trust=trust)
-    if artifact.pin.hash != subject.hash:
-        raise AileronError(
-            FailureClass.HASH_MISMATCH,
-            f"{subject.source} holds {artifact.pin.hash} by now, and {subject.hash} was agreed to: install it again",
-            boundary=Boundary.USER,
-        )
-    if connector_consent(artifact, subject.source, subject.on_conflict) != subject:
-        raise AileronError(
-            FailureClass.HASH_MISMATCH,
-            f"{artifact.pin} is not as it was described: nothing is installed, ask for it again",
-            boundary=Boundary.USER,
-        )
-    return artifact
 
 
 def _is_binding(store: ContentStore, subject: BindingConsent) -> bool:

@@ -107,6 +107,8 @@ class Deciding:
         settled = Settled(status=row.state.value, approval_id=row.id, audit_id=row.run)
         if decision.decision == "deny":
             self._consents.forget(row.digest)
+            if not is_run:
+                await self._consents.end_group(row.id, scope.value)
             return settled
         if not is_run:
             return await self._carried_out(settled)
@@ -178,6 +180,8 @@ class Deciding:
         except AileronError as error:
             failed = ErrorBody.of(error.failure, None)
             return msgspec.structs.replace(settled, status="failed", error=failed)
+        if result is None:  # the others of its group are not agreed to yet
+            return settled
         return msgspec.structs.replace(settled, status="completed", result=result)
 
     def _counted(self, decision: Decision, approval_id: str) -> Signature | None:

@@ -30,8 +30,9 @@ from aileron.config import Home, Settings
 from aileron.daemon.agreements import Agreements
 from aileron.daemon.answers import utc
 from aileron.daemon.appointing import Appointing
-from aileron.daemon.consents import SETTINGS_WAIT_S, Consenting, connector_consent
+from aileron.daemon.consents import SETTINGS_WAIT_S, Consenting
 from aileron.daemon.deciding import Deciding
+from aileron.daemon.installing import ActionText, Found, Installing, check_runs_here
 from aileron.daemon.reach import action_reach
 from aileron.daemon.shown import action_facts, connector_facts, gateway_facts, listed_facts
 from aileron.daemon.standing import Standing
@@ -46,13 +47,11 @@ from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
 from aileron.model.wire import Appointment, ConsentAnswer, Decision, PreviewRequest, Settled
 from aileron.registry.artifact import Artifact
+from aileron.registry.consent import connector_consent
 from aileron.registry.content import ContentStore
 from aileron.registry.install import OnConflict, check_installable, read_artifact
-from aileron.registry.program import program_kind
 from aileron.runs.perform import Spine
 from aileron.vault.vault import Vault
-from aileron_sandbox.elf import ElfRuntime
-from aileron_sandbox.ending import JailUnavailable
 
 __all__ = ["Manager"]
 
@@ -77,6 +76,7 @@ class Manager:
         standing: Standing,
         agreements: Agreements,
         consents: Consenting,
+        installing: Installing,
         deciding: Deciding,
         appointing: Appointing,
         layers: tuple[str, ...],
@@ -95,6 +95,7 @@ class Manager:
         self._standing = standing
         self._agreements = agreements
         self._consents = consents
+        self._installing = installing
         self._deciding = deciding
         self._appointing = appointing
         self._layers = layers
@@ -144,7 +145,7 @@ class Manager:
             )
             if answer is not None:
                 return answer
-            return {**await self._consents.put_action(action.text, replace=replace), "bound": bound}
+            return {**await self._installing.put_action(ActionText(action.text, replace)), "bound": bound}
 
     async def enable_action(self, name: str, enabled: bool) -> None:
         """Switch an action on or off."""
@@ -183,14 +184,17 @@ class Manager:
             raise AileronError(FailureClass.INVALID_REQUEST, "path is not an absolute path on this machine")
         async with self._changing:
             artifact = await anyio.to_thread.run_sync(lambda: self._installable(source, on_conflict))
-            answer = await self._consents.maybe_ask(lambda: connector_consent(artifact, str(source), on_conflict))
+            installed = await anyio.to_thread.run_sync(self._consents.finding.installed, artifact.manifest.name)
+            answer = await self._consents.maybe_ask(
+                lambda: connector_consent(artifact, str(source), on_conflict, installed=installed)
+            )
             if answer is not None:
                 return answer
-            return await self._consents.put_connector(artifact, str(source), on_conflict)
+            return await self._installing.put_connector(Found(artifact, str(source), on_conflict))
 
     def _installable(self, source: Path, on_conflict: OnConflict) -> Artifact:
         artifact = read_artifact(source, trust=self._consents.trust())
-        _check_runs_here(artifact)
+        check_runs_here(artifact)
         check_installable(artifact, self._connectors, on_conflict=on_conflict)
         return artifact
 
@@ -371,6 +375,8 @@ class Manager:
         await query.approval_result(self._ledger, approval_id, session)
         row = await self._audit.cancel(approval_id, surface=scope.value)
         self._consents.forget(row.digest)
+        if row.kind != ConsentKind.ACTION:
+            await self._consents.end_group(row.id, scope.value)
         if row.signed is not None:  # it was approved: what was taken back stays so
             until = time.time() + (row.expires_us - row.created_us) / 1_000_000 + _LONGEST_HOLD_S
             if self._vault.is_locked:
@@ -423,20 +429,3 @@ class Manager:
             "approver": self._standing.facts(),
             "settings_waiting": self._agreements.settings_waiting,
         }
-
-
-def _check_runs_here(artifact: Artifact) -> None:
-    """AileronError(sandbox_unavailable) for a compiled program of another machine, or in want of a library: said now, not at
-    the first run. Nothing of it is run.
-    """
-    if program_kind(artifact.connector) != "elf":
-        return
-    with open(os.memfd_create("connector", os.MFD_CLOEXEC), "w+b") as file:
-        file.write(artifact.connector)
-        file.flush()
-        try:
-            ElfRuntime.of_program(file.fileno())
-        except JailUnavailable as error:
-            raise AileronError(
-                FailureClass.SANDBOX_UNAVAILABLE, f"{artifact.pin}: {error}", boundary=Boundary.SANDBOX
-            ) from error

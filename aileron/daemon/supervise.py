@@ -43,7 +43,9 @@ from aileron.daemon.consents import Consenting
 from aileron.daemon.credentials import Credentials
 from aileron.daemon.deciding import Deciding
 from aileron.daemon.doors import AgentDoor, Following
+from aileron.daemon.fetching import Fetching
 from aileron.daemon.forge_web import ForgeWeb
+from aileron.daemon.installing import Installing
 from aileron.daemon.keys import GatewayKeys
 from aileron.daemon.lending import Lending, RenewalsOnRecord
 from aileron.daemon.manage import Manager
@@ -57,6 +59,7 @@ from aileron.daemon.sessions import Sessions
 from aileron.daemon.signins import SignIns
 from aileron.daemon.standing import Standing
 from aileron.daemon.trusting import Forges, Trusting
+from aileron.daemon.upkeep import Upkeep
 from aileron.daemon.vaults import Vaults
 from aileron.daemon.web import pages, review_base
 from aileron.egress.engine import Egress
@@ -69,6 +72,7 @@ from aileron.model.invocation import Scope
 from aileron.oauth.endpoint import Endpoints
 from aileron.oauth.renew import Renewals
 from aileron.registry.content import ContentStore
+from aileron.registry.staging import PublishedTexts, Staging
 from aileron.runs.perform import Spine
 from aileron.vault.vault import Vault
 from aileron_sandbox import kernel
@@ -173,6 +177,9 @@ class _Daemon:
         connectors = ContentStore(self._home.connectors)
         actions = ActionStore(self._home.actions, self._home.action_state)
         texts = AgreedTexts(self._home.agreed)
+        staging, published = Staging(self._home.fetched), PublishedTexts(self._home.published)
+        installing = Installing(self._home, actions=actions, connectors=connectors, published=published, audit=audit)
+        await installing.recover()
         agreements = Agreements(standing, texts, connectors.manifest, in_force=self._settings, wanted=self._wanted)
         lending = Lending(vault)
         egress = Egress(self._settings, lending, own_port=self._port)
@@ -201,6 +208,8 @@ class _Daemon:
             actions=actions,
             agreements=agreements,
             connectors=connectors,
+            installing=installing,
+            staging=staging,
             vault=vault,
             audit=audit,
             texts=texts,
@@ -228,10 +237,23 @@ class _Daemon:
             changing=changing,
             is_signed=lambda: standing.consents() is not None,
         )
-        trusting = Trusting(
-            forges=Forges(ForgeWeb(egress, self._settings), self._settings, vault),
+        forges = Forges(ForgeWeb(egress, self._settings), self._settings, vault)
+        trusting = Trusting(forges=forges, consents=consents, changing=changing)
+        fetching = Fetching(
+            forges=forges,
+            actions=actions,
+            connectors=connectors,
+            staging=staging,
+            published=published,
+            agreements=agreements,
             consents=consents,
+            installing=installing,
+            ledger=ledger,
+            audit=audit,
             changing=changing,
+        )
+        upkeep = Upkeep(
+            forges=forges, actions=actions, connectors=connectors, ledger=ledger, audit=audit, changing=changing
         )
         spine = Spine(
             actions=actions,
@@ -253,6 +275,7 @@ class _Daemon:
             background.start_soon(sessions.end_on_time)
             background.start_soon(renewals.serve)
             background.start_soon(sign_ins.serve)
+            background.start_soon(fetching.serve)
             background.start_soon(vaults.serve)
             background.start_soon(self._stop_on_signal)
             async with anyio.create_task_group() as runs:
@@ -268,6 +291,7 @@ class _Daemon:
                     standing=standing,
                     agreements=agreements,
                     consents=consents,
+                    installing=installing,
                     deciding=Deciding(
                         standing, audit=audit, ledger=ledger, spine=spine, consents=consents, begin=runner.begin
                     ),
@@ -315,6 +339,8 @@ class _Daemon:
                             credentials=credentials,
                             sign_ins=sign_ins,
                             trusting=trusting,
+                            fetching=fetching,
+                            upkeep=upkeep,
                             review=review,
                             stop=self._stop,
                             needs_token=needs_token,

@@ -25,6 +25,7 @@ __all__ = [
     "BindingConsent",
     "Change",
     "ConnectorConsent",
+    "ConnectorUpdateConsent",
     "ConsentKind",
     "Consents",
     "Constraint",
@@ -36,6 +37,7 @@ __all__ = [
     "Subject",
     "TrustedKeyConsent",
     "UsedDecision",
+    "group_of",
     "subject_digest",
 ]
 
@@ -112,6 +114,16 @@ class ActionFileConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="ki
     install: bool = False
     """Whether the file is to be put in its place; else it lies there already."""
     replace: bool = False
+    fetched: str | None = None
+    """`NAME@VERSION`, where the text was fetched, or made of what was; None: it came from this machine."""
+    published: str | None = None
+    """The digest (`sha256:…`) of the file that was fetched."""
+    signature: str | None = None
+    """What is known of the signature of what was fetched, in one line."""
+    group: str | None = None
+    """What it is agreed to together with, or not at all; None: with nothing."""
+    installs: tuple[str, ...] = ()
+    """The pins (`sha256:…`) of the connectors that come with it, each a question of the same `group`."""
 
 
 class ConnectorConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="connector"):
@@ -127,6 +139,20 @@ class ConnectorConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
     credential: str | None
     imports: tuple[str, ...]
     limits: dict[str, Any]
+    publisher: str | None = None
+    """Who it says it is from."""
+    group: str | None = None
+    """What it is agreed to together with, or not at all; None: with nothing."""
+    for_action: str | None = None
+    """The action that it comes with."""
+
+
+class ConnectorUpdateConsent(ConnectorConsent, frozen=True, kw_only=True, tag_field="kind", tag="connector_update"):
+    """Another version of a connector that is installed: what it asks for beyond, and beneath, the version `before`."""
+
+    before: str
+    """The version whose manifest it is compared with."""
+    changes: tuple[Change, ...]
 
 
 class BindingConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="binding"):
@@ -206,6 +232,7 @@ class SettingsConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind
 Subject = (
     ActionFileConsent
     | ConnectorConsent
+    | ConnectorUpdateConsent
     | BindingConsent
     | SecretConsent
     | GrantConsent
@@ -321,6 +348,11 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         kept = [one for one in self.used if one.until >= now and one.approval != approval]
         ordered = sorted([*kept, UsedDecision(approval=approval, until=until)], key=lambda one: one.approval)
         return msgspec.structs.replace(self, used=tuple(ordered))
+
+
+def group_of(subject: Subject) -> str | None:
+    """What it is agreed to together with, or not at all; None: with nothing."""
+    return subject.group if isinstance(subject, ActionFileConsent | ConnectorConsent) else None
 
 
 def subject_digest(subject: Subject) -> str:

@@ -17,9 +17,11 @@ from aileron.model.outcome import RunStatus
 __all__ = [
     "Appointment",
     "ConsentAnswer",
+    "ConsentsAnswer",
     "Decision",
     "ErrorAnswer",
     "ErrorBody",
+    "FetchRequest",
     "PendingAnswer",
     "PreviewRequest",
     "RunAnswer",
@@ -100,6 +102,29 @@ class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     key_id: str
     signature: str
     digest: str | None = None
+
+
+class FetchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of `POST /v1/fetches`: something published is to be fetched and shown, so that it can be installed.
+
+    `name` is NAME@VERSION, of an update the installed action's own name. `version` and `prerelease` are for updates: another than
+    the newest, and whether that may be a pre-release; `theirs`: without the user's own edits.
+    """
+
+    what: Literal["connector", "action", "update", "sync"]
+    name: str = ""
+    on_conflict: Literal["refuse", "replace", "keep_both"] = "refuse"
+    replace: bool = False
+    version: str | None = None
+    prerelease: bool = False
+    theirs: bool = False
+
+
+class ConsentsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """202: nothing is changed, a person must agree to each of these first; to all of them, where they are of one group."""
+
+    status: RunStatus = RunStatus.PENDING_APPROVAL
+    approvals: tuple[ConsentAnswer, ...]
 
 
 class ConsentAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,129 @@
+"""What a person is shown before a connector is installed: what it will be allowed, in words, and what is new about that.
+
+Pure. Says what a manifest asks for and nothing of its own: the same value is shown, signed and held against what is installed.
+
+Source: docs/reference/consents.md. Not here: asking (daemon/consents.py), what widens an action file (actions/widening.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from aileron.model.consent import Change, ConnectorConsent, ConnectorUpdateConsent
+from aileron.model.manifest import ConnectorManifest, CredentialNeed, OAuth2Provider
+from aileron.model.names import precedence
+from aileron.registry.artifact import Artifact
+from aileron.registry.keyring import Signed
+
+__all__ = ["Together", "capability_changes", "connector_consent", "signature_words"]
+
+
+class Together(msgspec.Struct, frozen=True, kw_only=True):
+    """What a connector comes with: the `group` of questions that are answered yes all, or none; the action it is for."""
+
+    group: str
+    for_action: str
+
+
+def connector_consent(
+    artifact: Artifact,
+    source: str,
+    on_conflict: str,
+    *,
+    installed: Sequence[ConnectorManifest] = (),
+    together: Together | None = None,
+) -> ConnectorConsent:
+    """What a person is asked before this artifact, found at `source`, is installed.
+
+    Where versions of it are `installed`, it is an update of the one that is nearest below it, else of the newest.
+    """
+    manifest = artifact.manifest
+    facts = {
+        "name": artifact.pin.name,
+        "version": artifact.pin.version,
+        "hash": artifact.pin.hash,
+        "source": source,
+        "on_conflict": on_conflict,
+        "signature": signature_words(artifact.signed),
+        "reaches": tuple(map(str, manifest.hosts)),
+        "credential": _credential(manifest.credential),
+        "imports": tuple(sorted(manifest.imports)),
+        "limits": msgspec.to_builtins(manifest.limits),
+        "publisher": manifest.publisher,
+        "group": None if together is None else together.group,
+        "for_action": None if together is None else together.for_action,
+    }
+    before = _compared_with(installed, manifest.version)
+    if before is None:
+        return ConnectorConsent(**facts)
+    return ConnectorUpdateConsent(**facts, before=before.version, changes=capability_changes(before, manifest))
+
+
+def signature_words(signed: Signed) -> str:
+    """What is known of an artifact's signature, in one line: the same for the person, the record and the command."""
+    if signed.status == "verified":
+        return f"verified: {signed.by}, trusted for {signed.trusted_for}"
+    return "UNSIGNED, though a key of its publisher is trusted here" if signed.expected else "unsigned"
+
+
+def capability_changes(before: ConnectorManifest, after: ConnectorManifest) -> tuple[Change, ...]:
+    """Every difference in what two versions may do; `widens` where the second may do more, or something else."""
+    return tuple(_differences(before, after))
+
+
+def _compared_with(installed: Sequence[ConnectorManifest], version: str) -> ConnectorManifest | None:
+    others = sorted((one for one in installed if one.version != version), key=lambda one: precedence(one.version))
+    below = [one for one in others if precedence(one.version) < precedence(version)]
+    nearest = below or others
+    return nearest[-1] if nearest else None
+
+
+def _differences(before: ConnectorManifest, after: ConnectorManifest) -> Iterator[Change]:
+    yield from _sets("reaches", set(map(str, before.hosts)), set(map(str, after.hosts)))
+    yield from _changed("credential", _credential(before.credential), _credential(after.credential))
+    yield from _changed("credential, how it is sent", _wire(before.credential), _wire(after.credential))
+    yield from _provider(before.oauth2, after.oauth2)
+    yield from _sets("uses", set(before.imports), set(after.imports))
+    for name, was in msgspec.structs.asdict(before.limits).items():
+        would_be = getattr(after.limits, name)
+        yield from _changed(f"limits.{name}", str(was).lower(), str(would_be).lower(), widens=would_be > was)
+    was_repeated, is_repeated = before.idempotent_by_default, after.idempotent_by_default
+    yield from _changed("may be repeated", _yes(was_repeated), _yes(is_repeated), widens=is_repeated)
+    yield from _changed("publisher", before.publisher, after.publisher)
+
+
+def _provider(before: OAuth2Provider | None, after: OAuth2Provider | None) -> Iterator[Change]:
+    """Where a person signs in, as which application, for what."""
+    if before is None or after is None:
+        return  # the kind of credential says so
+    yield from _sets("scopes", set(before.scopes), set(after.scopes))
+    for name in ("client_id", "authorize_url", "token_url", "issuer", "device_authorization_url", "revocation_url"):
+        yield from _changed(f"sign-in, {name}", getattr(before, name), getattr(after, name))
+
+
+def _sets(where: str, before: set[str], after: set[str]) -> Iterator[Change]:
+    for added in sorted(after - before):
+        yield Change.of(where, None, added, widens=True)
+    for gone in sorted(before - after):
+        yield Change.of(where, gone, None, widens=False)
+
+
+def _changed(where: str, before: str | None, after: str | None, *, widens: bool = True) -> Iterator[Change]:
+    if before != after:
+        yield Change.of(where, before, after, widens=widens and after is not None)
+
+
+def _credential(need: CredentialNeed | None) -> str | None:
+    return None if need is None else f"{need.kind} ({need.scope})"
+
+
+def _wire(need: CredentialNeed | None) -> str | None:
+    if need is None or need.kind != "api_key":
+        return None
+    return f"query {need.query}" if need.query is not None else f"{need.header}: {need.format}"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

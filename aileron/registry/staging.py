@@ -1,0 +1,116 @@
+"""Archives that were fetched and wait for a person: kept by what they hold, until they are installed or nobody wants them.
+
+    ROOT/<hex>.tar.gz      <hex>: the pin of a connector, the digest of an action file
+    ROOT/<hex>.md          an action file as it was published, for the next update of it to be merged with
+
+Runs in the daemon. Trusts no file of its directory: whoever takes one checks it again, signature and all. So a question outlives
+the daemon, and what is installed is what it was about.
+
+Source: docs/reference/forges.md. Not here: what an archive is worth (artifact.py), the store (content.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+from aileron import files
+from aileron.model.canonical import sha256_digest
+from aileron.model.document import MAX_DOCUMENT_BYTES
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.names import check_pin
+from aileron.registry.tarball import MAX_ARCHIVE_BYTES
+
+__all__ = ["KEPT_S", "PublishedTexts", "Staging"]
+
+KEPT_S: Final = 25 * 3600.0
+"""A question waits for minutes, and its answer may be used for a day after it was signed."""
+MAX_STAGED_BYTES: Final = 1 << 30
+"""1 GiB: fifteen of the largest archives there can be, and some hundred usual ones."""
+MAX_TEXTS: Final = 2000
+"""Published texts: twice as many as there can be actions."""
+
+
+class Staging:
+    """The archives under `root`, which is made with the first."""
+
+    def __init__(self, root: Path) -> None:
+        self._root: Final = root
+
+    def put(self, digest: str, archive: bytes) -> None:
+        """Keep it, durably. AileronError(busy) where there is no room."""
+        path = self._path(digest)
+        files.make_directory(self._root)
+        self.sweep()
+        with files.open_directory(self._root, files.OTHERS_MAY_WRITE) as directory:
+            if _size_of(directory) + len(archive) > MAX_STAGED_BYTES:
+                raise AileronError(
+                    FailureClass.BUSY,
+                    f"more than {MAX_STAGED_BYTES >> 20} MiB were fetched and not installed: decide what waits "
+                    "(`aileron approval list`), or try again tomorrow",
+                )
+            files.replace(directory, path, archive)
+
+    def take(self, digest: str, name: str) -> bytes:
+        """What was kept under it; `name` is for messages. AileronError(not_found) where it is not kept any more."""
+        path = self._path(digest)
+        try:
+            with files.open_directory(self._root, files.OTHERS_MAY_WRITE) as directory:
+                return files.read(directory, path, MAX_ARCHIVE_BYTES)
+        except FileNotFoundError:
+            problem = f"{name} was fetched, and is not kept any more: fetch it again"
+            raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.USER) from None
+
+    def drop(self, digest: str) -> None:
+        """Keep it no longer."""
+        with contextlib.suppress(FileNotFoundError), files.translated(self._path(digest), "cannot be removed"):
+            self._path(digest).unlink()
+
+    def sweep(self) -> None:
+        """Remove what is older than KEPT_S."""
+        oldest = time.time() - KEPT_S
+        with contextlib.suppress(FileNotFoundError):
+            for left in self._root.iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    if left.lstat().st_mtime < oldest:
+                        left.unlink()
+
+    def _path(self, digest: str) -> Path:
+        return self._root / f"{_hex(digest)}.tar.gz"
+
+
+class PublishedTexts:
+    """Action files as they were published, by where they came from; each is remade by fetching it again."""
+
+    def __init__(self, root: Path) -> None:
+        self._root: Final = root
+
+    def put(self, source: str, text: str) -> None:
+        """Keep the text that was published as `source` (NAME@VERSION)."""
+        files.make_directory(self._root)
+        with files.open_directory(self._root, files.OTHERS_MAY_WRITE) as directory:
+            if len(os.listdir(directory)) < MAX_TEXTS:
+                files.replace(directory, self._path(source), text.encode())
+
+    def maybe_get(self, source: str) -> str | None:
+        """That text; None where it is not kept."""
+        try:
+            with files.open_directory(self._root, files.OTHERS_MAY_WRITE) as directory:
+                return files.read(directory, self._path(source), MAX_DOCUMENT_BYTES).decode()
+        except (FileNotFoundError, UnicodeDecodeError):
+            return None
+
+    def _path(self, source: str) -> Path:
+        return self._root / f"{_hex(sha256_digest(source.encode()))}.md"
+
+
+def _hex(digest: str) -> str:
+    return check_pin(digest).removeprefix("sha256:")
+
+
+def _size_of(directory: int) -> int:
+    with os.scandir(directory) as entries:
+        return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)

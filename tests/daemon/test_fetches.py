@@ -1,0 +1,511 @@
+"""What is published, fetched and installed: shown first, whole or not at all, and never other bytes than it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.approver import Approver
+from tests.support.forge import ForgeServer
+from tests.support.home import DaemonHome, daemon_home, word
+from tests.support.published import KEY, OTHER, Publisher
+from tests.support.upstream import Authority
+
+pytestmark = pytest.mark.jail
+
+
+@pytest.fixture
+def forge(authority: Authority) -> Iterator[ForgeServer]:
+    """A forge, empty."""
+    with ForgeServer(authority) as server:
+        yield server
+
+
+@pytest.fixture
+def publisher(forge: ForgeServer) -> Publisher:
+    """Acme, who signs."""
+    return Publisher(forge)
+
+
+@pytest.fixture
+def own(forge: ForgeServer) -> Iterator[DaemonHome]:
+    """A home that knows the forge and trusts Acme's key; nobody signs for it."""
+    with daemon_home() as home:
+        home.configure(forge.toml())
+        trust(home)
+        yield home
+
+
+@pytest.fixture
+def signed(forge: ForgeServer, approver: Approver) -> Iterator[DaemonHome]:
+    """The same with an approver, and the vault open."""
+    with daemon_home() as home:
+        home.configure(forge.toml())
+        home.unlock()
+        trust(home)
+        approver.appoint(home)
+        yield home
+
+
+def trust(home: DaemonHome) -> None:
+    """Acme's key counts."""
+    home.must("POST", "/v1/keyring", {"authority": "github://acme", "key": KEY.public.to_pem(), "source": "a test"})
+
+
+def fetch(home: DaemonHome, what: str, name: str = "", **options: Any) -> dict[str, Any]:
+    """The job when it is over."""
+    begun = home.must("POST", "/v1/fetches", {"what": what, "name": name, **options})
+    job: dict[str, Any] = home.must("GET", f"/v1/fetches/{begun['fetch']}?wait=30")
+    assert job["status"] != "running"
+    return job
+
+
+def refused(job: dict[str, Any]) -> tuple[str, str]:
+    """The class of what went wrong, and the words."""
+    assert job["status"] == "failed", job
+    return job["error"]["class"], job["error"]["message"]
+
+
+def fetched(home: DaemonHome, what: str, name: str = "", **options: Any) -> dict[str, Any]:
+    """The job, ready."""
+    job = fetch(home, what, name, **options)
+    assert job["status"] == "ready", job
+    return job
+
+
+def install(home: DaemonHome, job: dict[str, Any], **body: Any) -> Any:
+    """What came of it where nobody signs."""
+    return home.must("POST", f"/v1/fetches/{job['fetch']}/install", body)
+
+
+def connectors(home: DaemonHome) -> list[str]:
+    """What is in the store."""
+    return sorted(f"{one['name']}@{one['version']}" for one in home.must("GET", "/v1/connectors")["connectors"])
+
+
+def actions(home: DaemonHome) -> list[str]:
+    """What is in the directory."""
+    return [f"{one['name']}@{one['version']}" for one in home.must("GET", "/v1/actions")["actions"]]
+
+
+def staged(home: DaemonHome) -> list[str]:
+    """What lies there and is not installed."""
+    folder = home.path / "store" / "fetched"
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+# Where nobody signs
+
+
+def test_a_connector_is_shown_then_installed(own: DaemonHome, publisher: Publisher) -> None:
+    """What it may do stands in the answer, nothing is in the store before it is said so, and all of it is on record."""
+    pin = publisher.connector("1.0.0", hosts=["api.example.com:443"], credential="api_key")
+
+    job = fetched(own, "connector", "github://acme/mail@1.0.0")
+    before = connectors(own)
+    done = install(own, job)
+
+    [shown] = job["consents"]
+    subject = shown["subject"]
+    assert (shown["kind"], subject["name"], subject["version"], subject["hash"]) == (
+        "connector",
+        pin.name,
+        pin.version,
+        pin.hash,
+    )
+    assert subject["signature"] == f"verified: {KEY.public.fingerprint}, trusted for github://acme"
+    assert (subject["reaches"], subject["credential"]) == (["api.example.com:443"], "api_key (Send notes)")
+    assert (subject["publisher"], subject["source"]) == ("Acme", "github://acme/mail@1.0.0")
+    [progress] = job["progress"]
+    assert progress["name"] == "github://acme/mail@1.0.0"
+    assert 0 < progress["bytes"] == progress["total"]
+    assert (before, connectors(own)) == ([], ["github://acme/mail@1.0.0"])
+    assert (done["connectors"][0]["new"], done["connectors"][0]["hash"]) == (True, pin.hash)
+    assert staged(own) == []
+    events = own.must("GET", "/v1/audit")["events"]
+    told = [event["type"] for event in reversed(events)]
+    assert told.index("fetch.started") < told.index("fetch.ended") < told.index("connector.installed")
+    installed = next(event for event in events if event["type"] == "connector.installed")
+    assert (installed["source"], installed["hosts"]) == ("github://acme/mail@1.0.0", ["api.example.com:443"])
+
+
+def test_an_action_comes_with_its_connectors_and_runs(own: DaemonHome, publisher: Publisher) -> None:
+    """Two of them here, one that is installed already is neither fetched nor asked about."""
+    first = publisher.connector("1.0.0")
+    second = publisher.connector("2.0.0", path="/more")
+    source = publisher.action("say-both", "1.0.0", [first, second])
+    install(own, fetched(own, "connector", f"{first.name}@1.0.0"))
+
+    job = fetched(own, "action", source)
+    done = install(own, job)
+    ran = own.run("say-both")
+
+    assert [one["kind"] for one in job["consents"]] == ["connector", "action_file"]
+    assert job["consents"][0]["subject"]["for_action"] == "say-both"
+    assert job["consents"][1]["subject"]["installs"] == [second.hash]
+    assert [one["name"] for one in done["connectors"]] == [second.name]
+    assert done["action"] == {"name": "say-both", "replaced": False}
+    assert ran.body["result"] == {"version": "2.0.0", "text": ""}
+    assert staged(own) == []
+
+
+def test_what_is_cancelled_leaves_nothing(own: DaemonHome, publisher: Publisher) -> None:
+    """No file, no entry, nothing staged; and it cannot be installed afterwards."""
+    source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
+    job = fetched(own, "action", source)
+    assert len(staged(own)) == 2
+
+    cancelled = own.must("DELETE", f"/v1/fetches/{job['fetch']}")
+
+    assert (cancelled["status"], connectors(own), actions(own), staged(own)) == ("cancelled", [], [], [])
+    again = own.ask("POST", f"/v1/fetches/{job['fetch']}/install", {})
+    assert (word(again), "is cancelled" in again.body["error"]["message"]) == ("invalid_request", True)
+    [ended] = own.must("GET", "/v1/audit?type=fetch.ended&limit=1")["events"]
+    assert ended["status"] == "cancelled"
+
+
+def test_two_versions_stand_side_by_side_and_an_update_says_what_is_new(own: DaemonHome, publisher: Publisher) -> None:
+    """Each action runs the one it is pinned to; the wider manifest is shown as a difference."""
+    old = publisher.connector("1.0.0", hosts=["api.example.com:443"])
+    new = publisher.connector("1.1.0", hosts=["api.example.com:443", "files.example.com:443"], limits="memory_mb = 128")
+    for name, pin in (("old", old), ("new", new)):
+        job = fetched(own, "action", publisher.action(f"say-{name}", "1.0.0", [pin]))
+        install(own, job)
+
+    update = job["consents"][0]
+    assert (update["kind"], update["subject"]["before"]) == ("connector_update", "1.0.0")
+    assert [(one["where"], one["before"], one["after"], one["widens"]) for one in update["subject"]["changes"]] == [
+        ("reaches", None, "files.example.com:443", True),
+        ("limits.memory_mb", "64", "128", True),
+    ]
+    assert [own.run(f"say-{name}").body["result"]["version"] for name in ("old", "new")] == ["1.0.0", "1.1.0"]
+
+
+@pytest.mark.parametrize(
+    ("how", "failure", "says"),
+    [
+        ({"key": OTHER}, "signature_failure", "is of none of the keys"),
+        ({"name": "github://acme/other"}, "invalid_request", "is not what was asked for"),
+    ],
+)
+def test_what_is_not_its_publishers_is_refused(
+    own: DaemonHome, publisher: Publisher, how: dict[str, Any], failure: str, says: str
+) -> None:
+    """A key that is not trusted, a manifest of another name; nothing of it stays."""
+    publisher.connector("1.0.0", **how)
+    publisher.connector("1.0.1")
+
+    found, message = refused(fetch(own, "connector", "github://acme/mail@1.0.0"))
+
+    assert (found, says in message, staged(own), connectors(own)) == (failure, True, [], [])
+    install(own, fetched(own, "connector", "github://acme/mail@1.0.1"))
+
+
+def test_what_is_not_there_says_what_is(own: DaemonHome, publisher: Publisher) -> None:
+    """The published versions stand in the message."""
+    publisher.connector("1.0.0")
+    publisher.connector("1.1.0")
+
+    assert refused(fetch(own, "connector", "github://acme/mail@2.0.0")) == (
+        "not_found",
+        "github://acme/mail has no version 2.0.0: there are 1.1.0, 1.0.0",
+    )
+
+
+def test_a_tag_that_was_moved_is_a_mismatch(own: DaemonHome, publisher: Publisher) -> None:
+    """Also after what it was is gone from the store: the record knows. Another version passes."""
+    was = publisher.connector("1.0.0")
+    install(own, fetched(own, "connector", "github://acme/mail@1.0.0"))
+    own.must("DELETE", f"/v1/connectors/{was.hash}")
+    now = publisher.connector("1.0.0", note="other bytes")
+
+    moved = fetch(own, "connector", "github://acme/mail@1.0.0")
+    meant = fetched(own, "connector", "github://acme/mail@1.0.0", on_conflict="replace")
+    publisher.connector("1.0.1")
+
+    assert refused(moved)[0] == "hash_mismatch"
+    assert moved["error"]["details"] == {"expected": was.hash, "actual": now.hash}
+    assert meant["consents"][0]["subject"]["hash"] == now.hash
+    fetched(own, "connector", "github://acme/mail@1.0.1")
+
+
+def test_an_action_whose_connector_was_moved_is_refused(own: DaemonHome, publisher: Publisher) -> None:
+    """The action says which bytes; its forge has others. Nothing of either stays."""
+    pin = publisher.connector("1.0.0")
+    source = publisher.action("say", "1.0.0", [pin])
+    publisher.connector("1.0.0", note="other bytes")
+
+    found, message = refused(fetch(own, "action", source))
+
+    assert (found, pin.hash in message, staged(own), actions(own)) == ("hash_mismatch", True, [], [])
+
+
+def test_a_published_action_that_was_moved_is_a_mismatch(own: DaemonHome, publisher: Publisher) -> None:
+    """The same NAME@VERSION with another text."""
+    pin = publisher.connector("1.0.0")
+    source = publisher.action("say", "1.0.0", [pin])
+    install(own, fetched(own, "action", source))
+    own.must("DELETE", "/v1/actions/say")
+    publisher.action("say", "1.0.0", [pin], body="Something else.")
+
+    assert refused(fetch(own, "action", source))[0] == "hash_mismatch"
+    assert fetched(own, "action", source, replace=True)["consents"]
+
+
+def test_a_tool_of_the_same_name_is_refused_before_anything_is_installed(own: DaemonHome, publisher: Publisher) -> None:
+    """`say-it` beside `say_it`; and an action of the name with another text needs its replacement to be meant."""
+    pin = publisher.connector("1.0.0")
+    install(own, fetched(own, "action", publisher.action("say-it", "1.0.0", [pin])))
+
+    collides = refused(fetch(own, "action", publisher.action("say_it", "1.0.0", [pin])))
+    taken = refused(fetch(own, "action", publisher.action("say-it", "1.1.0", [pin])))
+
+    assert "would both be the tool 'say_it'" in collides[1]
+    assert "is installed with another text" in taken[1]
+    assert actions(own) == ["say-it@1.0.0"]
+
+
+def test_two_installs_at_once_come_to_the_same(own: DaemonHome, publisher: Publisher) -> None:
+    """Both are fetched before either is installed; the second finds it there."""
+    source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
+    jobs = [fetched(own, "action", source) for _ in range(2)]
+
+    first, second = (install(own, job) for job in jobs)
+
+    assert (len(first["connectors"]), second["connectors"], second["action"]["replaced"]) == (1, [], True)
+    assert (connectors(own), actions(own), staged(own)) == (["github://acme/mail@1.0.0"], ["say@1.0.0"], [])
+
+
+def test_sync_installs_what_actions_are_pinned_to(own: DaemonHome, publisher: Publisher) -> None:
+    """What is missing is fetched by its pin; what cannot be is told, and the rest is done; twice is no change."""
+    here, gone = publisher.connector("1.0.0"), publisher.connector("1.0.0", path="/gone")
+    for handle, pin in (("say", here), ("say-gone", gone)):
+        install(own, fetched(own, "action", publisher.action(handle, "1.0.0", [pin])))
+    for pin in (here, gone):
+        own.must("DELETE", f"/v1/connectors/{pin.hash}")
+    publisher.connector("1.0.0", path="/gone", note="other bytes")
+
+    job = fetched(own, "sync")
+    install(own, job)
+    again = fetched(own, "sync")
+
+    assert [one["name"] for one in job["problems"]] == ["github://acme/mail/gone@1.0.0"]
+    assert "has other bytes than it had" in job["problems"][0]["problem"]
+    assert (connectors(own), again["consents"]) == (["github://acme/mail@1.0.0"], [])
+    assert own.run("say").status == 200
+
+
+# Updates
+
+
+def test_an_update_keeps_the_users_own_edits(own: DaemonHome, publisher: Publisher) -> None:
+    """What the publisher changed comes, what the user changed stays; the difference is said before it is done."""
+    old, new = publisher.connector("1.0.0"), publisher.connector("1.1.0")
+    install(own, fetched(own, "action", publisher.action("say", "1.0.0", [old])))
+    file = own.path / "actions" / "say.md"
+    file.write_text(file.read_text(encoding="utf-8").replace("Says it.", "Says it, to me."), encoding="utf-8")
+    publisher.action("say", "1.1.0", [new])
+
+    job = fetched(own, "update", "say")
+    install(own, job)
+
+    assert (job["from"], job["to"], job["conflicts"], job["edited"]) == ("1.0.0", "1.1.0", 0, True)
+    assert '-version = "1.0.0"' in job["difference"]
+    assert '+version = "1.1.0"' in job["difference"]
+    text = file.read_text(encoding="utf-8")
+    assert "Says it, to me." in text
+    assert new.hash in text
+    assert old.hash not in text
+    assert own.run("say").body["result"]["version"] == "1.1.0"
+    assert fetched(own, "update", "say")["consents"] == []
+    back = fetched(own, "update", "say", version="1.0.0")
+    install(own, back)
+    assert own.run("say").body["result"]["version"] == "1.0.0"
+    assert "Says it, to me." in file.read_text(encoding="utf-8")
+
+
+def test_what_both_changed_is_for_the_person_to_resolve(own: DaemonHome, publisher: Publisher) -> None:
+    """Refused until they say how; the resolved text, or the publisher's."""
+    pin = publisher.connector("1.0.0")
+    install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
+    file = own.path / "actions" / "say.md"
+    file.write_text(file.read_text(encoding="utf-8").replace("Says it.", "Mine."), encoding="utf-8")
+    publisher.action("say", "1.1.0", [pin], body="Theirs.")
+
+    job = fetched(own, "update", "say")
+    unresolved = own.ask("POST", f"/v1/fetches/{job['fetch']}/install", {})
+    resolved = job["text"].replace("<<<<<<< yours\n", "").replace("=======\nTheirs.\n>>>>>>> published\n", "")
+    other = own.ask("POST", f"/v1/fetches/{job['fetch']}/install", {"text": resolved.replace('"say"', '"shout"')})
+    install(own, job, text=resolved)
+
+    assert (job["conflicts"], job["consents"]) == (1, [])
+    assert (word(unresolved), "--theirs" in unresolved.body["error"]["message"]) == ("invalid_request", True)
+    assert "has to be of say" in other.body["error"]["message"]
+    assert "Mine." in file.read_text(encoding="utf-8")
+    assert 'version = "1.1.0"' in file.read_text(encoding="utf-8")
+    publisher.action("say", "1.2.0", [pin], body="Theirs again.")
+    install(own, fetched(own, "update", "say", theirs=True))
+    assert "Theirs again." in file.read_text(encoding="utf-8")
+
+
+def test_newer_versions_are_told_and_nothing_is_changed(
+    own: DaemonHome, publisher: Publisher, forge: ForgeServer
+) -> None:
+    """A pre-release is no recommendation; a forge that cannot be asked is one line; an update takes one that is named."""
+    pin = publisher.connector("1.0.0")
+    install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
+    publisher.connector("1.1.0")
+    publisher.action("say", "2.0.0-rc.1", [pin])
+    early = publisher.action("say", "2.0.0-rc.2", [pin])
+
+    updates = own.must("GET", "/v1/connectors/updates")["updates"]
+    taken = own.must("GET", "/v1/connectors/updates?prerelease=true")["updates"]
+    named = fetched(own, "update", "say", version="2.0.0-rc.2")
+    forge.private.add(publisher.repository)
+    unseen = own.must("GET", "/v1/connectors/updates")["updates"]
+
+    assert [(one["kind"], one["newest"], one["prerelease"]) for one in updates] == [
+        ("action", None, "2.0.0-rc.2"),
+        ("connector", "1.1.0", None),
+    ]
+    assert [one["newest"] for one in taken] == ["2.0.0-rc.2", "1.1.0"]
+    assert f"{named['name']}" == "say"
+    assert named["to"] == early.rpartition("@")[2]
+    assert all("cannot be seen without a token" in one["problem"] for one in unseen)
+    assert actions(own) == ["say@1.0.0"]
+
+
+# Looked after
+
+
+def test_verify_finds_a_byte_that_was_changed(own: DaemonHome, publisher: Publisher) -> None:
+    """Every byte is hashed again; what is whole has no problem."""
+    whole, broken = publisher.connector("1.0.0"), publisher.connector("1.1.0")
+    for pin in (whole, broken):
+        install(own, fetched(own, "connector", str(pin)))
+    file = own.path / "store/connectors/sha256" / broken.hash.removeprefix("sha256:") / "connector"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.chmod(0o600)
+    file.write_bytes(data)
+
+    found = {one["hash"]: one["problem"] for one in own.must("POST", "/v1/connectors/verify")["connectors"]}
+
+    assert found[whole.hash] is None
+    assert "expected" in found[broken.hash]
+
+
+def test_unused_connectors_go_and_what_a_waiting_plan_needs_stays(own: DaemonHome, publisher: Publisher) -> None:
+    """What an action is pinned to stays, and what a question waits with whose action is gone; a broken file stops it."""
+    used, waited, unused = (publisher.connector(f"1.{number}.0") for number in range(3))
+    install(own, fetched(own, "action", publisher.action("say", "1.0.0", [used])))
+    install(own, fetched(own, "action", publisher.action("ask", "1.0.0", [waited], gated=True)))
+    install(own, fetched(own, "connector", str(unused)))
+    question = own.asked("ask")
+    own.must("DELETE", "/v1/actions/ask")
+    broken = own.path / "actions" / "broken.md"
+    broken.write_text("+++\n", encoding="utf-8")
+
+    stopped = own.ask("POST", "/v1/connectors/remove-unused", {})
+    broken.unlink()
+    would = own.must("POST", "/v1/connectors/remove-unused", {"dry_run": True})["connectors"]
+    gone = own.must("POST", "/v1/connectors/remove-unused", {})["connectors"]
+    left = connectors(own)
+    own.must("POST", f"/v1/action-approvals/{question['approval_id']}/cancel", {})
+    then = own.must("POST", "/v1/connectors/remove-unused", {})["connectors"]
+
+    assert "what broken needs is not known" in stopped.body["error"]["message"]
+    assert [one["hash"] for one in would] == [one["hash"] for one in gone] == [unused.hash]
+    assert left == ["github://acme/mail@1.0.0", "github://acme/mail@1.1.0"]
+    assert [one["hash"] for one in then] == [waited.hash]
+
+
+# Where somebody signs
+
+
+def test_an_action_with_connectors_waits_for_every_signature(
+    signed: DaemonHome, publisher: Publisher, approver: Approver
+) -> None:
+    """One question each; nothing is there before the last yes, in whatever order; then all of it is, and runs."""
+    pins = [publisher.connector("1.0.0"), publisher.connector("2.0.0", path="/more")]
+    job = fetched(signed, "action", publisher.action("say-both", "1.0.0", pins))
+
+    asked = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {})
+    approvals = asked.body["approvals"]
+    statuses = []
+    for one in reversed(approvals):
+        statuses.append(approver.decide(signed, one["approval_id"]).body)
+        if len(statuses) < 3:
+            assert (connectors(signed), actions(signed)) == ([], [])
+
+    assert (asked.status, [one["kind"] for one in approvals]) == (202, ["connector", "connector", "action_file"])
+    assert [one["status"] for one in statuses] == ["approved", "approved", "completed"]
+    assert statuses[-1]["result"]["action"] == {"name": "say-both", "replaced": False}
+    assert signed.run("say-both").body["result"]["version"] == "2.0.0"
+    assert staged(signed) == []
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_one_no_ends_all_of_it(signed: DaemonHome, publisher: Publisher, approver: Approver, which: int) -> None:
+    """Whichever question it is the answer to; what was agreed to before is taken back too."""
+    source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
+    job = fetched(signed, "action", source)
+    approvals = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
+    approver.decide(signed, approvals[1 - which]["approval_id"])
+
+    approver.decide(signed, approvals[which]["approval_id"], "deny")
+
+    states = [signed.must("GET", f"/v1/action-approvals/{one['approval_id']}")["status"] for one in approvals]
+    assert states[which] == "denied"
+    assert states[1 - which] == "cancelled"
+    assert (connectors(signed), actions(signed), staged(signed)) == ([], [], [])
+    late = approver.decide(signed, approvals[1 - which]["approval_id"])
+    assert word(late) == "already_decided"
+
+
+def test_what_was_agreed_to_is_installed_after_a_restart(
+    signed: DaemonHome, publisher: Publisher, approver: Approver, forge: ForgeServer
+) -> None:
+    """The questions and what was fetched outlive the daemon; the forge is not asked again."""
+    job = fetched(signed, "action", publisher.action("say", "1.0.0", [publisher.connector("1.0.0")]))
+    approvals = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
+    approver.decide(signed, approvals[0]["approval_id"])
+    asked = len(forge.asked)
+    signed.kill()
+    signed.unlock()
+    assert (connectors(signed), actions(signed)) == ([], [])
+
+    settled = approver.decide(signed, approvals[1]["approval_id"]).body
+
+    assert (settled["status"], connectors(signed), actions(signed)) == (
+        "completed",
+        ["github://acme/mail@1.0.0"],
+        ["say@1.0.0"],
+    )
+    assert len(forge.asked) == asked
+
+
+def test_what_was_fetched_is_checked_again_when_it_is_agreed_to(
+    signed: DaemonHome, publisher: Publisher, approver: Approver
+) -> None:
+    """Other bytes in staging, a key that was revoked meanwhile: nothing is installed, whatever was signed."""
+    publisher.connector("1.0.0")
+    other = publisher.connector("1.0.1")
+    job = fetched(signed, "connector", "github://acme/mail@1.0.0")
+    [asked] = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
+    fetched(signed, "connector", str(other))
+    first, second = (signed.path / "store" / "fetched" / name for name in staged(signed))
+    ours, theirs = (first, second) if job["consents"][0]["subject"]["hash"][7:] in first.name else (second, first)
+    ours.write_bytes(theirs.read_bytes())
+
+    swapped = approver.decide(signed, asked["approval_id"]).body
+    job = fetched(signed, "connector", "github://acme/mail@1.0.0")
+    [asked] = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
+    signed.must("POST", "/v1/keyring/revoke", {"authority": "github://acme"})
+    revoked = approver.decide(signed, asked["approval_id"]).body
+
+    assert (swapped["status"], swapped["error"]["class"]) == ("failed", "invalid_request")
+    assert (revoked["status"], revoked["error"]["class"]) == ("failed", "signature_failure")
+    assert connectors(signed) == []
