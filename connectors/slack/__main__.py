@@ -1,0 +1,327 @@
+"""One Slack workspace: list its channels, search its messages, post a message to a channel.
+
+Runs inside the jail. It asks the host to send requests and to add the token; it never has it. Everything that is read was written
+by other people and is handed on as data; nothing of a message goes into the log.
+
+Rules
+- What is posted is the text that the caller gave, and says nothing else than it seems to: `<!channel>` in it is nine letters and
+  two brackets, nobody is mentioned, and no link's preview is put below it.
+- A channel is what was named: by its id, or by its exact name, which is looked up. Nothing near it will do.
+
+Source: Slack's Web API: conversations.list, conversations.info, search.messages, chat.postMessage, auth.test. Not handled: direct
+messages by a person's name, files, reactions, changing or deleting messages, names of private channels (their ids work).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import api
+import msgspec
+from markup import escaped, plain
+
+from aileron_connector import BadInput, ExternalApiError, log, op, run
+
+MAX_PAGE: Final = 200
+"""Channels asked for at once: Slack recommends no more."""
+MAX_PAGES: Final = 20
+"""Of one listing, 4,000 channels: Slack allows about as many requests in a minute."""
+MAX_MATCHES: Final = 100
+"""Of one search: what Slack gives in a page."""
+MAX_SEARCH_PAGE: Final = 100
+"""Slack goes no further."""
+MAX_TEXT_CHARACTERS: Final = 40_000
+"""Of a message as it is sent, entities included: Slack cuts what is longer."""
+MAX_FOUND_CHARACTERS: Final = 1000
+"""Of a message in a search: a hundred of them, six bytes to a character, leave room in a result of 1 MiB."""
+MAX_TOPIC_CHARACTERS: Final = 250
+"""Slack's own limit for topic and purpose."""
+MAX_NAME_CHARACTERS: Final = 200
+_MAX_LINK: Final = 2000
+
+_ID: Final = re.compile(r"[CGD][A-Z0-9]{6,30}")
+_NAME: Final = re.compile(r"[^\sA-Z#@<>&,]{1,80}")
+"""A channel's name: in lower case, in any alphabet, without blanks."""
+_TS: Final = re.compile(r"[0-9]{1,11}\.[0-9]{6}")
+_LINK: Final = re.compile(r"https://[A-Za-z0-9.-]+(?::[0-9]+)?(?:[/?#][!-;=?-{}~]*)?")
+"""An https address in ASCII, as it stands, without a user; no `<`, `>` and `|`, which end one in Slack's format."""
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class _Words(msgspec.Struct):
+    value: str = ""
+
+
+class _Channel(msgspec.Struct):
+    id: str
+    name: str = ""
+    is_private: bool = False
+    is_archived: bool = False
+    is_member: bool = False
+    is_ext_shared: bool = False
+    is_pending_ext_shared: bool = False
+    num_members: int | None = None
+    topic: _Words = msgspec.field(default_factory=_Words)
+    purpose: _Words = msgspec.field(default_factory=_Words)
+
+
+class _More(msgspec.Struct):
+    next_cursor: str = ""
+
+
+class _Channels(msgspec.Struct):
+    channels: list[_Channel]
+    response_metadata: _More = msgspec.field(default_factory=_More)
+
+
+class _OneChannel(msgspec.Struct):
+    channel: _Channel
+
+
+class _Account(msgspec.Struct):
+    user: str
+    team: str
+
+
+class _Place(msgspec.Struct):
+    id: str = ""
+    name: str = ""
+
+
+class _Match(msgspec.Struct):
+    ts: str
+    text: str = ""
+    user: str | None = None
+    username: str | None = None
+    permalink: str = ""
+    channel: _Place = msgspec.field(default_factory=_Place)
+
+
+class _Paging(msgspec.Struct):
+    page: int = 1
+    pages: int = 1
+    total: int = 0
+
+
+class _Matches(msgspec.Struct):
+    matches: list[_Match]
+    paging: _Paging = msgspec.field(default_factory=_Paging)
+
+
+class _Found(msgspec.Struct):
+    messages: _Matches
+
+
+class _Posted(msgspec.Struct):
+    ts: str
+    channel: str
+
+
+# Channels
+
+
+@op
+def list_channels(max_results: int = 100, cursor: str | None = None, include_archived: bool = False) -> dict[str, Any]:
+    """Public channels, as many as `max_results`; `next_cursor` goes on from there, and is null at the end."""
+    if not 1 <= max_results <= MAX_PAGE:
+        raise BadInput(f"max_results {max_results} is not from 1 to {MAX_PAGE}", argument="max_results")
+    found: list[_Channel] = []
+    for _page in range(MAX_PAGES):  # Slack may give less than was asked for, and nothing at all before the end
+        more, cursor = _channels(
+            "list the channels", cursor, max_results - len(found), include_archived=include_archived
+        )
+        found += more[: max_results - len(found)]
+        if cursor is None or len(found) == max_results:
+            break
+    return {"channels": [_shown(channel) for channel in found], "next_cursor": cursor}
+
+
+@op
+def get_channel(channel: str) -> dict[str, Any]:
+    """One channel, who can see what is posted there, and as whom the token posts: what a person should know before."""
+    name_or_id = _checked_channel(channel)
+    if _ID.fullmatch(name_or_id):
+        query = [("channel", name_or_id), ("include_num_members", "true")]
+        found = api.get("read the channel", "conversations.info", _OneChannel, query).channel
+        _check_id("read the channel", found)
+    else:
+        found = _named(name_or_id)
+    account = api.get("ask whose token it is", "auth.test", _Account)
+    return {
+        "channel": _shown(found),
+        "seen_by": _seen_by(found),
+        "posted_as": _cut(account.user, MAX_NAME_CHARACTERS),
+        "workspace": _cut(account.team, MAX_NAME_CHARACTERS),
+    }
+
+
+def _channels(
+    what: str, cursor: str | None, limit: int, *, include_archived: bool = False
+) -> tuple[list[_Channel], str | None]:
+    """One page of public channels, and where the next begins."""
+    query = [("types", "public_channel"), ("exclude_archived", "false" if include_archived else "true")]
+    query += [("limit", str(limit)), *([("cursor", cursor)] if cursor else [])]
+    page = api.get(what, "conversations.list", _Channels, query)
+    for channel in page.channels:
+        _check_id(what, channel)
+    return page.channels, page.response_metadata.next_cursor or None
+
+
+def _check_id(what: str, channel: _Channel) -> None:
+    if _ID.fullmatch(channel.id) is None:
+        raise ExternalApiError(f"cannot {what}: Slack's answer is not what its reference says: an id")
+
+
+def _checked_channel(channel: str) -> str:
+    """An id, or a name without its `#`."""
+    name = channel.removeprefix("#")
+    if _ID.fullmatch(channel) or _NAME.fullmatch(name):
+        return name
+    words = f"channel {channel[:64]!r} is neither a name such as #general nor an id such as C024BE91L"
+    raise BadInput(words, argument="channel")
+
+
+def _named(name: str) -> _Channel:
+    """The public channel of exactly that name."""
+    cursor, seen = None, 0
+    for _page in range(MAX_PAGES):
+        page, cursor = _channels(f"look for #{name}", cursor, MAX_PAGE)
+        seen += len(page)
+        found = [channel for channel in page if channel.name == name]
+        if len(found) > 1:
+            ids = ", ".join(channel.id for channel in found)
+            raise BadInput(f"{len(found)} channels are called #{name}; give one of the ids: {ids}", argument="channel")
+        if found:
+            return found[0]
+        if cursor is None:
+            words = f"no public channel is called #{name}, or it is archived; a private one goes by its id"
+            raise BadInput(words, argument="channel")
+    words = f"no #{name} is among the first {seen} channels, and there are more: give the channel's id"
+    raise BadInput(words, argument="channel")
+
+
+def _shown(channel: _Channel) -> dict[str, Any]:
+    return {
+        "id": channel.id,
+        "name": _cut(channel.name, MAX_NAME_CHARACTERS),
+        "members": channel.num_members,
+        "topic": _cut(plain(channel.topic.value), MAX_TOPIC_CHARACTERS),
+        "purpose": _cut(plain(channel.purpose.value), MAX_TOPIC_CHARACTERS),
+        "private": channel.is_private,
+        "archived": channel.is_archived,
+        "member": channel.is_member,
+        "shared": channel.is_ext_shared or channel.is_pending_ext_shared,
+    }
+
+
+def _seen_by(channel: _Channel) -> str:
+    """In words, for the person who is asked."""
+    if channel.is_archived:
+        return "nobody: the channel is archived, and Slack will refuse the message"
+    who = "its members" if channel.is_private else "everybody in the workspace"
+    if channel.is_ext_shared:
+        return f"{who}, and people of another organization"
+    if channel.is_pending_ext_shared:
+        return f"{who}, and people of another organization once they accept"
+    return who
+
+
+# Messages
+
+
+@op
+def search_messages(
+    query: str, max_results: int = 20, page: int = 1, sort: Literal["timestamp", "score"] = "timestamp"
+) -> dict[str, Any]:
+    """Messages that `query` (Slack's search language) finds, the newest or the best first. Takes a user's token."""
+    if not query.strip():
+        raise BadInput("query is empty", argument="query")
+    if not 1 <= max_results <= MAX_MATCHES:
+        raise BadInput(f"max_results {max_results} is not from 1 to {MAX_MATCHES}", argument="max_results")
+    if not 1 <= page <= MAX_SEARCH_PAGE:
+        raise BadInput(f"page {page} is not from 1 to {MAX_SEARCH_PAGE}", argument="page")
+    asked = [("query", query), ("count", str(max_results)), ("page", str(page)), ("sort", sort), ("sort_dir", "desc")]
+    found = api.get("search the messages", "search.messages", _Found, asked).messages
+    is_last = page >= min(found.paging.pages, MAX_SEARCH_PAGE)
+    return {
+        "messages": [_as_json(match) for match in found.matches[:max_results]],
+        "page": page,
+        "next_page": None if is_last else page + 1,
+        "total": found.paging.total,
+    }
+
+
+def _as_json(match: _Match) -> dict[str, Any]:
+    text = plain(match.text)
+    return {
+        "text": _cut(text, MAX_FOUND_CHARACTERS),
+        "text_is_cut": len(text) > MAX_FOUND_CHARACTERS,
+        "author": _cut(match.username or "", MAX_NAME_CHARACTERS) or None,
+        "author_id": _cut(match.user or "", MAX_NAME_CHARACTERS) or None,
+        "channel": {
+            "id": _cut(match.channel.id, MAX_NAME_CHARACTERS),
+            "name": _cut(match.channel.name, MAX_NAME_CHARACTERS),
+        },
+        "ts": _cut(match.ts, MAX_NAME_CHARACTERS),
+        "time": _time(match.ts),
+        "link": _cut(match.permalink, _MAX_LINK),
+    }
+
+
+@op
+def post_message(
+    channel: str, text: str, link: str | None = None, thread_ts: str | None = None, mrkdwn: bool = False
+) -> dict[str, Any]:
+    """Post `text`, and `link` on a line of its own below it. Many people see it at once; it is not taken back."""
+    message = _message(text, link)
+    if thread_ts is not None and _TS.fullmatch(thread_ts) is None:
+        raise BadInput(f"thread_ts {thread_ts[:64]!r} is not a message's ts as a search gives it", argument="thread_ts")
+    name_or_id = _checked_channel(channel)
+    target = name_or_id if _ID.fullmatch(name_or_id) else _named(name_or_id).id
+    body: dict[str, Any] = {"channel": target, "text": message, "mrkdwn": mrkdwn}
+    body |= {"parse": "none", "link_names": False}  # no name in the text becomes a mention
+    body |= {"unfurl_links": False, "unfurl_media": False}  # nor is anything shown that the person has not seen
+    if thread_ts is not None:
+        body["thread_ts"] = thread_ts
+    posted = api.post("post the message", "chat.postMessage", body, _Posted)
+    log.info("message posted", characters=len(message))
+    return {"message": {"channel": posted.channel, "ts": posted.ts, "time": _time(posted.ts)}}
+
+
+def _message(text: str, link: str | None) -> str:
+    """The text as Slack takes it. BadInput before anything is asked."""
+    text = text.replace("\r\n", "\n")
+    if not text.strip():
+        raise BadInput("text is empty", argument="text")
+    if (control := _CONTROL.search(text)) is not None:
+        raise BadInput(f"text has a control character: U+{ord(control[0]):04X}; remove it", argument="text")
+    message = escaped(text)
+    if link is not None:
+        if len(link) > _MAX_LINK or _LINK.fullmatch(link) is None:
+            words = f"link {link[:64]!r} is not an https address of at most {_MAX_LINK} ASCII characters"
+            raise BadInput(words, argument="link")
+        message = f"{message}\n<{escaped(link)}>"
+    if len(message) > MAX_TEXT_CHARACTERS:
+        words = f"text is {len(message)} characters as Slack counts them (& is five); at most {MAX_TEXT_CHARACTERS}"
+        raise BadInput(words, argument="text")
+    return message
+
+
+def _time(ts: str) -> str | None:
+    """A message's `ts` as a time: it begins with seconds since 1970."""
+    if _TS.fullmatch(ts) is None:
+        return None
+    try:
+        return datetime.fromtimestamp(int(ts.partition(".")[0]), UTC).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else f"{text[:characters]}…"
+
+
+if __name__ == "__main__":
+    run()

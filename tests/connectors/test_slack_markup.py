@@ -1,0 +1,79 @@
+"""Slack's text format: what goes out stays plain, what comes in can be read."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.plain_host import ROOT
+
+
+def _loaded() -> ModuleType:
+    """The connector's own module: no package has it."""
+    path = ROOT / "connectors" / "slack" / "markup.py"
+    spec = importlib.util.spec_from_file_location("slack_markup", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+MARKUP = _loaded()
+TEXTS = st.text() | st.lists(
+    st.sampled_from(["<", ">", "&", "|", "!", "@", "#", "&amp;", "&lt;", "channel", "U1", "https://x.example/", " "])
+).map("".join)
+
+
+@given(TEXTS)
+def test_what_was_escaped_reads_as_it_was(text: str) -> None:
+    """Whatever is in it, entities and brackets included; and nothing is left that Slack would act on."""
+    escaped = MARKUP.escaped(text)
+
+    assert MARKUP.plain(escaped) == text
+    assert not set("<>") & set(escaped)
+    assert MARKUP.escaped(text + text) == escaped + escaped
+
+
+@given(TEXTS)
+def test_any_text_can_be_read(text: str) -> None:
+    """What people and programs wrote: never an exception, and never much longer than it was."""
+    assert len(MARKUP.plain(text)) <= 2 * len(text) + 8
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<!channel> and <!here|come later>", "@channel and @here"),
+        ("<@U024BE7LH>", "@U024BE7LH"),
+        ("<@U024BE7LH|the boss>", "@the boss (U024BE7LH)"),
+        ("<#C024BE7LR|general>", "#general (C024BE7LR)"),
+        ("<!subteam^S012|@team> <!subteam^S012>", "@team (S012) @subteam^S012"),
+        ("<!date^1392734382^{date}|a day in 2014>", "a day in 2014"),
+        ("<https://x.example/>", "https://x.example/"),
+        ("<https://x.example/|https://x.example/>", "https://x.example/"),
+        (
+            "<https://evil.example/?a=1&amp;b=2|https://good.example/>",
+            "https://good.example/ <https://evil.example/?a=1&b=2>",
+        ),
+        ("<mailto:a@b.example|a@b.example>", "a@b.example <mailto:a@b.example>"),
+        ("&amp;lt; is &lt;", "&lt; is <"),
+        ("1 < 2 and <> and <", "1 < 2 and <> and <"),
+        ("<a <b>", "<a b"),
+    ],
+)
+def test_both_halves_of_what_has_two_are_shown(text: str, shown: str) -> None:
+    """Whom a mention names and as what; where a link leads and how it is called."""
+    assert MARKUP.plain(text) == shown
+
+
+def test_reading_takes_time_in_proportion() -> None:
+    """A stranger's brackets: a hundred thousand of them are read at once."""
+    for text in ("<" * 100_000, "<a|" * 50_000, "&amp" * 50_000, "<" + "|" * 100_000 + ">"):
+        assert len(MARKUP.plain(text)) <= 2 * len(text)

@@ -1,0 +1,398 @@
+"""One workspace as Slack's Web API reference documents it, on loopback: a real TLS server with a memory.
+
+    with SlackServer(authority.server_context(*NAMES), listener=machine.listen()) as slack:
+        slack.allow("xoxp-…")
+        slack.channel("general")
+        slack.message("general", "hello", user="ann")
+        …                                        # something asks it
+        assert slack.posts[0].text == "shipped"
+
+It answers `conversations.list`, `conversations.info`, `search.messages`, `chat.postMessage` and `auth.test`, with their fields,
+cursors, page numbers and errors: status 200 with `ok` false, but for a limit of use (429 with Retry-After). Which tokens it takes
+and with which scopes, the test says; a token that begins with `xoxb-` is an app's, which cannot search. `disturb` makes it answer
+something else for a while.
+
+A text is stored as it came. `announced` tells whom it would have notified: what Slack acts on in `<…>`, and, where the request
+switches that on, names of everybody.
+
+`asked` is every request it got, without the token: of the Authorization field only a digest is kept.
+
+Left out: private channels of others, direct messages, threads' own listing, most search operators, membership. Source: Slack's
+developer documentation, the pages of these methods, "Rate limits", "Pagination" and "Formatting message text".
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import json
+import re
+import socket
+import ssl
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Self
+
+from tests.support.upstream import Seen, Upstream, answer
+
+__all__ = ["NAMES", "SCOPES", "Asked", "Post", "SlackServer", "digest_of"]
+
+NAMES: Final = ("slack.com",)
+"""What its certificate is for."""
+SCOPES: Final = ("channels:read", "search:read", "chat:write")
+"""What the connector's page asks a person to give."""
+HELD_S: Final = 30.0
+"""How long an answer is held back at most."""
+_EVERYBODY: Final = re.compile(r"@(?:channel|here|everyone)\b")
+_TEXT_LIMIT: Final = 40_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """One request. `authorization` is the digest of that field, as `digest_of` makes it; None if it had none."""
+
+    method: str
+    host: str
+    path: str
+    query: Mapping[str, list[str]]
+    fields: Mapping[str, str]
+    body: bytes
+    authorization: str | None
+
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+@dataclasses.dataclass(frozen=True)
+class Post:
+    """A message that somebody posted by the API: the text as it came, whom it notified, and all of the request."""
+
+    channel: str
+    ts: str
+    text: str
+    announced: tuple[str, ...]
+    asked: Mapping[str, Any]
+
+
+class _SlackError(Exception):
+    """An answer that is not `ok`."""
+
+    def __init__(self, error: str, **more: Any) -> None:
+        super().__init__(error)
+        self.body = {"ok": False, "error": error, **more}
+
+
+@dataclasses.dataclass
+class _Disturbance:
+    method: str
+    status: str
+    body: bytes
+    fields: tuple[str, ...]
+    times: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    query: dict[str, str]
+    body: Any
+
+
+def digest_of(token: str) -> str:
+    """What `Asked.authorization` says of a request with this bearer token."""
+    return hashlib.sha256(f"Bearer {token}".encode()).hexdigest()
+
+
+class SlackServer:
+    """One workspace. A context manager, as Upstream is."""
+
+    def __init__(self, tls: ssl.SSLContext | None, *, listener: socket.socket | None = None) -> None:
+        self.asked: Final[list[Asked]] = []
+        self.posts: Final[list[Post]] = []
+        self.channels: Final[dict[str, dict[str, Any]]] = {}
+        """By id, in the order of their making."""
+        self.messages: Final[list[dict[str, Any]]] = []
+        self.largest_page = 1000
+        """However many are asked for; Slack may give less."""
+        self.user, self.team = "mira", "Acme"
+        self._allowed: Final[dict[str, tuple[frozenset[str], bool]]] = {}
+        self._revoked: Final[dict[str, str]] = {}
+        self._disturbances: Final[list[_Disturbance]] = []
+        self._hold: tuple[str, threading.Event, threading.Event] | None = None
+        self._numbers: Final = itertools.count(1)
+        self._lock: Final = threading.RLock()
+        self._upstream: Final = Upstream(self._answer, tls, listener)
+
+    def __enter__(self) -> Self:
+        self._upstream.__enter__()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._upstream.__exit__(*exc_info)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._upstream.port
+
+    # What the test says
+
+    def allow(self, token: str, scopes: Iterable[str] = SCOPES) -> None:
+        """Take this token from now on, for these scopes and no others."""
+        with self._lock:
+            self._revoked.pop(digest_of(token), None)
+            self._allowed[digest_of(token)] = (frozenset(scopes), token.startswith("xoxb-"))
+
+    def revoke(self, token: str, error: str = "token_revoked") -> None:
+        """Take it no more, and say this of it."""
+        with self._lock:
+            self._allowed.pop(digest_of(token), None)
+            self._revoked[digest_of(token)] = error
+
+    def channel(self, name: str, *, topic: str = "", members: int = 3, **more: Any) -> str:
+        """Make a public channel; its id. `more` are fields of the reference, such as `is_archived`."""
+        with self._lock:
+            channel_id = f"C{next(self._numbers):09d}"
+            self.channels[channel_id] = {
+                "id": channel_id,
+                "name": name,
+                "name_normalized": name,
+                "is_channel": True,
+                "is_group": False,
+                "is_im": False,
+                "is_private": False,
+                "is_archived": False,
+                "is_general": name == "general",
+                "is_shared": False,
+                "is_ext_shared": False,
+                "is_org_shared": False,
+                "is_pending_ext_shared": False,
+                "is_member": True,
+                "created": 1449252889,
+                "creator": "U024BE7LH",
+                "topic": {"value": topic, "creator": "U024BE7LH", "last_set": 1449252889},
+                "purpose": {"value": "", "creator": "", "last_set": 0},
+                "previous_names": [],
+                "num_members": members,
+                **more,
+            }
+            return channel_id
+
+    def message(self, channel: str, text: str, *, user: str = "ann", **more: Any) -> str:
+        """Somebody writes something there (the text as Slack stores it); its ts."""
+        with self._lock:
+            ts = self._next_ts()
+            where = self._by_name(channel)
+            self.messages.append(
+                {
+                    "iid": f"13b9ae42-{ts}",
+                    "team": "T061EG9R6",
+                    "type": "message",
+                    "channel": {"id": where["id"], "name": where["name"], "is_private": where["is_private"]},
+                    "user": f"U-{user}",
+                    "username": user,
+                    "ts": ts,
+                    "text": text,
+                    "permalink": f"https://acme.slack.com/archives/{where['id']}/p{ts.replace('.', '')}",
+                    **more,
+                }
+            )
+            return ts
+
+    def disturb(self, method: str, body: Any, *fields: str, status: str = "200 OK", times: int = 1) -> None:
+        """Answer so to the next `times` calls of `method` (`""`: of any); `body` is bytes, or becomes JSON.
+
+        It comes after the token was found good, as a limit of use does.
+        """
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        with self._lock:
+            self._disturbances.append(_Disturbance(method, status, data, fields, times))
+
+    @contextlib.contextmanager
+    def held(self, method: str) -> Iterator[threading.Event]:
+        """Calls of `method` are answered when the block ends; the event is set once one is there."""
+        arrived, released = threading.Event(), threading.Event()
+        self._hold = (method, arrived, released)
+        try:
+            yield arrived
+        finally:
+            self._hold = None
+            released.set()
+
+    def forget_everything(self) -> None:
+        """An empty workspace that nobody has asked anything."""
+        with self._lock:
+            for kept in (self.asked, self.posts, self.messages, self.channels, self._disturbances, self._revoked):
+                kept.clear()
+
+    def called(self) -> list[str]:
+        """Verb and method of every request, in order: `GET conversations.list`."""
+        with self._lock:
+            return [f"{asked.method} {asked.path.removeprefix('/api/')}" for asked in self.asked]
+
+    # Answering
+
+    def _answer(self, seen: Seen) -> bytes:
+        # What the upstream keeps of a request has the token in it; nothing of that stays.
+        self._upstream.requests.clear()
+        self._upstream.received.clear()
+        url = urllib.parse.urlsplit(seen.target)
+        method = url.path.removeprefix("/api/")
+        if (hold := self._hold) is not None and hold[0] == method:
+            hold[1].set()
+            hold[2].wait(HELD_S)
+        with self._lock:
+            return self._answered(seen, url, method)
+
+    def _answered(self, seen: Seen, url: urllib.parse.SplitResult, method: str) -> bytes:
+        query = urllib.parse.parse_qs(url.query, keep_blank_values=True)
+        authorization = next(iter(seen.values("authorization")), None)
+        digest = authorization and hashlib.sha256(authorization.encode()).hexdigest()
+        fields = {name.lower(): value for name, value in seen.fields if name.lower() != "authorization"}
+        host = next(iter(seen.values("host")), "")
+        self.asked.append(Asked(seen.method, host, url.path, query, fields, seen.body, digest))
+        status, extra = "200 OK", ("Content-Type: application/json; charset=utf-8",)
+        try:
+            route = _ROUTES.get(method)
+            if route is None or seen.method not in route.verbs:
+                raise _SlackError("unknown_method", req_method=method)
+            self._check_token(digest, route.scope, takes_apps=route.takes_apps)
+            if (disturbance := self._disturbance(method)) is not None:
+                return answer(disturbance.body, *disturbance.fields, *extra, status=disturbance.status)
+            call = _Call({name: values[-1] for name, values in query.items()}, self._body(seen))
+            body = {"ok": True, **route.handler(self, call)}
+        except _SlackError as error:
+            body = error.body
+        return answer(json.dumps(body).encode(), *extra, status=status)
+
+    def _body(self, seen: Seen) -> Any:
+        if not seen.body:
+            return {}
+        if next(iter(seen.values("content-type")), "") != "application/json; charset=utf-8":
+            raise _SlackError("invalid_form_data")  # of JSON without a charset Slack warns; this one is strict
+        try:
+            return json.loads(seen.body)
+        except ValueError:
+            raise _SlackError("invalid_json") from None
+
+    def _disturbance(self, method: str) -> _Disturbance | None:
+        for disturbance in self._disturbances:
+            if disturbance.method in ("", method) and disturbance.times > 0:
+                disturbance.times -= 1
+                return disturbance
+        return None
+
+    def _check_token(self, digest: str | None, scope: str | None, *, takes_apps: bool) -> None:
+        if digest is None:
+            raise _SlackError("not_authed")
+        if digest not in self._allowed:
+            raise _SlackError(self._revoked.get(digest, "invalid_auth"))
+        scopes, is_app = self._allowed[digest]
+        if is_app and not takes_apps:
+            raise _SlackError("not_allowed_token_type")
+        if scope is not None and scope not in scopes:
+            raise _SlackError("missing_scope", needed=scope, provided=",".join(sorted(scopes)))
+
+    def _next_ts(self) -> str:
+        return f"{1_508_284_197 + next(self._numbers)}.000015"
+
+    def _by_name(self, name: str) -> dict[str, Any]:
+        return next(channel for channel in self.channels.values() if name in (channel["name"], channel["id"]))
+
+    # Methods
+
+    def _auth_test(self, _call: _Call) -> dict[str, Any]:
+        ids = {"team_id": "T061EG9R6", "user_id": "U024BE7LH", "is_enterprise_install": False}
+        return {"url": "https://acme.slack.com/", "team": self.team, "user": self.user, **ids}
+
+    def _list(self, call: _Call) -> dict[str, Any]:
+        limit = int(call.query.get("limit", "100"))
+        if not 1 <= limit <= 1000:
+            raise _SlackError("invalid_limit")
+        shown = [
+            channel
+            for channel in self.channels.values()
+            if not (channel["is_archived"] and call.query.get("exclude_archived") == "true")
+            and not channel["is_private"]
+        ]
+        start = _start(call.query.get("cursor", ""))
+        end = start + min(limit, self.largest_page)
+        cursor = base64.b64encode(f"team:{end}".encode()).decode() if end < len(shown) else ""
+        return {"channels": shown[start:end], "response_metadata": {"next_cursor": cursor}}
+
+    def _info(self, call: _Call) -> dict[str, Any]:
+        found = self.channels.get(call.query.get("channel", ""))
+        if found is None:
+            raise _SlackError("channel_not_found")
+        left_out = set() if call.query.get("include_num_members") == "true" else {"num_members"}
+        return {"channel": {name: value for name, value in found.items() if name not in left_out}}
+
+    def _search(self, call: _Call) -> dict[str, Any]:
+        query = call.query.get("query", "")
+        if not query:
+            raise _SlackError("no_query")
+        count, page = int(call.query.get("count", "20")), int(call.query.get("page", "1"))
+        words = query.lower().split()
+        found = [message for message in self.messages if all(word in message["text"].lower() for word in words)]
+        found.sort(key=lambda message: str(message["ts"]), reverse=call.query.get("sort_dir", "desc") == "desc")
+        pages = -(-len(found) // count)
+        matches = found[(page - 1) * count : page * count]
+        paging = {"count": count, "total": len(found), "page": page, "pages": pages}
+        return {"query": query, "messages": {"total": len(found), "paging": paging, "matches": matches}}
+
+    def _post(self, call: _Call) -> dict[str, Any]:
+        body = call.body
+        channel = self.channels.get(str(body.get("channel")))
+        if channel is None:
+            raise _SlackError("channel_not_found")
+        if channel["is_archived"]:
+            raise _SlackError("is_archived")
+        if not channel["is_member"]:
+            raise _SlackError("not_in_channel")
+        text = str(body.get("text", ""))
+        if not text:
+            raise _SlackError("no_text")
+        if len(text) > _TEXT_LIMIT:
+            raise _SlackError("msg_too_long")
+        ts = self._next_ts()
+        self.posts.append(Post(channel["id"], ts, text, _announced(text, body), body))
+        message = {"type": "message", "user": "U024BE7LH", "text": text, "ts": ts, "team": "T061EG9R6"}
+        return {"channel": channel["id"], "ts": ts, "message": message}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Route:
+    handler: Callable[[SlackServer, _Call], dict[str, Any]]
+    scope: str | None
+    verbs: tuple[str, ...] = ("GET", "POST")
+    takes_apps: bool = True
+
+
+_ROUTES: Final = {
+    "auth.test": _Route(SlackServer._auth_test, None),
+    "conversations.list": _Route(SlackServer._list, "channels:read"),
+    "conversations.info": _Route(SlackServer._info, "channels:read"),
+    "search.messages": _Route(SlackServer._search, "search:read", takes_apps=False),
+    "chat.postMessage": _Route(SlackServer._post, "chat:write", verbs=("POST",)),
+}
+
+
+def _start(cursor: str) -> int:
+    if not cursor:
+        return 0
+    try:
+        return int(base64.b64decode(cursor, validate=True).removeprefix(b"team:"))
+    except ValueError:
+        raise _SlackError("invalid_cursor") from None
+
+
+def _announced(text: str, body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Whom a message notifies."""
+    named = re.findall(r"<([!@][^<>]+)>", text)
+    if body.get("parse") == "full" or body.get("link_names"):
+        named += _EVERYBODY.findall(text)
+    return tuple(named)
