@@ -6,11 +6,8 @@ an access token bound by hand, so that what is tried here is the connector; sign
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
-import errno
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -26,6 +23,7 @@ from tests.support.approver import Approver
 from tests.support.canary import find, scan
 from tests.support.google import NAMES, SCOPES, GoogleServer, digest_of
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.memories import descendants_of, memory_of
 from tests.support.names import Names
 from tests.support.upstream import Authority
 
@@ -227,7 +225,7 @@ def test_no_token_is_in_the_jail_while_google_is_asked_with_it(office: Office):
         assert arrived.wait(HELD_S)
         daemon = office.home.daemon_pid
         assert daemon is not None
-        memories = {pid: _memory(pid) for pid in _descendants(daemon)}
+        memories = {pid: memory_of(pid) for pid in descendants_of(daemon)}
     asking.join(HELD_S)
 
     assert [answer.status for answer in answers] == [200], answers
@@ -251,39 +249,3 @@ def test_the_applications_secret_is_told_nobody(office: Office):
     assert CONNECTOR in str(shown)
     assert find(str(shown).encode(), CLIENT_SECRET.encode()) == []
     assert holding == {"manifest.toml", "google.tar.gz"}
-
-
-def _descendants(pid: int) -> list[int]:
-    parents = {}
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            found = re.search(r"^PPid:\t(\d+)$", status.read_text(), re.MULTILINE)
-        except OSError:
-            continue
-        if found is not None:
-            parents[int(status.parent.name)] = int(found.group(1))
-    below, found_now = [], {pid}
-    while found_now := {child for child, parent in parents.items() if parent in found_now}:
-        below += found_now
-    return below
-
-
-class _Span(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))  # struct iovec
-
-
-def _memory(pid: int) -> bytes:
-    """All that can be written in its memory. By process_vm_readv(2): the files of a namespace are hidden even from its maker."""
-    libc, pieces = ctypes.CDLL(None, use_errno=True), []
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-        span, mode, *_ = line.split()
-        if mode.startswith("rw"):
-            start, end = (int(part, 16) for part in span.split("-"))
-            into = ctypes.create_string_buffer(end - start)
-            here, there = _Span(ctypes.addressof(into), end - start), _Span(start, end - start)
-            read = libc.process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
-            assert read >= 0 or ctypes.get_errno() == errno.EFAULT, os.strerror(
-                ctypes.get_errno()
-            )  # of a device, or reserved
-            pieces.append(into.raw[: max(read, 0)])
-    return b"".join(pieces)

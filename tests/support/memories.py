@@ -1,0 +1,55 @@
+"""What is in the memory of a process and of those it has started: for tests that say what is nowhere in a jail.
+
+    memories = {pid: memory_of(pid) for pid in descendants_of(home.daemon_pid)}
+    assert any(needle in memory for memory in memories.values())     # the positive control: it was looked at
+    assert not any(secret in memory for memory in memories.values())
+
+Reads with process_vm_readv(2), by the rules of ptrace(2), section "Ptrace access mode checking". Linux only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+from pathlib import Path
+
+__all__ = ["descendants_of", "memory_of"]
+
+
+def descendants_of(pid: int) -> list[int]:
+    """Every process below this one, as it is now."""
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            found = re.search(r"^PPid:\t(\d+)$", status.read_text(), re.MULTILINE)
+        except OSError:
+            continue
+        if found is not None:
+            parents[int(status.parent.name)] = int(found.group(1))
+    below, found_now = [], {pid}
+    while found_now := {child for child, parent in parents.items() if parent in found_now}:
+        below += found_now
+    return below
+
+
+class _Span(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))  # struct iovec
+
+
+def memory_of(pid: int) -> bytes:
+    """All that can be written in its memory. By process_vm_readv(2): the files of a namespace are hidden even from its maker."""
+    libc, pieces = ctypes.CDLL(None, use_errno=True), []
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        span, mode, *_ = line.split()
+        if mode.startswith("rw"):
+            start, end = (int(part, 16) for part in span.split("-"))
+            into = ctypes.create_string_buffer(end - start)
+            here, there = _Span(ctypes.addressof(into), end - start), _Span(start, end - start)
+            read = libc.process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+            assert read >= 0 or ctypes.get_errno() == errno.EFAULT, os.strerror(
+                ctypes.get_errno()
+            )  # of a device, or reserved
+            pieces.append(into.raw[: max(read, 0)])
+    return b"".join(pieces)
