@@ -1,0 +1,252 @@
+"""The Slack connector as it is released: its own manifest, with Slack's name, port 443 and a real jail; only Slack is ours.
+
+The daemon runs on a machine of its own where that name leads to a server of the test (tests/support/names.py). The token is
+stored and bound as its page says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.model.visible import visible
+from aileron.registry.build import build
+from tests.support.approver import Approver
+from tests.support.canary import find, scan
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.hostile_text import EVERYTHING, as_in_a_file, assert_harmless
+from tests.support.memories import descendants_of, memory_of
+from tests.support.names import Names
+from tests.support.slack import NAMES, SlackServer, digest_of
+from tests.support.upstream import Authority
+
+pytestmark = pytest.mark.jail
+CONNECTOR = "github://aileron/connectors/slack"
+SOURCE = Path(__file__).resolve().parents[2] / "connectors" / "slack"
+TOKEN = "xoxp-1234567890-canary-of-a-users-token"
+HELD_S = 20.0
+SHIPPED = {"channel": "#engineering", "text": "The migration has shipped.\n@channel <!here> & thanks"}
+LINK = "https://github.com/acme/app/pull/4218"
+
+
+@dataclasses.dataclass(frozen=True)
+class Office:
+    """One workspace at Slack, and a home that reaches it; a person decides what is gated."""
+
+    slack: SlackServer
+    home: DaemonHome
+    person: Approver
+
+    def run(self, action: str, **args: Any) -> Any:
+        """The result of an action that is not gated."""
+        answer = self.home.run(action, args)
+        assert answer.status == 200, answer.body
+        return answer.body["result"]
+
+    def failure(self, action: str, **args: Any) -> dict[str, Any]:
+        """The error of an action that is not gated."""
+        answer = self.home.run(action, args)
+        assert answer.is_error, answer.body
+        error: dict[str, Any] = answer.body["error"]
+        return error
+
+    def ask(self, **args: Any) -> str:
+        """The question about a ship-update; nothing of it has been done."""
+        before = self.slack.called()
+        answer = self.home.run("ship-update", args)
+        assert (answer.status, answer.body["status"]) == (202, "pending_approval"), answer.body
+        assert self.slack.called() == before
+        return str(answer.body["approval_id"])
+
+    def agree(self, question: str) -> dict[str, Any]:
+        """What came of it once the person has agreed."""
+        decided = self.person.decide(self.home, question)
+        assert decided.status == 200, decided.body
+        return self.home.result({"approval_id": question}, wait=20.0)
+
+    def preview(self, question: str) -> dict[str, str]:
+        """What the person sees of the effect, by label."""
+        shown = self.person.preview(self.home, question)
+        return {line["label"]: line["value"] for line in shown["fields"]}
+
+
+@pytest.fixture(scope="module")
+def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+    """The connector as it is released, all of its actions, one binding; and at the end no token is in any file."""
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    with (
+        Names(dict.fromkeys(NAMES, "127.0.0.1")) as machine,
+        SlackServer(authority.server_context(*NAMES), listener=machine.listen()) as slack,
+        daemon_home() as home,
+    ):
+        private = ", ".join(f'"{name}:443"' for name in NAMES)
+        home.configure(f'[egress]\nprivate = [{private}]\nca_file = "{authority.ca_file}"\n')
+        start = [*machine.prefix, sys.executable, "-m", "aileron", "daemon", "start"]
+        subprocess.run(start, env={**os.environ, "AILERON_HOME": str(home.path)}, check=True, timeout=60)
+        archive = home.path / "slack.tar.gz"
+        archive.write_bytes(build(SOURCE).archive)
+        home.must("POST", "/v1/connectors", {"path": str(archive)})
+        home.unlock(TOKEN.encode())
+        home.must("POST", "/v1/bindings", {"connector": CONNECTOR, "name": "api_key/slack/me", "secret": "pw"})
+        for path in sorted((SOURCE / "actions").glob("*/action.md")):
+            home.must("POST", "/v1/actions", {"text": path.read_text(encoding="utf-8"), "file": str(path)})
+        person = Approver()
+        person.appoint(home)
+        yield Office(slack, home, person)
+        assert scan([home.path], b"tell a Slack channel that something has shipped"), (
+            "the scan finds nothing that is there"
+        )
+        assert scan([home.path], TOKEN.encode()) == {}
+
+
+@pytest.fixture(autouse=True)
+def workspace(office: Office) -> str:
+    """Each test begins with a token for everything, and a workspace with one channel: its id."""
+    office.slack.forget_everything()
+    office.slack.allow(TOKEN)
+    return office.slack.channel("engineering", members=42)
+
+
+# What works
+
+
+def test_channels_are_listed_with_the_token_that_is_told_nobody(office: Office):
+    """From the host that the manifest names; the token is in no answer and on no record."""
+    office.slack.channel("random")
+    listed = office.home.run("list-channels", {"max_results": 5})
+
+    assert [channel["name"] for channel in listed.body["result"]["channels"]] == ["engineering", "random"]
+    assert {asked.authorization for asked in office.slack.asked} == {digest_of(TOKEN)}
+    assert {asked.host for asked in office.slack.asked} == {"slack.com"}
+    assert TOKEN not in str(listed.body) + str(office.home.events(listed.body["audit_id"]))
+
+
+def test_an_update_waits_for_a_person_who_sees_what_it_would_do(office: Office, workspace: str):
+    """Where it goes, who reads it there and as whom; asked only when they look, by requests that read, and nothing is posted."""
+    question = office.ask(**SHIPPED, link=LINK)
+    shown = office.preview(question)
+
+    assert shown == {
+        "Goes to": "engineering",
+        "Its id": workspace,
+        "Members": "42",
+        "Seen by": "everybody in the workspace",
+        "Posted as": "mira",
+        "Workspace": "Acme",
+    }
+    assert office.slack.called() == ["GET conversations.list", "GET auth.test"]
+    assert office.slack.posts == []
+
+
+def test_an_update_is_posted_exactly_once_when_they_agree(office: Office, workspace: str):
+    """The text as it stood in the question: nobody is notified by it. Asking for the result again posts nothing."""
+    question = office.ask(**SHIPPED, link=LINK)
+    settled = office.agree(question)
+    again = office.home.result({"approval_id": question}, wait=0.0)
+
+    assert settled["status"] == again["status"] == "completed", settled
+    [post] = office.slack.posts
+    assert (post.channel, post.announced) == (workspace, ())
+    assert post.text == f"The migration has shipped.\n@channel &lt;!here&gt; &amp; thanks\n<{LINK}>"
+    assert settled["result"]["message"]["ts"] == post.ts
+
+
+def test_an_update_that_is_denied_is_posted_nowhere(office: Office):
+    """Slack is not even asked for the channel; one beside it that was agreed to is there."""
+    refused, agreed = office.ask(**SHIPPED), office.ask(channel="#engineering", text="another")
+    office.person.decide(office.home, refused, "deny")
+    denied = office.home.result({"approval_id": refused}, wait=5.0)
+    assert (denied["status"], office.slack.asked) == ("denied", [])
+    office.agree(agreed)
+
+    assert [post.text for post in office.slack.posts] == ["another"]
+
+
+def test_messages_are_found(office: Office):
+    """As their readers see them."""
+    office.slack.message("engineering", "the migration is &lt;done&gt;")
+
+    assert office.run("search-messages", query="migration")["messages"][0]["text"] == "the migration is <done>"
+
+
+def test_what_strangers_wrote_changes_no_other_line(office: Office):
+    """A channel's name and the account's come from Slack: whole, in their own lines, for the surfaces to make visible."""
+    hostile = as_in_a_file(EVERYTHING)
+    channel = office.slack.channel(hostile[:80])
+    office.slack.user, office.slack.team = hostile[80:280], hostile[280:480]
+    question = office.ask(channel=channel, text="shipped")
+    try:
+        shown = office.preview(question)
+    finally:
+        office.slack.user, office.slack.team = "mira", "Acme"
+        office.person.decide(office.home, question, "deny")
+
+    assert shown == {
+        "Goes to": hostile[:80],
+        "Its id": channel,
+        "Members": "3",
+        "Seen by": "everybody in the workspace",
+        "Posted as": hostile[80:280],
+        "Workspace": hostile[280:480],
+    }
+    assert_harmless("\n".join(map(visible, shown.values())))
+
+
+# What does not
+
+
+def test_a_token_that_was_revoked_is_for_a_person(office: Office):
+    """By its own status, with the command that mends it; and asked once."""
+    office.slack.revoke(TOKEN)
+    error = office.failure("list-channels")
+
+    assert (error["class"], error["details"]["status"], error["retriable"]) == ("external_api_error", 401, False)
+    assert error["details"]["reason"] == "token_revoked"
+    assert "aileron secret set" in error["message"]
+    assert len(office.slack.asked) == 1
+
+
+def test_a_full_minute_is_waited_for_where_it_only_reads(office: Office):
+    """By the supervisor, as long as Slack says; posting is not tried again, whatever Slack says."""
+    limit = {"ok": False, "error": "ratelimited"}
+    for method in ("conversations.list", "chat.postMessage"):
+        office.slack.disturb(method, limit, "Retry-After: 1", status="429 Too Many Requests")
+    listed = office.run("list-channels")
+    asked = office.slack.called().count("GET conversations.list")
+    settled = office.agree(office.ask(**SHIPPED))
+
+    assert ([channel["name"] for channel in listed["channels"]], asked) == (["engineering"], 2)
+    assert (settled["error"]["class"], settled["error"]["details"]["status"]) == ("external_api_error", 429)
+    assert (office.slack.called().count("POST chat.postMessage"), office.slack.posts) == (1, [])
+
+
+# Where the token is not
+
+
+def test_no_token_is_in_the_jail_while_slack_is_asked_with_it(office: Office):
+    """In no memory of the connector or of whatever started it, at the moment Slack has the token; what was asked is there."""
+    needle = "a-needle-in-the-jail"
+    answers: list[Any] = []
+    asking = threading.Thread(target=lambda: answers.append(office.home.run("search-messages", {"query": needle})))
+    with office.slack.held("search.messages") as arrived:
+        asking.start()
+        assert arrived.wait(HELD_S)
+        daemon = office.home.daemon_pid
+        assert daemon is not None
+        memories = {pid: memory_of(pid) for pid in descendants_of(daemon)}
+    asking.join(HELD_S)
+
+    assert [answer.status for answer in answers] == [200], answers
+    assert office.slack.asked[0].authorization == digest_of(TOKEN)
+    assert any(needle.encode() in memory for memory in memories.values()), "the connector's memory was not looked at"
+    assert len(memories) >= 2
+    for memory in memories.values():
+        assert find(memory, TOKEN.encode()) == []
