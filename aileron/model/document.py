@@ -158,8 +158,8 @@ class Table:
     def __contains__(self, key: str) -> bool:
         return key in self._values
 
-    def refuse(self, key: str | None, problem: str, *inner: str) -> AileronError:
-        """The error for this table's `key` (None: the table itself), or a key `inner` to it, with file and line."""
+    def refuse(self, key: str | None, problem: str, *inner: str | int) -> AileronError:
+        """The error for this table's `key` (None: the table itself), or a key or element `inner` to it, with file and line."""
         return self._source.refuse(self._path if key is None else (*self._path, key, *inner), problem)
 
     def parsed(self, key: str, parse: Callable[[str], _T]) -> _T:
@@ -186,6 +186,10 @@ class Table:
     def strings(self, key: str) -> tuple[str, ...]:
         """An array of strings, empty when absent."""
         return tuple(self._values.get(key, ()))
+
+    def element_lines(self, key: str) -> tuple[int, ...]:
+        """The line of each element of an array: for what can be judged only later, with more than the document."""
+        return self._source.element_lines((*self._path, key), len(self._values.get(key, ())))
 
     def boolean(self, key: str, default: bool) -> bool:
         """An optional boolean."""
@@ -310,10 +314,17 @@ class _Source:
 
     def refuse(self, path: _Path, problem: str) -> AileronError:
         """The error for the value at `path`, with the line of the nearest key that can be found."""
+        return self._error(self._line_of(path, _key_lines(self._text)), problem)
+
+    def element_lines(self, path: _Path, count: int) -> tuple[int, ...]:
+        """The line of each of `count` elements of the array at `path`, or the nearest that can be found."""
         lines = _key_lines(self._text)
+        return tuple(self._line_of((*path, index), lines) for index in range(count))
+
+    def _line_of(self, path: _Path, lines: Mapping[_Path, int]) -> int:
         while path and path not in lines:
             path = path[:-1]
-        return self._error(self._first_line + lines.get(path, 1) - 1, problem)
+        return self._first_line + lines.get(path, 1) - 1
 
     def _line_at(self, index: int) -> int:
         return self._first_line + self._text.count("\n", 0, index)
@@ -347,7 +358,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _key_lines(text: str) -> dict[_Path, int]:
-    """The line, from 1, of each header and key of a valid document; not of keys in inline tables."""
+    """The line, from 1, of each header, key and element of an array of a valid document; not of keys in inline tables."""
     lines: dict[_Path, int] = {}
     lengths: dict[_Path, int] = {}
     header: _Path = ()
@@ -357,6 +368,8 @@ def _key_lines(text: str) -> dict[_Path, int]:
         if kind == "key":
             for end in range(1, len(parts) + 1):
                 lines.setdefault((*header, *parts[:end]), line)
+            for index, offset in enumerate(_element_offsets(statement)):
+                lines.setdefault((*header, *parts, index), line + offset)
         elif kind:
             header = _resolved(parts, lengths, is_array=kind == "array")
             lines.setdefault(header, line)
@@ -378,6 +391,27 @@ def _statements(text: str) -> Iterator[list[_Token]]:
             yield statement
             statement, depth = [], 0
     yield statement
+
+
+def _element_offsets(statement: list[_Token]) -> Iterator[int]:
+    """How many lines below its key each element of an array stands; nothing where the value is no array."""
+    depth = newlines = 0
+    is_due = False
+    for token in statement[[token.text for token in statement].index("=") + 1 :]:
+        is_space = token.text.startswith("#") or token.text == "\n"
+        if depth == 0 and token.text != "[":
+            return
+        if is_due and not is_space and token.text != "]":
+            yield newlines
+            is_due = False
+        if token.text in "[{":
+            depth += 1
+            is_due = is_due or depth == 1
+        elif token.text in "]}":
+            depth -= 1
+        elif token.text == "," and depth == 1:
+            is_due = True
+        newlines += token.text.count("\n")
 
 
 def _left_side(statement: list[_Token]) -> tuple[str, tuple[str, ...]]:

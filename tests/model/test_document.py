@@ -145,6 +145,25 @@ BOMBS = {
 }
 
 
+@given(
+    st.lists(st.sampled_from(['"a"', "'b=['", '"""c\n]"""', "'''d\n#\n,'''", '"\\"]"', '""']), max_size=6), st.data()
+)
+def test_each_element_of_an_array_has_its_line(elements: list[str], data: st.DataObject):
+    """However lines, comments and strings that look like structure stand between; counted from where the document begins."""
+    text, lines = 'name = "n"\ntags = [', []
+    for element in elements:
+        text += data.draw(st.sampled_from(["", " ", "\n", '\n  # , [ "x"\n', "\n\n"]))
+        lines.append(10 + text.count("\n"))
+        text += element + data.draw(st.sampled_from([",", " ,", "\n,", " # ]\n,"]))
+    with contextlib.suppress(AileronError):  # a string of several lines is no plain text, and refused
+        assert read(f"{text}\n]\n", first_line=10).element_lines("tags") == tuple(lines)
+    table = read_document(
+        f"{text}\n]\n", {**SCHEMA, "tags": Field(Kind.VALUES)}, file="f", boundary=Boundary.ACTION, first_line=10
+    )
+    assert table.element_lines("tags") == tuple(lines)
+    assert [table.refuse("tags", "x", at).failure.details["line"] for at in range(len(lines))] == lines
+
+
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
 def test_a_bomb_is_refused_quickly(text: str):
     """Documents made to exhaust the parser are refused within a second or two of processor time."""
