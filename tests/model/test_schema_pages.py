@@ -1,4 +1,4 @@
-"""The reference pages of the two TOML formats say what their schemas say."""
+"""The reference pages of the three TOML formats say what their schemas say."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from aileron.model.document import Field, Row, rows
 from aileron.model.manifest import HostFunction
 from aileron.registry.manifest import SCHEMA as CONNECTOR
 from aileron.registry.manifest import WASI_NAMES, parse_connector_manifest
+from aileron.registry.suite import MAX_ENTRIES, SuiteSource, parse_suite, wanted
+from aileron.registry.suite import SCHEMA as SUITE
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 ACTION_PAGE = (REFERENCE / "action-file.md").read_text(encoding="utf-8")
 CONNECTOR_PAGE = (REFERENCE / "connector-manifest.md").read_text(encoding="utf-8")
+SUITE_PAGE = (REFERENCE / "suite.md").read_text(encoding="utf-8")
 
 
 def documented(page: str) -> Iterator[Row]:
@@ -37,7 +40,9 @@ def example(page: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("page", "schema"), [(ACTION_PAGE, ACTION), (CONNECTOR_PAGE, CONNECTOR)], ids=["action", "connector"]
+    ("page", "schema"),
+    [(ACTION_PAGE, ACTION), (CONNECTOR_PAGE, CONNECTOR), (SUITE_PAGE, SUITE)],
+    ids=["action", "connector", "suite"],
 )
 def test_the_page_lists_every_key_with_its_type(page: str, schema: Mapping[str, Field]):
     """Neither more nor fewer, in any order."""
@@ -48,6 +53,16 @@ def test_the_examples_on_the_pages_are_valid():
     """What people copy works."""
     assert parse_action(example(ACTION_PAGE), file="example.md").name == "send-email"
     assert parse_connector_manifest(example(CONNECTOR_PAGE).encode(), file="example.toml").version == "1.2.0"
+
+
+def test_the_suite_on_the_page_wants_what_the_page_says():
+    """At the tag of its example, the two actions below it; and no more than the page says."""
+    suite = parse_suite(example(SUITE_PAGE), file="suite.toml")
+    (source,) = re.findall(r"^(github://\S+\.toml@v\S+)$", SUITE_PAGE, re.MULTILINE)
+    wants = [str(one) for one in wanted(suite, SuiteSource.parse(source))]
+
+    assert re.findall(r"^(github://\S+@[0-9]\S*)$", SUITE_PAGE, re.MULTILINE) == wants
+    assert f"1 to {MAX_ENTRIES}" in SUITE_PAGE
 
 
 def test_the_preview_on_the_page_is_valid():

@@ -1,0 +1,220 @@
+"""A suite: one TOML file that names actions which are installed together, and where such a file is published.
+
+Pure. The file is a stranger's and is not signed: it is a list of wishes, and each action on it is fetched, checked and agreed to
+like any other. So nothing is read kindly: what is not named here is an error with file and line.
+
+Rules
+- Exactly `name`, `description` and `actions`.
+- An entry is a path in the suite's own repository, in the version that the suite was read at; or NAME@VERSION, in full.
+- A version comes from a tag alone: a commit, a branch or a file on this machine has none, and then every entry is in full.
+- Two entries that would be one installed action are an error: only one of them could be there.
+
+Source: docs/reference/suite.md, checked against `SCHEMA`. Not here: fetching (forges/), which tag `latest` is (the forge says),
+installing.
+
+>>> SuiteSource.parse("github://acme/tools/suites/work.toml@v1.2.0").path
+'suites/work.toml'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, Self
+
+import msgspec
+
+from aileron.model.document import Field, Kind, Table, read_document, refusal
+from aileron.model.failure import Boundary
+from aileron.model.names import ACTION_NAME, Fqn, check_semver, tool_name
+from aileron.registry.artifact import Wanted
+from aileron.registry.forges.forge import check_ref
+from aileron.registry.keyring import Authority
+
+__all__ = ["LATEST", "MAX_ENTRIES", "SCHEMA", "Entry", "InRepository", "Suite", "SuiteSource", "parse_suite", "wanted"]
+
+LATEST: Final = "latest"
+"""In place of a tag: the newest release, whichever that is."""
+MAX_ENTRIES: Final = 100
+"""Actions of one suite: a person goes through them one by one; the largest suite known has twelve."""
+_MAX_NAME: Final = 100
+"""Characters of its name: one line of a list, as wide as terminals are."""
+_MAX_DESCRIPTION: Final = 500
+"""Characters: a few lines, read before anything is agreed to."""
+_MAX_ENTRY: Final = 512
+"""Characters of an entry: a scheme, four segments of 100, a version."""
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_SUFFIX: Final = ".toml"
+
+SCHEMA: Final = {
+    "name": Field(Kind.STRING, required=True),
+    "description": Field(Kind.STRING, required=True),
+    "actions": Field(Kind.STRINGS, required=True),
+}
+
+
+class SuiteSource(msgspec.Struct, frozen=True, order=True):
+    """A suite's file in a repository, at a tag, a commit, or `latest`."""
+
+    repository: Authority
+    path: str
+    ref: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`SCHEME://OWNER/REPOSITORY/FILE.toml@REF`. ValueError says what is wrong."""
+        place, separator, ref = text.partition("@")
+        if not separator:
+            raise ValueError(f"{text!r} has no ref; expected FILE@TAG, FILE@COMMIT or FILE@{LATEST}")
+        name = Fqn.parse(place)
+        if len(name.path) < 3 or not name.path[-1].endswith(_SUFFIX):
+            raise ValueError(f"{text!r} names no file; expected {name.scheme}://OWNER/REPOSITORY/suite{_SUFFIX}@REF")
+        return cls(Authority.of_repository(name), "/".join(name.path[2:]), check_ref(ref))
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether the forge has to be asked which tag it is."""
+        return self.ref == LATEST
+
+    def at(self, ref: str) -> SuiteSource:
+        """The same file at the ref that it was found at. ValueError if a forge says something else than a ref."""
+        return msgspec.structs.replace(self, ref=check_ref(ref))
+
+    def __str__(self) -> str:
+        return f"{self.repository}/{self.path}@{self.ref}"
+
+
+class InRepository(msgspec.Struct, frozen=True, order=True):
+    """An action by its path from the top of the suite's repository."""
+
+    path: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`actions/NAME`, or another path; a leading `/` is dropped. ValueError otherwise."""
+        path = text.removeprefix("/")
+        if "@" in path:
+            raise ValueError(f"{text!r} is a path, and has the version of its suite: leave out what begins with @")
+        try:
+            return cls(Fqn.parse(f"hub://owner/repository/{path}").path[2:])  # for the grammar of names
+        except ValueError:
+            raise ValueError(f"{text!r} is neither a path such as actions/NAME nor NAME@VERSION") from None
+
+    def __str__(self) -> str:
+        return "/".join(self.path)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One line of a suite: what is meant, and the line of the file."""
+
+    what: InRepository | Wanted
+    line: int
+
+    @property
+    def action(self) -> str:
+        """The action's own name."""
+        return _action_of(self.what)
+
+
+class Suite(msgspec.Struct, frozen=True, kw_only=True):
+    """A checked suite. `file` is how messages name it."""
+
+    name: str
+    description: str
+    entries: tuple[Entry, ...]
+    file: str
+
+
+def parse_suite(text: str, *, file: str) -> Suite:
+    """Read a suite; `file` is how errors name it. AileronError(invalid_request) with line and cure."""
+    table = read_document(text, SCHEMA, file=file, boundary=Boundary.ACTION)
+    suite = Suite(
+        name=_words(table, "name", _MAX_NAME),
+        description=_words(table, "description", _MAX_DESCRIPTION),
+        entries=tuple(_entries(table)),
+        file=file,
+    )
+    _check_each_once(table, suite.entries)
+    return suite
+
+
+def wanted(suite: Suite, source: SuiteSource | None) -> tuple[Wanted, ...]:
+    """What to install, in order; `source` is where the suite was read, with the ref that it was found at, None: on this machine.
+
+    AileronError(invalid_request) for the first path where there is no version to take.
+    """
+    return tuple(_wanted(entry, suite, source) for entry in suite.entries)
+
+
+def _wanted(entry: Entry, suite: Suite, source: SuiteSource | None) -> Wanted:
+    if isinstance(entry.what, Wanted):
+        return entry.what
+    try:
+        if source is None:
+            raise ValueError("a file on this machine has no version")
+        name = Fqn(source.repository.scheme, (*source.repository.path, *entry.what.path))
+        return Wanted(name, _version_of(source))
+    except ValueError as error:
+        problem = (
+            f"actions: {str(entry.what)!r} is a path, and takes the version of its suite, but {error}: write it in full"
+        )
+        raise refusal(suite.file, entry.line, f"{problem}, NAME@VERSION", Boundary.ACTION) from None
+
+
+def _version_of(source: SuiteSource) -> str:
+    """The version that a tag names: `v1.2.0`, or `slack/v1.2.0`. ValueError where there is none."""
+    if _COMMIT.fullmatch(source.ref):
+        raise ValueError(f"{source.ref} is a commit")
+    version = source.ref.rpartition("/")[2]
+    if source.is_latest or not version.startswith("v"):
+        raise ValueError(f"{source.ref!r} is not a tag such as v1.2.0")
+    try:
+        return check_semver(version[1:])
+    except ValueError:
+        raise ValueError(f"the tag {source.ref!r} does not end in v and a SemVer version") from None
+
+
+def _words(table: Table, key: str, characters: int) -> str:
+    text = table.string(key)
+    if not text.strip() or len(text) > characters:
+        raise table.refuse(key, f"{key} is empty or longer than {characters} characters")
+    return text
+
+
+def _entries(table: Table) -> Iterator[Entry]:
+    texts = table.strings("actions")
+    if not 1 <= len(texts) <= MAX_ENTRIES:
+        raise table.refuse("actions", f"actions has {len(texts)} entries; expected 1 to {MAX_ENTRIES}")
+    for index, (text, line) in enumerate(zip(texts, table.element_lines("actions"), strict=True)):
+        try:
+            yield Entry(_entry(text), line)
+        except ValueError as error:
+            raise table.refuse("actions", f"actions: {error}", index) from None
+
+
+def _entry(text: str) -> InRepository | Wanted:
+    if not text or len(text) > _MAX_ENTRY:
+        raise ValueError(f"an entry is empty or longer than {_MAX_ENTRY} characters")
+    what = Wanted.parse(text) if "://" in text else InRepository.parse(text)
+    action = _action_of(what)
+    if not ACTION_NAME.fullmatch(action):
+        raise ValueError(
+            f"{text!r} ends in {action!r}, which is no action's name (lower-case letters, digits, '.', '_', '-')"
+        )
+    if action == "action.md":
+        raise ValueError(f"{text!r} is a file; name the folder that it is in")
+    return what
+
+
+def _action_of(what: InRepository | Wanted) -> str:
+    return what.path[-1] if isinstance(what, InRepository) else what.name.path[-1]
+
+
+def _check_each_once(table: Table, entries: tuple[Entry, ...]) -> None:
+    """Return if each would be an action of its own, and a tool of its own."""
+    first: dict[str, Entry] = {}
+    for index, entry in enumerate(entries):
+        other = first.setdefault(tool_name(entry.action), entry)
+        if other is not entry:
+            problem = f"actions: {str(entry.what)!r} would be the same action or tool as {str(other.what)!r} in line {other.line}"
+            raise table.refuse("actions", f"{problem}: remove one", index)
