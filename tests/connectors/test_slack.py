@@ -170,7 +170,6 @@ def test_a_channel_is_described_for_whoever_decides(slack: SlackServer, call: Ca
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"is_private": True}, "its members"),
         (
             {"is_pending_ext_shared": True},
             "everybody in the workspace, and people of another organization once they accept",
@@ -181,6 +180,21 @@ def test_a_channel_is_described_for_whoever_decides(slack: SlackServer, call: Ca
 def test_who_would_read_it_is_said_in_words(slack: SlackServer, call: Call, fields: dict[str, Any], words: str) -> None:
     """For the person who is asked, who need not know Slack's fields."""
     assert call("get_channel", channel=slack.channel("x", **fields)).output["seen_by"] == words
+
+
+def test_a_private_channel_is_described_with_a_scope_of_its_own_and_posted_to_without(
+    slack: SlackServer, call: Call
+) -> None:
+    """By its id: who looks first is told which scope is missing."""
+    private = slack.channel("board", is_private=True)
+    failed = call("get_channel", channel=private).failure
+    call("post_message", channel=private, text="hi").output  # noqa: B018
+    slack.allow(TOKEN, [*SCOPES, "groups:read"])
+    found = call("get_channel", channel=private).output
+
+    assert (failed.details["reason"], failed.details["needed"]) == ("missing_scope", "groups:read")
+    assert (found["channel"]["private"], found["seen_by"]) == (True, "its members")
+    assert [post.channel for post in slack.posts] == [private]
 
 
 # Posting

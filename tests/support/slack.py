@@ -100,6 +100,7 @@ class _Disturbance:
 class _Call:
     query: dict[str, str]
     body: Any
+    scopes: frozenset[str]
 
 
 def digest_of(token: str) -> str:
@@ -260,10 +261,10 @@ class SlackServer:
             route = _ROUTES.get(method)
             if route is None or seen.method not in route.verbs:
                 raise _SlackError("unknown_method", req_method=method)
-            self._check_token(digest, route.scope, takes_apps=route.takes_apps)
+            scopes = self._scopes_of(digest, route.scope, takes_apps=route.takes_apps)
             if (disturbance := self._disturbance(method)) is not None:
                 return answer(disturbance.body, *disturbance.fields, *extra, status=disturbance.status)
-            call = _Call({name: values[-1] for name, values in query.items()}, self._body(seen))
+            call = _Call({name: values[-1] for name, values in query.items()}, self._body(seen), scopes)
             body = {"ok": True, **route.handler(self, call)}
         except _SlackError as error:
             body = error.body
@@ -286,7 +287,8 @@ class SlackServer:
                 return disturbance
         return None
 
-    def _check_token(self, digest: str | None, scope: str | None, *, takes_apps: bool) -> None:
+    def _scopes_of(self, digest: str | None, scope: str | None, *, takes_apps: bool) -> frozenset[str]:
+        """Of a token that may call a method with that scope."""
         if digest is None:
             raise _SlackError("not_authed")
         if digest not in self._allowed:
@@ -294,8 +296,9 @@ class SlackServer:
         scopes, is_app = self._allowed[digest]
         if is_app and not takes_apps:
             raise _SlackError("not_allowed_token_type")
-        if scope is not None and scope not in scopes:
-            raise _SlackError("missing_scope", needed=scope, provided=",".join(sorted(scopes)))
+        if scope is not None:
+            _check_scope(scope, scopes)
+        return scopes
 
     def _next_ts(self) -> str:
         return f"{1_508_284_197 + next(self._numbers)}.000015"
@@ -328,6 +331,8 @@ class SlackServer:
         found = self.channels.get(call.query.get("channel", ""))
         if found is None:
             raise _SlackError("channel_not_found")
+        if found["is_private"]:
+            _check_scope("groups:read", call.scopes)
         left_out = set() if call.query.get("include_num_members") == "true" else {"num_members"}
         return {"channel": {name: value for name, value in found.items() if name not in left_out}}
 
@@ -379,6 +384,11 @@ _ROUTES: Final = {
     "search.messages": _Route(SlackServer._search, "search:read", takes_apps=False),
     "chat.postMessage": _Route(SlackServer._post, "chat:write", verbs=("POST",)),
 }
+
+
+def _check_scope(scope: str, scopes: frozenset[str]) -> None:
+    if scope not in scopes:
+        raise _SlackError("missing_scope", needed=scope, provided=",".join(sorted(scopes)))
 
 
 def _start(cursor: str) -> int:
