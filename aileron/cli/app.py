@@ -38,6 +38,7 @@ from aileron.cli.commands import (
 )
 from aileron.cli.commands.completion import action_names, completion
 from aileron.cli.commands.options import AsJson
+from aileron.cli.commands.sync import sync
 from aileron.cli.problem import INTERRUPTED, Problem
 from aileron.cli.run import OPTIONS, Asked, build, perform, report
 
@@ -47,7 +48,7 @@ _SECTIONS = {
     "See": ("demo",),
     "Let agents act": ("launch", "sessions", "mcp"),
     "Act": ("run", "approve", "deny", "approval", "grant"),
-    "Set up": ("action", "connector", "keyring", "binding", "secret", "vault", "approver"),
+    "Set up": ("action", "connector", "sync", "keyring", "binding", "secret", "vault", "approver"),
     "Look": ("audit", "status", "doctor", "daemon", "completion"),
 }
 _EXITS = (
@@ -168,13 +169,29 @@ _group("approver", "Whose signature a decision needs.", approver.init, approver.
 _group(
     "action",
     "Actions: the Markdown files that agents may run.",
-    *(action.add, action.list_, action.show, action.validate, action.enable, action.disable, action.remove),
+    action.add,
+    action.add_suite,
+    action.list_,
+    action.show,
+    action.validate,
+    action.update,
+    action.diff,
+    action.enable,
+    action.disable,
+    action.remove,
 )
 _group(
     "connector",
     "Connectors: the programs that know one service each.",
-    *(connector.build, connector.install, connector.list_, connector.show, connector.remove),
+    connector.build,
+    connector.install,
+    connector.list_,
+    connector.show,
+    connector.check,
+    connector.verify,
+    connector.remove,
 )
+app.command("sync")(sync)
 _group("keyring", "Whose signatures count.", keyring.trust, keyring.list_, keyring.revoke)
 _group(
     "binding",

@@ -25,7 +25,17 @@ from aileron.cli.plan import COLUMN, cut, host_line, missing_lines, plan_facts, 
 if TYPE_CHECKING:
     from aileron.cli.signing import Preview
 
-__all__ = ["KINDS", "asker_of", "change_lines", "constraint_words", "kind_of", "name_of", "show_question", "title_of"]
+__all__ = [
+    "KINDS",
+    "asker_of",
+    "change_lines",
+    "constraint_words",
+    "kind_of",
+    "name_of",
+    "show_question",
+    "show_subject",
+    "title_of",
+]
 
 KINDS: Final = {
     "action": "run",
@@ -83,6 +93,12 @@ def show_question(
     else:
         output.print_facts([*_subject_facts(question, more), *_asked_facts(question, stream)], stream, column=COLUMN)
     _print_conversation(question, stream, more)
+
+
+def show_subject(kind: str, subject: Mapping[str, Any], stream: str = "stderr", *, more: str | None = None) -> None:
+    """What would be agreed to, before there is a question about it."""
+    question = {"kind": kind, "subject": dict(subject)}
+    output.print_facts([*_subject_facts(question, more)], stream, column=COLUMN)
 
 
 def change_lines(changes: Iterable[Mapping[str, Any]], more: str | None = None, *, marks: bool = False) -> list[str]:
@@ -223,8 +239,8 @@ def _subject_facts(question: dict[str, Any], more: str | None) -> list[tuple[str
     match kind_of(question):
         case "action_file":
             return list(_of_action_file(subject, more))
-        case "connector":
-            return list(_of_connector(subject))
+        case "connector" | "connector_update":
+            return list(_of_connector(subject, more))
         case "binding":
             return list(_of_binding(subject))
         case "secret":
@@ -269,7 +285,11 @@ def _of_action_file(subject: dict[str, Any], more: str | None) -> Iterator[tuple
     changes = subject.get("changes") or []
     is_wider = any(change.get("widens") for change in changes)
     how = "new" if is_new else "wider than what you agreed to" if is_wider else "changed since you agreed to it"
+    yield "signature", subject.get("signature")
     yield "action", f"{subject.get('name')}, its file: {how}"
+    yield "from", subject.get("fetched")
+    if subject.get("installs"):
+        yield "with", f"{len(subject['installs'])} new connectors, each asked about by itself"
     yield "so that", "it is installed, and may run" if subject.get("install") else "it may run as it lies there now"
     if subject.get("replace"):
         yield "replaces", "the action of that name"
@@ -278,7 +298,11 @@ def _of_action_file(subject: dict[str, Any], more: str | None) -> Iterator[tuple
     yield "credential", list(subject.get("credentials") or []) or "none"
     if not is_new:
         yield "changes", change_lines(changes, more, marks=True) or "none"
-    yield "text", text_lines(str(subject.get("text")).rstrip("\n"), more, lines=_MAX_FILE_LINES)
+    text = str(subject.get("text")).rstrip("\n")
+    if is_new or more is None or subject.get("fetched") is None:
+        yield "text", text_lines(text, more, lines=_MAX_FILE_LINES)
+    else:  # the changes say what is new, and stand on one screen with the question
+        yield "text", missing_lines(len(text), "characters", more)
 
 
 def _when_it_runs(text: str) -> str | None:
@@ -293,11 +317,22 @@ def _when_it_runs(text: str) -> str | None:
     return "is asked about" if is_gated else "goes through: NOBODY IS ASKED"
 
 
-def _of_connector(subject: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    yield "connector", f"{subject.get('name')}@{subject.get('version')}"
-    yield "from", subject.get("source")
-    yield "hash", subject.get("hash")
+def _of_connector(subject: dict[str, Any], more: str | None) -> Iterator[tuple[str, Any]]:
+    """Whose it is said to be, and by what that is known, before what it would be allowed."""
     yield "signature", subject.get("signature")
+    yield "connector", f"{subject.get('name')}@{subject.get('version')}"
+    yield "publisher", subject.get("publisher")
+    yield (
+        "from",
+        subject.get("source") if subject.get("source") != f"{subject.get('name')}@{subject.get('version')}" else None,
+    )
+    yield "hash", subject.get("hash")
+    yield "for", subject.get("for_action")
+    if "before" in subject:
+        yield (
+            f"since {subject.get('before')}",
+            change_lines(subject.get("changes") or [], more, marks=True) or "no change",
+        )
     yield "reaches", _hosts(subject)
     yield "credential", subject.get("credential") or "none"
     yield "uses", ", ".join(subject.get("imports") or []) or "nothing"

@@ -316,7 +316,9 @@ class Dialogue:
             return report(problem, as_json=False)
         if not self._as_json or status == "denied":
             output.note(f"{'denied' if status == 'denied' else 'approved'} {visible(self._id)}")
-        if status != "denied" and not self._as_json and self._tell is not None:
+        if status == "approved":
+            output.note("it is done when the others it belongs to are approved too")
+        elif status != "denied" and not self._as_json and self._tell is not None:
             self._tell(kind_of(question), settled.get("result"))
         return OK
 
@@ -334,8 +336,21 @@ def carry_through(
         else:
             tell(kind, answer)
         return OK
+    asked = answer.get("approvals") or [answer]
     if as_json or not can_ask():
-        return _left_waiting(answer, as_json=as_json)
+        return _left_waiting(answer, asked, as_json=as_json)
+    for number, one in enumerate(asked, start=1):
+        if len(asked) > 1:
+            output.note(f"{number} of {len(asked)}")
+        if (code := _decided_here(supervisor, one, tell, yes=yes)) != OK:
+            return code
+    return OK
+
+
+def _decided_here(
+    supervisor: Supervisor, answer: dict[str, Any], tell: Callable[[str, Any], None], *, yes: bool
+) -> int:
+    """One question, asked at this terminal; the exit code."""
     dialogue = Dialogue(supervisor, str(answer.get("approval_id")), yes=yes, tell=tell)
     try:
         code = dialogue.settle_here()
@@ -530,13 +545,15 @@ def _note_held(approval_id: str, held_until: Any) -> None:
         output.note(f"held until {when}\n  cancel: aileron approval cancel {visible(approval_id)}")
 
 
-def _left_waiting(answer: dict[str, Any], *, as_json: bool) -> int:
+def _left_waiting(answer: dict[str, Any], asked: list[dict[str, Any]], *, as_json: bool) -> int:
     if as_json:
         output.print_json(answer)
     else:
-        output.write(visible(str(answer.get("approval_id"))))
+        for one in asked:
+            output.write(visible(str(one.get("approval_id"))))
     output.note("nothing is changed yet: it waits for a person")
-    _note_ways(answer)
+    for one in asked:
+        _note_ways(one)
     return UNFINISHED
 
 

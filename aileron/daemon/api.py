@@ -111,6 +111,7 @@ ROUTES: Final = (
     RouteSpec("GET", "/v1/fetches/{id}", "show_fetch", _OPERATOR),
     RouteSpec("POST", "/v1/fetches/{id}/install", "install_fetched", _OPERATOR),
     RouteSpec("DELETE", "/v1/fetches/{id}", "cancel_fetch", _OPERATOR),
+    RouteSpec("POST", "/v1/suites", "show_suite", _OPERATOR),
     RouteSpec("GET", "/v1/keyring", "list_keys", _OPERATOR),
     RouteSpec("POST", "/v1/keyring", "trust_key", _OPERATOR),
     RouteSpec("POST", "/v1/keyring/look", "look_for_key", _OPERATOR),
@@ -162,6 +163,12 @@ class _Install(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _InstallFetched(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str | None = None
+
+
+class _Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    source: str | None = None
+    text: str | None = None
+    file: str = "the suite"
 
 
 class _RemoveUnused(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -527,6 +534,11 @@ class Api:
     async def cancel_fetch(self, request: Request) -> Response:
         """Want it no more."""
         return as_json(await self._fetching.cancel(request.path_params["id"]))
+
+    async def show_suite(self, request: Request) -> Response:
+        """What a suite would have installed."""
+        asked = await _body(request, _Suite)
+        return as_json(await self._fetching.suite(asked.source, asked.text, asked.file))
 
     async def list_keys(self, _request: Request) -> Response:
         """Whose signatures count."""

@@ -54,6 +54,8 @@ from aileron.registry.content import ContentStore
 from aileron.registry.forges.forge import newest
 from aileron.registry.install import OnConflict, check_installable
 from aileron.registry.staging import PublishedTexts, Staging
+from aileron.registry.suite import Suite, SuiteSource, parse_suite
+from aileron.registry.suite import wanted as wanted_of
 
 __all__ = ["Fetching"]
 
@@ -65,6 +67,7 @@ _JOB_S: Final = 1800.0
 """Seconds, for all that one job fetches: a large archive over a poor line takes a quarter of an hour."""
 MAX_CONNECTORS: Final = 64
 """That one job fetches: a home with more that are missing is synced in several steps."""
+_MAX_FILE: Final = 4096  # PATH_MAX, limits.h
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 Status = Literal["running", "ready", "failed", "cancelled", "installed", "asked"]
@@ -227,6 +230,22 @@ class Fetching:
                 await anyio.to_thread.run_sync(self._drop, job)
                 await self._audit.note(events.FetchEnded(fetch=job.id, status="cancelled"))
         return job.to_json()
+
+    async def suite(self, source: str | None, text: str | None, file: str) -> dict[str, Any]:
+        """A published suite, or the `text` of one on this machine, called `file` in messages: what it would have installed.
+
+        AileronError as Forge.suite, registry.suite.
+        """
+        if (source is None) == (text is None):
+            raise AileronError(FailureClass.INVALID_REQUEST, "one of source and text is expected")
+        if source is None:
+            suite = await anyio.to_thread.run_sync(lambda: parse_suite(text or "", file=file[:_MAX_FILE]))
+            return _suite_facts(suite, wanted_of(suite, None), None)
+        place = parsed(SuiteSource.parse, source)
+        async with self._forges.of(place.repository.scheme) as forge:
+            found = await forge.suite(place.repository, place.path, place.ref)
+        suite = await anyio.to_thread.run_sync(lambda: parse_suite(found.text, file=str(place.at(found.ref))))
+        return _suite_facts(suite, wanted_of(suite, place.at(found.ref)), found.ref)
 
     # One job
 
@@ -520,6 +539,10 @@ class Fetching:
                 FailureClass.NOT_FOUND, f"no fetch {fetch[:80]!r} is known: it is begun anew", boundary=Boundary.USER
             )
         return job
+
+
+def _suite_facts(suite: Suite, actions: Sequence[Wanted], ref: str | None) -> dict[str, Any]:
+    return {"name": suite.name, "description": suite.description, "ref": ref, "actions": list(map(str, actions))}
 
 
 def _check_request(request: FetchRequest) -> None:

@@ -14,13 +14,16 @@ from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.deciding import carry_through
 from aileron.cli.problem import OK, Problem
-from aileron.cli.prompts import passphrase_from
+from aileron.cli.prompts import edit_text, passphrase_from
+from aileron.cli.published import bound_connectors, exit_of, fetched, given_up, installed, is_published
 from aileron.cli.run import report
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 
-__all__ = ["add", "disable", "enable", "list_", "remove", "show", "validate"]
+__all__ = ["add", "add_suite", "diff", "disable", "enable", "list_", "remove", "show", "update", "validate"]
 
+_LOOK_S = 60.0
+"""A forge is asked for a file, and for the newest release perhaps."""
 _MAX_BYTES = 1 << 20
 """1 MiB, four times what an action file may have: the reader says what is too much."""
 
@@ -29,23 +32,169 @@ Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Action fil
 
 
 def add(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The action file.")],
+    target: Annotated[
+        str, typer.Argument(metavar="NAME@VERSION|FILE", help="What is published, or an action file of yours.")
+    ],
     force: Annotated[bool, typer.Option("--force", help="Take the place of another action of that name.")] = False,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Install an action file.
+    """Install an action.
 
-    A placeholder hash is bound to the one installed connector of that name and version. Where an approver exists it waits
-    for their signature, which is asked for at a terminal.
+    What is published is fetched with the connectors it is pinned to, shown, and installed when you say so: all of it, or
+    nothing. In a file of yours a placeholder hash is bound to the one installed connector of that name and version. Where an
+    approver exists it waits for their signature, which is asked for at a terminal.
     """
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    if is_published(target):
+        raise typer.Exit(_add_published(supervisor, target, force=force, yes=yes, as_json=as_json))
+    file = Path(target)
     asked: dict[str, Any] = {"text": _text_of(file), "file": str(file)}
     if force:
         asked["replace"] = True
-    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     answer = supervisor.ask("POST", "/v1/actions", asked)
     raise typer.Exit(carry_through(supervisor, answer, tell_done, kind="action_file", yes=yes, as_json=as_json))
+
+
+def _add_published(supervisor: Supervisor, name: str, *, force: bool, yes: bool, as_json: bool) -> int:
+    job = fetched(supervisor, {"what": "action", "name": name, "replace": force})
+    again = f"aileron action add {name}{' --force' if force else ''}"
+    code = installed(supervisor, job, again=again, yes=yes, as_json=as_json, kind="action_file")
+    if code == OK:
+        note_unbound(supervisor, job)
+    return code
+
+
+def add_suite(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="SCHEME://OWNER/REPOSITORY/FILE@REF, or a file of yours.")
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Take the place of other actions of these names.")] = False,
+    yes: Yes = False,
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Install each action of a suite, one after the other.
+
+    One that cannot be installed does not keep the others from it; how each ended is said last.
+    """
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    asked = {"source": source} if is_published(source) else {"text": _text_of(Path(source)), "file": source}
+    suite = supervisor.ask("POST", "/v1/suites", asked, wait_s=_LOOK_S)
+    at = f" at {suite['ref']}" if suite["ref"] else ""
+    output.note(visible(f"{suite['name']}{at}: {suite['description']}"))
+    codes: dict[str, int] = {}
+    for name in suite["actions"]:
+        output.note(f"\n{visible(name)}")
+        try:
+            codes[name] = _add_published(supervisor, name, force=force, yes=yes, as_json=False)
+        except Problem as problem:
+            codes[name] = report(problem, as_json=False)
+    done = sum(code == OK for code in codes.values())
+    output.note(f"\n{done} of {len(codes)} installed")
+    for name, code in codes.items():
+        if code != OK:
+            output.note(f"  not installed ({code}): {visible(name)}")
+    raise typer.Exit(exit_of(list(codes.values())))
+
+
+def update(
+    name: Name,
+    version: Annotated[
+        str | None, typer.Option("--version", metavar="VERSION", help="This one, older or newer, and not the newest.")
+    ] = None,
+    prerelease: Annotated[bool, typer.Option("--include-prerelease", help="Also what is not released yet.")] = False,
+    theirs: Annotated[bool, typer.Option("--theirs", help="As it was published, without your own edits.")] = False,
+    edit: Annotated[bool, typer.Option("--edit", help="Look over the new text, or resolve it, in $EDITOR.")] = False,
+    yes: Yes = False,
+    passphrase_file: PassphraseFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring an action, and the connectors it is pinned to, to another version.
+
+    Your own edits stay. What would change is shown, and done when you say so.
+    """
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    job = fetched(supervisor, _update_of(name, version, prerelease=prerelease, theirs=theirs))
+    if not job["difference"]:
+        given_up(supervisor, job)
+        output.note(f"{visible(name)} {visible(job['from'])} is the newest there is")
+        return
+    print_difference(job, "stderr")
+    text = None
+    if edit or job["conflicts"]:
+        try:
+            text = _resolved(job, name)
+        except BaseException:
+            given_up(supervisor, job)
+            raise
+    again = f"aileron action update {name}{'' if version is None else f' --version {version}'}"
+    code = installed(supervisor, job, again=again, yes=yes, as_json=as_json, kind="action_file", text=text)
+    raise typer.Exit(code)
+
+
+def diff(
+    name: Name,
+    version: Annotated[
+        str | None, typer.Option("--version", metavar="VERSION", help="Against this version, and not the newest.")
+    ] = None,
+    prerelease: Annotated[bool, typer.Option("--include-prerelease", help="Also what is not released yet.")] = False,
+    theirs: Annotated[bool, typer.Option("--theirs", help="As if your own edits were given up.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what an update of an action would change, and change nothing."""
+    supervisor = Supervisor()
+    job = fetched(supervisor, _update_of(name, version, prerelease=prerelease, theirs=theirs))
+    given_up(supervisor, job)
+    if as_json:
+        told = ("action", "from", "to", "versions", "difference", "conflicts", "edited", "unmerged")
+        output.print_json({key: job[key] for key in told if key in job})
+    elif job["difference"]:
+        print_difference(job, "stdout")
+    else:
+        output.note(f"{visible(name)} {visible(job['from'])} is the newest there is")
+
+
+def _update_of(name: str, version: str | None, *, prerelease: bool, theirs: bool) -> dict[str, Any]:
+    asked: dict[str, Any] = {"what": "update", "name": name, "prerelease": prerelease, "theirs": theirs}
+    return asked if version is None else {**asked, "version": version}
+
+
+def _resolved(job: dict[str, Any], name: str) -> str:
+    """What the person makes of the text. Problem where marks of a conflict are left in it."""
+    if job["conflicts"]:
+        output.note(f"{job['conflicts']} places were changed by you and by its publisher: say how each is to be")
+    text = edit_text(job["text"], suffix=".md", instead=f"`aileron action update {name} --theirs`")
+    if any(line.startswith(("<<<<<<< ", ">>>>>>> ")) for line in text.splitlines()):
+        raise Problem.usage(
+            "a conflict is left in the text: nothing is changed", fix=f"aileron action update {name} --edit"
+        )
+    return text
+
+
+def print_difference(job: dict[str, Any], stream: str) -> None:
+    """What would change, line by line; what was removed and added are told apart by more than colour."""
+    if job.get("unmerged"):
+        output.note(visible(job["unmerged"]))
+    for line in job["difference"].splitlines():
+        style = {"-": "red", "+": "bold"}.get(line[:1])
+        shown = visible(line)
+        output.write(shown if style is None else output.styled(shown, style, stream), stream)
+
+
+def note_unbound(supervisor: Supervisor, job: dict[str, Any]) -> None:
+    """Which of the connectors that came need a credential that nobody has bound yet."""
+    needing = {
+        str(one["subject"]["name"]): str(one["subject"]["credential"])
+        for one in job["consents"]
+        if one["subject"].get("credential")
+    }
+    if not needing:
+        return
+    bound = bound_connectors(supervisor)
+    for name, credential in needing.items():
+        if name not in bound:
+            output.note(f"it needs a credential: {visible(credential)}\n  next: aileron binding setup {visible(name)}")
 
 
 def list_(as_json: AsJson = False) -> None:

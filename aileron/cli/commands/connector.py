@@ -15,13 +15,17 @@ from aileron.cli import output
 from aileron.cli.commands.done import print_connector, tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.deciding import carry_through
-from aileron.cli.problem import Problem, local_work
-from aileron.cli.prompts import passphrase_from, text_in
+from aileron.cli.problem import OK, Problem, local_work
+from aileron.cli.prompts import ask_now, can_ask, passphrase_from, text_in
+from aileron.cli.published import fetched, given_up, installed, is_published
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 
-__all__ = ["build", "install", "list_", "remove", "show"]
+__all__ = ["build", "check", "install", "list_", "remove", "show", "verify"]
 
+_CHECK_S = 60.0
+"""Every forge is asked, or every byte hashed."""
+_MISMATCH = 9
 _LEAST_DIGITS = 6
 """Of a hash on the command line: fewer are a slip of the finger."""
 
@@ -81,7 +85,15 @@ def build(
 
 
 def install(
-    path: Annotated[Path, typer.Argument(metavar="DIR|ARCHIVE", help="A source directory, or what `build` made.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME@VERSION|DIR|ARCHIVE", help="What is published, a source directory, or what `build` made."
+        ),
+    ],
+    pin: Annotated[
+        str | None, typer.Option("--hash", metavar="HASH", help="Take it only if this is its hash, sha256:….")
+    ] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Take the place of other bytes of the same version.")
     ] = False,
@@ -94,18 +106,44 @@ def install(
 ) -> None:
     """Install a connector, and show what it may reach.
 
-    Where an approver exists it waits for their signature, which is asked for at a terminal.
+    What is published is fetched, shown, and installed when you say so. Where an approver exists it waits for their signature,
+    which is asked for at a terminal.
     """
     if replace and keep_both:
         raise Problem.usage("--replace and --keep-both exclude each other", fix="aileron connector install --help")
+    on_conflict = "replace" if replace else "keep_both" if keep_both else "refuse"
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    if is_published(target):
+        code = _install_published(supervisor, target, pin, on_conflict, yes=yes, as_json=as_json)
+        raise typer.Exit(code)
+    path = Path(target)
     if not os.path.exists(path):  # and not Path.exists, which raises where a directory above may not be searched
         raise Problem.missing(f"{path}: there is no such file or directory")
+    if pin is not None:
+        raise Problem.usage("--hash is for what is fetched: NAME@VERSION", fix="aileron connector install --help")
     asked = {"path": str(path.resolve())}
-    if replace or keep_both:
-        asked["on_conflict"] = "replace" if replace else "keep_both"
-    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    if on_conflict != "refuse":
+        asked["on_conflict"] = on_conflict
     answer = supervisor.ask("POST", "/v1/connectors", asked, wait_s=30.0)
     raise typer.Exit(carry_through(supervisor, answer, tell_done, kind="connector", yes=yes, as_json=as_json))
+
+
+def _install_published(
+    supervisor: Supervisor, name: str, pin: str | None, on_conflict: str, *, yes: bool, as_json: bool
+) -> int:
+    job = fetched(supervisor, {"what": "connector", "name": name, "on_conflict": on_conflict})
+    found = [consent["subject"]["hash"] for consent in job["consents"]]
+    if pin is not None and found not in ([pin], []):
+        given_up(supervisor, job)
+        raise Problem(
+            f"{name} is {found[0]}, and {pin} was asked for: nothing is installed", exit_code=9, name="hash_mismatch"
+        )
+    again = f"aileron connector install {name}"
+    if not found:
+        given_up(supervisor, job)
+        output.note(f"{visible(name)} is installed already, with these bytes")
+        return OK
+    return installed(supervisor, job, again=again, yes=yes, as_json=as_json, kind="connector")
 
 
 def list_(as_json: AsJson = False) -> None:
@@ -127,7 +165,7 @@ def list_(as_json: AsJson = False) -> None:
             for entry in connectors
         ],
         folds=("NAME", "REACHES"),
-        empty="no connector is installed\n  fix: aileron connector install DIR",
+        empty="no connector is installed\n  fix: aileron connector install NAME@VERSION",
     )
 
 
@@ -140,15 +178,91 @@ def show(connector: Which, as_json: AsJson = False) -> None:
         print_connector(entry)
 
 
-def remove(connector: Which) -> None:
-    """Remove a connector.
+def check(
+    prerelease: Annotated[
+        bool, typer.Option("--include-prerelease", help="Recommend what is not released yet, too.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say which newer versions there are of what your actions use.
 
-    Actions that are pinned to it no longer run.
+    Nothing is fetched and nothing is changed; `aileron action update NAME` does that.
     """
+    query = "?prerelease=true" if prerelease else ""
+    updates = Supervisor().ask("GET", f"/v1/connectors/updates{query}", wait_s=_CHECK_S)["updates"]
+    if as_json:
+        for update in updates:
+            output.print_json(update)
+        return
+    output.print_table(
+        ("NAME", "HERE", "NEWEST", "NOTE"),
+        [(one["name"], one["version"], one["newest"] or "-", _note(one)) for one in updates],
+        folds=("NAME",),
+        empty="no installed action uses anything that is published",
+    )
+
+
+def _note(update: dict[str, Any]) -> str:
+    if update["problem"]:
+        return f"could not check: {update['problem']}"
+    if update["prerelease"]:
+        return f"{update['prerelease']} is not released yet"
+    return "" if update["newest"] else "up to date"
+
+
+def verify(as_json: AsJson = False) -> None:
+    """Read and hash every byte of what is installed again: exit code 9 where something is not as it was pinned."""
+    found = Supervisor().ask("POST", "/v1/connectors/verify", {}, wait_s=_CHECK_S)["connectors"]
+    if as_json:
+        output.print_json({"connectors": found})
+    else:
+        output.print_table(
+            ("CONNECTOR", "HASH", "STATE"),
+            [(_called(one), output.short_hash(one["hash"]), one["problem"] or "as it was pinned") for one in found],
+            folds=("CONNECTOR",),
+            empty="no connector is installed",
+        )
+    if any(one["problem"] for one in found):
+        raise typer.Exit(_MISMATCH)
+
+
+def remove(
+    connector: Annotated[
+        str | None,
+        typer.Argument(metavar="CONNECTOR", help="Its full name, name@version, or hash; the first digits will do."),
+    ] = None,
+    unused: Annotated[bool, typer.Option("--unused", help="All that nothing is pinned to.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --unused: do not ask.")] = False,
+) -> None:
+    """Remove a connector, or all that nothing needs.
+
+    Actions that are pinned to it no longer run. What an action, a question that waits or a run is pinned to is not unused.
+    """
+    if (connector is None) == (not unused):
+        raise Problem.usage("name a connector, or say --unused", fix="aileron connector remove --help")
     supervisor = Supervisor()
+    if connector is None:
+        _remove_unused(supervisor, yes=yes)
+        return
     entry = _only(supervisor, connector)
     supervisor.ask("DELETE", path_of("v1", "connectors", str(entry["hash"])))
     output.note(f"removed {visible(_called(entry))}")
+
+
+def _remove_unused(supervisor: Supervisor, *, yes: bool) -> None:
+    route = "/v1/connectors/remove-unused"
+    would = supervisor.ask("POST", route, {"dry_run": True})["connectors"]
+    if not would:
+        output.note("every connector is needed")
+        return
+    for entry in would:
+        output.note(f"nothing needs {visible(_called(entry))}  {output.short_hash(entry['hash'])}")
+    if not yes and not can_ask():
+        raise Problem.usage("there is no terminal to ask at", fix="aileron connector remove --unused --yes")
+    if not yes and (ask_now("Remove? [y/N] ") or "").lower() not in ("y", "yes"):
+        raise Problem("nothing is removed", exit_code=6, name="cancelled")
+    for entry in supervisor.ask("POST", route, {})["connectors"]:
+        output.note(f"removed {visible(_called(entry))}")
 
 
 def _only(supervisor: Supervisor, wanted: str) -> dict[str, Any]:

@@ -15,9 +15,11 @@ def tell_done(kind: str, result: Any) -> None:
     """Name on standard output, the rest on standard error; `result` is what the route answers."""
     found: Mapping[str, Any] = result if isinstance(result, dict) else {}
     match kind:
+        case _ if "connectors" in found:
+            _tell_installed(found)
         case "action_file":
             _tell_action(found)
-        case "connector":
+        case "connector" | "connector_update":
             _tell_connector(found)
         case "trusted_key":
             output.write(visible(str(found.get("key"))))
@@ -71,6 +73,18 @@ def _tell_action(found: Mapping[str, Any]) -> None:
         output.note("it may run as its file is now")
     else:
         output.note("replaced the action of that name" if found.get("replaced") else "added")
+
+
+def _tell_installed(found: Mapping[str, Any]) -> None:
+    """What came from a forge: connectors on one line each, where an action came with them."""
+    connectors, action = found.get("connectors") or [], found.get("action")
+    if action is None and len(connectors) == 1:
+        _tell_connector(connectors[0])
+        return
+    for one in connectors:
+        output.note(f"installed {visible(str(one.get('name')))}@{visible(str(one.get('version')))}")
+    if action is not None:
+        _tell_action(action)
 
 
 def _tell_connector(found: Mapping[str, Any]) -> None:

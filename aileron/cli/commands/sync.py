@@ -1,0 +1,82 @@
+"""`aileron sync`: what the action files are pinned to is installed, and what they need a credential for is bound."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from aileron.cli import output
+from aileron.cli.bind import Given, bind, wanted_by
+from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
+from aileron.cli.problem import OK, Problem
+from aileron.cli.prompts import passphrase_from
+from aileron.cli.published import bound_connectors, exit_of, fetched, given_up, installed
+from aileron.cli.run import report
+from aileron.cli.supervisor import Supervisor
+from aileron.model.visible import visible
+
+__all__ = ["sync"]
+
+_MISSING = 3
+_UNBOUND = 4
+
+
+def sync(
+    bind_all: Annotated[bool, typer.Option("--bind-all", help="Bind what is not bound, too; it has to be.")] = False,
+    yes: Yes = False,
+    passphrase_file: PassphraseFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Install the connectors that your actions are pinned to and that are not here.
+
+    For a home that came with its action files alone. No action file is changed, and no version is another afterwards.
+    """
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    job = fetched(supervisor, {"what": "sync"})
+    codes = [OK]
+    if job["consents"]:
+        codes.append(installed(supervisor, job, again="aileron sync", yes=yes, as_json=as_json, kind="connector"))
+    else:
+        given_up(supervisor, job)
+    for problem in job["problems"]:
+        output.note(f"not installed: {visible(str(problem['name']))}: {visible(str(problem['problem']))}")
+        codes.append(_MISSING)
+    unbound = _unbound(supervisor)
+    for connector in unbound:
+        codes.append(_bound(supervisor, connector, yes=yes) if bind_all else OK)
+        if not bind_all:
+            output.note(
+                f"nothing is bound for {visible(connector)}\n  next: aileron binding setup {visible(connector)}"
+            )
+    if as_json and not job["consents"]:
+        output.print_json({"connectors": [], "problems": job["problems"], "unbound": unbound})
+    elif codes == [OK] and not unbound:
+        output.note(
+            f"all {job['needed']} connectors are here" if job["needed"] else "no action is pinned to a connector"
+        )
+    raise typer.Exit(exit_of(codes))
+
+
+def _unbound(supervisor: Supervisor) -> list[str]:
+    """The connectors that an action uses, that want a credential, and that none is bound for."""
+    used = {one.rpartition("@")[0] for entry in supervisor.ask("GET", "/v1/actions")["actions"] for one in _uses(entry)}
+    needy = {
+        str(entry["name"])
+        for entry in supervisor.ask("GET", "/v1/connectors")["connectors"]
+        if entry.get("credential") and entry.get("name") in used
+    }
+    return sorted(needy - bound_connectors(supervisor))
+
+
+def _uses(entry: dict[str, Any]) -> list[str]:
+    return [str(one) for one in entry.get("connectors") or []]
+
+
+def _bound(supervisor: Supervisor, connector: str, *, yes: bool) -> int:
+    """Bind it here; one that cannot be does not keep the others from it."""
+    output.note(f"\n{visible(connector)}")
+    try:
+        return bind(supervisor, wanted_by(supervisor, connector), Given(yes=yes))
+    except Problem as problem:
+        return report(problem, as_json=False) or _UNBOUND

@@ -1,0 +1,165 @@
+"""What is published, fetched for a person and installed when they say so: progress, what it would be allowed, one yes or no.
+
+Runs in commands (`connector install`, `action add`, `action update`, `sync`). The daemon fetches; this shows how far it is and
+what it found. Where an approver exists it is their signature that says yes, and each question is one of the queue. Where none
+does, the answer is a y at this terminal, or `--yes`: without either nothing is installed.
+
+Rules
+- No is the default, also of a terminal that goes away. What is not installed is dropped at once.
+- One yes or no for each connector and for the action; one no is a no to all of it.
+
+Source: docs/reference/cli.md, docs/reference/forges.md. Not here: the questions themselves (consent.py, deciding.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from aileron.cli import output
+from aileron.cli.commands.done import tell_done
+from aileron.cli.consent import show_subject
+from aileron.cli.deciding import carry_through
+from aileron.cli.problem import OK, Problem
+from aileron.cli.prompts import ask_now, can_ask
+from aileron.cli.signing import UNSIGNED
+from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.visible import visible
+
+__all__ = ["bound_connectors", "exit_of", "fetched", "given_up", "installed", "is_published"]
+
+_POLL_S: Final = 0.2
+_LONG_S: Final = 25.0
+_INSTALL_S: Final = 60.0
+"""An installation unpacks and hashes some archives of at most 64 MiB."""
+_YES, _ALL = ("y", "yes"), ("f", "full")
+_MORE = "answer f to see all of it, before you decide"
+_Bar = Callable[[list[dict[str, Any]]], None]
+
+
+def is_published(text: str) -> bool:
+    """Whether this is a NAME@VERSION of somewhere, and no path."""
+    return "://" in text
+
+
+def fetched(supervisor: Supervisor, request: dict[str, Any]) -> dict[str, Any]:
+    """The job when it is ready. Problem where it failed."""
+    job: dict[str, Any] = supervisor.ask("POST", "/v1/fetches", request)
+    path = path_of("v1", "fetches", str(job["fetch"]))
+    try:
+        with _progress() as show:
+            wait_s = _POLL_S if show is not None else _LONG_S
+            while job["status"] == "running":
+                job = supervisor.ask("GET", f"{path}?wait={wait_s}", wait_s=wait_s)
+                if show is not None:
+                    show(job["progress"])
+    except KeyboardInterrupt:
+        given_up(supervisor, job)
+        raise
+    if job["status"] != "ready":
+        raise Problem.of_answer(job) if "error" in job else Problem.usage(f"it is {job['status']}")
+    return job
+
+
+def given_up(supervisor: Supervisor, job: dict[str, Any]) -> None:
+    """Nobody wants what it fetched."""
+    supervisor.ask("DELETE", path_of("v1", "fetches", str(job["fetch"])), wait_s=_LONG_S)
+
+
+def installed(
+    supervisor: Supervisor,
+    job: dict[str, Any],
+    *,
+    again: str,
+    yes: bool,
+    as_json: bool,
+    kind: str,
+    tell: Callable[[str, Any], None] = tell_done,
+    text: str | None = None,
+) -> int:
+    """Install what it fetched, once the person said so; the exit code. `again` is the command, for where it takes `--yes`.
+
+    `text` is what somebody made of an update. Problem for a no, and for what stood in the way.
+    """
+    is_decided = supervisor.ask("GET", "/v1/approver").get("status") != "none"
+    if not is_decided:
+        try:
+            _agree(job["consents"], again=again, yes=yes)
+        except BaseException:
+            given_up(supervisor, job)
+            raise
+    body = {} if text is None else {"text": text}
+    path = f"{path_of('v1', 'fetches', str(job['fetch']))}/install"
+    answer = supervisor.ask("POST", path, body, wait_s=_INSTALL_S)
+    return carry_through(supervisor, answer, tell, kind=kind, yes=yes, as_json=as_json)
+
+
+def _agree(consents: list[dict[str, Any]], *, again: str, yes: bool) -> None:
+    """Return if the person says yes to each. Problem(cancelled) for a no; where nobody can be asked, `--yes` has to be said."""
+    if not consents:
+        return
+    if not yes and not can_ask():
+        raise Problem.usage(
+            "whether to install it, only a person can say, and there is no terminal", fix=f"{again} --yes"
+        )
+    for number, consent in enumerate(consents, start=1):
+        counted = f" ({number} of {len(consents)})" if len(consents) > 1 else ""
+        output.note(f"to be installed{counted}\n")
+        _show(consent, _MORE if not yes else None)
+        output.note("")
+        if not yes and not _is_yes(consent):
+            raise Problem("nothing is installed", exit_code=6, name="cancelled")
+    output.note(UNSIGNED)
+
+
+def _is_yes(consent: dict[str, Any]) -> bool:
+    while (typed := (ask_now("Install? [y/N] ") or "").lower()) in _ALL:
+        _show(consent, None)
+        output.note("")
+    return typed in _YES
+
+
+def _show(consent: dict[str, Any], more: str | None) -> None:
+    show_subject(str(consent.get("kind")), consent.get("subject") or {}, more=more)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[_Bar | None]:
+    """Bars on standard error, gone when it is done; None where nobody looks."""
+    if not output.is_terminal("stderr"):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(None), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        tasks: dict[str, Any] = {}
+        began = time.monotonic()
+        waiting = shown.add_task("asking", total=None)
+
+        def show(progress: list[dict[str, Any]]) -> None:
+            if progress or time.monotonic() - began > 1:
+                shown.update(waiting, visible=not progress)
+            for one in progress:
+                name = visible(str(one["name"]).rpartition("/")[2])
+                if name not in tasks:
+                    tasks[name] = shown.add_task(name, total=one["total"])
+                shown.update(tasks[name], completed=one["bytes"], total=one["total"])
+
+        yield show
+
+
+def bound_connectors(supervisor: Supervisor) -> set[str]:
+    """The connectors that a credential is bound for; empty where the vault does not say so, because it is locked or not there."""
+    try:
+        return {str(entry.get("connector")) for entry in supervisor.ask("GET", "/v1/bindings")["bindings"]}
+    except Problem:
+        return set()
+
+
+def exit_of(codes: list[int]) -> int:
+    """Of several: the first that is not 0."""
+    return next((code for code in codes if code != OK), OK)

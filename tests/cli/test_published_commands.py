@@ -1,0 +1,255 @@
+"""What is published, through the command line with the real daemon: installed, updated and synced, with a person and without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Command
+from tests.support.forge import ForgeServer
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.published import KEY, OTHER, Publisher
+from tests.support.upstream import Authority
+
+pytestmark = pytest.mark.jail
+QUESTION = "Install? [y/N] "
+MAIL = "github://acme/mail"
+
+
+@pytest.fixture
+def forge(authority: Authority) -> Iterator[ForgeServer]:
+    """A forge, empty."""
+    with ForgeServer(authority) as running:
+        yield running
+
+
+@pytest.fixture
+def publisher(forge: ForgeServer) -> Publisher:
+    """Acme, who signs."""
+    return Publisher(forge)
+
+
+@pytest.fixture
+def own(forge: ForgeServer) -> Iterator[DaemonHome]:
+    """A home that knows the forge and trusts Acme's key; nobody signs for it."""
+    with daemon_home() as home:
+        home.configure(forge.toml())
+        home.must("POST", "/v1/keyring", {"authority": MAIL, "key": KEY.public.to_pem(), "source": "a test"})
+        yield home
+
+
+@pytest.fixture
+def aileron(own: DaemonHome) -> Command:
+    """Its command line."""
+    return Command(own.path)
+
+
+def test_a_connector_is_installed_once_the_person_says_yes(aileron: Command, publisher: Publisher) -> None:
+    """Signature first, what it may do, and no by default: then nothing is there. A yes installs just that."""
+    pin = publisher.connector("1.0.0", hosts=["api.example.com:443"], credential="api_key")
+    command = ("connector", "install", f"{MAIL}@1.0.0")
+
+    declined = aileron.at_terminal(*command, answers=[(QUESTION, "")], NO_COLOR="1")
+    nothing = aileron("connector", "list")
+    agreed = aileron.at_terminal(*command, answers=[(QUESTION, "y")], NO_COLOR="1")
+    again = aileron(*command)
+
+    assert (declined.code, "nothing is installed" in declined.out, nothing.out) == (6, True, "")
+    shown = " ".join(agreed.out.split())
+    assert shown.index("signature") < shown.index("connector") < shown.index("reaches")
+    for said in (
+        f"verified: {KEY.public.fingerprint}",
+        "api.example.com:443",
+        "api_key (Send notes)",
+        "Acme",
+        pin.hash,
+    ):
+        assert said in shown
+    assert agreed.code == 0
+    assert f"{MAIL}\t1.0.0" in aileron("connector", "list").out
+    assert (again.code, "is installed already, with these bytes" in again.err) == (0, True)
+
+
+def test_nobody_is_asked_without_a_terminal(aileron: Command, publisher: Publisher, own: DaemonHome) -> None:
+    """It takes --yes, says so, and keeps nothing."""
+    publisher.connector("1.0.0")
+
+    said = aileron("connector", "install", f"{MAIL}@1.0.0")
+    left = list((own.path / "store" / "fetched").iterdir())
+    done = aileron("connector", "install", f"{MAIL}@1.0.0", "--yes")
+
+    assert (said.code, "only a person can say" in said.err, left) == (2, True, [])
+    assert f"fix: aileron connector install {MAIL}@1.0.0 --yes" in said.err
+    assert (done.code, f"verified: {KEY.public.fingerprint}" in done.err) == (0, True)
+
+
+def test_a_hash_that_was_asked_for_is_the_hash(aileron: Command, publisher: Publisher) -> None:
+    """Another is a mismatch, and nothing is installed."""
+    pin = publisher.connector("1.0.0")
+    command = ("connector", "install", f"{MAIL}@1.0.0", "--yes", "--hash")
+
+    other = aileron(*command, f"sha256:{'0' * 64}")
+    same = aileron(*command, pin.hash)
+
+    assert (other.code, "was asked for: nothing is installed" in other.err, same.code) == (9, True, 0)
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "says"),
+    [
+        ("github://acme/mail@v1.0.0", 2, "no leading v"),
+        ("github://acme/mail", 2, "has no version"),
+        ("github://acme/mail@latest", 2, "'latest' is not"),
+        ("svn://acme/mail@1.0.0", 2, "has no known scheme"),
+        ("github://acme/mail@3.0.0", 3, "has no version 3.0.0: there are 1.0.0"),
+        ("github://acme/none@1.0.0", 3, "no version of it is published there"),
+        ("hub://acme/mail@1.0.0", 3, "has no version 1.0.0"),
+    ],
+)
+def test_what_cannot_be_had_is_said(aileron: Command, publisher: Publisher, what: str, code: int, says: str) -> None:
+    """No range, no tag, no scheme of one's own; what is published is named."""
+    publisher.connector("1.0.0")
+
+    said = aileron("connector", "install", what, "--yes")
+
+    assert (said.code, says in said.err) == (code, True), said.err
+
+
+def test_a_wrong_signature_is_a_stop_that_yes_does_not_override(aileron: Command, publisher: Publisher) -> None:
+    """An unsigned one is shown as that, in capitals where a key of its publisher is known."""
+    publisher.connector("1.0.0", key=OTHER)
+    publisher.connector("1.1.0", unsigned=True)
+
+    wrong = aileron("connector", "install", f"{MAIL}@1.0.0", "--yes", "--replace")
+    unsigned = aileron("connector", "install", f"{MAIL}@1.1.0", "--yes")
+
+    assert (wrong.code, "is of none of the keys" in wrong.err) == (9, True)
+    assert (unsigned.code, "UNSIGNED, though a key of its publisher is trusted here" in unsigned.err) == (0, True)
+
+
+def test_an_action_comes_with_its_connectors_and_one_question_each(
+    aileron: Command, publisher: Publisher, own: DaemonHome
+) -> None:
+    """A no to the second is a no to both; what it needs a credential for is said; then it runs."""
+    pins = [publisher.connector("1.0.0", hosts=["api.example.com:443"], credential="api_key")]
+    pins.append(publisher.connector("1.0.0", path="/more"))
+    source = publisher.action("say-both", "1.0.0", pins, gated=True)
+
+    declined = aileron.at_terminal("action", "add", source, answers=[(QUESTION, "y"), (QUESTION, "n")], NO_COLOR="1")
+    nothing = aileron("connector", "list").out + aileron("action", "list").out
+    agreed = aileron.at_terminal("action", "add", source, answers=[(QUESTION, "y")] * 3, NO_COLOR="1")
+
+    assert (declined.code, nothing) == (6, "")
+    assert agreed.code == 0
+    shown = " ".join(agreed.out.split())
+    for said in ("(1 of 3)", "(3 of 3)", "is asked about", "2 new connectors", f"next: aileron binding setup {MAIL}"):
+        assert said in shown
+    assert aileron("action", "list").out.startswith("say-both\t1.0.0")
+
+
+def test_an_update_shows_what_changes_and_keeps_what_is_yours(
+    aileron: Command, publisher: Publisher, own: DaemonHome
+) -> None:
+    """`check` says there is one, `diff` what it would be, `update` does it, back again by its version."""
+    publisher.connector("1.0.0")
+    source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
+    aileron("action", "add", source, "--yes")
+    file = own.path / "actions" / "say.md"
+    file.write_text(file.read_text(encoding="utf-8").replace("Says it.", "Says it, to me."), encoding="utf-8")
+    new = publisher.connector("1.1.0", limits="memory_mb = 128")
+    publisher.action("say", "1.1.0", [new])
+
+    check, diff = aileron("connector", "check"), aileron("action", "diff", "say")
+    still = aileron("action", "list").out
+    updated = aileron.at_terminal("action", "update", "say", answers=[(QUESTION, "y")] * 2, NO_COLOR="1")
+    newest = aileron("action", "update", "say")
+    back = aileron("action", "update", "say", "--version", "1.0.0", "--yes")
+
+    assert f"{MAIL}\t1.0.0\t1.1.0" in check.out
+    assert '+version = "1.1.0"' in diff.out
+    assert still.startswith("say\t1.0.0")
+    assert (updated.code, "limits.memory_mb: 64 → 128" in updated.out) == (0, True)
+    assert "Says it, to me." in file.read_text(encoding="utf-8")
+    assert (newest.code, "1.1.0 is the newest there is" in newest.err) == (0, True)
+    assert (back.code, aileron("action", "list").out.startswith("say\t1.0.0")) == (0, True)
+
+
+def test_a_conflict_is_resolved_in_an_editor(
+    aileron: Command, publisher: Publisher, own: DaemonHome, tmp_path: Path
+) -> None:
+    """Without a terminal, or with a mark left, nothing is changed; resolved it is shown and done."""
+    pin = publisher.connector("1.0.0")
+    aileron("action", "add", publisher.action("say", "1.0.0", [pin]), "--yes")
+    file = own.path / "actions" / "say.md"
+    mine = file.read_text(encoding="utf-8").replace("Says it.", "Mine.")
+    file.write_text(mine, encoding="utf-8")
+    publisher.action("say", "1.1.0", [pin], body="Theirs.")
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nsed -i -e "/^<<<<<<</d;/^=======/,/^>>>>>>>/d" "$1"\n', encoding="utf-8")
+    editor.chmod(0o755)
+
+    unasked = aileron("action", "update", "say", "--yes")
+    left = aileron.at_terminal("action", "update", "say", "--yes", answers=[], EDITOR="true")
+    untouched = file.read_text(encoding="utf-8")
+    done = aileron.at_terminal("action", "update", "say", "--yes", answers=[], EDITOR=str(editor))
+
+    assert (unasked.code, "--theirs" in unasked.err) == (2, True)
+    assert (left.code, "a conflict is left" in left.out, untouched) == (2, True, mine)
+    assert done.code == 0
+    assert "Mine." in file.read_text(encoding="utf-8")
+    assert 'version = "1.1.0"' in file.read_text(encoding="utf-8")
+
+
+def test_a_suite_installs_what_it_can(
+    aileron: Command, publisher: Publisher, forge: ForgeServer, tmp_path: Path
+) -> None:
+    """In order, each asked about; one that is missing does not keep the others from it, and is told last."""
+    pin = publisher.connector("1.0.0")
+    for handle in ("say", "say-more"):
+        publisher.action(handle, "1.0.0", [pin])
+    text = 'name = "Mail"\ndescription = "Say things."\nactions = ["actions/say", "actions/none", "actions/say-more"]\n'
+    forge.files[MAIL, "v1.0.0", "suite.toml"] = text
+    own = tmp_path / "mine.toml"
+    own.write_text(f'name = "Mine"\ndescription = "One."\nactions = ["{MAIL}/actions/say@1.0.0"]\n', encoding="utf-8")
+
+    suite = aileron("action", "add-suite", f"{MAIL}/suite.toml@v1.0.0", "--yes")
+    mine = aileron("action", "add-suite", str(own), "--yes")
+
+    assert suite.code == 3
+    assert "2 of 3 installed" in suite.err
+    assert f"not installed (3): {MAIL}/actions/none@1.0.0" in suite.err
+    assert [line.split("\t")[0] for line in aileron("action", "list").out.splitlines()] == ["say", "say-more"]
+    assert (mine.code, "1 of 1 installed" in mine.err) == (0, True)
+
+
+def test_sync_brings_what_the_actions_are_pinned_to(aileron: Command, publisher: Publisher, own: DaemonHome) -> None:
+    """A home that came with its action files alone; what is not bound is said; nothing is changed the second time."""
+    pin = publisher.connector("1.0.0", hosts=["api.example.com:443"], credential="api_key")
+    folder = own.path / "actions"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    (folder / "say.md").write_text(publisher.text("say", "1.0.0", [pin]), encoding="utf-8")
+
+    first, second = aileron("sync", "--yes"), aileron("sync", "--json")
+    bound = aileron("sync", "--bind-all")
+
+    assert (first.code, f"nothing is bound for {MAIL}" in first.err) == (0, True)
+    assert second.json == {"connectors": [], "problems": [], "unbound": [MAIL]}
+    assert bound.code == 2
+    assert aileron("connector", "verify").out.endswith("as it was pinned\n")
+
+
+def test_unused_connectors_are_shown_and_removed(aileron: Command, publisher: Publisher) -> None:
+    """Asked for at a terminal, with --yes without one."""
+    publisher.connector("1.0.0")
+    aileron("connector", "install", f"{MAIL}@1.0.0", "--yes")
+
+    unasked = aileron("connector", "remove", "--unused")
+    kept = aileron.at_terminal("connector", "remove", "--unused", answers=[("Remove? [y/N] ", "")])
+    removed = aileron("connector", "remove", "--unused", "--yes")
+    none = aileron("connector", "remove", "--unused")
+
+    assert (unasked.code, kept.code, removed.code, none.code) == (2, 6, 0, 0)
+    assert f"removed {MAIL}@1.0.0" in removed.err
+    assert "every connector is needed" in none.err
