@@ -25,7 +25,18 @@ from typing import Final, Literal, NamedTuple
 from aileron.model.document import MAX_DOCUMENT_BYTES
 from aileron.model.failure import AileronError, Boundary, FailureClass
 
-__all__ = ["ACTION", "CONNECTOR", "MANIFEST", "MAX_ARCHIVE_BYTES", "MAX_BYTES", "SIGNATURE", "Kind", "pack", "unpack"]
+__all__ = [
+    "ACTION",
+    "CONNECTOR",
+    "MANIFEST",
+    "MAX_ARCHIVE_BYTES",
+    "MAX_BYTES",
+    "SIGNATURE",
+    "Kind",
+    "kind_of",
+    "pack",
+    "unpack",
+]
 
 Kind = Literal["connector", "action"]
 """What an archive holds."""
@@ -97,6 +108,16 @@ def unpack(archive: bytes, kind: Kind = "connector") -> dict[str, bytes]:
         called, boundary = _CALLED[kind]
         raise AileronError(FailureClass.INVALID_REQUEST, f"not {called} archive: {error}", boundary=boundary) from None
     return members
+
+
+def kind_of(archive: bytes) -> Kind:
+    """What an archive of anybody's says it holds; `unpack` says whether it is one. AileronError(invalid_request)."""
+    try:
+        names = {name for name, _ in _members(_decompressed(archive), tuple(MAX_BYTES))}
+    except ValueError as error:
+        problem = f"not an archive of a connector or an action: {error}"
+        raise AileronError(FailureClass.INVALID_REQUEST, problem, boundary=Boundary.USER) from None
+    return "action" if ACTION in names and CONNECTOR not in names else "connector"
 
 
 def _decompressed(archive: bytes) -> bytes:

@@ -1,0 +1,190 @@
+"""A Hub made: archives that were released, put where any file server can serve them.
+
+    SITE/OWNER/…/NAME/versions.json            ["1.0.0", "1.1.0"]
+    SITE/OWNER/…/NAME/1.1.0/aileron.tar.gz     beside it manifest.toml or action.md, for who only looks
+    SITE/OWNER/REPOSITORY/keys/publisher.pub   keys/former/*.pub: those it signed with before
+    SITE/index.json
+
+Used by `aileron hub build` on the machine of whoever runs a Hub.
+
+Rules
+- All that is wrong is found before anything is written, and then nothing is.
+- What is there already is kept, and not written again.
+- The same input makes the same bytes: no time and no order of files has a say.
+- A file appears whole, and index.json is the last: no reader is told of a file that is not there.
+
+Source: docs/reference/hub.md. Not here: what may be published (hub_content.py), the index (hub_index.py), fetching
+(forges/hub.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from aileron import files
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.names import precedence
+from aileron.registry.forges.forge import ARCHIVE
+from aileron.registry.hub_content import (
+    FORMER,
+    KEY_FILE,
+    KEY_FOLDER,
+    VERSIONS,
+    Found,
+    ParseAction,
+    Reading,
+    Wrong,
+    bytes_of,
+)
+from aileron.registry.hub_index import INDEX
+from aileron.registry.tarball import ACTION, MANIFEST
+
+__all__ = ["Done", "build_site"]
+
+_FILE_MODE: Final = 0o644
+_FOLDER_MODE: Final = 0o755
+"""For a file server that is another user."""
+
+
+class Done(NamedTuple):
+    """How much there is, and how much of it was not there before."""
+
+    artifacts: int
+    versions: int
+    new_versions: int
+    written: int
+
+
+def build_site(directory: Path, site: Path, parse: ParseAction) -> Done:
+    """See that the archives and keys in `directory` are in `site`, beside what is there; `site` is made if it is not there.
+
+    AileronError(invalid_request) with everything that is wrong as `details["problems"]` (`file`, `reason`), (not_found) where
+    there is no `directory`, (busy) where another build is at work.
+    """
+    if not directory.is_dir():
+        raise AileronError(FailureClass.NOT_FOUND, f"{directory}: there is no such directory", boundary=Boundary.USER)
+    with contextlib.ExitStack() as stack:
+        held = stack.enter_context(_held(site)) if site.exists() else None
+        reading = Reading(directory, site, parse)
+        reading.read()
+        index = reading.index()
+        if reading.wrong:
+            raise _refused(sorted(set(reading.wrong)))
+        if held is None:
+            _make(site)
+            held = stack.enter_context(_held(site))
+            if os.listdir(held):  # made and filled by another build since it was looked at
+                raise _busy(site)
+        return _write(reading, index, held)
+
+
+def _refused(wrong: Sequence[Wrong]) -> AileronError:
+    count = "1 thing is" if len(wrong) == 1 else f"{len(wrong)} things are"
+    return AileronError(
+        FailureClass.INVALID_REQUEST,
+        f"{count} wrong, and nothing was written",
+        boundary=Boundary.USER,
+        details={"problems": [{"file": one.file, "reason": one.reason} for one in wrong]},
+    )
+
+
+# Writing
+
+
+def _make(site: Path) -> None:
+    with files.translated(site, "cannot be created"):
+        site.mkdir(parents=True, exist_ok=True)
+        site.chmod(_FOLDER_MODE)
+
+
+@contextlib.contextmanager
+def _held(site: Path) -> Iterator[int]:
+    """The site's descriptor, held against every other build; what the lock is on is the folder, so that no file is left in it."""
+    with files.translated(site, "cannot be opened"):
+        descriptor = os.open(site, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _busy(site) from None
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _busy(site: Path) -> AileronError:
+    problem = f"{site} is being built by another process: try again when it is done"
+    return AileronError(FailureClass.BUSY, problem, boundary=Boundary.USER, retriable=True)
+
+
+def _write(reading: Reading, index: bytes, site: int) -> Done:
+    """Everything that is not there as it should be; the index last."""
+    written = sum(_put(site, place, data) for place, data in _contents(reading))
+    written += _put(site, (INDEX,), index)
+    names = {found.wanted.name for found in reading.found.values()}
+    new = sum(found.is_new for found in reading.found.values())
+    return Done(artifacts=len(names), versions=len(reading.found), new_versions=new, written=written)
+
+
+def _contents(reading: Reading) -> Iterator[tuple[tuple[str, ...], bytes]]:
+    """Place and bytes of every file but the index, in the order in which they may appear."""
+    for whose, keys in reading.keys.items():
+        yield (*whose.path, KEY_FOLDER, KEY_FILE), keys.current.to_pem().encode()
+        for key in keys.former:
+            yield (*whose.path, KEY_FOLDER, FORMER, f"{hashlib.sha256(key.raw).hexdigest()}.pub"), key.to_pem().encode()
+    versions: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for wanted, found in reading.found.items():
+        place = (*wanted.name.path, wanted.version)
+        versions[wanted.name.path].append(wanted.version)
+        if found.is_new:
+            yield (*place, ARCHIVE), _unchanged(found)
+        yield (*place, MANIFEST if found.kind == "connector" else ACTION), found.document
+    for path, listed in versions.items():
+        yield (*path, VERSIONS), json.dumps(sorted(listed, key=precedence)).encode() + b"\n"
+
+
+def _unchanged(found: Found) -> bytes:
+    """The archive that was checked, read once more: all of them together may be more than there is memory."""
+    archive = bytes_of(found.file)
+    if hashlib.sha256(archive).hexdigest() != found.sha256:
+        problem = f"{found.file} was changed while the Hub was built: build it again"
+        raise AileronError(FailureClass.INVALID_REQUEST, problem, boundary=Boundary.USER)
+    return archive
+
+
+def _put(site: int, place: tuple[str, ...], data: bytes) -> bool:
+    """Make `data` the file at that place, whole; False where it is already. AileronError."""
+    path = Path(*place)
+    with files.translated(path, "cannot be written"), _folder(site, place[:-1]) as folder:
+        try:
+            if files.read(folder, path, len(data)) == data:
+                return False
+        except (FileNotFoundError, AileronError):
+            pass  # absent, larger or no file: it is replaced, or that says why not
+        files.replace(folder, path, data, _FILE_MODE)
+    return True
+
+
+@contextlib.contextmanager
+def _folder(site: int, parts: tuple[str, ...]) -> Iterator[int]:
+    """A folder of the site, made if need be. Each step is from an open folder and follows no link: all stays in the site."""
+    with contextlib.ExitStack() as stack:
+        here = site
+        for part in parts:
+            is_made = False
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, _FOLDER_MODE, dir_fd=here)
+                is_made = True
+            here = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            stack.callback(os.close, here)
+            if is_made:
+                os.fchmod(here, _FOLDER_MODE)
+        yield here

@@ -1,0 +1,431 @@
+"""What a Hub will hold: archives and keys that were released, found and checked, each alone and all together.
+
+On the machine of whoever runs a Hub, for `aileron hub build`. Publishers are not trusted, and what is published already is
+checked as if it came today. Nothing of an archive is run, and nothing is written.
+
+Rules
+- Whatever is wrong is noted with its file, and reading goes on: whoever mends it wants to know all of it.
+- An archive is published under the name and the version it says itself, or not at all. A signature is by the key of its
+  repository; of what is published already, also by a former one.
+- What is published stays: another archive for its name and version is refused. A key is replaced only where the former one is
+  handed over with it.
+- No place is two things, and no two places differ by the case of their letters alone.
+
+Source: docs/reference/hub.md. Not here: writing (hub.py), the index (hub_index.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from aileron import files
+from aileron.model.canonical import sha256_digest
+from aileron.model.failure import AileronError
+from aileron.model.manifest import ActionFile
+from aileron.model.names import RESERVED_TOOLS, Fqn, check_semver, tool_name
+from aileron.registry.artifact import Trust, Wanted, action_of, connector_of
+from aileron.registry.forges.forge import ARCHIVE, KEY_PATH
+from aileron.registry.hub_index import (
+    INDEX,
+    About,
+    Published,
+    about_action,
+    about_connector,
+    check_name,
+    check_version,
+    encoded,
+    entry_of,
+)
+from aileron.registry.keyring import Authority, Keyring
+from aileron.registry.manifest import parse_connector_manifest
+from aileron.registry.signatures import MAX_KEY_FILE_BYTES, PublicKey
+from aileron.registry.tarball import ACTION, CONNECTOR, MANIFEST, MAX_ARCHIVE_BYTES, SIGNATURE, Kind, kind_of, unpack
+
+__all__ = [
+    "FORMER",
+    "KEY_FILE",
+    "KEY_FOLDER",
+    "VERSIONS",
+    "Found",
+    "Keys",
+    "ParseAction",
+    "Reading",
+    "Wrong",
+    "bytes_of",
+]
+
+VERSIONS: Final = "versions.json"
+FORMER: Final = "former"
+KEY_FOLDER, KEY_FILE = KEY_PATH.split("/")
+_TAKEN: Final = frozenset({INDEX, VERSIONS, ARCHIVE, MANIFEST, ACTION})
+"""Names of files of a Hub, which no part of an artifact's name can be."""
+_UNRELEASED: Final = "0.0.0-dev"
+"""What sources say until they are released."""
+_MAX_FILES: Final = 100_000
+"""Archives and keys of one Hub: five times what its index takes, so that the index says it."""
+
+ParseAction = Callable[[str, str], ActionFile]
+"""Reads an action's text, named as messages should name it (actions/manifest.py)."""
+
+
+class Wrong(msgspec.Struct, frozen=True, order=True):
+    """One thing that keeps a Hub from being built."""
+
+    file: str
+    reason: str
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """One archive that stands on its own; its bytes are read again when they are written."""
+
+    file: Path
+    sha256: str
+    wanted: Wanted
+    kind: Kind
+    document: bytes
+    published: Published
+    about: About
+    requires: dict[str, str]
+    """Of an action: `NAME@VERSION` and the pin it has of it."""
+    is_new: bool
+
+
+class Keys(NamedTuple):
+    """Of one repository: what it publishes now, and what it signed with before."""
+
+    current: PublicKey
+    former: frozenset[PublicKey]
+
+
+class Reading:
+    """One use: what was found, and what is wrong with it."""
+
+    def __init__(self, directory: Path, site: Path, parse: ParseAction) -> None:
+        self._directory, self._site = directory, site
+        self._parse = parse
+        self.found: dict[Wanted, Found] = {}
+        self.keys: dict[Authority, Keys] = {}
+        self.wrong: list[Wrong] = []
+
+    def read(self) -> None:
+        """Keys before archives, and what is published before what is new."""
+        there, new = self._files_of(self._site), self._files_of(self._directory, but=self._site)
+        if len(there) + len(new) > _MAX_FILES:
+            self._note(self._directory, f"more than {_MAX_FILES} archives and keys: make two Hubs of it")
+            return
+        self._read_keys(there, self._site)
+        self._read_keys(new, self._directory)
+        for files_of, root in ((there, self._site), (new, self._directory)):
+            for file in files_of:
+                if file.name == ARCHIVE:
+                    self._read_archive(file, root)
+        self._check_together()
+
+    def index(self) -> bytes:
+        """The index of what was found; what is wrong with it as a whole is noted."""
+        by_name: dict[Fqn, list[Found]] = defaultdict(list)
+        for found in self.found.values():
+            by_name[found.wanted.name].append(found)
+        entries = []
+        for name, versions in by_name.items():
+            about = {found.wanted.version: found.about for found in versions}
+            try:
+                entries.append(entry_of(name, versions[0].kind, [one.published for one in versions], about.__getitem__))
+            except ValueError as error:
+                self._note(versions[0].file, f"{name}: {error}")
+        try:
+            return encoded(entries)
+        except ValueError as error:
+            self._note(self._site / INDEX, str(error))
+            return b""
+
+    def _files_of(self, root: Path, but: Path | None = None) -> list[Path]:
+        """Archives and keys below `root` but not below `but`, in order. What starts with a dot is not looked at."""
+        found: list[Path] = []
+        for top, folders, names in os.walk(root):
+            folders[:] = sorted(name for name in folders if name[0] != "." and not _is_same(Path(top, name), but))
+            for name in folders:
+                if Path(top, name).is_symlink():
+                    self._note(Path(top, name), "a symbolic link, which is not followed: put the folder itself there")
+            if not _is_same(Path(top), but):
+                found += [file for name in sorted(names) if _is_ours(file := Path(top, name))]
+        return found
+
+    def _note(self, file: Path, reason: str) -> None:
+        self.wrong.append(Wrong(str(file), reason))
+
+    # Keys
+
+    def _read_keys(self, all_files: Sequence[Path], root: Path) -> None:
+        current: dict[Authority, tuple[Path, PublicKey]] = {}
+        former: dict[Authority, set[PublicKey]] = defaultdict(set)
+        for file in all_files:
+            if file.name == ARCHIVE or (read := self._maybe_key(file, root)) is None:
+                continue
+            whose, key = read
+            if file.parent.name == FORMER:
+                former[whose].add(key)
+            else:
+                current[whose] = (file, key)
+        for whose, (file, key) in current.items():
+            self._take_key(whose, file, key, former.pop(whose, set()))
+        for whose in former:
+            self._note(root.joinpath(*whose.path, KEY_FOLDER), f"former keys of {whose}, and no {KEY_PATH}")
+
+    def _maybe_key(self, file: Path, root: Path) -> tuple[Authority, PublicKey] | None:
+        owner_and_repository = file.relative_to(root).parts[: -2 if file.name == KEY_FILE else -3]
+        try:
+            if len(owner_and_repository) != 2:
+                raise ValueError(f"a key lies in OWNER/REPOSITORY/{KEY_PATH}, or in OWNER/REPOSITORY/keys/{FORMER}/")
+            name = Fqn.parse(f"hub://{'/'.join(owner_and_repository)}")
+            check_name(name)
+            return Authority.of_repository(name), PublicKey.parse(_text_in(file))
+        except (ValueError, AileronError) as error:
+            self._note(file, str(error).removeprefix(f"{file} "))
+            return None
+
+    def _take_key(self, whose: Authority, file: Path, key: PublicKey, former: set[PublicKey]) -> None:
+        before = self.keys.get(whose)
+        if before is not None:
+            if key != before.current and before.current not in former:
+                self._note(
+                    file,
+                    f"{whose} publishes another key already ({before.current.fingerprint}); to replace it with "
+                    f"{key.fingerprint}, put the old one in {'/'.join(whose.path)}/{KEY_FOLDER}/{FORMER}/old.pub beside it",
+                )
+            former |= before.former
+        self.keys[whose] = Keys(key, frozenset(former - {key}))
+
+    # Archives
+
+    def _read_archive(self, file: Path, root: Path) -> None:
+        try:
+            found = self._found_in(file, is_new=root is not self._site)
+            self._check_place(found, file.parent.relative_to(root).parts, is_site=root is self._site)
+        except (ValueError, AileronError) as error:
+            reason = str(error).removeprefix(f"{file}:").removeprefix(f"{file} ").strip()
+            self._note(file, reason)
+            return
+        before = self.found.setdefault(found.wanted, found)
+        if before.sha256 != found.sha256:
+            is_published = not before.is_new
+            self._note(
+                file,
+                f"{found.wanted} is {'published already' if is_published else 'also'} in {before.file}, with other bytes"
+                + (": what is published stays as it is; give it another version" if is_published else ""),
+            )
+
+    def _found_in(self, file: Path, *, is_new: bool) -> Found:
+        """The archive, held against its own word and its repository's key. ValueError and AileronError."""
+        archive = bytes_of(file)
+        kind = kind_of(archive)
+        members = unpack(archive, kind)
+        wanted = self._wanted_of(members, kind, file)
+        check_name(wanted.name)
+        check_version(wanted.version)
+        _check_parts(wanted.name)
+        if wanted.version == _UNRELEASED:
+            raise ValueError(f"its version is {_UNRELEASED}, which is what sources say until they are released")
+        trust = self._trust_in(wanted, members, is_new=is_new)
+        if kind == "action":
+            return self._action(file, archive, members, wanted, trust, is_new=is_new)
+        artifact = connector_of(archive, trust, wanted=wanted, file=str(file))
+        _check_provenance(artifact.manifest.provenance_hash, members[CONNECTOR])
+        return Found(
+            file=file,
+            sha256=_sha256(archive),
+            wanted=wanted,
+            kind=kind,
+            document=members[MANIFEST],
+            published=Published(version=wanted.version, hash=artifact.pin.hash, signed_by=artifact.signed.by),
+            about=about_connector(artifact.manifest),
+            requires={},
+            is_new=is_new,
+        )
+
+    def _action(
+        self, file: Path, archive: bytes, members: dict[str, bytes], wanted: Wanted, trust: Trust, *, is_new: bool
+    ) -> Found:
+        artifact = action_of(archive, trust, wanted=wanted, parse=self._parse)
+        action = artifact.action
+        if tool_name(action.name) in RESERVED_TOOLS:
+            raise ValueError(f"{action.name!r} is a tool of Aileron's own: name the action otherwise")
+        return Found(
+            file=file,
+            sha256=_sha256(archive),
+            wanted=wanted,
+            kind="action",
+            document=members[ACTION],
+            published=Published(version=wanted.version, hash=artifact.digest, signed_by=artifact.signed.by),
+            about=about_action(action),
+            requires={f"{one.name}@{one.version}": one.hash for one in action.connectors},
+            is_new=is_new,
+        )
+
+    def _wanted_of(self, members: dict[str, bytes], kind: Kind, file: Path) -> Wanted:
+        """What an archive is by its own word."""
+        if kind == "connector":
+            manifest = parse_connector_manifest(members[MANIFEST], file=f"{file}:{MANIFEST}")
+            return Wanted(manifest.name, manifest.version)
+        try:
+            text = members[ACTION].decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{ACTION} is not UTF-8 at byte {error.start}") from None
+        source = self._parse(text, f"{file}:{ACTION}").source
+        if source is None:
+            raise ValueError(f'{ACTION} does not say where it is published: source = "hub://…/NAME@VERSION"')
+        return Wanted.parse(source)
+
+    def _trust_in(self, wanted: Wanted, members: dict[str, bytes], *, is_new: bool) -> Trust:
+        """The key that made the signature. ValueError where it is not one that may have."""
+        signature, whose = members.get(SIGNATURE), Authority.of_repository(wanted.name)
+        if signature is None:
+            return Trust()
+        keys = self.keys.get(whose)
+        if keys is None:
+            raise ValueError(f"it is signed, and {whose} publishes no key: put it in {'/'.join(whose.path)}/{KEY_PATH}")
+        signed = b"".join(members[name] for name in (CONNECTOR, MANIFEST, ACTION) if name in members)
+        # What was published under a former key stays; what is new is signed with the one that people are shown.
+        for key in (keys.current, *(() if is_new else keys.former)):
+            if key.is_signature(signature, signed):
+                return Trust(keyring=Keyring().trusting(whose, key))
+        raise ValueError(f"its signature is not by the key of {whose}, {keys.current.fingerprint}")
+
+    @staticmethod
+    def _check_place(found: Found, folders: tuple[str, ...], *, is_site: bool) -> None:
+        """Return if an archive that lies where one of a certain name or version is expected is that one. ValueError."""
+        wanted = found.wanted
+        is_right = folders == (*wanted.name.path, wanted.version)
+        is_tagged = bool(folders) and folders[-1][:1] == "v" and _is_version(folders[-1][1:])
+        claims_place = len(folders) > 2 and _is_version(folders[-1])
+        if is_tagged and folders[-1][1:] != wanted.version:
+            raise ValueError(f"it lies in {folders[-1]}/, and is {wanted} by its own word")
+        if not is_right and (is_site or claims_place):
+            right = "/".join((*wanted.name.path, wanted.version))
+            raise ValueError(
+                f"it lies in {'/'.join(folders) or '.'}/, and is {wanted} by its own word, which belongs in {right}/"
+            )
+
+    # What only all of it together shows
+
+    def _check_together(self) -> None:
+        names: dict[Fqn, Found] = {}
+        for found in self.found.values():
+            first = names.setdefault(found.wanted.name, found)
+            if first.kind != found.kind:
+                self._note(found.file, f"{found.wanted.name} is the name of a {first.kind} in {first.file}")
+            self._check_requirements(found)
+        self._check_tools(names.values())
+        self._check_spelling()
+
+    def _check_requirements(self, found: Found) -> None:
+        """Connectors of this Hub that an action needs are here, with the pins it has of them."""
+        for needed, pin in found.requires.items():
+            if not needed.startswith("hub://"):
+                continue
+            there = self.found.get(Wanted.parse(needed))
+            if there is None or there.kind != "connector":
+                self._note(found.file, f"{found.wanted} needs the connector {needed}, which is not here")
+            elif there.published.hash != pin:
+                problem = f"{found.wanted} needs {needed} as {pin}, and here it is {there.published.hash}"
+                self._note(found.file, problem)
+
+    def _check_tools(self, names: Iterable[Found]) -> None:
+        """Actions of one repository can be installed side by side."""
+        tools: dict[tuple[Authority, str], Found] = {}
+        for found in names:
+            if found.kind == "action":
+                path = found.wanted.name.path
+                key = (Authority.of_repository(found.wanted.name), tool_name(path[-1]))
+                first = tools.setdefault(key, found)
+                if first is not found:
+                    problem = (
+                        f"{found.wanted.name} and {first.wanted.name} are one tool to an agent, {key[1]!r}: rename one"
+                    )
+                    self._note(found.file, problem)
+
+    def _check_spelling(self) -> None:
+        """No two parts of one place differ by the case of their letters alone: some file systems, and most readers, see one."""
+        seen: dict[tuple[str, ...], tuple[str, ...]] = {}
+        places = [((*one.name.path, one.version), found.file) for one, found in self.found.items()]
+        places += [(whose.path, self._site.joinpath(*whose.path, KEY_PATH)) for whose in self.keys]
+        for place, file in places:
+            for end in range(1, len(place) + 1):
+                part = place[:end]
+                first = seen.setdefault(tuple(name.casefold() for name in part), part)
+                if first != part:
+                    self._note(file, f"{'/'.join(part)} and {'/'.join(first)} differ by the case of letters alone")
+                    break
+
+
+def _check_parts(name: Fqn) -> None:
+    """Return if no part of the name is the place of something else. ValueError."""
+    for part in name.path:
+        if part.casefold() in _TAKEN:
+            raise ValueError(f"{name}: {part!r} is the name of a file of every Hub")
+    for part in name.path[2:]:
+        if _is_version(part):
+            raise ValueError(f"{name}: {part!r} is where a version of {_name_before(name, part)} would lie")
+    if len(name.path) > 2 and name.path[2].casefold() == KEY_FOLDER:
+        raise ValueError(f"{name}: {KEY_FOLDER}/ of a repository is where its keys lie")
+
+
+def _name_before(name: Fqn, part: str) -> Fqn:
+    """The name that ends before `part`."""
+    return Fqn(name.scheme, name.path[: name.path.index(part, 2)])
+
+
+def _check_provenance(said: str | None, connector: bytes) -> None:
+    if said is not None and said != sha256_digest(connector):
+        raise ValueError(
+            f"{MANIFEST} contradicts itself: provenance_hash is {said}, and the program {sha256_digest(connector)}"
+        )
+
+
+def _is_version(text: str) -> bool:
+    try:
+        return bool(check_semver(text))
+    except ValueError:
+        return False
+
+
+def _is_same(path: Path, other: Path | None) -> bool:
+    return other is not None and other.exists() and path.samefile(other)
+
+
+def _is_ours(file: Path) -> bool:
+    if file.parent.name == KEY_FOLDER:
+        return file.name in (KEY_FILE, ARCHIVE)
+    is_former = file.parent.name == FORMER and file.parent.parent.name == KEY_FOLDER and file.suffix == ".pub"
+    return is_former or file.name == ARCHIVE
+
+
+def bytes_of(file: Path, limit_bytes: int = MAX_ARCHIVE_BYTES) -> bytes:
+    """All of a regular file. AileronError, and ValueError for one that is gone."""
+    try:
+        with files.translated(file, "cannot be read"):
+            folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                return files.read(folder, file, limit_bytes)
+            finally:
+                os.close(folder)
+    except FileNotFoundError:
+        raise ValueError("it is gone") from None
+
+
+def _text_in(file: Path) -> str:
+    try:
+        return bytes_of(file, MAX_KEY_FILE_BYTES).decode()
+    except UnicodeDecodeError:
+        raise ValueError("it is not a key: it is not UTF-8") from None
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,326 @@
+"""A Hub's `index.json`: what is published there, in one file that can be searched.
+
+    {"version": 1, "entries": [{"name": "hub://acme/mail", "kind": "connector", "version": "1.1.0", "versions": […],
+                                "about": {…}}]}
+
+Written by `aileron hub build` (hub.py), read by the daemon, which believes it in nothing: it is information for a person who
+looks for something. What is installed is fetched by its name and held against signature, name and pin, whatever stood here. Pure.
+
+Rules
+- Closed: an unknown key, an unknown version of the format, a name outside `hub://`, a list out of order is an error of the whole
+  index. What `hub build` wrote has none, so one that has some was written by somebody else.
+- No addresses: where a file lies follows from its name.
+- Every text has a bound and no hidden character, every list a bound. The bounds hold where it is written, too.
+
+Source: docs/reference/hub.md. Not here: fetching it (forges/hub.py), making it (hub.py).
+
+>>> list(search(parse_index(b'{"version": 1, "entries": []}'), "mail"))
+[]
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from aileron.model.manifest import ActionFile, ConnectorManifest, CredentialKind
+from aileron.model.names import Fqn, HostPort, check_pin, check_semver, precedence
+from aileron.model.text import hidden_at
+from aileron.model.visible import visible
+from aileron.registry.forges.forge import newest
+from aileron.registry.signatures import FINGERPRINT
+from aileron.registry.tarball import Kind
+
+__all__ = [
+    "FORMAT",
+    "INDEX",
+    "MAX_INDEX_BYTES",
+    "About",
+    "CredentialWanted",
+    "Entry",
+    "Index",
+    "Match",
+    "Published",
+    "about_action",
+    "about_connector",
+    "check_name",
+    "check_version",
+    "encoded",
+    "entry_of",
+    "ordered",
+    "parse_index",
+    "search",
+]
+
+INDEX: Final = "index.json"
+FORMAT: Final = 1
+MAX_INDEX_BYTES: Final = 8 << 20
+"""8 MiB: ten thousand artifacts of a dozen versions each, and read whole for each search; a larger Hub is better two."""
+_MAX_ENTRIES: Final = 20_000
+_MAX_VERSIONS: Final = 1_000
+"""Of one artifact: a release each working day for four years."""
+_MAX_NAME: Final = 200
+"""Characters of a name, and with that of a path: file systems and web servers take a few more."""
+_MAX_VERSION: Final = 100
+_MAX_TEXT: Final = 300
+"""Characters of a text for people: two lines and a half."""
+_MAX_INTENTS: Final = 64
+_MAX_LISTED: Final = 32
+"""Hosts of a connector, as its manifest has it; connectors of an action."""
+_PARTS: Final = re.compile(r"[\s_./:-]+")
+
+Match = Literal["intent", "name", "words", "all"]
+"""Why an entry was found, the best first: an intent is just what was asked for, all words are in its name, all are somewhere in
+what it says; `all` where nothing was asked for.
+"""
+_ORDER: Final[tuple[Match, ...]] = ("intent", "name", "words", "all")
+
+
+class _Closed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A value of the index."""
+
+
+class CredentialWanted(_Closed, frozen=True):
+    """What a connector asks for: a kind, and words for people."""
+
+    kind: CredentialKind
+    scope: str
+
+
+class About(_Closed, frozen=True):
+    """What one version says of itself. `requires` are the connectors of an action, as `NAME@VERSION`."""
+
+    publisher: str | None = None
+    description: str | None = None
+    intents: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    credential: CredentialWanted | None = None
+    requires: tuple[str, ...] = ()
+
+
+class Published(_Closed, frozen=True):
+    """One version: the pin of a connector or the digest of an action, and the fingerprint of the key that signed it, if any."""
+
+    version: str
+    hash: str
+    signed_by: str | None = None
+
+
+class Entry(_Closed, frozen=True):
+    """One artifact. `version` is the newest that is no pre-release, if there is one, and `about` is that one's."""
+
+    name: str
+    kind: Kind
+    version: str
+    versions: tuple[Published, ...]
+    about: About
+
+    @property
+    def published(self) -> Published:
+        """The newest version."""
+        return next(one for one in self.versions if one.version == self.version)
+
+
+class Index(_Closed, frozen=True, omit_defaults=False):
+    """All of it, by name."""
+
+    version: int
+    entries: tuple[Entry, ...]
+
+
+class _Format(msgspec.Struct, frozen=True):
+    """What has to be known before anything else is read."""
+
+    version: int
+
+
+# Writing
+
+
+def about_connector(manifest: ConnectorManifest) -> About:
+    """Of a manifest. ValueError for what is too much for an index."""
+    need = manifest.credential
+    about = About(
+        publisher=manifest.publisher,
+        intents=manifest.intents,
+        hosts=tuple(map(str, manifest.hosts)),
+        credential=None if need is None else CredentialWanted(kind=need.kind, scope=need.scope),
+    )
+    _check_about(about)
+    return about
+
+
+def about_action(action: ActionFile) -> About:
+    """Of an action file. ValueError for what is too much for an index."""
+    requires = tuple(f"{connector.name}@{connector.version}" for connector in action.connectors)
+    about = About(description=_first_paragraph(action.body), intents=(action.intent,), requires=requires)
+    _check_about(about)
+    return about
+
+
+def entry_of(name: Fqn, kind: Kind, published: Sequence[Published], about: Callable[[str], About]) -> Entry:
+    """The entry of a name with at least one version; `about` knows each version. ValueError for too many."""
+    if len(published) > _MAX_VERSIONS:
+        raise ValueError(f"{len(published)} versions; at most {_MAX_VERSIONS} of one name")
+    versions = tuple(sorted(published, key=lambda one: precedence(one.version)))
+    latest = _newest([one.version for one in versions])
+    return Entry(name=str(name), kind=kind, version=latest, versions=versions, about=about(latest))
+
+
+def encoded(entries: Iterable[Entry]) -> bytes:
+    """The file: the same entries are the same bytes, one on each line, so that two can be compared. ValueError for too much."""
+    lines = [msgspec.json.encode(entry) for entry in ordered(entries)]
+    data = b'{"version":%d,"entries":[\n%s\n]}\n' % (FORMAT, b",\n".join(lines))
+    if len(lines) > _MAX_ENTRIES or len(data) > MAX_INDEX_BYTES:
+        raise ValueError(
+            f"{len(lines)} artifacts in {len(data)} bytes; at most {_MAX_ENTRIES} in {MAX_INDEX_BYTES}: make two Hubs of it"
+        )
+    return data
+
+
+def ordered(entries: Iterable[Entry]) -> list[Entry]:
+    """As an index has them."""
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def _first_paragraph(body: str) -> str | None:
+    """Of Markdown, headings aside, on one line and cut to what an index takes."""
+    for paragraph in re.split(r"\n[ \t]*\n", body.replace("\r\n", "\n")):
+        lines = [line.strip() for line in paragraph.split("\n") if not line.lstrip().startswith("#")]
+        if text := visible(" ".join(filter(None, lines))):
+            return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+    return None
+
+
+# Reading
+
+
+def parse_index(data: bytes) -> Index:
+    """An index of anybody's. ValueError says what is wrong with it, and quotes nothing that cannot be seen."""
+    if len(data) > MAX_INDEX_BYTES:
+        raise ValueError(f"{len(data)} bytes; at most {MAX_INDEX_BYTES}")
+    try:
+        found = msgspec.json.decode(data, type=_Format)
+        if found.version != FORMAT:
+            raise ValueError(f"version {found.version} of the format; this aileron reads {FORMAT}")
+        index = msgspec.json.decode(data, type=Index)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(visible(str(error)[:_MAX_TEXT])) from None
+    _check_index(index)
+    return index
+
+
+def _check_index(index: Index) -> None:
+    if len(index.entries) > _MAX_ENTRIES:
+        raise ValueError(f"{len(index.entries)} entries; at most {_MAX_ENTRIES}")
+    before = ""
+    for number, entry in enumerate(index.entries):
+        try:
+            _check_entry(entry)
+            if entry.name <= before:
+                raise ValueError("it is twice there, or out of order")
+        except ValueError as error:
+            raise ValueError(f"entry {number}: {visible(str(error)[:_MAX_TEXT])}") from None
+        before = entry.name
+
+
+def _check_entry(entry: Entry) -> None:
+    check_name(Fqn.parse(_short(entry.name, _MAX_NAME)))
+    if not 1 <= len(entry.versions) <= _MAX_VERSIONS:
+        raise ValueError(f"{len(entry.versions)} versions; expected 1 to {_MAX_VERSIONS}")
+    for one in entry.versions:
+        check_version(one.version)
+        check_pin(one.hash)
+        if one.signed_by is not None and not FINGERPRINT.fullmatch(one.signed_by):
+            raise ValueError(f"{_short(one.signed_by, 100)!r} is not a key's fingerprint")
+    versions = [one.version for one in entry.versions]
+    ranks = [precedence(version) for version in versions]
+    if any(later <= earlier for earlier, later in itertools.pairwise(ranks)):
+        raise ValueError("its versions are out of order")
+    if entry.version != _newest(versions):
+        raise ValueError(f"its newest version is {_newest(versions)}, and not {_short(entry.version, _MAX_VERSION)!r}")
+    _check_about(entry.about)
+
+
+def check_name(name: Fqn) -> None:
+    """Return for a name that a Hub may have. ValueError otherwise."""
+    if name.scheme != "hub":
+        raise ValueError(f"{name} is not a name of a Hub; expected hub://OWNER/REPOSITORY")
+    _short(str(name), _MAX_NAME)
+
+
+def check_version(version: str) -> None:
+    """Return for a version that a Hub may have. ValueError otherwise."""
+    check_semver(_short(version, _MAX_VERSION))
+
+
+def _check_about(about: About) -> None:
+    scope = None if about.credential is None else about.credential.scope
+    for text in (about.publisher, about.description, scope, *about.intents):
+        if text is not None:
+            _check_text(text)
+    if len(about.intents) > _MAX_INTENTS:
+        raise ValueError(f"{len(about.intents)} intents; at most {_MAX_INTENTS}")
+    if max(len(about.hosts), len(about.requires)) > _MAX_LISTED:
+        raise ValueError(f"more than {_MAX_LISTED} hosts or connectors")
+    for host in about.hosts:
+        HostPort.parse(_short(host, _MAX_TEXT))
+    for wanted in about.requires:
+        name, _, version = _short(wanted, 2 * _MAX_NAME).rpartition("@")
+        Fqn.parse(name)
+        check_version(version)
+
+
+def _check_text(text: str) -> None:
+    _short(text, _MAX_TEXT)
+    if hidden_at(text) is not None:
+        raise ValueError(f"a text with a character that cannot be seen: {visible(text)!r}")
+
+
+def _short(text: str, limit: int) -> str:
+    if len(text) > limit:
+        raise ValueError(f"{len(text)} characters beginning {text[:40]!r}; at most {limit}")
+    return text
+
+
+def _newest(versions: Sequence[str]) -> str:
+    """The last that is no pre-release, else the last. They are in order, and there is one."""
+    return newest(versions) or versions[-1]
+
+
+# Searching
+
+
+def search(index: Index, text: str, kind: Kind | None = None) -> Iterator[tuple[Match, Entry]]:
+    """What fits each word of `text`, the best reason first, then by name. No word: everything."""
+    wanted = _plain(text)
+    found = [
+        (_ORDER.index(match), match, entry)
+        for entry in index.entries
+        if kind in (None, entry.kind) and (match := _match(entry, wanted)) is not None
+    ]
+    for _, match, entry in sorted(found, key=lambda one: (one[0], one[2].name)):
+        yield match, entry
+
+
+def _match(entry: Entry, wanted: str) -> Match | None:
+    words, name, intents = wanted.split(), _plain(entry.name.removeprefix("hub://")), map(_plain, entry.about.intents)
+    known = list(intents)
+    if not words:
+        return "all"
+    if wanted in known:
+        return "intent"
+    if all(word in name for word in words):
+        return "name"
+    about = entry.about
+    said = " ".join([name, *known, *map(_plain, (about.publisher or "", about.description or "", *about.hosts))])
+    return "words" if all(word in said for word in words) else None
+
+
+def _plain(text: str) -> str:
+    """As words are compared: `send_email`, `Send email` and `send-email` are one."""
+    return _PARTS.sub(" ", text.casefold()).strip()

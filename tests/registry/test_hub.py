@@ -1,0 +1,449 @@
+"""A Hub built from what was released: what comes out, what is refused and why, and that nothing is written then."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aileron.actions.manifest import parse_action
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.manifest import ActionFile
+from aileron.registry.artifact import Trust, Wanted, connector_of
+from aileron.registry.hub import Done, build_site
+from aileron.registry.hub_index import parse_index
+from aileron.registry.keyring import Authority, Keyring
+from aileron.registry.tarball import pack, unpack
+from tests.support.hub import CONNECTOR, KEY, OTHER, SEND, Release, connector_archive
+
+PIN = "sha256:" + "ab" * 32
+
+
+def read(text: str, file: str) -> ActionFile:
+    """As the command gives it."""
+    return parse_action(text, file=file)
+
+
+def built(release: Release, site: Path) -> Done:
+    """What became of it."""
+    return build_site(release.path, site, read)
+
+
+def wrong(release: Release, site: Path) -> dict[str, str]:
+    """Why nothing was written, by file as the release has it; and nothing was."""
+    before = files_in(site)
+    with pytest.raises(AileronError) as caught:
+        built(release, site)
+    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
+    assert files_in(site) == before
+    found = caught.value.failure.details["problems"]
+    return {os.path.relpath(one["file"], release.path).removesuffix("/aileron.tar.gz"): one["reason"] for one in found}
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """Every file by its path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Release:
+    """An empty one."""
+    return Release(tmp_path / "out")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """Where a Hub will be."""
+    return tmp_path / "site"
+
+
+# What comes out
+
+
+def test_a_release_becomes_files_that_a_forge_reads(release: Release, site: Path) -> None:
+    """Each archive at its place with its document beside, versions in SemVer's order, the key, and the index."""
+    release.key()
+    pin = release.connector(version="1.10.0", signed_by=KEY)
+    release.connector(version="1.9.0", signed_by=KEY)
+    release.connector(version="2.0.0-rc.1")
+    text = release.action(needs=(CONNECTOR, "1.10.0", pin), signed_by=KEY)
+
+    done = built(release, site)
+
+    assert done == Done(artifacts=2, versions=4, new_versions=4, written=12)
+    assert json.loads((site / "acme/mail/versions.json").read_text()) == ["1.9.0", "1.10.0", "2.0.0-rc.1"]
+    assert (site / "acme/mail/actions/send-email/1.0.0/action.md").read_text() == text
+    archive = (site / "acme/mail/1.10.0/aileron.tar.gz").read_bytes()
+    assert (site / "acme/mail/1.10.0/manifest.toml").read_bytes() == unpack(archive)["manifest.toml"]
+    assert (site / "acme/mail/keys/publisher.pub").read_text() == KEY.public.to_pem()
+    trust = Trust(keyring=Keyring().trusting(Authority.parse("hub://acme/mail"), KEY.public))
+    assert connector_of(archive, trust, wanted=Wanted.parse(f"{CONNECTOR}@1.10.0")).pin.hash == pin
+    mail, send = parse_index((site / "index.json").read_bytes()).entries
+    assert (mail.name, mail.kind, mail.version, mail.published.hash) == (CONNECTOR, "connector", "1.10.0", pin)
+    assert [(one.version, one.signed_by) for one in mail.versions] == [
+        ("1.9.0", KEY.public.fingerprint),
+        ("1.10.0", KEY.public.fingerprint),
+        ("2.0.0-rc.1", None),
+    ]
+    assert (mail.about.publisher, mail.about.hosts, mail.about.intents) == (
+        "Acme Mail",
+        ("mail.example.com:443",),
+        ("send_email", "list_folders"),
+    )
+    assert mail.about.credential is not None
+    assert (mail.about.credential.kind, mail.about.credential.scope) == ("api_key", "Send mail as you")
+    assert (send.name, send.kind, send.about.intents) == (SEND, "action", ("send an email",))
+    assert send.about.description == "Writes a letter and sends it at once."
+    assert send.about.requires == (f"{CONNECTOR}@1.10.0",)
+    assert send.published.hash == f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def test_any_order_of_the_same_archives_is_the_same_bytes(tmp_path: Path) -> None:
+    """All at once, or one by one in whatever order."""
+    archives = [connector_archive(tmp_path / "source", version=version)[0] for version in ("1.0.0", "1.1.0", "1.1.0+b")]
+    seen = set()
+    for number, order in enumerate(itertools.permutations(archives)):
+        together, one_by_one = tmp_path / f"site-{number}", tmp_path / f"steps-{number}"
+        release = Release(tmp_path / f"out-{number}")
+        for step, archive in enumerate(order):
+            release.put(archive)
+            single = Release(tmp_path / f"out-{number}-{step}")
+            single.put(archive)
+            built(single, one_by_one)
+        built(release, together)
+        seen |= {
+            json.dumps({name: hashlib.sha256(data).hexdigest() for name, data in files_in(folder).items()})
+            for folder in (together, one_by_one)
+        }
+
+    assert len(seen) == 1
+
+
+def test_building_again_changes_nothing(release: Release, site: Path) -> None:
+    """Not even the time of a file; a file of somebody's own stays where it is, and what was damaged is mended."""
+    release.key()
+    release.connector(signed_by=KEY)
+    built(release, site)
+    (site / "robots.txt").write_text("User-agent: *")
+    before = {path: path.stat().st_mtime_ns for path in site.rglob("*")}
+
+    assert built(release, site) == Done(artifacts=1, versions=1, new_versions=0, written=0)
+    assert {path: path.stat().st_mtime_ns for path in site.rglob("*")} == before
+    (site / "index.json").write_text("{}")
+    (site / "acme/mail/1.0.0/manifest.toml").unlink()
+    assert built(Release(site.parent / "nothing"), site).written == 2
+    assert build_site(site, site, read) == Done(1, 1, 0, 0)
+
+
+def test_others_may_read_what_was_built_and_nobody_else_write_it(release: Release, site: Path) -> None:
+    """A file server is another user; whatever the umask says."""
+    before = os.umask(0o077)
+    try:
+        release.connector()
+        built(release, site)
+    finally:
+        os.umask(before)
+
+    modes = {path.stat().st_mode & 0o777 for path in site.rglob("*") if path.is_file()}
+    folders = {path.stat().st_mode & 0o777 for path in (site, *site.rglob("*")) if path.is_dir()}
+    assert (modes, folders) == ({0o644}, {0o755})
+
+
+def test_the_index_is_written_last(release: Release, site: Path) -> None:
+    """Where a file cannot be written, the index says nothing of it; the next build ends what was begun."""
+    release.connector(version="1.0.0")
+    built(release, site)
+    old = (site / "index.json").read_bytes()
+    release.connector(version="1.1.0")
+    (site / "acme/mail/1.1.0").symlink_to(site.parent)  # as if somebody had led it elsewhere
+
+    problems = wrong(release, site)
+
+    assert "a symbolic link" in problems[os.path.relpath(site / "acme/mail/1.1.0", release.path)]
+    (site / "acme/mail/1.1.0").unlink()
+    (site / "acme/mail/1.1.0").write_text("a file in the place of a folder")
+    with pytest.raises(AileronError, match=r"cannot be written|not what it should be"):
+        built(release, site)
+    assert (site / "index.json").read_bytes() == old
+    (site / "acme/mail/1.1.0").unlink()
+    assert built(release, site).new_versions == 1
+    assert parse_index((site / "index.json").read_bytes()).entries[0].version == "1.1.0"
+
+
+def test_two_builds_do_not_work_at_one_time(release: Release, site: Path) -> None:
+    """The second says so; once the first is done it works."""
+    release.connector()
+    site.mkdir()
+    other = os.open(site, os.O_RDONLY)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(AileronError) as caught:
+            built(release, site)
+    finally:
+        os.close(other)
+
+    assert (caught.value.failure.failure_class, files_in(site)) == (FailureClass.BUSY, {})
+    assert built(release, site).new_versions == 1
+
+
+# What is refused
+
+
+Edit = Callable[[str], str]
+
+
+def replacing(old: str, new: str) -> Edit:
+    """Another manifest."""
+
+    def edit(text: str) -> str:
+        assert old in text, old
+        return text.replace(old, new, 1)
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (replacing("hub://acme", "github://acme"), "is not a name of a Hub"),
+        (replacing('"1.0.0"', '"0.0.0-dev"'), "until they are released"),
+        (replacing('"1.0.0"', '"v1.0.0"'), "is not a SemVer version"),
+        (replacing('"1.0.0"', '"1.0.0-' + "a" * 100 + '"'), "at most 100"),
+        (replacing("acme/mail", "acme/" + "m" * 100 + "/" + "n" * 100), "at most 200"),
+        (replacing('"mail.example.com:443"', '"bound-at-build"'), "hosts is the placeholder"),
+        (replacing('imports = ["http", "log"]', 'imports = ["log"]'), "the hosts could not be reached"),
+        (replacing("[connector]", "[connector]\nflavour = 1"), "unknown key 'flavour'"),
+        (replacing("Acme Mail", "Acme\\u202eliaM"), "RIGHT-TO-LEFT OVERRIDE"),
+        (replacing("Acme Mail", "x" * 301), "301 characters"),
+        (replacing("[connector]", f'[connector]\nprovenance_hash = "{PIN}"'), "contradicts itself"),
+        (replacing("[connector]", '[connector]\nprovenance_hash = "sha256:bound-at-release"'), "64 lower-case hex"),
+        (replacing("acme/mail", "acme/mail/1.0.0"), "is where a version of hub://acme/mail would lie"),
+        (replacing("acme/mail", "acme/mail/keys/x"), "is where its keys lie"),
+        (replacing("acme/mail", "acme/mail/Keys"), "is where its keys lie"),
+        (replacing("acme/mail", "acme/mail/Versions.json"), "is the name of a file of every Hub"),
+        (replacing("acme/mail", "index.json/mail"), "is the name of a file of every Hub"),
+    ],
+)
+def test_a_manifest_that_a_hub_cannot_take_is_refused(release: Release, site: Path, edit: Edit, told: str) -> None:
+    """With file and reason; beside it the same one as it was is taken."""
+    release.connector(edit=edit)
+    assert told in wrong(release, site)["0"]
+
+    (release.path / "0/aileron.tar.gz").unlink()
+    release.connector()
+    assert built(release, site).new_versions == 1
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (replacing(f'source = "{SEND}@1.0.0"\n', ""), "does not say where it is published"),
+        (replacing(f'source = "{SEND}@1.0.0"', f'source = "{SEND}@1.0.1"'), "in version 1.0.0 by its own word"),
+        (replacing(f'source = "{SEND}@', 'source = "hub://acme/mail/actions/other@'), "is the action 'send-email'"),
+        (replacing(f'source = "{SEND}@', 'source = "gitlab://acme/mail/send-email@'), "is not a name of a Hub"),
+        (replacing(f'hash = "{PIN}"', 'hash = "sha256:bound-at-release"'), "hash is the placeholder"),
+        (replacing("sends it at once", "x\u202ey"), "U+202E"),
+    ],
+)
+def test_an_action_that_a_hub_cannot_take_is_refused(release: Release, site: Path, edit: Edit, told: str) -> None:
+    """With file and reason; as it was it is taken."""
+    needs = ("github://acme/mail", "1.0.0", PIN)
+    release.action(needs=needs, edit=edit)
+    assert told in wrong(release, site)["0"]
+
+    (release.path / "0/aileron.tar.gz").unlink()
+    release.action(needs=needs)
+    assert built(release, site).new_versions == 1
+
+
+def test_an_action_has_its_connectors_here_and_a_tool_of_its_own(release: Release, site: Path) -> None:
+    """What it needs of a Hub is in this one with that pin; no two actions of a repository are one tool, none is Aileron's own."""
+    here = (CONNECTOR, "1.0.0", release.connector())
+    release.action(needs=(CONNECTOR, "1.1.0", here[2]), at="missing")
+    release.action(f"{SEND}-2", needs=(CONNECTOR, "1.0.0", PIN), at="other")
+    release.action("hub://acme/mail/actions/send_email", needs=here, at="tool")
+    release.action("hub://acme/mail/list-pending", needs=here, at="reserved")
+    release.action("hub://other/mail/send-email", needs=here, at="good")
+
+    problems = wrong(release, site)
+
+    assert set(problems) == {"missing", "other", "tool", "reserved"}
+    assert f"needs the connector {CONNECTOR}@1.1.0, which is not here" in problems["missing"]
+    assert f"and here it is {here[2]}" in problems["other"]
+    assert "are one tool to an agent, 'send_email'" in problems["tool"]
+    assert "is a tool of Aileron's own" in problems["reserved"]
+
+
+def test_a_signature_is_by_the_key_that_its_repository_publishes(release: Release, site: Path) -> None:
+    """Signed without a key, or by another one, is refused; unsigned is taken as that."""
+    release.key()
+    release.connector(version="1.0.0", signed_by=KEY, at="good")
+    release.connector(version="1.1.0", at="unsigned")
+    release.connector(version="1.2.0", signed_by=OTHER, at="other")
+    release.connector("hub://acme/chat", signed_by=KEY, at="keyless")
+    archive, _ = connector_archive(site.parent / "s", version="1.3.0", signed_by=KEY)
+    release.put(pack({**unpack(archive), "signature.sig": b"short"}), "short")
+
+    problems = wrong(release, site)
+
+    assert set(problems) == {"other", "keyless", "short"}
+    assert problems["other"] == f"its signature is not by the key of {CONNECTOR}, {KEY.public.fingerprint}"
+    assert "hub://acme/chat publishes no key: put it in acme/chat/keys/publisher.pub" in problems["keyless"]
+    for name in problems:
+        (release.path / name / "aileron.tar.gz").unlink()
+    built(release, site)
+    (entry,) = parse_index((site / "index.json").read_bytes()).entries
+    assert [one.signed_by for one in entry.versions] == [KEY.public.fingerprint, None]
+
+
+def test_a_key_is_replaced_only_with_the_former_one_beside_it(tmp_path: Path, site: Path) -> None:
+    """Else who writes one file could speak for a publisher; what was signed before stays, what comes is signed anew."""
+    first, stranger, rotated, late = (Release(tmp_path / name) for name in ("first", "stranger", "rotated", "late"))
+    first.key(KEY.public)
+    first.connector(signed_by=KEY)
+    built(first, site)
+    stranger.key(OTHER.public)
+    assert "publishes another key already" in wrong(stranger, site)["acme/mail/keys/publisher.pub"]
+
+    rotated.key(OTHER.public, former=[KEY.public])
+    rotated.connector(version="1.1.0", signed_by=OTHER)
+    built(rotated, site)
+
+    (entry,) = parse_index((site / "index.json").read_bytes()).entries
+    assert [one.signed_by for one in entry.versions] == [KEY.public.fingerprint, OTHER.public.fingerprint]
+    assert (site / "acme/mail/keys/publisher.pub").read_text() == OTHER.public.to_pem()
+    late.connector(version="1.2.0", signed_by=KEY)
+    assert f"is not by the key of {CONNECTOR}, {OTHER.public.fingerprint}" in wrong(late, site)["0"]
+    assert built(Release(tmp_path / "nothing"), site).written == 0
+
+
+def test_what_is_no_key_or_lies_elsewhere_is_refused(release: Release, site: Path) -> None:
+    """A private one is not quoted."""
+    release.connector()
+    for place, text in (
+        ("acme/mail", KEY.to_pem().reveal().decode()),
+        ("acme/chat", "no key"),
+        ("acme", KEY.public.to_pem()),
+        (".", KEY.public.to_pem()),
+        ("acme/mail/actions", KEY.public.to_pem()),
+    ):
+        folder = release.path / place / "keys"
+        folder.mkdir(parents=True)
+        (folder / "publisher.pub").write_text(text)
+
+    problems = wrong(release, site)
+
+    assert "it is a private key" in problems["acme/mail/keys/publisher.pub"]
+    assert "it is not an Ed25519 public key" in problems["acme/chat/keys/publisher.pub"]
+    assert KEY.to_pem().reveal().decode().splitlines()[1] not in json.dumps(problems)
+    for place in ("acme/keys/publisher.pub", "keys/publisher.pub", "acme/mail/actions/keys/publisher.pub"):
+        assert "a key lies in OWNER/REPOSITORY/keys/publisher.pub" in problems[place]
+
+
+def test_what_is_published_stays_as_it_is(tmp_path: Path, release: Release, site: Path) -> None:
+    """Other bytes of a version that is there, or twice among what comes, are refused; the same bytes are no second version."""
+    release.connector(at="a")
+    release.connector(at="b")
+    assert built(release, site).new_versions == 1
+    changed = Release(tmp_path / "changed")
+    changed.connector(edit=replacing("Acme Mail", "Acme"))
+    twice = Release(tmp_path / "twice")
+    twice.connector(version="1.1.0", at="a")
+    twice.connector(version="1.1.0", at="b", edit=replacing("Acme Mail", "Acme"))
+
+    assert "is published already" in wrong(changed, site)["0"]
+    assert "give it another version" in wrong(changed, site)["0"]
+    assert f"{CONNECTOR}@1.1.0 is also in" in wrong(twice, site)["b"]
+
+
+def test_an_archive_in_a_place_that_says_what_it_is_is_that(release: Release, site: Path) -> None:
+    """A folder called after a tag, or the very place in a Hub; any other folder says nothing."""
+    release.connector(version="1.0.0", at="connectors/mail/v1.0.0")
+    release.connector(version="1.1.0", at="acme/mail/1.1.0")
+    release.connector(version="1.2.0", at="whatever/1.9.9")
+    assert built(release, site).new_versions == 3
+
+    release.connector(version="2.0.0", at="connectors/mail/v2.0.1")
+    release.connector(version="2.1.0", at="acme/mail/2.1.1")
+    release.connector(version="2.2.0", at="other/mail/2.2.0")
+    problems = wrong(release, site)
+    assert set(problems) == {"connectors/mail/v2.0.1", "acme/mail/2.1.1", "other/mail/2.2.0"}
+    assert "which belongs in acme/mail/2.2.0/" in problems["other/mail/2.2.0"]
+
+
+def test_what_is_in_the_site_is_checked_again(tmp_path: Path, release: Release, site: Path) -> None:
+    """An archive that was moved, exchanged or cut since."""
+    release.key()
+    release.connector(signed_by=KEY)
+    release.connector(version="1.1.0", signed_by=KEY)
+    built(release, site)
+    nothing, (good, _) = Release(tmp_path / "nothing"), connector_archive(tmp_path / "s", signed_by=OTHER)
+    (site / "acme/mail/1.0.0/aileron.tar.gz").write_bytes(good)
+    (site / "acme/mail/1.1.0/aileron.tar.gz").rename(site / "acme/aileron.tar.gz")
+
+    problems = {os.path.relpath(nothing.path / name, site): reason for name, reason in wrong(nothing, site).items()}
+
+    assert "is not by the key" in problems["acme/mail/1.0.0"]
+    assert "which belongs in acme/mail/1.1.0/" in problems["acme"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("hub://acme/mail", "1.0.0"), ("hub://acme/Mail", "1.0.0")),
+        (("hub://acme/mail", "1.0.0"), ("hub://ACME/other", "1.0.0")),
+        (("hub://acme/mail/a", "1.0.0"), ("hub://acme/mail/A/b", "1.0.0")),
+        (("hub://acme/mail", "1.0.0-rc"), ("hub://acme/mail", "1.0.0-RC")),
+    ],
+)
+def test_names_that_differ_by_case_alone_are_refused(
+    release: Release, site: Path, first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    """At any part of the place; they are one folder to some file systems, and one name to most readers."""
+    release.connector(*first, at="a")
+    built(release, site)
+    release.connector(*second, at="b")
+
+    assert "differ by the case of letters alone" in wrong(release, site)["b"]
+
+
+def test_a_name_is_a_connectors_or_an_actions(release: Release, site: Path) -> None:
+    """Not one in one version and the other in the next."""
+    pin = release.connector(SEND, at="a")
+    release.action(SEND, "1.1.0", needs=(SEND, "1.0.0", pin), at="b")
+
+    assert f"{SEND} is the name of a connector in" in wrong(release, site)["b"]
+
+
+def test_everything_that_is_wrong_is_said_at_once(release: Release, site: Path) -> None:
+    """In the order of the files, what is no archive too."""
+    release.connector(at="good")
+    release.put(b"not gzip", "garbage")
+    release.put(b"", "nothing")
+    (archive, _) = connector_archive(release.path.parent / "s")
+    release.put(archive[:-5], "cut")
+    release.put(pack({"connector": b"", "readme": b""}), "strange")
+    (release.path / "linked").mkdir()
+    (release.path / "linked/aileron.tar.gz").symlink_to(release.path / "good/aileron.tar.gz")
+    (release.path / "folder").symlink_to(release.path / "good")
+
+    problems = wrong(release, site)
+
+    assert list(problems) == ["cut", "folder", "garbage", "linked", "nothing", "strange"]
+    assert all("archive" in problems[name] for name in ("cut", "garbage", "nothing", "strange"))
+    assert all("symbolic link" in problems[name] for name in ("folder", "linked"))
+    assert not site.exists()
+
+
+def test_a_folder_that_is_not_there_is_said(release: Release, site: Path) -> None:
+    """And an empty one makes an empty Hub."""
+    with pytest.raises(AileronError, match="there is no such directory"):
+        build_site(release.path / "none", site, read)
+    assert built(release, site) == Done(0, 0, 0, 1)
+    assert parse_index((site / "index.json").read_bytes()).entries == ()
