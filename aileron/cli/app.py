@@ -28,6 +28,7 @@ from aileron.cli.commands import (
     connector,
     daemon,
     grant,
+    hub,
     keyring,
     launch,
     mcp,
@@ -48,7 +49,7 @@ _SECTIONS = {
     "See": ("demo",),
     "Let agents act": ("launch", "sessions", "mcp"),
     "Act": ("run", "approve", "deny", "approval", "grant"),
-    "Set up": ("action", "connector", "sync", "keyring", "binding", "secret", "vault", "approver"),
+    "Set up": ("action", "connector", "sync", "hub", "keyring", "binding", "secret", "vault", "approver"),
     "Look": ("audit", "status", "doctor", "daemon", "completion"),
 }
 _EXITS = (
@@ -192,6 +193,7 @@ _group(
     connector.remove,
 )
 app.command("sync")(sync)
+_group("hub", "What is published on the Hub, and a Hub made.", hub.search, hub.show, hub.build)
 _group("keyring", "Whose signatures count.", keyring.trust, keyring.list_, keyring.revoke)
 _group(
     "binding",

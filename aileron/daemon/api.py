@@ -32,6 +32,7 @@ from aileron.daemon.answers import as_json, failure_answer, run_answer
 from aileron.daemon.credentials import Credentials
 from aileron.daemon.doors import Following
 from aileron.daemon.fetching import Fetching
+from aileron.daemon.hubs import Hubs
 from aileron.daemon.manage import Manager
 from aileron.daemon.runner import Runner
 from aileron.daemon.serving import BODY_S, MAX_BODY_BYTES, drained
@@ -116,6 +117,8 @@ ROUTES: Final = (
     RouteSpec("POST", "/v1/keyring", "trust_key", _OPERATOR),
     RouteSpec("POST", "/v1/keyring/look", "look_for_key", _OPERATOR),
     RouteSpec("POST", "/v1/keyring/revoke", "revoke_key", _OPERATOR),
+    RouteSpec("GET", "/v1/hub", "search_hub", _OPERATOR),
+    RouteSpec("GET", "/v1/hub/entry", "show_hub_entry", _OPERATOR),
     RouteSpec("GET", "/v1/bindings", "list_bindings", _OPERATOR),
     RouteSpec("POST", "/v1/bindings", "add_binding", _OPERATOR),
     RouteSpec("GET", "/v1/bindings/{name:path}", "show_binding", _OPERATOR),
@@ -306,6 +309,7 @@ class Api:
         trusting: Trusting,
         fetching: Fetching,
         upkeep: Upkeep,
+        hubs: Hubs,
         review: str,
         stop: Callable[[], None],
         needs_token: bool = False,
@@ -322,6 +326,7 @@ class Api:
         self._trusting = trusting
         self._fetching = fetching
         self._upkeep = upkeep
+        self._hubs = hubs
         self._review = review
         self._stop = stop
         self._needs_token = needs_token
@@ -558,6 +563,15 @@ class Api:
         asked = await _body(request, _RevokeKey)
         return as_json(await self._trusting.revoke(asked.authority, asked.key))
 
+    async def search_hub(self, request: Request) -> Response:
+        """What the Hub says it has, by intent and word."""
+        asked = _query(request, "text", "kind")
+        return as_json(await self._hubs.search(asked.get("text", ""), asked.get("kind")))
+
+    async def show_hub_entry(self, request: Request) -> Response:
+        """One artifact of the Hub."""
+        return as_json(await self._hubs.entry(_query(request, "name").get("name", "")))
+
     async def list_bindings(self, _request: Request) -> Response:
         """Which credential serves which connector."""
         return as_json({"bindings": await self._credentials.listed()})
@@ -774,6 +788,18 @@ async def _body(request: Request, shape: type[_T]) -> _T:
         raise AileronError(FailureClass.INVALID_REQUEST, f"the body is not as expected: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise AileronError(FailureClass.INVALID_REQUEST, "the body is not JSON") from None
+
+
+def _query(request: Request, *known: str) -> dict[str, str]:
+    """The query, each key once. AileronError(invalid_request) for a key that is not known."""
+    found = request.query_params.multi_items()
+    names = [name for name, _ in found]
+    for name in names:
+        if name not in known or names.count(name) > 1:
+            raise AileronError(
+                FailureClass.INVALID_REQUEST, f"{name[:40]!r} in the query; expected {', '.join(known)}, each once"
+            )
+    return dict(found)
 
 
 def _wait_s(request: Request, default: float) -> float:

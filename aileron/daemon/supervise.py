@@ -46,6 +46,7 @@ from aileron.daemon.doors import AgentDoor, Following
 from aileron.daemon.fetching import Fetching
 from aileron.daemon.forge_web import ForgeWeb
 from aileron.daemon.installing import Installing
+from aileron.daemon.hubs import Hubs
 from aileron.daemon.keys import GatewayKeys
 from aileron.daemon.lending import Lending, RenewalsOnRecord
 from aileron.daemon.manage import Manager
@@ -255,6 +256,7 @@ class _Daemon:
         upkeep = Upkeep(
             forges=forges, actions=actions, connectors=connectors, ledger=ledger, audit=audit, changing=changing
         )
+        hubs = Hubs(forges=forges, keyring=consents.keyring)
         spine = Spine(
             actions=actions,
             agreements=agreements,
@@ -341,6 +343,7 @@ class _Daemon:
                             trusting=trusting,
                             fetching=fetching,
                             upkeep=upkeep,
+                            hubs=hubs,
                             review=review,
                             stop=self._stop,
                             needs_token=needs_token,

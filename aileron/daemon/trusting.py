@@ -42,6 +42,10 @@ class Forges:
         self._settings = settings.forges
         self._lender = VaultLender(vault)
 
+    def hub(self) -> Hub:
+        """The Hub, which takes no token."""
+        return Hub(self._web, self._settings.hub)
+
     @contextlib.asynccontextmanager
     async def of(self, scheme: str) -> AsyncIterator[Forge]:
         """The forge of a scheme, with its token for as long as the block lasts. AileronError(vault_locked), (not_found)."""
@@ -55,7 +59,7 @@ class Forges:
                 case "gitlab":
                     yield GitLab(self._web, gitlab, lent)
                 case _:
-                    yield Hub(self._web, self._settings.hub)
+                    yield self.hub()
 
 
 class Trusting:

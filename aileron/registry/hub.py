@@ -122,7 +122,7 @@ def _held(site: Path) -> Iterator[int]:
 
 def _busy(site: Path) -> AileronError:
     problem = f"{site} is being built by another process: try again when it is done"
-    return AileronError(FailureClass.BUSY, problem, boundary=Boundary.USER, retriable=True)
+    return AileronError(FailureClass.BUSY, problem, retriable=True)
 
 
 def _write(reading: Reading, index: bytes, site: int) -> Done:

@@ -113,6 +113,7 @@ class Reading:
         self.found: dict[Wanted, Found] = {}
         self.keys: dict[Authority, Keys] = {}
         self.wrong: list[Wrong] = []
+        self._published: set[str] = set()
 
     def read(self) -> None:
         """Keys before archives, and what is published before what is new."""
@@ -206,13 +207,19 @@ class Reading:
     # Archives
 
     def _read_archive(self, file: Path, root: Path) -> None:
+        is_site = root is self._site
         try:
-            found = self._found_in(file, is_new=root is not self._site)
-            self._check_place(found, file.parent.relative_to(root).parts, is_site=root is self._site)
+            archive = bytes_of(file)
+            if _sha256(archive) in self._published:
+                return  # it was checked where it lies, which may be under a former key
+            found = self._found_in(file, archive, is_new=not is_site)
+            self._check_place(found, file.parent.relative_to(root).parts, is_site=is_site)
         except (ValueError, AileronError) as error:
             reason = str(error).removeprefix(f"{file}:").removeprefix(f"{file} ").strip()
             self._note(file, reason)
             return
+        if is_site:
+            self._published.add(found.sha256)
         before = self.found.setdefault(found.wanted, found)
         if before.sha256 != found.sha256:
             is_published = not before.is_new
@@ -222,9 +229,8 @@ class Reading:
                 + (": what is published stays as it is; give it another version" if is_published else ""),
             )
 
-    def _found_in(self, file: Path, *, is_new: bool) -> Found:
+    def _found_in(self, file: Path, archive: bytes, *, is_new: bool) -> Found:
         """The archive, held against its own word and its repository's key. ValueError and AileronError."""
-        archive = bytes_of(file)
         kind = kind_of(archive)
         members = unpack(archive, kind)
         wanted = self._wanted_of(members, kind, file)

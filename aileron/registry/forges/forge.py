@@ -39,6 +39,7 @@ __all__ = [
     "Way",
     "Web",
     "newest",
+    "not_understood",
     "quoted",
     "tag_of",
 ]
@@ -172,7 +173,7 @@ class Way:
             url = self._next(url, answer, within)
             if not url.startswith(f"{self._origin}/"):
                 headers = ()
-        raise _not_understood(url, f"it redirects more than {_MAX_REDIRECTS} times")
+        raise not_understood(url, f"it redirects more than {_MAX_REDIRECTS} times")
 
     async def maybe_json(self, url: str, of: type[_T]) -> _T | None:
         """JSON of that shape; None where there is nothing at `url`. No redirect is followed."""
@@ -184,18 +185,21 @@ class Way:
         try:
             return msgspec.json.decode(self._ok(url, answer).body, type=of)
         except msgspec.MsgspecError as error:
-            raise _not_understood(url, f"it is not what was expected: {error}") from None
+            raise not_understood(url, f"it is not what was expected: {error}") from None
 
     async def maybe_text(self, url: str, limit_bytes: int, accept: str | None = None) -> str | None:
         """A text file; None where there is none. No redirect is followed."""
+        found = await self.maybe_answer(url, limit_bytes, accept)
+        try:
+            return None if found is None else found.body.decode()
+        except UnicodeDecodeError:
+            raise not_understood(url, "it is not UTF-8") from None
+
+    async def maybe_answer(self, url: str, limit_bytes: int, accept: str | None = None) -> Answer | None:
+        """A good answer; None where there is nothing at `url`. No redirect is followed."""
         headers = (*self._headers, *((("Accept", accept),) if accept else ()))
         answer = await self._web.get(url, headers=headers, limit_bytes=limit_bytes)
-        if answer.status == 404:
-            return None
-        try:
-            return self._ok(url, answer).body.decode()
-        except UnicodeDecodeError:
-            raise _not_understood(url, "it is not UTF-8") from None
+        return None if answer.status == 404 else self._ok(url, answer)
 
     def _next(self, url: str, answer: Answer, within: Sequence[str]) -> str:
         """Where the answer redirects to, if that may be followed."""
@@ -339,5 +343,6 @@ def _external(url: str, status: int, *, retriable: bool) -> AileronError:
     )
 
 
-def _not_understood(url: str, problem: str) -> AileronError:
+def not_understood(url: str, problem: str) -> AileronError:
+    """That what lies there is something else."""
     return AileronError(FailureClass.INVALID_REQUEST, f"{_told(url)}: {problem}", boundary=Boundary.EXTERNAL)

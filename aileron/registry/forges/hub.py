@@ -1,8 +1,9 @@
 """A Hub: a directory of files behind any web server, as `aileron hub build` lays it out.
 
     BASE/OWNER/…/NAME/versions.json            ["1.0.0", "1.1.0"]
-    BASE/OWNER/…/NAME/1.1.0/aileron.tar.gz
+    BASE/OWNER/…/NAME/1.1.0/aileron.tar.gz     beside it manifest.toml or action.md
     BASE/OWNER/REPOSITORY/keys/publisher.pub
+    BASE/index.json
 
 A Hub has no redirects, no tokens and no names of its own to give: what `hub://` names is checked as any other.
 
@@ -11,7 +12,12 @@ Source: docs/reference/hub.md.
 
 from __future__ import annotations
 
+import datetime
+import email.utils
+from typing import NamedTuple
 from urllib.parse import quote
+
+import anyio.to_thread
 
 from aileron.config import HubSettings
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -28,14 +34,24 @@ from aileron.registry.forges.forge import (
     key_in,
     no_file,
     no_version,
+    not_understood,
     quoted,
     tag_of,
     versions_in,
 )
+from aileron.registry.hub_index import INDEX, MAX_INDEX_BYTES, Index, parse_index
 from aileron.registry.keyring import Authority
 from aileron.registry.signatures import PublicKey
+from aileron.registry.tarball import ACTION, MANIFEST, MAX_BYTES, Kind
 
-__all__ = ["Hub"]
+__all__ = ["Dated", "Hub"]
+
+
+class Dated(NamedTuple):
+    """An index, and when its file was written by the server's word (RFC 3339), if it says so."""
+
+    content: Index
+    as_of: str | None
 
 
 class Hub:
@@ -81,6 +97,37 @@ class Hub:
             raise no_file(repository, path, ref)
         return SuiteText(text, ref)
 
+    @property
+    def address(self) -> str:
+        """Where it is. AileronError(invalid_request) where config.toml does not say."""
+        return self._base()
+
+    async def index(self) -> Dated:
+        """What it says it has. AileronError (not_found) where it has no index, (invalid_request) for one that is none."""
+        url = f"{self._base()}/{INDEX}"
+        found = await self._way.maybe_answer(url, MAX_INDEX_BYTES)
+        if found is None:
+            problem = f"there is no Hub at {self._base()}: it has no {INDEX}. Look at hub.url in config.toml"
+            raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.EXTERNAL)
+        try:
+            # Some hundred milliseconds for one of the largest, in which nothing else would be answered.
+            index = await anyio.to_thread.run_sync(parse_index, found.body)
+        except ValueError as error:
+            raise not_understood(url, f"it is no index of a Hub: {error}") from None
+        return Dated(index, _maybe_time(found.headers.get("last-modified")))
+
+    async def document(self, name: Fqn, version: str, kind: Kind) -> tuple[str, bytes]:
+        """A version's manifest.toml or action.md, unread, and where it lies. AileronError(not_found) where it is not there."""
+        file = MANIFEST if kind == "connector" else ACTION
+        url = f"{self._place(name.path)}/{quoted(version)}/{file}"
+        found = await self._way.maybe_answer(url, MAX_BYTES[file])
+        if found is None:
+            problem = (
+                f"the Hub's index names {name}@{version}, and there is no {url}: the index is not of now, try again"
+            )
+            raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.EXTERNAL)
+        return url, found.body
+
     async def _listed(self, name: Fqn) -> tuple[str, ...] | None:
         place = self._place(name.path)
         listed = await self._way.maybe_json(f"{place}/versions.json", list[str])
@@ -97,3 +144,12 @@ class Hub:
                 boundary=Boundary.USER,
             )
         return self._url
+
+
+def _maybe_time(text: str | None) -> str | None:
+    """A date of HTTP as RFC 3339; None for what is none (RFC 9110, section 5.6.7)."""
+    try:
+        moment = None if text is None else email.utils.parsedate_to_datetime(text)
+        return None if moment is None else moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError):
+        return None

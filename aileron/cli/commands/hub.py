@@ -1,0 +1,184 @@
+"""`aileron hub`: what is published on the Hub, and a Hub made.
+
+`build` runs here, on files, without a daemon; the rest asks the daemon, which alone goes out.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import typer
+
+from aileron.cli import output
+from aileron.cli.commands.options import AsJson
+from aileron.cli.problem import Problem, local_work
+from aileron.cli.supervisor import Supervisor
+from aileron.model.visible import visible
+
+__all__ = ["build", "search", "show"]
+
+_ASK_S = 180.0
+"""For a Hub that is slow: an index of 8 MiB over a poor line takes two minutes and a half."""
+_SHOWN_VERSIONS = 10
+
+
+class KindWanted(enum.StrEnum):
+    """What `--kind` takes."""
+
+    CONNECTOR = "connector"
+    ACTION = "action"
+
+
+def search(
+    words: Annotated[list[str] | None, typer.Argument(metavar="WORDS", help="An intent, or words; none: all.")] = None,
+    kind: Annotated[KindWanted | None, typer.Option("--kind", help="Only connectors, or only actions.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look for connectors and actions on the Hub.
+
+    First what has just that intent, then what has all words in its name, then what has them anywhere.
+    """
+    asked = {"text": " ".join(words or [])} | ({"kind": kind.value} if kind is not None else {})
+    found = Supervisor().ask("GET", f"/v1/hub?{urlencode(asked)}", wait_s=_ASK_S)
+    if as_json:
+        output.print_json(found)
+        return
+    entries = found["entries"]
+    output.print_table(
+        ("NAME", "VERSION", "KIND", "SIGNED", "WHAT IT DOES"),
+        [(one["name"], one["version"], one["kind"], _signed(one["signature"]), _does(one)) for one in entries],
+        empty="nothing on the Hub fits all of these words",
+    )
+    if found["total"] > len(entries):
+        output.note(f"{found['total'] - len(entries)} more fit: say another word")
+    if entries and output.is_terminal():
+        output.note(f"\nas {visible(str(found['hub']))} says{_age(found)}\nlook: aileron hub show NAME")
+
+
+def show(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME[@VERSION]", help="hub://OWNER/REPOSITORY[/PATH]; else the newest.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Show one connector or action of the Hub: what it would reach, who signed it, how it is installed."""
+    found = Supervisor().ask("GET", f"/v1/hub/entry?{urlencode({'name': name})}", wait_s=_ASK_S)
+    if as_json:
+        output.print_json(found)
+        return
+    credential = found.get("credential")
+    is_connector = found["kind"] == "connector"
+    output.print_facts(
+        [
+            ("name", found["name"]),
+            ("kind", found["kind"]),
+            ("version", found["version"]),
+            ("newest", found["newest"] if found["newest"] != found["version"] else None),
+            ("versions", _versions(found["versions"])),
+            ("publisher", found.get("publisher")),
+            ("about", found.get("description")),
+            ("intents", found.get("intents") or None),
+            ("reaches", (found.get("hosts") or "nothing") if is_connector else None),
+            ("credential", _credential(credential) if is_connector else None),
+            ("needs", found.get("requires") or None),
+            ("hash", found["hash"]),
+            ("signature", _signature(found)),
+            ("key", found.get("publisher_key") or "none is published"),
+            ("from", f"{found['hub']}{_age(found)}"),
+        ]
+    )
+    output.note("\nthis is what the Hub says; installing checks the archive and asks you:")
+    output.note(f"  {visible(str(found['install']))}")
+
+
+def build(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the archives and publishers' keys are.")],
+    site: Annotated[Path, typer.Option("-o", "--output", metavar="SITE", help="The directory to serve.")] = Path(
+        "site"
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """Make a Hub of released archives, or add them to one, without a daemon.
+
+    Each archive is published under the name that it says itself. If anything is wrong all of it is listed, and nothing written.
+    """
+    from aileron.actions.manifest import parse_action
+    from aileron.registry.hub import build_site
+
+    try:
+        with local_work():
+            done = build_site(directory, site, lambda text, file: parse_action(text, file=file))
+    except Problem as problem:
+        if not as_json:
+            _tell_wrong(problem.details.get("problems") or [])
+        raise
+    if as_json:
+        output.print_json({"site": str(site), **done._asdict()})
+        return
+    output.print_facts(
+        [
+            ("site", str(site)),
+            ("artifacts", done.artifacts),
+            ("versions", done.versions),
+            ("new", done.new_versions),
+        ]
+    )
+
+
+def _tell_wrong(problems: Sequence[dict[str, str]]) -> None:
+    for one in problems:
+        output.note(f"{visible(one['file'])}: {visible(one['reason'])}")
+
+
+def _signed(signature: dict[str, Any]) -> str:
+    """By which key; whether at all, where a person looks through a list."""
+    if signature["status"] != "signed":
+        return "UNSIGNED"
+    return "signed" if output.is_terminal() else str(signature["key"])
+
+
+def _does(entry: dict[str, Any]) -> str:
+    return ", ".join(entry.get("intents") or []) or entry.get("description") or entry.get("publisher") or ""
+
+
+def _versions(versions: Sequence[dict[str, Any]]) -> list[str]:
+    """The newest first; the rest are counted."""
+    shown = [
+        f"{one['version']}{'' if one.get('signed_by') else '  UNSIGNED'}"
+        for one in reversed(versions[-_SHOWN_VERSIONS:])
+    ]
+    return shown + ([f"and {len(versions) - _SHOWN_VERSIONS} older"] if len(versions) > _SHOWN_VERSIONS else [])
+
+
+def _credential(credential: dict[str, Any] | None) -> str:
+    return "none" if credential is None else f"{credential['kind']}: {credential['scope']}"
+
+
+def _signature(found: dict[str, Any]) -> list[str]:
+    """By whom, and what that is worth here."""
+    signature = found["signature"]
+    if signature["status"] == "unsigned":
+        return ["UNSIGNED: nobody vouches for it"]
+    lines = [str(signature["key"])]
+    if signature["key"] != found.get("publisher_key"):
+        lines.append("which is NOT THE KEY that its repository publishes now")
+    match signature["trusted"]:
+        case "yes":
+            return [*lines, "trusted here"]
+        case "unknown":
+            return [*lines, "whether it is trusted here, the locked vault knows", "aileron vault unlock"]
+        case _:
+            repository = "/".join(str(found["name"]).split("/")[:4])
+            return [
+                *lines,
+                "not trusted here; to compare it, and then trust it:",
+                f"aileron keyring trust {repository}",
+            ]
+
+
+def _age(found: dict[str, Any]) -> str:
+    return "" if found.get("as_of") is None else f", built {output.local_time(found['as_of'])}"

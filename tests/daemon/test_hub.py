@@ -1,0 +1,334 @@
+"""A Hub that was built, served over TLS by a file server, and looked at through the daemon; and Hubs that lie."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.actions.manifest import parse_action
+from aileron.config import HubSettings, Settings
+from aileron.daemon.forge_web import ForgeWeb
+from aileron.egress import Egress
+from aileron.model.names import Fqn, HostPort
+from aileron.model.text import hidden_at
+from aileron.registry.forges.hub import Hub
+from aileron.registry.hub import build_site
+from tests.oauth.conftest import Nobody
+from tests.support.approver import Approver
+from tests.support.home import DaemonHome, daemon_home, word
+from tests.support.hub import CONNECTOR, KEY, OTHER, SEND, Release, static
+from tests.support.upstream import Authority, Seen, Upstream, answer
+
+pytestmark = pytest.mark.jail
+ENTRY = {
+    "name": CONNECTOR,
+    "kind": "connector",
+    "version": "1.0.0",
+    "versions": [{"version": "1.0.0", "hash": "sha256:" + "ab" * 32}],
+    "about": {},
+}
+
+
+class Served:
+    """A site, its server, and what the next answers are instead."""
+
+    def __init__(self, site: Path, tls: Any) -> None:
+        self.site = site
+        self.instead: dict[str, bytes | list[bytes]] = {}
+        """Bodies, or whole answers in pieces, by path."""
+        self._files = static(site)
+        self.server = Upstream(self._answer, tls)
+
+    @property
+    def url(self) -> str:
+        """What `hub.url` is."""
+        return f"https://localhost:{self.server.port}/hub"
+
+    def toml(self, authority: Authority) -> str:
+        """Lines of a config.toml."""
+        return (
+            f'[egress]\nprivate = ["localhost:{self.server.port}"]\nca_file = "{authority.ca_file}"\n'
+            f'[hub]\nurl = "{self.url}"\n'
+        )
+
+    def _answer(self, seen: Seen) -> bytes | Iterable[bytes]:
+        instead = self.instead.get(seen.target.removeprefix("/hub/"))
+        if isinstance(instead, bytes):
+            return answer(instead)
+        return self._files(seen) if instead is None else instead
+
+
+def _replaced(text: str, changes: dict[str, str]) -> str:
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.fixture(scope="module")
+def served(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Three versions of a connector, the older ones signed; an action; a connector that nobody signed."""
+    folder = tmp_path_factory.mktemp("hub")
+    release = Release(folder / "out")
+    release.key()
+    pin = release.connector(version="1.0.0", signed_by=KEY)
+    release.connector(version="1.1.0", signed_by=KEY, edit=lambda text: text.replace("mail.example", "new.example"))
+    release.connector(version="2.0.0-rc.1+b")
+    chat = {"Acme Mail": "Zeta", "send_email": "post_message", "Send mail": "Chat", "mail.example": "chat.example"}
+    release.connector("hub://zeta/chat", "0.1.0", edit=lambda text: _replaced(text, chat))
+    release.action(needs=(CONNECTOR, "1.0.0", pin), signed_by=KEY)
+    build_site(release.path, folder / "site", lambda text, file: parse_action(text, file=file))
+    made = Served(folder / "site", authority.server_context("localhost"))
+    with made.server:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def running(served: Served, authority: Authority) -> Iterator[DaemonHome]:
+    """A home that knows this Hub."""
+    with daemon_home() as home:
+        home.configure(served.toml(authority))
+        yield home
+
+
+@pytest.fixture
+def own(running: DaemonHome, served: Served) -> Iterator[DaemonHome]:
+    """The same, asked after the Hub was put in order again."""
+    served.instead.clear()
+    yield running
+    served.instead.clear()
+
+
+def names(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Why, and what."""
+    return [(one["match"], one["name"]) for one in found["entries"]]
+
+
+def test_the_hub_is_searched_by_intent_and_word(own: DaemonHome, served: Served) -> None:
+    """With what each newest version would reach, by whom it is signed, and how old the index is."""
+    found = own.must("GET", "/v1/hub?text=send%20email")
+
+    assert names(found) == [("intent", CONNECTOR), ("name", SEND)]
+    assert (found["hub"], found["total"]) == (served.url, 2)
+    assert found["as_of"].endswith("Z")
+    assert found["entries"][0] == {
+        "name": CONNECTOR,
+        "kind": "connector",
+        "version": "1.1.0",
+        "match": "intent",
+        "signature": {"status": "signed", "key": KEY.public.fingerprint},
+        "publisher": "Acme Mail",
+        "description": None,
+        "intents": ["send_email", "list_folders"],
+        "hosts": ["new.example.com:443"],
+        "credential": {"kind": "api_key", "scope": "Send mail as you"},
+        "requires": [],
+    }
+    assert names(own.must("GET", "/v1/hub?text=send&kind=action")) == [("name", SEND)]
+    assert names(own.must("GET", "/v1/hub?text=zeta")) == [("name", "hub://zeta/chat")]
+    assert own.must("GET", "/v1/hub?text=chat")["entries"][0]["signature"] == {"status": "unsigned", "key": None}
+    assert len(own.must("GET", "/v1/hub")["entries"]) == 3
+
+
+def test_one_artifact_is_shown_whole_in_any_version(own: DaemonHome) -> None:
+    """Hosts and the like are of that version's own manifest; whether its key counts is said by this home."""
+    newest = own.must("GET", f"/v1/hub/entry?name={CONNECTOR}")
+    old = own.must("GET", f"/v1/hub/entry?name={CONNECTOR}@1.0.0")
+    candidate = own.must("GET", f"/v1/hub/entry?name={CONNECTOR}@2.0.0-rc.1%2Bb")
+    action = own.must("GET", f"/v1/hub/entry?name={SEND}")
+
+    assert (newest["version"], newest["newest"], newest["hosts"]) == ("1.1.0", "1.1.0", ["new.example.com:443"])
+    assert (old["version"], old["newest"], old["hosts"]) == ("1.0.0", "1.1.0", ["mail.example.com:443"])
+    assert [one["version"] for one in old["versions"]] == ["1.0.0", "1.1.0", "2.0.0-rc.1+b"]
+    assert old["install"] == f"aileron connector install {CONNECTOR}@1.0.0"
+    assert old["signature"] == {"status": "signed", "key": KEY.public.fingerprint, "trusted": "no"}
+    assert candidate["signature"] == {"status": "unsigned", "key": None, "trusted": None}
+    assert (action["description"], action["requires"]) == (
+        "Writes a letter and sends it at once.",
+        [f"{CONNECTOR}@1.0.0"],
+    )
+    assert action["install"] == f"aileron action add {SEND}@1.0.0"
+    assert own.must("GET", "/v1/hub/entry?name=hub://zeta/chat")["publisher_key"] is None
+
+
+def test_whether_a_key_is_trusted_is_said_by_this_home(served: Served, authority: Authority) -> None:
+    """Another key of the same publisher is not it; where somebody signs, a locked vault leaves it unknown."""
+    approver = Approver()
+    with daemon_home() as home:
+        home.configure(served.toml(authority))
+        body = {"authority": "hub://acme", "source": "a test"}
+        home.must("POST", "/v1/keyring", {**body, "key": OTHER.public.to_pem()})
+        asked = f"/v1/hub/entry?name={CONNECTOR}"
+        assert home.must("GET", asked)["signature"]["trusted"] == "no"
+        home.must("POST", "/v1/keyring", {**body, "key": KEY.public.to_pem()})
+        assert home.must("GET", asked)["signature"]["trusted"] == "yes"
+        home.unlock()
+        approver.appoint(home)
+        assert home.must("GET", asked)["signature"]["trusted"] == "yes"
+        home.must("POST", "/v1/vault/lock")
+        assert home.must("GET", asked)["signature"]["trusted"] == "unknown"
+
+
+@pytest.mark.anyio
+async def test_what_was_built_is_what_a_forge_fetches(served: Served, authority: Authority) -> None:
+    """The same bytes, every version, the key."""
+    place = HostPort("localhost", served.server.port)
+    settings = Settings(egress_private=frozenset({place}), egress_ca_pem=authority.ca_pem)
+    egress = Egress(settings, Nobody())  # type: ignore[arg-type]
+    hub = Hub(ForgeWeb(egress, settings), HubSettings(url=served.url))
+    name = Fqn.parse(CONNECTOR)
+    try:
+        versions = await hub.versions(name)
+        archives = [await hub.archive(name, version) for version in versions]
+        found = await hub.index()
+    finally:
+        await egress.aclose()
+
+    assert versions == ("1.0.0", "1.1.0", "2.0.0-rc.1+b")
+    assert archives == [(served.site / "acme/mail" / one / "aileron.tar.gz").read_bytes() for one in versions]
+    assert [one.version for one in found.content.entries[0].versions] == list(versions)
+
+
+def test_what_is_not_there_or_not_a_hubs_is_said(own: DaemonHome) -> None:
+    """With what there is, and what to do."""
+    for asked, expected, told in (
+        ("hub://acme/none", "not_found", "has no hub://acme/none: `aileron hub search none`"),
+        (f"{CONNECTOR}@3.0.0", "not_found", "the newest are 2.0.0-rc.1+b, 1.1.0, 1.0.0"),
+        (f"{CONNECTOR}@latest", "invalid_request", "is not a SemVer version"),
+        ("github://acme/mail", "invalid_request", "is not on a Hub"),
+        ("hub://acme/../mail", "invalid_request", "path segment '..'"),
+        ("", "invalid_request", "no known scheme"),
+    ):
+        said = own.ask("GET", f"/v1/hub/entry?name={asked}")
+        assert (word(said), told in said.body["error"]["message"]) == (expected, True), said.body
+    for query, told in (
+        ("kind=plugin", "expected connector or action"),
+        ("text=" + "x" * 201, "201 characters"),
+        ("text=a&text=b", "each once"),
+        ("page=2", "'page' in the query"),
+    ):
+        said = own.ask("GET", f"/v1/hub?{query}")
+        assert (word(said), told in said.body["error"]["message"]) == ("invalid_request", True), said.body
+
+
+def test_agents_may_not_ask(own: DaemonHome, served: Served) -> None:
+    """Nothing leaves for one; for the person it does."""
+    before = served.server.connections, len(served.server.requests)
+    for path in ("/v1/hub?text=mail", f"/v1/hub/entry?name={CONNECTOR}"):
+        assert word(own.agent.request("GET", path)) == "unauthorized"
+    assert (served.server.connections, len(served.server.requests)) == before
+    own.must("GET", "/v1/hub?text=mail")
+    assert len(served.server.requests) == before[1] + 1
+
+
+def test_without_a_hub_the_setting_is_named() -> None:
+    """For both."""
+    with daemon_home() as home:
+        for path in ("/v1/hub", f"/v1/hub/entry?name={CONNECTOR}"):
+            said = home.ask("GET", path)
+            assert (said.status, 'config.toml: [hub] url = "https://…"' in said.body["error"]["message"]) == (400, True)
+
+
+# Hubs that lie
+
+
+def index(*entries: dict[str, Any]) -> bytes:
+    """A file of these."""
+    return json.dumps({"version": 1, "entries": entries}).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "expected", "told"),
+    [
+        (b"<html>", "invalid_request", "it is no index of a Hub"),
+        (b'{"version": 9, "entries": []}', "invalid_request", "version 9 of the format"),
+        (index({**ENTRY, "name": "github://acme/mail"}), "invalid_request", "is not a name of a Hub"),
+        (index({**ENTRY, "url": "https://evil.example"}), "invalid_request", "unknown field `url`"),
+        (index({**ENTRY, "\u202e\x1b[2J": 1}), "invalid_request", "unknown field `\\u202e\\x1b[2J`"),
+        (index({**ENTRY, "about": {"publisher": "\u202eA\x1b[2J"}}), "invalid_request", "cannot be seen"),
+        (b" " * ((8 << 20) + 1), "resource_limit_exceeded", "sent more than 8388608 bytes"),
+        (index(*[{**ENTRY, "name": f"hub://a/m{n:05}"} for n in range(20_001)]), "invalid_request", "at most 20000"),
+    ],
+    ids=[
+        "a page",
+        "another format",
+        "another scheme",
+        "an address",
+        "a hidden key",
+        "hidden words",
+        "too large",
+        "too many",
+    ],
+)
+def test_an_index_that_was_not_built_is_refused_whole(
+    own: DaemonHome, served: Served, data: bytes, expected: str, told: str
+) -> None:
+    """In words that can be shown; and once it is right again it is read."""
+    served.instead["index.json"] = data
+    for path in ("/v1/hub?text=mail", f"/v1/hub/entry?name={CONNECTOR}"):
+        said = own.ask("GET", path)
+        message = said.body["error"]["message"]
+        assert (word(said), told in message, hidden_at(message)) == (expected, True, None), said.body
+
+    served.instead.clear()
+    assert own.must("GET", "/v1/hub?text=mail")["total"] == 2
+
+
+def test_thousands_of_entries_are_searched_and_few_are_said(own: DaemonHome, served: Served) -> None:
+    """With how many there are."""
+    served.instead["index.json"] = index(*[{**ENTRY, "name": f"hub://a/m{n:05}"} for n in range(20_000)])
+
+    found = own.must("GET", "/v1/hub?text=m", wait_s=60)
+
+    assert (found["total"], len(found["entries"])) == (20_000, 50)
+    assert names(own.must("GET", "/v1/hub?text=m19999", wait_s=60)) == [("name", "hub://a/m19999")]
+
+
+def test_no_redirect_is_followed(own: DaemonHome, served: Served) -> None:
+    """Neither for the index nor for a document, not even to the same server."""
+    for path, asked in (
+        ("index.json", "/v1/hub"),
+        ("acme/mail/1.1.0/manifest.toml", f"/v1/hub/entry?name={CONNECTOR}"),
+    ):
+        served.instead = {path: [answer(b"", f"Location: {served.url}/other", status="302 Found")]}
+        said = own.ask("GET", asked)
+        assert (word(said), "which is not followed" in said.body["error"]["message"]) == ("capability_denied", True)
+    assert not [seen for seen in served.server.requests if "other" in seen.target]
+
+
+def test_a_document_that_is_not_what_the_index_names_is_refused(own: DaemonHome, served: Served) -> None:
+    """Another version's manifest, another action, none at all, or what is no manifest."""
+    mail, send = f"/v1/hub/entry?name={CONNECTOR}", f"/v1/hub/entry?name={SEND}"
+    older = (served.site / "acme/mail/1.0.0/manifest.toml").read_bytes()
+    text = (served.site / "acme/mail/actions/send-email/1.0.0/action.md").read_bytes()
+    for path, data, asked, told in (
+        ("acme/mail/1.1.0/manifest.toml", older, mail, f"it is of {CONNECTOR}@1.0.0 by its own word"),
+        ("acme/mail/1.1.0/manifest.toml", b"x" * 300_000, mail, "sent more than"),
+        ("acme/mail/1.1.0/manifest.toml", b"\xff", mail, "not UTF-8"),
+        ("acme/mail/1.1.0/manifest.toml", older + b"\nx = 1", mail, "unknown key"),
+        ("acme/mail/actions/send-email/1.0.0/action.md", text + b"\n", send, "the Hub contradicts itself"),
+        ("acme/mail/keys/publisher.pub", b"no key", mail, "it is not an Ed25519 public key"),
+    ):
+        served.instead = {path: data}
+        said = own.ask("GET", asked)
+        assert told in said.body["error"]["message"], (path, said.body)
+        assert hidden_at(said.body["error"]["message"]) is None
+    served.instead.clear()
+    assert own.must("GET", send)["kind"] == "action"
+
+
+def test_an_index_older_or_newer_than_the_files_is_said(own: DaemonHome, served: Served) -> None:
+    """What it names and the Hub has not."""
+    file = served.site / "acme/mail/1.1.0/manifest.toml"
+    aside = shutil.move(file, served.site.parent / "aside")
+    try:
+        said = own.ask("GET", f"/v1/hub/entry?name={CONNECTOR}")
+    finally:
+        shutil.move(aside, file)
+
+    assert (word(said), "the index is not of now, try again" in said.body["error"]["message"]) == ("not_found", True)
+    assert own.must("GET", f"/v1/hub/entry?name={CONNECTOR}")["version"] == "1.1.0"
