@@ -108,6 +108,17 @@ async def test_versions_are_listed_in_their_order(start: Started, scheme: str) -
     assert await forge.versions(name(scheme, "acme/mail/connectors/imap")) == ("0.1.0",)
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_a_version_that_nobody_could_compare_is_not_listed(
+    server: ForgeServer, start: Started, scheme: str
+) -> None:
+    """A number of five thousand digits, between others; it was a failure of ours once."""
+    for version in ("1.0." + "9" * 5000, "latest", "v1", "1.0.0-" + "a" * 100, "1.1.0"):
+        server.publish(f"{scheme}://acme/odd", version, b"")
+
+    assert await start(scheme).versions(name(scheme, "acme/odd")) == ("1.1.0",)
+
+
 @pytest.mark.parametrize("scheme", FORGES)
 async def test_pages_of_versions_are_followed(server: ForgeServer, start: Started, scheme: str) -> None:
     """A hundred at a time."""

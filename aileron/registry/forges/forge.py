@@ -52,6 +52,8 @@ MAX_SUITE_BYTES: Final = 256 << 10
 MAX_PAGES: Final = 10
 """Of a hundred releases each: what is older is not listed, and can be installed all the same."""
 _MAX_REDIRECTS: Final = 3
+_MAX_VERSION: Final = 100
+"""Characters of a version that is listed. Versions are compared as numbers, and Python reads none of thousands of digits."""
 _MAX_TOLD: Final = 8
 """Versions that are named when the one that was asked for is not there."""
 _REF: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,199}")
@@ -128,7 +130,7 @@ def newest(versions: Sequence[str], *, prerelease: bool = False) -> str | None:
 
 def _is_version(text: str) -> bool:
     try:
-        return bool(check_semver(text))
+        return len(text) <= _MAX_VERSION and bool(check_semver(text))
     except ValueError:
         return False
 
