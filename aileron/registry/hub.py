@@ -71,6 +71,9 @@ def build_site(directory: Path, site: Path, parse: ParseAction) -> Done:
     """
     if not directory.is_dir():
         raise AileronError(FailureClass.NOT_FOUND, f"{directory}: there is no such directory", boundary=Boundary.USER)
+    if directory.resolve() != site.resolve() and directory.resolve().is_relative_to(site.resolve()):
+        problem = f"{directory} lies in {site}, where everything is served: what is built from lies elsewhere"
+        raise AileronError(FailureClass.INVALID_REQUEST, problem, boundary=Boundary.USER)
     with contextlib.ExitStack() as stack:
         held = stack.enter_context(_held(site)) if site.exists() else None
         reading = Reading(directory, site, parse)

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -441,6 +442,48 @@ def test_everything_that_is_wrong_is_said_at_once(release: Release, site: Path) 
     assert all("archive" in problems[name] for name in ("cut", "garbage", "nothing", "strange"))
     assert all("symbolic link" in problems[name] for name in ("folder", "linked"))
     assert not site.exists()
+
+
+def test_a_site_may_lie_in_what_it_is_built_from_and_not_the_other_way_round(release: Release) -> None:
+    """It is left out of what comes; and what comes is not served."""
+    release.connector()
+    site = release.path / "site"
+    assert built(release, site).new_versions == 1
+    assert built(release, site) == Done(1, 1, 0, 0)
+    inside = Release(site / "incoming")
+
+    with pytest.raises(AileronError, match="where everything is served"):
+        built(inside, site)
+
+
+def test_no_reader_is_told_of_a_file_that_is_not_there(tmp_path: Path, site: Path) -> None:
+    """Somebody reads all the time, while versions come one by one: each that the index names is there, whole, with that pin."""
+    release = Release(tmp_path / "out")
+    release.connector(version="1.0.0")
+    built(release, site)
+    done, seen, missing = threading.Event(), set[str](), list[str]()
+
+    def watch() -> None:
+        while not done.is_set():
+            (entry,) = parse_index((site / "index.json").read_bytes()).entries
+            for one in entry.versions:
+                archive = site / "acme/mail" / one.version / "aileron.tar.gz"
+                if not archive.exists() or connector_of(archive.read_bytes(), Trust()).pin.hash != one.hash:
+                    missing.append(one.version)
+            seen.add(entry.version)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        for number in range(1, 20):
+            release.connector(version=f"1.0.{number}")
+            built(release, site)
+    finally:
+        done.set()
+        watcher.join(timeout=10)
+
+    assert (watcher.is_alive(), missing) == (False, [])
+    assert len(seen) > 1, "nobody read while it was built"
 
 
 def test_a_folder_that_is_not_there_is_said(release: Release, site: Path) -> None:
