@@ -156,12 +156,14 @@ def test_one_artifact_is_shown_whole_in_any_version(own: DaemonHome) -> None:
 
 
 def test_whether_a_key_is_trusted_is_said_by_this_home(served: Served, authority: Authority) -> None:
-    """Another key of the same publisher is not it; where somebody signs, a locked vault leaves it unknown."""
+    """Another key of the same publisher is not it, nor is the same key of others; a locked vault may leave it unknown."""
     approver = Approver()
     with daemon_home() as home:
         home.configure(served.toml(authority))
         body = {"authority": "hub://acme", "source": "a test"}
         home.must("POST", "/v1/keyring", {**body, "key": OTHER.public.to_pem()})
+        for stranger in ("hub://zeta", "github://acme", f"{CONNECTOR}-2"):
+            home.must("POST", "/v1/keyring", {**body, "authority": stranger, "key": KEY.public.to_pem()})
         asked = f"/v1/hub/entry?name={CONNECTOR}"
         assert home.must("GET", asked)["signature"]["trusted"] == "no"
         home.must("POST", "/v1/keyring", {**body, "key": KEY.public.to_pem()})

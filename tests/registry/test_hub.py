@@ -16,10 +16,12 @@ import pytest
 from aileron.actions.manifest import parse_action
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.manifest import ActionFile
+from aileron.model.secret import Secret
 from aileron.registry.artifact import Trust, Wanted, connector_of
 from aileron.registry.hub import Done, build_site
 from aileron.registry.hub_index import parse_index
 from aileron.registry.keyring import Authority, Keyring
+from aileron.registry.signatures import SigningKey
 from aileron.registry.tarball import pack, unpack
 from tests.support.hub import CONNECTOR, KEY, OTHER, SEND, Release, connector_archive
 
@@ -195,6 +197,23 @@ def test_two_builds_do_not_work_at_one_time(release: Release, site: Path) -> Non
     assert built(release, site).new_versions == 1
 
 
+def test_a_site_that_another_build_has_made_meanwhile_is_left_to_it(release: Release, site: Path) -> None:
+    """Between the look, when there was none, and the writing."""
+    release.action(needs=("github://acme/mail", "1.0.0", PIN))
+
+    def meanwhile(text: str, file: str) -> ActionFile:
+        site.mkdir(exist_ok=True)
+        (site / "index.json").write_text("of the other")
+        return read(text, file)
+
+    with pytest.raises(AileronError) as caught:
+        build_site(release.path, site, meanwhile)
+
+    assert caught.value.failure.failure_class is FailureClass.BUSY
+    assert files_in(site) == {"index.json": b"of the other"}
+    assert built(release, site).new_versions == 1
+
+
 # What is refused
 
 
@@ -324,6 +343,11 @@ def test_a_key_is_replaced_only_with_the_former_one_beside_it(tmp_path: Path, si
     late.connector(version="1.2.0", signed_by=KEY)
     assert f"is not by the key of {CONNECTOR}, {OTHER.public.fingerprint}" in wrong(late, site)["0"]
     assert built(first, site, but=["acme/mail/keys/publisher.pub"]).written == 0
+    third = SigningKey(Secret(b"t" * 32))
+    again = Release(tmp_path / "again")
+    again.key(third.public, former=[OTHER.public])
+    again.connector(version="1.2.0", signed_by=third)
+    assert built(again, site).versions == 3  # of three keys
 
 
 def test_what_is_no_key_or_lies_elsewhere_is_refused(release: Release, site: Path) -> None:
