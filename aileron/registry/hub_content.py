@@ -150,7 +150,9 @@ class Reading:
     def _files_of(self, root: Path, but: Path | None = None) -> list[Path]:
         """Archives and keys below `root` but not below `but`, in order. What starts with a dot is not looked at."""
         found: list[Path] = []
-        for top, folders, names in os.walk(root):
+        if not root.is_dir():
+            return found
+        for top, folders, names in os.walk(root, onerror=self._note_unreadable):
             folders[:] = sorted(name for name in folders if name[0] != "." and not _is_same(Path(top, name), but))
             for name in folders:
                 if Path(top, name).is_symlink():
@@ -158,6 +160,9 @@ class Reading:
             if not _is_same(Path(top), but):
                 found += [file for name in sorted(names) if _is_ours(file := Path(top, name))]
         return found
+
+    def _note_unreadable(self, error: OSError) -> None:
+        self._note(Path(error.filename), f"it cannot be read: {error.strerror}")
 
     def _note(self, file: Path, reason: str) -> None:
         self.wrong.append(Wrong(str(file), reason))
@@ -210,7 +215,7 @@ class Reading:
         is_site = root is self._site
         try:
             archive = bytes_of(file)
-            if _sha256(archive) in self._published:
+            if not is_site and _sha256(archive) in self._published:
                 return  # it was checked where it lies, which may be under a former key
             found = self._found_in(file, archive, is_new=not is_site)
             self._check_place(found, file.parent.relative_to(root).parts, is_site=is_site)

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -405,19 +406,21 @@ def test_an_archive_in_a_place_that_says_what_it_is_is_that(release: Release, si
 
 
 def test_what_is_in_the_site_is_checked_again(tmp_path: Path, release: Release, site: Path) -> None:
-    """An archive that was moved, exchanged or cut since."""
+    """An archive that was moved, exchanged or put in a second place since."""
     release.key()
     release.connector(signed_by=KEY)
     release.connector(version="1.1.0", signed_by=KEY)
     built(release, site)
     nothing, (good, _) = Release(tmp_path / "nothing"), connector_archive(tmp_path / "s", signed_by=OTHER)
     (site / "acme/mail/1.0.0/aileron.tar.gz").write_bytes(good)
+    shutil.copytree(site / "acme/mail/1.1.0", site / "acme/mail/9.9.9")
     (site / "acme/mail/1.1.0/aileron.tar.gz").rename(site / "acme/aileron.tar.gz")
 
     problems = {os.path.relpath(nothing.path / name, site): reason for name, reason in wrong(nothing, site).items()}
 
     assert "is not by the key" in problems["acme/mail/1.0.0"]
-    assert "which belongs in acme/mail/1.1.0/" in problems["acme"]
+    for place in ("acme", "acme/mail/9.9.9"):
+        assert "which belongs in acme/mail/1.1.0/" in problems[place]
 
 
 @pytest.mark.parametrize(

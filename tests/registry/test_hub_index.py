@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from aileron.model.names import Fqn, precedence
 from aileron.model.text import hidden_at
+from aileron.registry import hub_index
 from aileron.registry.hub_index import (
     MAX_INDEX_BYTES,
     About,
@@ -207,6 +210,22 @@ def test_an_index_has_bounds_where_it_is_written_and_where_it_is_read() -> None:
             [Published(version=f"1.0.{number}", hash=PIN) for number in range(1001)],
             lambda _: About(),
         )
+
+
+def test_the_page_has_the_schema_and_the_limits_of_the_code() -> None:
+    """Every key as code, every bound as a number."""
+    page = (Path(__file__).resolve().parents[2] / "docs/reference/hub.md").read_text(encoding="utf-8")
+    keys = {key for shape in (Index, Entry, Published, About, CredentialWanted) for key in shape.__struct_fields__}
+
+    assert {key for key in keys if not re.search(rf"`(about\.)?{key}`", page)} == set()
+    for bound in (
+        f"{MAX_INDEX_BYTES >> 20} MiB, {hub_index._MAX_ENTRIES:,} entries",
+        f"| versions of one name | {hub_index._MAX_VERSIONS:,} |",
+        f"| {hub_index._MAX_TEXT} characters |",
+        f"| {hub_index._MAX_INTENTS} · {hub_index._MAX_LISTED} |",
+        f"longer than {hub_index._MAX_NAME} characters; a version longer than {hub_index._MAX_VERSION}",
+    ):
+        assert bound in page, bound
 
 
 # Searching
