@@ -45,8 +45,8 @@ from aileron.daemon.deciding import Deciding
 from aileron.daemon.doors import AgentDoor, Following
 from aileron.daemon.fetching import Fetching
 from aileron.daemon.forge_web import ForgeWeb
-from aileron.daemon.installing import Installing
 from aileron.daemon.hubs import Hubs
+from aileron.daemon.installing import Installing
 from aileron.daemon.keys import GatewayKeys
 from aileron.daemon.lending import Lending, RenewalsOnRecord
 from aileron.daemon.manage import Manager
