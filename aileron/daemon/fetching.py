@@ -168,9 +168,12 @@ class Fetching:
 
     async def serve(self) -> None:
         """Carry on what is begun. Ends only by cancellation, and every job with it."""
-        await anyio.to_thread.run_sync(self._staging.sweep)
         async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
+            self._tasks = tasks  # before anything is waited for: the first request may be there already
+            try:
+                await anyio.to_thread.run_sync(self._staging.sweep)
+            except OSError as error:
+                _log.error("what was fetched long ago could not be removed: %s", error)
             await anyio.sleep_forever()
 
     async def begin(self, request: FetchRequest) -> dict[str, Any]:

@@ -18,9 +18,13 @@ from aileron.actions.store import ActionStore
 from aileron.config import Home
 from aileron.daemon.appointing import Appointing
 from aileron.daemon.deciding import Deciding
+from aileron.daemon.fetching import Fetching
+from aileron.daemon.installing import Installing
 from aileron.daemon.supervise import supervise
 from aileron.executor.channel import FrameChannel
 from aileron.ledger.sqlite import Ledger
+from aileron.registry.content import ContentStore
+from aileron.registry.staging import Staging
 from aileron.runs.perform import Spine
 from aileron.vault.vault import Vault
 
@@ -36,6 +40,7 @@ POINTS = (
         "before_action_file",
         "after_action_file",
     ),
+    *(f"{when}_{what}" for what in ("staged", "journal", "connector", "journal_end") for when in ("before", "after")),
 )
 
 
@@ -100,7 +105,12 @@ def _wrap(fuse: _Fuse) -> None:
         fuse.armed = True
         return await appoint(self, *arguments)
 
-    appoint, decide = Appointing.appoint, Deciding.decide
+    async def arming_fetch(self: Fetching, *arguments: Any) -> Any:
+        fuse.armed = True
+        return await begin(self, *arguments)
+
+    appoint, decide, begin = Appointing.appoint, Deciding.decide, Fetching.begin
+    Fetching.begin = arming_fetch  # type: ignore[method-assign]
     Appointing.appoint = arming_appoint  # type: ignore[method-assign]
     Deciding.decide = arming_decide  # type: ignore[method-assign]
     _around(fuse, AgreedTexts, "put", "agreed_text")
@@ -109,6 +119,10 @@ def _wrap(fuse: _Fuse) -> None:
     _around(fuse, Vault, "set_approver", "appointment")
     _around(fuse, Vault, "note_renewal", "renewal_note")
     _around(fuse, Vault, "put_tokens", "new_tokens")
+    _around(fuse, Staging, "put", "staged")
+    _around(fuse, Installing, "_begin", "journal")
+    _around(fuse, ContentStore, "put", "connector")
+    _around(fuse, Installing, "_end", "journal_end")
     Ledger.commit = crashing_commit  # type: ignore[method-assign]
     FrameChannel.send = crashing_send  # type: ignore[method-assign]
     FrameChannel.receive = crashing_receive  # type: ignore[method-assign]
