@@ -59,6 +59,8 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
 
     keyring: Keyring = Keyring()
     require_signature: bool = False
+    public_forges: frozenset[str] = frozenset()
+    """Schemes that mean the public forge, as `sigstore.public_forges` has them: those alone have workflows that sign."""
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +126,7 @@ def action_of(
 
 
 def _checked(name: Fqn, message: bytes, signature: bytes | None, trust: Trust) -> Signed:
-    signed = check_signature(name, message, signature, trust.keyring)
+    signed = check_signature(name, message, signature, trust.keyring, trust.public_forges)
     if signed.status == "unsigned" and trust.require_signature:
         raise AileronError(
             FailureClass.SIGNATURE_FAILURE,

@@ -8,12 +8,14 @@ Rules
 - Unsigned is a fact that a person is shown. Signed by nobody who is trusted here is an error that nothing overrides: the claim is
   there, and it is false or not to be judged.
 - Rotation is a second key beside the first; then the first is revoked.
+- A signature of Sigstore needs no key here: the artifact's name says whose it has to be (sigstore.py).
 
 Source: docs/reference/signatures.md. Not here: fetching a publisher's key (forges/), asking the person (daemon/consents.py).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal, Self
@@ -25,6 +27,7 @@ from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import Fqn
 from aileron.registry.signatures import SIGNATURE_BYTES, PublicKey
+from aileron.registry.sigstore import BundleError, check_bundle, is_bundle
 
 __all__ = ["MAX_KEYS", "Authority", "Keyring", "KeyringFile", "Signed", "check_signature", "trust_digest"]
 
@@ -64,7 +67,9 @@ class Authority(msgspec.Struct, frozen=True, order=True):
 
 
 class Signed(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of an artifact's signature. `by` is the key's fingerprint, `trusted_for` why that key counts."""
+    """What is known of an artifact's signature. `by` is the key's fingerprint, or `Sigstore` and the workflow; `trusted_for` why
+    that counts.
+    """
 
     status: Literal["verified", "unsigned"]
     by: str | None = None
@@ -131,24 +136,37 @@ def trust_digest(authority: Authority, keys: Sequence[PublicKey]) -> str:
     return sha256_digest(canonical_json(named))
 
 
-def check_signature(name: Fqn, message: bytes, signature: bytes | None, keyring: Keyring) -> Signed:
-    """What the signature over `message`, the artifact called `name`, is worth.
+def check_signature(
+    name: Fqn, message: bytes, signature: bytes | None, keyring: Keyring, public: frozenset[str] = frozenset()
+) -> Signed:
+    """What the signature over `message`, the artifact called `name`, is worth: a key's, or a bundle of Sigstore.
 
-    AileronError(signature_failure) where there is one, and no key that is trusted for `name` made it.
+    `public`: the schemes that mean the public forge (sigstore.public_forges); none, where nobody said so.
+    AileronError(signature_failure) where there is one, and neither a key that is trusted for `name` nor its repository made it.
     """
     keys = list(keyring.speaking_for(name))
     if signature is None:
         return Signed(status="unsigned", expected=bool(keys))
+    if is_bundle(signature) and len(signature) != SIGNATURE_BYTES:
+        return _signed_by_workflow(name, message, signature, public)
     for authority, key in keys:
         if key.is_signature(signature, message):
             return Signed(status="verified", by=key.fingerprint, trusted_for=str(authority))
     raise _not_theirs(name, signature, [key for _, key in keys])
 
 
+def _signed_by_workflow(name: Fqn, message: bytes, bundle: bytes, public: frozenset[str]) -> Signed:
+    try:
+        workflow = check_bundle(name, hashlib.sha256(message).digest(), bundle, public)
+    except BundleError as error:
+        raise _refused(name, str(error), []) from None
+    return Signed(status="verified", by=f"Sigstore {workflow}", trusted_for=str(Authority.of_repository(name)))
+
+
 def _not_theirs(name: Fqn, signature: bytes, keys: list[PublicKey]) -> AileronError:
     repository = Authority.of_repository(name)
     if len(signature) != SIGNATURE_BYTES:
-        problem = f"its signature has {len(signature)} bytes; an Ed25519 signature has {SIGNATURE_BYTES}"
+        problem = f"its signature has {len(signature)} bytes; one of Ed25519 has {SIGNATURE_BYTES}, and one of Sigstore is JSON"
     elif not keys:
         problem = (
             f"it is signed, and no key of {repository} is trusted here. See whose key it is, and trust it: aileron keyring trust "
@@ -160,11 +178,15 @@ def _not_theirs(name: Fqn, signature: bytes, keys: list[PublicKey]) -> AileronEr
             f"its signature is of none of the keys that are trusted for it ({listed}). Ask its publisher for their new key, if "
             "there is one; else these are not their bytes"
         )
+    return _refused(name, problem, keys)
+
+
+def _refused(name: Fqn, problem: str, keys: Sequence[PublicKey]) -> AileronError:
     return AileronError(
         FailureClass.SIGNATURE_FAILURE,
         f"{name}: {problem}",
         boundary=Boundary.CONNECTOR_MANIFEST,
-        details={"authority": str(repository), "trusted": [key.fingerprint for key in keys]},
+        details={"authority": str(Authority.of_repository(name)), "trusted": [key.fingerprint for key in keys]},
     )
 
 

@@ -16,6 +16,7 @@ from aileron.registry.artifact import ActionArtifact, Trust, Wanted, action_of, 
 from aileron.registry.build import build
 from aileron.registry.keyring import Authority, Keyring
 from aileron.registry.signatures import SigningKey
+from aileron.registry.sigstore import PUBLIC_FORGES
 from aileron.registry.tarball import pack, unpack
 from tests.actions.conftest import ACTION
 
@@ -212,3 +213,18 @@ def test_a_key_of_another_owner_speaks_for_nobody_else():
     failure = refusal(lambda: action_in(signed({"action.md": ACTION.encode()}), fork))
 
     assert f"no key of {Authority.of_repository(Fqn.parse('github://acme/mail'))} is trusted here" in failure.message
+
+
+def test_a_bundle_of_sigstore_is_held_against_the_very_bytes(source: Path):
+    """In the place of a key's signature; and only where the name means the public forge."""
+    built = build(source)
+    bundle = (Path(__file__).parent / "sigstore" / "gitlab-publish.sigstore.json").read_bytes()
+    archive = pack({"connector": built.connector, "manifest.toml": built.manifest, "signature.sig": bundle})
+    wanted = Wanted.parse("gitlab://facutuesca/gitlab-oidc-project@1.2.0")
+
+    on_the_public_one = refusal(lambda: connector_of(archive, Trust(public_forges=PUBLIC_FORGES), wanted=wanted))
+    elsewhere = refusal(lambda: connector_of(archive, Trust(), wanted=wanted))
+
+    assert {on_the_public_one.failure_class, elsewhere.failure_class} == {FailureClass.SIGNATURE_FAILURE}
+    assert "its statement is about other bytes" in on_the_public_one.message
+    assert "is a server of your own here" in elsewhere.message

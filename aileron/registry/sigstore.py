@@ -1,0 +1,247 @@
+"""Sigstore: a signature that was made without a key, by a workflow of the repository that an artifact is named after.
+
+The second form of `signature.sig`: a bundle in JSON. It holds a certificate that says who signed, issued for minutes by a public
+authority (Fulcio), and the entry of a public log (Rekor) that proves when. Pure: all of it is checked offline, against the roots
+that came in the `sigstore` package. Its cache in the user's home is not read: whoever can write a file there would name the
+authority. Trusts nobody: bundle and artifact are a stranger's.
+
+Rules
+- The name says who may sign: of github://OWNER/REPO it is a workflow of exactly that repository on github.com, run for that
+  repository; of gitlab://GROUP/PROJECT likewise on gitlab.com. No other forge has identities there, and no Hub.
+- A workflow signs for a branch or a tag. What it ran for a pull request is not what its repository published.
+- The certificate's name is that of the workflow's file. One that others may call (`workflow_call`) runs for them too, so the
+  repository it ran for is compared as well.
+- A statement (DSSE, in-toto) counts where it says that its subject was built or published: a report of a scan has a subject too.
+
+`sigstore` is imported when there is a bundle, and never before: it takes 0.35 s and 45 MB (docs/adr/0011-dependencies.md).
+
+Source: docs/reference/signatures.md; https://github.com/sigstore/fulcio/blob/main/docs/oid-info.md (the extensions);
+https://github.com/in-toto/attestation/tree/main/spec/v1 (statements). Not here: Ed25519 (signatures.py), which form there is
+(keyring.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from importlib import resources
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from aileron.config import GitHubSettings, GitLabSettings
+from aileron.model.names import Fqn
+from aileron.model.visible import visible
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+    from sigstore.verify import Verifier
+
+__all__ = ["MAX_BUNDLE_BYTES", "PUBLIC_FORGES", "BundleError", "check_bundle", "is_bundle", "public_forges"]
+
+MAX_BUNDLE_BYTES: Final = 64 << 10
+"""64 KiB, as of the archive's member: known ones have 5 to 12."""
+PUBLIC_FORGES: Final = frozenset({"github", "gitlab"})
+"""The schemes that mean the public server unless somebody set another."""
+_ROOTS: Final = ("_store", "https%3A%2F%2Ftuf-repo-cdn.sigstore.dev", "trusted_root.json")
+"""Where the package has the roots of the public instance: its only place that no one but an installer writes to."""
+_MAX_SHOWN: Final = 300
+"""Characters of a stranger's word in a message."""
+_ISSUER: Final = "1.3.6.1.4.1.57264.1.8"
+_SOURCE: Final = "1.3.6.1.4.1.57264.1.12"
+_STATEMENT: Final = "application/vnd.in-toto+json"
+_STATEMENTS: Final = ("https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1")
+_VOUCHING: Final = ("https://slsa.dev/provenance/v1", "https://docs.pypi.org/attestations/publish/v1")
+"""Statements that say "we built this", or "we published this"."""
+_REF: Final = r"@refs/(?:heads|tags)/[\x21-\x7e]{1,255}"
+
+
+class BundleError(ValueError):
+    """Why a bundle is not the signature that it should be, as the end of a sentence about it."""
+
+
+def is_bundle(signature: bytes) -> bool:
+    """Whether it is meant as one: JSON, of an object."""
+    return signature.lstrip()[:1] == b"{"
+
+
+def public_forges(settings: Mapping[str, object]) -> frozenset[str]:
+    """The schemes that mean the public server, by settings in force with their names (`Settings.consented`)."""
+    urls = {"github": GitHubSettings().url, "gitlab": GitLabSettings().url}
+    return frozenset(scheme for scheme, url in urls.items() if settings.get(f"forges.{scheme}.url") == url)
+
+
+def check_bundle(name: Fqn, digest: bytes, bundle: bytes, public: frozenset[str]) -> str:
+    """The workflow that signed the artifact called `name`, as a URL. BundleError says what is wrong.
+
+    `digest` is the sha256 of the artifact's bytes, and `public` the schemes that mean the public server.
+    """
+    expected = _identity_of(name, public)  # 1
+    found = _verified(bundle, digest)  # 2: from here on the certificate's word is true
+    _check_identity(found, expected)  # 3
+    return found.workflow
+
+
+class _Identity(NamedTuple):
+    issuer: str
+    repository: str
+    workflow: re.Pattern[str]
+
+
+class _Signer(NamedTuple):
+    """What a certificate says."""
+
+    issuer: str
+    repository: str
+    workflow: str
+
+
+def _identity_of(name: Fqn, public: frozenset[str]) -> _Identity:
+    if name.scheme not in PUBLIC_FORGES:
+        raise BundleError(f"{name.scheme}:// has no identity at Sigstore; its publisher signs with a key of their own")
+    if name.scheme not in public:
+        raise BundleError(
+            f"{name.scheme}:// is a server of your own here (forges.{name.scheme}.url), and has no identity at Sigstore; its "
+            "publisher signs with a key of their own"
+        )
+    path = "/".join(name.path[:2])
+    if name.scheme == "github":
+        repository, issuer = f"https://github.com/{path}", "https://token.actions.githubusercontent.com"
+        return _Identity(issuer, repository, re.compile(rf"{re.escape(repository)}/\.github/workflows/[^/@\s]+{_REF}"))
+    repository, issuer = f"https://gitlab.com/{path}", "https://gitlab.com"
+    return _Identity(issuer, repository, re.compile(rf"{re.escape(repository)}//[^@\s]+{_REF}"))
+
+
+def _check_identity(found: _Signer, expected: _Identity) -> None:
+    """Return if the signer is who may sign. The values are compared whole and exactly: no prefix, no folding of case."""
+    if found.issuer != expected.issuer:
+        raise BundleError(f"its signer was vouched for by {_cut(found.issuer)}, and not by {expected.issuer!r}")
+    if not expected.workflow.fullmatch(found.workflow):
+        raise BundleError(
+            f"it was signed by {_cut(found.workflow)}, which is no workflow of {expected.repository} for a branch or a tag"
+        )
+    if found.repository != expected.repository:
+        raise BundleError(
+            f"it was signed by a workflow of {expected.repository} that ran for {_cut(found.repository)}: others may call it too"
+        )
+
+
+def _verified(bundle: bytes, digest: bytes) -> _Signer:
+    """Who made the bundle, over just this digest. BundleError, whatever its bytes are."""
+    if len(bundle) > MAX_BUNDLE_BYTES:
+        raise BundleError(f"it has {len(bundle)} bytes; a bundle has at most {MAX_BUNDLE_BYTES}")
+    try:
+        return _signer_of(bundle, digest)
+    except BundleError:
+        raise
+    except ImportError:
+        raise BundleError(
+            "it was made by Sigstore, which cannot be checked here. Install the extra, and start the daemon again: "
+            "pip install 'aileron[sigstore]'"
+        ) from None
+    except Exception as error:  # noqa: BLE001
+        # Several libraries read these bytes, and their errors are no closed list: whatever one says, it is no signature.
+        raise BundleError(f"its bundle does not hold: {_told(error)}") from None
+
+
+class _Form(msgspec.Struct, rename="camel"):
+    """Which of the two a bundle is. The verifier reads the same bytes anew, and finds what it is told to, or refuses."""
+
+    dsse_envelope: object = None
+
+
+def _signer_of(raw: bytes, digest: bytes) -> _Signer:
+    from sigstore.hashes import Hashed
+    from sigstore.models import Bundle
+    from sigstore_models.common.v1 import HashAlgorithm
+
+    bundle, reading = Bundle.from_json(raw), _Reading()
+    if msgspec.json.decode(raw, type=_Form).dsse_envelope is None:
+        _verifier().verify_artifact(Hashed(algorithm=HashAlgorithm.SHA2_256, digest=digest), bundle, reading)
+    else:
+        kind, payload = _verifier().verify_dsse(bundle, reading)
+        _check_statement(kind, payload, digest)
+    return reading.signer()
+
+
+class _Reading:
+    """A policy that refuses nobody, and keeps what the certificate says: who that is, is judged once all of it was verified."""
+
+    def __init__(self) -> None:
+        self._certificate: Certificate | None = None
+
+    def verify(self, cert: Certificate) -> None:
+        """As the verifier calls it, with a certificate whose chain holds."""
+        self._certificate = cert
+
+    def signer(self) -> _Signer:
+        """What was verified. BundleError where the certificate names nobody, or several."""
+        from cryptography.x509 import SubjectAlternativeName, UniformResourceIdentifier
+
+        assert self._certificate is not None
+        names = list(self._certificate.extensions.get_extension_for_class(SubjectAlternativeName).value)
+        if len(names) != 1 or not isinstance(names[0], UniformResourceIdentifier):
+            raise BundleError("it was signed by somebody who is no workflow")
+        issuer, repository = (_extension(self._certificate, oid) for oid in (_ISSUER, _SOURCE))
+        return _Signer(issuer, repository, names[0].value)
+
+
+def _extension(certificate: Certificate, oid: str) -> str:
+    """Fulcio's extensions are DER strings. BundleError where there is none: certificates of before 2023 say less."""
+    from cryptography.hazmat import asn1
+    from cryptography.x509 import ExtensionNotFound, ObjectIdentifier, UnrecognizedExtension
+
+    try:
+        found = certificate.extensions.get_extension_for_oid(ObjectIdentifier(oid)).value
+    except ExtensionNotFound:
+        raise BundleError(f"its certificate does not say for which repository it signs ({oid})") from None
+    assert isinstance(found, UnrecognizedExtension)
+    return asn1.decode_der(str, found.value)
+
+
+class _Subject(msgspec.Struct):
+    digest: dict[str, str] = {}
+
+
+class _Statement(msgspec.Struct, rename={"kind": "_type", "predicate": "predicateType"}):
+    """What is read of an in-toto statement, after its signature."""
+
+    kind: str
+    subject: list[_Subject]
+    predicate: str
+
+
+def _check_statement(kind: str, payload: bytes, digest: bytes) -> None:
+    """Return if the statement says that just these bytes were built or published. BundleError."""
+    if kind != _STATEMENT:
+        raise BundleError(f"it signs a {_cut(kind)}, and no in-toto statement")
+    statement = msgspec.json.decode(payload, type=_Statement)
+    if statement.kind not in _STATEMENTS:
+        raise BundleError(f"it signs a {_cut(statement.kind)}, and no in-toto statement that is known here")
+    if statement.predicate not in _VOUCHING:
+        raise BundleError(
+            f"its statement is {_cut(statement.predicate)}, which does not say who made these bytes; expected one of "
+            f"{', '.join(_VOUCHING)}"
+        )
+    if not any(subject.digest.get("sha256") == digest.hex() for subject in statement.subject):
+        raise BundleError("its statement is about other bytes")
+
+
+@functools.cache
+def _verifier() -> Verifier:
+    """Against the roots in the package. Nothing is fetched, and nothing in the home is read (`Verifier.production` would)."""
+    from sigstore.models import TrustedRoot
+    from sigstore.verify import Verifier
+
+    with resources.as_file(resources.files("sigstore").joinpath(*_ROOTS)) as path:
+        return Verifier(trusted_root=TrustedRoot.from_file(str(path)))
+
+
+def _cut(word: str) -> str:
+    return repr(word[:_MAX_SHOWN])
+
+
+def _told(error: Exception) -> str:
+    said = " ".join(str(error).split())[:_MAX_SHOWN]
+    return visible(said) or type(error).__name__

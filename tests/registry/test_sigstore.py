@@ -1,0 +1,407 @@
+"""Signatures without a key: bundles as they were published, held against whose name they are under."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.config import Settings
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import Fqn
+from aileron.registry.keyring import Keyring, Signed, check_signature
+from aileron.registry.sigstore import MAX_BUNDLE_BYTES, PUBLIC_FORGES, BundleError, check_bundle, public_forges
+
+PUBLISHED = Path(__file__).parent / "sigstore"  # its README says where each of them is from
+GITLAB = (PUBLISHED / "gitlab-publish.sigstore.json").read_bytes()
+GITLAB_ARTIFACT = base64.b64decode((PUBLISHED / "gitlab-publish.base64").read_text(encoding="ascii"))
+GITLAB_NAME = "gitlab://facutuesca/gitlab-oidc-project"
+MESSAGE = (PUBLISHED / "github-message.sigstore.json").read_bytes()
+MESSAGE_DIGEST = bytes.fromhex("c4e92e9ecc828bef2aa7dba1de8ac983511f7532a0df11c770d39099a25cf201")
+MESSAGE_NAME = "github://trailofbits/rfc8785.py"
+PROVENANCE = (PUBLISHED / "github-provenance.sigstore.json").read_bytes()
+PROVENANCE_DIGEST = bytes.fromhex("9bb1add04b1b4e182be6b0b80931593f7a291eb49d69b4fd728a5d4cbcdc4bd3")
+PROVENANCE_NAME = "github://trailofbits/pypi-attestations"
+
+
+def signed(
+    name: str, artifact: bytes = GITLAB_ARTIFACT, bundle: bytes = GITLAB, public: frozenset[str] = PUBLIC_FORGES
+) -> Signed:
+    """What it is worth under that name."""
+    return check_signature(Fqn.parse(name), artifact, bundle, Keyring(), public)
+
+
+def refusal(attempt: Callable[[], object]) -> str:
+    """Why it is a hard stop."""
+    with pytest.raises(AileronError) as refused:
+        attempt()
+    assert refused.value.failure.failure_class is FailureClass.SIGNATURE_FAILURE
+    return refused.value.failure.message
+
+
+def problem(name: str, digest: bytes, bundle: bytes) -> str:
+    """Why a bundle does not count."""
+    with pytest.raises(BundleError) as refused:
+        check_bundle(Fqn.parse(name), digest, bundle, PUBLIC_FORGES)
+    return str(refused.value)
+
+
+def changed(bundle: bytes, *path: str | int, value: Any) -> bytes:
+    """The same with another value at one place."""
+    document = json.loads(bundle)
+    inner = document
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return json.dumps(document).encode()
+
+
+# Whose it is
+
+
+def test_what_a_workflow_signed_is_verified_under_its_repositorys_name() -> None:
+    """Whatever is in that repository; it is said which workflow that was."""
+    found = signed(f"{GITLAB_NAME}/connectors/mail")
+
+    assert found.status == "verified"
+    assert found.by == ("Sigstore https://gitlab.com/facutuesca/gitlab-oidc-project//.gitlab-ci.yml@refs/heads/main")
+    assert found.trusted_for == GITLAB_NAME
+
+
+@pytest.mark.parametrize(
+    ("name", "digest", "bundle", "workflow"),
+    [
+        (MESSAGE_NAME, MESSAGE_DIGEST, MESSAGE, "rfc8785.py/.github/workflows/release.yml@refs/tags/v0.1.2"),
+        (
+            PROVENANCE_NAME,
+            PROVENANCE_DIGEST,
+            PROVENANCE,
+            "pypi-attestations/.github/workflows/release.yml@refs/tags/v0.0.19",
+        ),
+    ],
+    ids=["message", "provenance"],
+)
+def test_both_forms_of_a_bundle_are_read(name: str, digest: bytes, bundle: bytes, workflow: str) -> None:
+    """A signature over the bytes, and a statement about their digest."""
+    found = check_bundle(Fqn.parse(name), digest, bundle, PUBLIC_FORGES)
+
+    assert found == f"https://github.com/trailofbits/{workflow}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "github://trailofbits/pypi-attestations-evil",
+        "github://trailofbits/pypi-attestation",
+        "github://trailofbits/pypi_attestations",
+        "github://trailofbits/pypi-attestationsX",
+        "github://trailofbits/rfc8785.py",
+        "github://trailofbits-evil/pypi-attestations",
+        "github://trailofbit/pypi-attestations",
+        "github://evil/trailofbits/pypi-attestations",
+        "github://Trailofbits/pypi-attestations",
+        "github://trailofbits/Pypi-Attestations",
+    ],
+)
+def test_another_repository_is_another_publisher(name: str) -> None:
+    """Of the same owner, of another, one that begins alike, one in other letters: the whole name is compared."""
+    said = problem(name, PROVENANCE_DIGEST, PROVENANCE)
+
+    assert "was signed by 'https://github.com/trailofbits/pypi-attestations/.github/workflows/release.yml" in said
+    assert f"no workflow of https://github.com/{'/'.join(Fqn.parse(name).path[:2])} for a branch" in said
+
+
+def test_a_dot_in_a_name_is_a_dot() -> None:
+    """What looks like a pattern matches itself alone."""
+    assert "is no workflow of" in problem("github://trailofbits/rfc8785Xpy", MESSAGE_DIGEST, MESSAGE)
+    assert check_bundle(Fqn.parse(MESSAGE_NAME), MESSAGE_DIGEST, MESSAGE, PUBLIC_FORGES)
+
+
+def test_the_same_path_on_another_forge_is_another_publisher() -> None:
+    """Its signer was vouched for by somebody else."""
+    said = problem("gitlab://trailofbits/pypi-attestations", PROVENANCE_DIGEST, PROVENANCE)
+    assert "vouched for by 'https://token.actions.githubusercontent.com', and not by 'https://gitlab.com'" in said
+    assert "vouched for by 'https://gitlab.com'" in refusal(
+        lambda: signed(GITLAB_NAME.replace("gitlab://", "github://"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, None),
+        ({"issuer": "https://token.actions.githubusercontent.com.evil.example"}, "vouched for by"),
+        ({"issuer": "https://gitlab.com"}, "vouched for by"),
+        ({"repository": "https://github.com/evil/mail"}, "ran for 'https://github.com/evil/mail'"),
+        ({"repository": "https://github.com/acme/mail-evil"}, "ran for"),
+        ({"workflow": "/.github/workflows/release.yml@refs/pull/7/merge"}, "for a branch or a tag"),
+        ({"workflow": "/.github/workflows/release.yml@main"}, "for a branch or a tag"),
+        ({"workflow": "/.github/workflows/release.yml"}, "for a branch or a tag"),
+        ({"workflow": "/.github/workflows/a/../../x@refs/heads/main"}, "for a branch or a tag"),
+        ({"workflow": "/.github/other/release.yml@refs/heads/main"}, "for a branch or a tag"),
+        ({"workflow": "-evil/.github/workflows/release.yml@refs/heads/main"}, "for a branch or a tag"),
+        ({"workflow": "/.github/workflows/release.yml@refs/heads/ma\u202ein"}, "for a branch or a tag"),
+        ({"workflow": "/.github/workflows/release.yml@refs/heads/main\n"}, "for a branch or a tag"),
+    ],
+)
+def test_who_a_certificate_names_is_compared_whole(changes: dict[str, str], reason: str | None) -> None:
+    """Issuer, workflow, and the repository that it ran for: one that others may call (`workflow_call`) runs for them too."""
+    from aileron.registry import sigstore
+
+    expected = sigstore._identity_of(Fqn.parse("github://acme/mail/imap"), PUBLIC_FORGES)
+    said = {
+        "issuer": "https://token.actions.githubusercontent.com",
+        "repository": "https://github.com/acme/mail",
+        "workflow": "/.github/workflows/release.yml@refs/heads/main",
+        **changes,
+    }
+    found = sigstore._Signer(said["issuer"], said["repository"], f"https://github.com/acme/mail{said['workflow']}")
+    if reason is None:
+        sigstore._check_identity(found, expected)
+        return
+    with pytest.raises(BundleError, match=reason) as refused:
+        sigstore._check_identity(found, expected)
+    assert str(refused.value).isprintable()
+
+
+# Where there is no such identity
+
+
+def test_only_the_public_forges_have_workflows_that_sign() -> None:
+    """A server of one's own, a Hub, and where nobody said which forge is meant: refused with the reason."""
+    assert "is a server of your own here (forges.gitlab.url)" in refusal(
+        lambda: signed(GITLAB_NAME, public=frozenset({"github"}))
+    )
+    assert "is a server of your own here" in refusal(lambda: signed(GITLAB_NAME, public=frozenset()))
+    assert "hub:// has no identity at Sigstore" in refusal(lambda: signed("hub://facutuesca/gitlab-oidc-project"))
+    assert signed(GITLAB_NAME, public=frozenset({"gitlab"})).status == "verified"
+
+
+def test_which_forges_are_public_is_read_from_the_settings_in_force() -> None:
+    """By their names, as a person agreed to them; what is not there is not public."""
+    in_force = Settings().consented()
+
+    assert public_forges(in_force) == PUBLIC_FORGES
+    assert public_forges({**in_force, "forges.github.url": "https://git.acme.example"}) == {"gitlab"}
+    assert public_forges({**in_force, "forges.gitlab.url": "https://gitlab.com.evil.example"}) == {"github"}
+    assert public_forges({}) == frozenset()
+
+
+# Other bytes
+
+
+def test_one_byte_of_the_artifact_is_enough() -> None:
+    """For a statement and for a message signature."""
+    other = bytearray(GITLAB_ARTIFACT)
+    other[100] ^= 1
+    assert "its statement is about other bytes" in refusal(lambda: signed(GITLAB_NAME, bytes(other)))
+    assert "message digest mismatch" in problem(MESSAGE_NAME, PROVENANCE_DIGEST, MESSAGE)
+    unsaid = changed(MESSAGE, "messageSignature", "messageDigest", value=None)
+    assert "Signature is invalid" in problem(MESSAGE_NAME, PROVENANCE_DIGEST, unsaid)
+
+
+@pytest.mark.parametrize(
+    ("bundle", "path"),
+    [
+        (PROVENANCE, ("dsseEnvelope", "payload")),
+        (PROVENANCE, ("dsseEnvelope", "signatures", 0, "sig")),
+        (PROVENANCE, ("verificationMaterial", "certificate", "rawBytes")),
+        (PROVENANCE, ("verificationMaterial", "tlogEntries", 0, "canonicalizedBody")),
+        (PROVENANCE, ("verificationMaterial", "tlogEntries", 0, "inclusionPromise", "signedEntryTimestamp")),
+        (PROVENANCE, ("verificationMaterial", "tlogEntries", 0, "inclusionProof", "rootHash")),
+        (PROVENANCE, ("verificationMaterial", "tlogEntries", 0, "inclusionProof", "hashes", 3)),
+        (MESSAGE, ("messageSignature", "signature")),
+        (MESSAGE, ("verificationMaterial", "x509CertificateChain", "certificates", 0, "rawBytes")),
+        (MESSAGE, ("verificationMaterial", "tlogEntries", 0, "canonicalizedBody")),
+    ],
+    ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+@pytest.mark.parametrize("at", [0.2, 0.5, 0.95])
+def test_one_byte_of_the_bundle_is_enough(bundle: bytes, path: tuple[str | int, ...], at: float) -> None:
+    """In what was signed, the certificate, the entry of the log and its proofs."""
+    value: Any = json.loads(bundle)
+    for key in path:
+        value = value[key]
+    raw = bytearray(base64.b64decode(value))
+    raw[int(len(raw) * at)] ^= 1
+    damaged = changed(bundle, *path, value=base64.b64encode(raw).decode())
+    name, digest = (PROVENANCE_NAME, PROVENANCE_DIGEST) if bundle is PROVENANCE else (MESSAGE_NAME, MESSAGE_DIGEST)
+
+    assert "its bundle does not hold" in problem(name, digest, damaged)
+
+
+def test_an_entry_of_the_log_from_another_bundle_is_refused() -> None:
+    """Good in itself, and about something else (CVE-2022-36056)."""
+    other = json.loads(MESSAGE)["verificationMaterial"]["tlogEntries"]
+    swapped = changed(PROVENANCE, "verificationMaterial", "tlogEntries", value=other)
+
+    assert "its bundle does not hold" in problem(PROVENANCE_NAME, PROVENANCE_DIGEST, swapped)
+
+
+@pytest.mark.parametrize(
+    "bundle",
+    [
+        b"{",
+        b"{}",
+        b'{"mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json"}',
+        b'{"mediaType": "application/vnd.dev.sigstore.bundle.v9+json"}',
+        b'{"a": ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
+        b'{"a": "\xff"}',
+    ],
+    ids=["cut short", "empty", "no material", "another version", "deep", "not UTF-8"],
+)
+def test_what_is_no_bundle_is_refused(bundle: bytes) -> None:
+    """As a signature that does not hold, in words that a terminal takes."""
+    assert "its bundle does not hold: " in refusal(lambda: signed(GITLAB_NAME, bundle=bundle))
+
+
+def test_what_is_neither_form_is_refused_as_neither() -> None:
+    """And a bundle that is too large is not parsed."""
+    assert "one of Ed25519 has 64, and one of Sigstore is JSON" in refusal(
+        lambda: signed(GITLAB_NAME, bundle=b"-----BEGIN")
+    )
+    large = GITLAB + b" " * MAX_BUNDLE_BYTES
+    assert f"a bundle has at most {MAX_BUNDLE_BYTES}" in refusal(lambda: signed(GITLAB_NAME, bundle=large))
+
+
+@given(st.integers(0, len(PROVENANCE) - 1), st.integers(1, 255), st.booleans())
+def test_any_other_bundle_is_the_same_or_refused(at: int, flip: int, is_cut: bool) -> None:
+    """A byte changed or the rest cut off: BundleError and nothing else, or a spelling of the very same."""
+    mutated = bytearray(PROVENANCE[:at] if is_cut else PROVENANCE)
+    if not is_cut:
+        mutated[at] ^= flip
+    try:
+        found = check_bundle(Fqn.parse(PROVENANCE_NAME), PROVENANCE_DIGEST, bytes(mutated), PUBLIC_FORGES)
+    except BundleError as error:
+        found = str(error)
+
+    assert found.isprintable()
+    assert found.startswith("its bundle does not hold: ") or found.endswith("/release.yml@refs/tags/v0.0.19")
+
+
+# What a statement says
+
+
+@pytest.mark.parametrize(
+    ("kind", "statement", "reason"),
+    [
+        ("application/vnd.in-toto+json", {}, None),
+        ("text/plain", {}, "it signs a 'text/plain'"),
+        ("application/vnd.in-toto+json", {"_type": "https://in-toto.io/Statement/v9"}, "no in-toto statement"),
+        ("application/vnd.in-toto+json", {"predicateType": "https://in-toto.io/attestation/vulns"}, "who made these"),
+        ("application/vnd.in-toto+json", {"subject": []}, "about other bytes"),
+        ("application/vnd.in-toto+json", {"subject": [{"digest": {"sha512": "00" * 32}}]}, "about other bytes"),
+        ("application/vnd.in-toto+json", {"subject": [{"digest": {"sha256": "01" * 32}}]}, "about other bytes"),
+    ],
+)
+def test_a_statement_counts_where_it_says_that_these_bytes_were_made(
+    kind: str, statement: dict[str, Any], reason: str | None
+) -> None:
+    """A report of a scan has a subject too, and vouches for nothing."""
+    from aileron.registry import sigstore
+
+    payload = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"digest": {"sha256": "02" * 32}}, {"name": "it", "digest": {"sha256": "00" * 32}}],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        **statement,
+    }
+    if reason is None:
+        sigstore._check_statement(kind, json.dumps(payload).encode(), bytes(32))
+        return
+    with pytest.raises(BundleError, match=reason):
+        sigstore._check_statement(kind, json.dumps(payload).encode(), bytes(32))
+
+
+# What it stands on
+
+
+PROGRAM = """
+import base64, pathlib, sys
+sys.path.insert(0, {root!r})
+{before}
+from aileron.model.failure import AileronError
+from aileron.model.names import Fqn
+from aileron.registry.keyring import Keyring, check_signature
+assert not {{"sigstore.models", "tuf", "pydantic"}} & sys.modules.keys(), "too early"
+folder = pathlib.Path({folder!r})
+artifact = base64.b64decode((folder / "gitlab-publish.base64").read_text())
+bundle = (folder / "gitlab-publish.sigstore.json").read_bytes()
+try:
+    print(check_signature(Fqn.parse({name!r}), artifact, bundle, Keyring(), frozenset({{"gitlab"}})).status)
+except AileronError as error:
+    print(error.failure.failure_class.value, error.failure.message)
+"""
+WATCHED = """
+REACHING = {"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"}  # urllib3 binds one, to see
+
+def watch(event, arguments):
+    is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & 0o3
+    if event in REACHING or event in ("os.mkdir", "os.rename") or is_write:
+        print("DID", event, arguments[:2])
+sys.addaudithook(watch)
+"""
+
+BELIEVING = """
+import logging
+from aileron.registry import sigstore as ours
+logging.disable()
+def believing():
+    from sigstore.verify import Verifier
+    return Verifier.production(offline=True)
+ours._verifier = believing
+"""
+"""As the library does it by itself: it believes what is in the home."""
+
+
+def run_alone(before: str, **environment: str) -> str:
+    """What a process of its own says of the bundle."""
+    program = PROGRAM.format(
+        root=str(Path(__file__).resolve().parents[2]), folder=str(PUBLISHED), name=GITLAB_NAME, before=before
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", program],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_it_is_checked_without_the_network_and_without_the_home(tmp_path: Path) -> None:
+    """Nothing is asked and nothing written; roots that somebody put where the library keeps its own are not read."""
+    from importlib import resources
+
+    planted = tmp_path / "sigstore-python" / "tuf" / "https%3A%2F%2Ftuf-repo-cdn.sigstore.dev"
+    planted.mkdir(parents=True)
+    staging = resources.files("sigstore").joinpath("_store", "https%3A%2F%2Ftuf-repo-cdn.sigstage.dev")
+    for name in ("trusted_root.json", "signing_config.v0.2.json"):
+        (planted / name).write_bytes(staging.joinpath(name).read_bytes())
+    kept = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    planted_in = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+
+    assert run_alone(WATCHED, **planted_in) == "verified"
+    assert "its bundle does not hold" in run_alone(BELIEVING, **planted_in)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == kept
+
+
+def test_without_the_extra_it_is_refused_with_the_fix() -> None:
+    """A signature that cannot be judged stops, as a false one does."""
+    said = run_alone("sys.modules['sigstore'] = None")
+
+    assert said.startswith("signature_failure")
+    assert "pip install 'aileron[sigstore]'" in said
+    assert run_alone("") == "verified"
