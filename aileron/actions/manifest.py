@@ -30,10 +30,19 @@ from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
-from aileron.actions.inputs import SCALAR_KEYS, argument_problem, fragment, scalar_rule, schema_rule
+from aileron.actions.inputs import (
+    MAX_CHOICES,
+    MAX_LENGTH,
+    MAX_PATTERN,
+    SCALAR_KEYS,
+    argument_problem,
+    fragment,
+    scalar_rule,
+    schema_rule,
+)
 from aileron.actions.references import ARGS, STEP_ID, Argument, pieces
 from aileron.model.canonical import sha256_digest
-from aileron.model.document import Field, Kind, Table, check_text, read_document, refusal
+from aileron.model.document import MAX_NUMBER, Field, Kind, Table, check_text, read_document, refusal
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import (
     ActionFile,
@@ -46,8 +55,11 @@ from aileron.model.manifest import (
 )
 from aileron.model.names import (
     ACTION_NAME,
+    FQN,
     INPUT_NAME,
     OP_NAME,
+    PIN,
+    SEMVER,
     Fqn,
     check_pin,
     check_semver,
@@ -57,79 +69,6 @@ from aileron.model.text import hidden_at
 __all__ = ["PLACEHOLDER", "SCHEMA", "bind_placeholders", "input_schema", "parse_action"]
 
 PLACEHOLDER: Final = "sha256:bound-at-release"
-
-SCHEMA: Final = {
-    "name": Field(Kind.STRING, required=True),
-    "version": Field(Kind.STRING, required=True),
-    "source": Field(Kind.STRING),
-    "requires": Field(
-        Kind.TABLE,
-        required=True,
-        fields={
-            "connectors": Field(
-                Kind.TABLES,
-                required=True,
-                fields={
-                    "name": Field(Kind.STRING, required=True),
-                    "version": Field(Kind.STRING, required=True),
-                    "hash": Field(Kind.STRING, required=True),
-                    "capabilities": Field(Kind.STRINGS, required=True),
-                },
-            )
-        },
-    ),
-    "match": Field(Kind.TABLE, required=True, fields={"intent": Field(Kind.STRING, required=True)}),
-    "inputs": Field(
-        Kind.TABLES,
-        fields={
-            "name": Field(Kind.STRING, required=True),
-            "type": Field(Kind.STRING, required=True),
-            "description": Field(Kind.STRING, required=True),
-            "required": Field(Kind.BOOLEAN),
-            "label": Field(Kind.STRING),
-            "multiline": Field(Kind.BOOLEAN),
-            "default": Field(Kind.VALUE),
-            "enum": Field(Kind.VALUES),
-            "pattern": Field(Kind.STRING),
-            "minimum": Field(Kind.NUMBER),
-            "maximum": Field(Kind.NUMBER),
-            "min_length": Field(Kind.INTEGER),
-            "max_length": Field(Kind.INTEGER),
-            "schema": Field(Kind.FREE),
-        },
-    ),
-    "execute": Field(
-        Kind.TABLES,
-        required=True,
-        fields={
-            "id": Field(Kind.STRING, required=True),
-            "connector": Field(Kind.STRING, required=True),
-            "op": Field(Kind.STRING, required=True),
-            "idempotent": Field(Kind.BOOLEAN),
-            "inputs": Field(Kind.FREE),
-        },
-    ),
-    "approval": Field(
-        Kind.TABLE,
-        fields={
-            # Required, because a block that only says how long to wait must not read as "no approval".
-            "required": Field(Kind.BOOLEAN, required=True),
-            "expires_in": Field(Kind.STRING),
-            "irreversible": Field(Kind.BOOLEAN),
-            "undo_window_s": Field(Kind.INTEGER),
-            "preview": Field(
-                Kind.TABLE,
-                fields={
-                    "connector": Field(Kind.STRING),
-                    "op": Field(Kind.STRING, required=True),
-                    "inputs": Field(Kind.FREE),
-                    "render": Field(Kind.FREE, required=True),
-                    "multiline": Field(Kind.STRINGS),
-                },
-            ),
-        },
-    ),
-}
 
 _ARGUMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smh])")
@@ -148,6 +87,256 @@ _PATH: Final = re.compile(r"(?:\.\.\.)?[^.]+(?:\.[^.]+){0,15}")
 _TYPES: Final[tuple[str, ...]] = get_args(InputType)
 
 _FENCE: Final = "+++"
+_SOME: Final = range(1, MAX_NUMBER + 1)
+"""At least one."""
+_NOT_EMPTY: Final = r".*\S.*"
+
+
+SCHEMA: Final = {
+    "name": Field(
+        Kind.STRING,
+        required=True,
+        says="the action's own name, see [names](names.md); also the file's name and, with `-` and `.` as `_`, the tool's",
+        pattern=ACTION_NAME.pattern,
+        example="send-email",
+    ),
+    "version": Field(
+        Kind.STRING,
+        required=True,
+        says="strict SemVer; a source file may say `0.0.0-dev`",
+        pattern=SEMVER.pattern,
+        example="1.2.0",
+    ),
+    "source": Field(
+        Kind.STRING,
+        says="`NAME@VERSION` it was copied from; never fetched again by itself",
+        pattern=f"{FQN.pattern}@{SEMVER.pattern}",
+        example="github://acme/mail/actions/send-email@1.2.0",
+    ),
+    "requires": Field(
+        Kind.TABLE,
+        required=True,
+        says="what the action calls",
+        fields={
+            "connectors": Field(
+                Kind.TABLES,
+                required=True,
+                says="each connector the action calls, once",
+                bounds=_SOME,
+                fields={
+                    "name": Field(
+                        Kind.STRING,
+                        required=True,
+                        says="the connector's full name",
+                        pattern=FQN.pattern,
+                        example="github://acme/mail",
+                    ),
+                    "version": Field(
+                        Kind.STRING,
+                        required=True,
+                        says="strict SemVer: one version, no range",
+                        pattern=SEMVER.pattern,
+                        example="1.2.0",
+                    ),
+                    "hash": Field(
+                        Kind.STRING,
+                        required=True,
+                        says="the pin, `sha256:` and 64 hex digits: exactly these bytes run. In a source file "
+                        f"`{PLACEHOLDER}`, which `aileron action add` replaces by the hash of the one installed connector "
+                        "of that name and version",
+                        pattern=f"{PIN.pattern}|{PLACEHOLDER}",
+                        example=PLACEHOLDER,
+                    ),
+                    "capabilities": Field(
+                        Kind.STRINGS,
+                        required=True,
+                        says="the operations this action uses, each once. A step with another is refused (`capability_denied`). "
+                        "Older files name the credential's kind (`oauth2`) or a scope (`chat:write`) instead: that stands for "
+                        "any operation that uses this credential",
+                        bounds=_SOME,
+                        is_unique=True,
+                        pattern="[^*]+",
+                        example=["send_email"],
+                    ),
+                },
+            )
+        },
+    ),
+    "match": Field(
+        Kind.TABLE,
+        required=True,
+        says="when it is meant",
+        fields={
+            "intent": Field(
+                Kind.STRING,
+                required=True,
+                says="one phrase a person would say; the tool's title",
+                pattern=_NOT_EMPTY,
+                example="send an email",
+            )
+        },
+    ),
+    "inputs": Field(
+        Kind.TABLES,
+        says="the arguments of a call",
+        fields={
+            "name": Field(
+                Kind.STRING, required=True, says="unique in the file", pattern=INPUT_NAME.pattern, example="to"
+            ),
+            "type": Field(
+                Kind.STRING,
+                required=True,
+                says='nothing is converted: `"3"` is not an integer, `true` is not `1`, `1.0` is not an integer, and numbers are '
+                "below 2**53",
+                choices=_TYPES,
+            ),
+            "description": Field(
+                Kind.STRING,
+                required=True,
+                says="for the model: short, concrete, with an example where the form matters",
+                pattern=_NOT_EMPTY,
+                example="Who gets it, for example ann@example.com.",
+            ),
+            "required": Field(Kind.BOOLEAN, says="default true; false where there is a `default`"),
+            "label": Field(
+                Kind.STRING, says="what a person is shown instead of the name", pattern=_NOT_EMPTY, example="To"
+            ),
+            "multiline": Field(Kind.BOOLEAN, says="only for strings: shown as a block", default=False),
+            "default": Field(
+                Kind.VALUE,
+                says="stands for an argument that is not given, in the plan and for the person who is asked as if it had been",
+            ),
+            "enum": Field(
+                Kind.VALUES,
+                says="the values it may have; for strings and numbers",
+                bounds=range(1, MAX_CHOICES + 1),
+                example=["low", "high"],
+            ),
+            "pattern": Field(
+                Kind.STRING,
+                says="what a string has to contain, in [RE2's syntax](https://github.com/google/re2/wiki/Syntax): write `^…$` "
+                "for the whole of it",
+                bounds=range(1, MAX_PATTERN + 1),
+                example="^[a-z]+$",
+            ),
+            "minimum": Field(Kind.NUMBER, says="the least a number may be"),
+            "maximum": Field(Kind.NUMBER, says="the most a number may be"),
+            "min_length": Field(
+                Kind.INTEGER, says="the least characters (code points) of a string", bounds=range(MAX_LENGTH + 1)
+            ),
+            "max_length": Field(Kind.INTEGER, says="the most characters of a string", bounds=range(MAX_LENGTH + 1)),
+            "schema": Field(
+                Kind.FREE,
+                says="what an `array` or `object` has to fit, and required for these: JSON Schema 2020-12, "
+                "[of these keywords](#arrays-and-objects)",
+                example={"items": {"type": "string"}},
+            ),
+        },
+    ),
+    "execute": Field(
+        Kind.TABLES,
+        required=True,
+        says="the steps, in order",
+        bounds=_SOME,
+        fields={
+            "id": Field(
+                Kind.STRING,
+                required=True,
+                says="unique in the file, and not `args`",
+                pattern=STEP_ID.pattern,
+                example="send",
+            ),
+            "connector": Field(
+                Kind.STRING,
+                required=True,
+                says="one of `[[requires.connectors]]`",
+                pattern=FQN.pattern,
+                example="github://acme/mail",
+            ),
+            "op": Field(
+                Kind.STRING,
+                required=True,
+                says="the connector's operation",
+                pattern=OP_NAME.pattern,
+                example="send_email",
+            ),
+            "idempotent": Field(
+                Kind.BOOLEAN,
+                says="true lets the step be run again after a passing failure, so never for what sends, pays, creates or changes "
+                "anything; agents are told that an action without approval, all of whose steps are so, "
+                "[only reads](mcp.md#hints)",
+                default=False,
+            ),
+            "inputs": Field(
+                Kind.FREE,
+                says="what the operation gets beside the call's own arguments, and in place of one of the same name",
+                example={"to": "${args.to}"},
+            ),
+        },
+    ),
+    "approval": Field(
+        Kind.TABLE,
+        says="whether a person decides first",
+        fields={
+            # Required, because a block that only says how long to wait must not read as "no approval".
+            "required": Field(Kind.BOOLEAN, required=True, says="a person decides before each run"),
+            "expires_in": Field(
+                Kind.STRING,
+                says="how long the question waits: `30s`, `15m`, `1h`, at most `24h`",
+                pattern=_DURATION.pattern,
+                default="15m",
+            ),
+            "irreversible": Field(
+                Kind.BOOLEAN,
+                says="what the person is told; where it is true, no [standing grant](consents.md#grants) can be made",
+                default=ApprovalRule().irreversible,
+            ),
+            "undo_window_s": Field(
+                Kind.INTEGER,
+                says="seconds that an approved run is held before it begins; while it is held, it can be cancelled. Needs "
+                "`required = true`",
+                bounds=_UNDO_WINDOW_S,
+                default=ApprovalRule().undo_window_s,
+            ),
+            "preview": Field(
+                Kind.TABLE,
+                says="what a person sees of the effect before they decide",
+                fields={
+                    "connector": Field(
+                        Kind.STRING,
+                        says="one of `[[requires.connectors]]`; needed only if there are several",
+                        pattern=FQN.pattern,
+                        example="github://acme/mail",
+                    ),
+                    "op": Field(
+                        Kind.STRING,
+                        required=True,
+                        says="an operation named in that connector's `capabilities`, and no step of this action: what is asked "
+                        "about is not done to ask",
+                        pattern=OP_NAME.pattern,
+                        example="get_draft",
+                    ),
+                    "inputs": Field(
+                        Kind.FREE,
+                        says="all that the operation gets, [references](#references) included; the call's own arguments are not "
+                        "put beside it",
+                        example={"draft_id": "${args.draft_id}"},
+                    ),
+                    "render": Field(
+                        Kind.FREE,
+                        required=True,
+                        says=f"what is shown, by line: label (1 to {_MAX_LABEL} characters) to [path](#paths-of-a-preview)",
+                        bounds=range(1, _MAX_RENDERED + 1),
+                        example={"Subject": "...headers.Subject"},
+                    ),
+                    "multiline": Field(
+                        Kind.STRINGS, says="the labels whose text is shown as a block", example=["Subject"]
+                    ),
+                },
+            ),
+        },
+    ),
+}
 
 
 def parse_action(text: str, *, file: str, allow_placeholder: bool = False) -> ActionFile:
@@ -282,8 +471,6 @@ def _inputs(table: Table) -> tuple[InputSpec, ...]:
 def _input(entry: Table) -> InputSpec:
     multiline = entry.boolean("multiline", False)
     kind = entry.string("type")
-    if kind not in _TYPES:
-        raise entry.refuse("type", f"type {kind!r} is not one of {', '.join(_TYPES)}")
     if multiline and kind != "string":
         raise entry.refuse("multiline", f'multiline is for type = "string", and this is {kind!r}')
     if "default" in entry and entry.boolean("required", False):
@@ -425,8 +612,6 @@ def _approval(table: Table) -> ApprovalRule:
 
 def _undo_window_s(table: Table, defaults: ApprovalRule) -> int:
     seconds = table.integer("undo_window_s", defaults.undo_window_s)
-    if seconds not in _UNDO_WINDOW_S:
-        raise table.refuse("undo_window_s", f"undo_window_s is {seconds}, not from 0 to {_UNDO_WINDOW_S[-1]} seconds")
     if seconds and not table.boolean("required", defaults.required):
         raise table.refuse("undo_window_s", "undo_window_s holds a run that was approved: it needs required = true")
     return seconds

@@ -1,7 +1,7 @@
 """TOML documents with a closed schema: connector manifests and the frontmatter of actions.
 
 One reader for both, so that they refuse alike: an unknown key, a missing one, a wrong type, a value that
-cannot be seen. The schema is data (`Field`), which the reference pages are checked against. Pure; the text
+cannot be seen. The schema is data (`Field`), which the reference pages are made from (described.py). Pure; the text
 comes from strangers and is bounded (bytes, nesting) before it is parsed.
 
 Rules
@@ -28,7 +28,7 @@ import enum
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -40,6 +40,7 @@ __all__ = [
     "Field",
     "Kind",
     "Row",
+    "Schema",
     "Table",
     "check_text",
     "read_document",
@@ -75,11 +76,29 @@ class Kind(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """One key of a table: its type, whether it must be there, and for tables the keys inside."""
+    """One key of a table: its type, whether it must be there, and for tables the keys inside.
+
+    `choices`, and the `bounds` of an integer, are checked here. `pattern` and other bounds say what the parser of the value
+    will hold it to, as far as they can: an editor has no parser.
+    """
 
     kind: Kind
     required: bool = False
     fields: Mapping[str, Field] = dataclasses.field(default_factory=dict)
+    says: str = ""
+    """What it is for, in one line of Markdown, as its reference page has it."""
+    choices: tuple[str, ...] = ()
+    """All values that a string may have."""
+    pattern: str | None = None
+    """What the whole of a string fits, or each string of an array: a regular expression that Python and ECMA 262 read alike."""
+    bounds: range | None = None
+    """What an integer may be, or how many characters, members or keys there are."""
+    is_unique: bool = False
+    """Whether each string of an array is there once."""
+    default: object = None
+    """What an absent key means."""
+    example: object = None
+    """A value that is taken."""
 
 
 Schema = Mapping[str, Field]
@@ -90,8 +109,7 @@ class Row(NamedTuple):
 
     table: str
     key: str
-    type: str
-    required: bool
+    field: Field
 
 
 def rows(schema: Schema, table: str = "", name: str = "") -> Iterator[Row]:
@@ -99,7 +117,7 @@ def rows(schema: Schema, table: str = "", name: str = "") -> Iterator[Row]:
     inner = [(key, field) for key, field in schema.items() if field.fields]
     for key, field in schema.items():
         if not field.fields:
-            yield Row(table, key, field.kind.value, field.required)
+            yield Row(table, key, field)
     for key, field in inner:
         path = f"{name}.{key}" if name else key
         header = f"[[{path}]]" if field.kind is Kind.TABLES else f"[{path}]"
@@ -239,6 +257,12 @@ class Table:
     def _check_value(self, key: str, field: Field, value: object) -> None:
         if not _IS_OF_KIND[field.kind](value):
             raise self.refuse(key, f"{key!r} is {_kind_of(value)}; expected {_with_article(field.kind.value)}")
+        if field.choices and value not in field.choices:
+            raise self.refuse(
+                key, f"{key} {value!r} is not one of {', '.join(field.choices)}{_meant(value, field.choices)}"
+            )
+        if field.kind is Kind.INTEGER and field.bounds is not None and value not in field.bounds:
+            raise self.refuse(key, f"{key} = {_shown(value)} is not from {field.bounds[0]} to {field.bounds[-1]}")
         if field.kind is Kind.TABLE:
             self.table(key).check_shape()
         elif field.kind is Kind.TABLES:
@@ -277,8 +301,7 @@ class Table:
         return f" in [[{header}]]" if isinstance(self._path[-1], int) else f" in [{header}]"
 
     def _nearest(self, key: str) -> str:
-        near = difflib.get_close_matches(key, self._schema, n=1)
-        return f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(self._schema)}"
+        return _meant(key, self._schema) or f"; expected one of {', '.join(self._schema)}"
 
 
 class _Source:
@@ -483,6 +506,16 @@ def _kind_of(value: object) -> str:
             return "an array"
         case _:
             return f"a {type(value).__name__}"  # date, time, datetime
+
+
+def _shown(number: object) -> str:
+    """Of a hexadecimal number with thousands of digits Python makes no decimal one, and says so with a ValueError."""
+    return str(number) if isinstance(number, int) and abs(number) <= MAX_NUMBER else "a number of 2**53 or more"
+
+
+def _meant(word: object, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(str(word), known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _with_article(words: str) -> str:

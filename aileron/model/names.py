@@ -21,10 +21,13 @@ import msgspec
 
 __all__ = [
     "ACTION_NAME",
+    "FQN",
     "INPUT_NAME",
     "OP_NAME",
+    "PIN",
     "RESERVED_TOOLS",
     "SCHEMES",
+    "SEMVER",
     "BindingName",
     "Fqn",
     "HostPort",
@@ -41,14 +44,16 @@ OP_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 RESERVED_TOOLS: Final = frozenset({"cancel_action", "check_action_status", "list_pending", "wait_for_action"})
 """Tool names that are Aileron's own (docs/reference/mcp.md): an action may not take one."""
 
-_SEMVER: Final = re.compile(
+SEMVER: Final = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
     r"(?:-(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
     r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
 )
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,99})")
+FQN: Final = re.compile(rf"(?!.*\.\.)(?:{'|'.join(SCHEMES)})://{_SEGMENT.pattern}(?:/{_SEGMENT.pattern})+")
+"""The grammar of full names in one expression, for editors; `Fqn.parse` says what is wrong."""
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-_PIN: Final = re.compile(r"sha256:[0-9a-f]{64}")
+PIN: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _BINDING_PART: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -140,7 +145,7 @@ class BindingName(msgspec.Struct, frozen=True, order=True):
 
 def check_semver(text: str) -> str:
     """A strict SemVer 2.0.0 version, returned as given. ValueError otherwise."""
-    if not _SEMVER.fullmatch(text):
+    if not SEMVER.fullmatch(text):
         raise ValueError(f"{text!r} is not a SemVer version (MAJOR.MINOR.PATCH, no leading v, no range)")
     return text
 
@@ -160,7 +165,7 @@ def precedence(version: str) -> tuple[Any, ...]:
 
 def check_pin(text: str) -> str:
     """`sha256:` and 64 lower-case hex digits, returned as given. ValueError otherwise."""
-    if not _PIN.fullmatch(text):
+    if not PIN.fullmatch(text):
         raise ValueError(f"{text!r} is not sha256: and 64 lower-case hex digits")
     return text
 

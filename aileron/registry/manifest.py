@@ -34,7 +34,7 @@ from aileron.model.manifest import (
     LimitsSpec,
     OAuth2Provider,
 )
-from aileron.model.names import Fqn, HostPort, check_host, check_pin, check_semver
+from aileron.model.names import FQN, PIN, SEMVER, Fqn, HostPort, check_host, check_pin, check_semver
 
 __all__ = ["SCHEMA", "UNBOUND_HOSTS", "WASI_NAMES", "parse_connector_manifest"]
 
@@ -43,60 +43,6 @@ _MAX_HOSTS: Final = 32
 """Hosts of one connector: they travel in one frame header, and a person reads them before agreeing."""
 _MAX_INTENTS: Final = 64
 """Intents: a catalogue's search terms; real connectors name a dozen."""
-
-SCHEMA: Final = {
-    "connector": Field(
-        Kind.TABLE,
-        required=True,
-        fields={
-            "name": Field(Kind.STRING, required=True),
-            "version": Field(Kind.STRING, required=True),
-            "publisher": Field(Kind.STRING),
-            "provenance_hash": Field(Kind.STRING),
-            "idempotency": Field(Kind.TABLE, fields={"default": Field(Kind.STRING, required=True)}),
-        },
-    ),
-    "capabilities": Field(
-        Kind.TABLE,
-        fields={
-            "network": Field(Kind.TABLE, fields={"hosts": Field(Kind.STRINGS, required=True)}),
-            "credential": Field(
-                Kind.TABLE,
-                fields={
-                    "kind": Field(Kind.STRING, required=True),
-                    "scope": Field(Kind.STRING, required=True),
-                    "header": Field(Kind.STRING),
-                    "format": Field(Kind.STRING),
-                    "query": Field(Kind.STRING),
-                    "oauth2": Field(
-                        Kind.TABLE,
-                        fields={
-                            "authorize_url": Field(Kind.STRING, required=True),
-                            "token_url": Field(Kind.STRING, required=True),
-                            "client_id": Field(Kind.STRING, required=True),
-                            "client_secret": Field(Kind.STRING),
-                            "scopes": Field(Kind.STRINGS, required=True),
-                            "issuer": Field(Kind.STRING),
-                            "device_authorization_url": Field(Kind.STRING),
-                            "revocation_url": Field(Kind.STRING),
-                            "authorize_params": Field(Kind.FREE),
-                        },
-                    ),
-                },
-            ),
-            "runtime": Field(Kind.TABLE, fields={"imports": Field(Kind.STRINGS, required=True)}),
-        },
-    ),
-    "limits": Field(
-        Kind.TABLE,
-        fields={
-            "memory_mb": Field(Kind.INTEGER),
-            "timeout_s": Field(Kind.INTEGER),
-            "subprocess": Field(Kind.BOOLEAN),
-        },
-    ),
-    "provides": Field(Kind.TABLE, fields={"intents": Field(Kind.STRINGS)}),
-}
 
 WASI_NAMES: Final[dict[str, HostFunction | None]] = {
     "wasi:http/outgoing-handler": HostFunction.HTTP,
@@ -129,9 +75,9 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1"})
 
 _UNBOUND: Final = "bound-at-"
 _PLACEHOLDER: Final = re.compile(rf"{_UNBOUND}.*|.*(?:<.*>|\$\{{|\{{\{{).*")
-_CLIENT: Final = re.compile(
-    r"[\x20-\x7e]{1,512}"
-)  # RFC 6749 appendix A, VSCHAR; providers give out less than a hundred
+_MAX_CLIENT: Final = 512
+"""Characters; providers give out less than a hundred."""
+_CLIENT: Final = re.compile(rf"[\x20-\x7e]{{1,{_MAX_CLIENT}}}")  # RFC 6749 appendix A, VSCHAR
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")  # RFC 6749 section 3.3, scope-token
 _MAX_SCOPES: Final = 64
 """Scopes of one connector: a person reads them before agreeing; the widest known application has a dozen."""
@@ -139,6 +85,8 @@ _PCHAR: Final = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 _PROVIDER_URL: Final = re.compile(
     rf"(?P<scheme>https?)://(?P<host>[a-z0-9.-]+)(?::(?P<port>[1-9][0-9]{{0,4}}))?(?P<path>(?:/{_PCHAR}*)*)"
 )
+_ADDRESS: Final = rf"https?://[a-z0-9.-]+(?::[1-9][0-9]{{0,4}})?(?:/{_PCHAR}*)*"
+"""The same for an editor, without names of groups, which ECMA 262 spells otherwise."""
 _MAX_PROVIDER_URL: Final = 512
 """Characters of a provider's address: they are shown to a person, and written down."""
 _DOTS: Final = re.compile(r"/(?:\.|%2e){1,2}(?:;|/|$)", re.IGNORECASE)
@@ -172,6 +120,213 @@ _RESERVED_PARAMS: Final = {
     # RFC 9396; Google's incremental authorization
     "authorization_details": _WIDENING,
     "include_granted_scopes": _WIDENING,
+}
+
+_OAUTH2: Final = {
+    "authorize_url": Field(
+        Kind.STRING,
+        required=True,
+        says="an [address](#addresses-of-a-provider): where the person is sent to sign in",
+        pattern=_ADDRESS,
+        example="https://accounts.example.com/o/oauth2/auth",
+    ),
+    "token_url": Field(
+        Kind.STRING,
+        required=True,
+        says="an address: where tokens are given out and renewed. No "
+        "[request of the connector](egress.md#the-providers-endpoints) gets there",
+        pattern=_ADDRESS,
+        example="https://oauth2.example.com/token",
+    ),
+    "client_id": Field(
+        Kind.STRING,
+        required=True,
+        says="the publisher's own, printable ASCII",
+        bounds=range(1, _MAX_CLIENT + 1),
+        example="bound-at-release",
+    ),
+    "client_secret": Field(
+        Kind.STRING,
+        says='the same; only where the provider asks an installed application for one, as `client_secret = "GOCSPX-…"`. '
+        "Whoever installs the connector can read it",
+        bounds=range(1, _MAX_CLIENT + 1),
+        example="bound-at-release",
+    ),
+    "scopes": Field(
+        Kind.STRINGS,
+        required=True,
+        says="the provider's scopes, each once",
+        bounds=range(1, _MAX_SCOPES + 1),
+        is_unique=True,
+        pattern=_SCOPE.pattern,
+        example=["openid", "email"],
+    ),
+    "issuer": Field(
+        Kind.STRING,
+        says='an address: what the provider calls itself, as `issuer = "https://accounts.example.com"`. An answer of another '
+        "one is refused (RFC 9207)",
+        pattern=_ADDRESS,
+        example="https://accounts.example.com",
+    ),
+    "device_authorization_url": Field(
+        Kind.STRING,
+        says="an address: signing in from a machine without a browser (RFC 8628). Without it the provider has none",
+        pattern=_ADDRESS,
+        example="https://oauth2.example.com/device/code",
+    ),
+    "revocation_url": Field(
+        Kind.STRING,
+        says="an address: where `aileron binding revoke` takes tokens back (RFC 7009). Without it they are forgotten here, and "
+        "end by themselves",
+        pattern=_ADDRESS,
+        example="https://oauth2.example.com/revoke",
+    ),
+    "authorize_params": Field(
+        Kind.FREE,
+        says="what else the provider wants to be asked with: strings of 1 to 256 printable ASCII characters, as "
+        '`access_type = "offline"`',
+        bounds=range(_MAX_PARAMS + 1),
+        example={"access_type": "offline"},
+    ),
+}
+
+_CREDENTIAL: Final = {
+    "kind": Field(Kind.STRING, required=True, says="which kind of credential, never a concrete one", choices=_KINDS),
+    "scope": Field(
+        Kind.STRING,
+        required=True,
+        says="what it is used for, in words for people",
+        pattern=r".*\S.*",
+        example="Send mail in your name",
+    ),
+    "header": Field(
+        Kind.STRING,
+        says="`api_key` only: the header that carries it",
+        pattern=_TOKEN.pattern,
+        default=CredentialNeed(kind="api_key", scope="").header,
+    ),
+    "format": Field(
+        Kind.STRING,
+        says="`api_key` only: the header's value, with `{key}` once",
+        pattern=_FORMAT.pattern,
+        default=CredentialNeed(kind="api_key", scope="").format,
+    ),
+    "query": Field(
+        Kind.STRING,
+        says="`api_key` only: a query parameter that carries it instead",
+        pattern=_QUERY.pattern,
+        example="api_key",
+    ),
+    "oauth2": Field(Kind.TABLE, says="the publisher's own application at the provider", fields=_OAUTH2),
+}
+
+SCHEMA: Final = {
+    "connector": Field(
+        Kind.TABLE,
+        required=True,
+        says="what it is called",
+        fields={
+            "name": Field(
+                Kind.STRING,
+                required=True,
+                says="full name, see [names](names.md)",
+                pattern=FQN.pattern,
+                example="github://acme/mail",
+            ),
+            "version": Field(Kind.STRING, required=True, says="strict SemVer", pattern=SEMVER.pattern, example="1.2.0"),
+            "publisher": Field(Kind.STRING, says="a name for people", example="Acme, Inc."),
+            "provenance_hash": Field(
+                Kind.STRING,
+                says="sha256 of the program alone, as the publisher released it; checked before every run",
+                pattern=PIN.pattern,
+            ),
+            "idempotency": Field(
+                Kind.TABLE,
+                says="whether its operations may be run again",
+                fields={
+                    "default": Field(
+                        Kind.STRING,
+                        required=True,
+                        says="with `not_idempotent` no step is ever run again by itself, whatever an action says",
+                        choices=tuple(_IDEMPOTENCY),
+                    )
+                },
+            ),
+        },
+    ),
+    "capabilities": Field(
+        Kind.TABLE,
+        says="what it asks for; nothing else is granted",
+        fields={
+            "network": Field(
+                Kind.TABLE,
+                says="where it may go",
+                fields={
+                    "hosts": Field(
+                        Kind.STRINGS,
+                        required=True,
+                        says=f'`host:port` each, exact. `["{UNBOUND_HOSTS}"]` in the sources of a connector for a service '
+                        "people host themselves: `aileron connector build --host NAME:PORT` replaces it",
+                        bounds=range(1, _MAX_HOSTS + 1),
+                        is_unique=True,
+                        pattern=rf"[a-z0-9.-]+:[1-9][0-9]{{0,4}}|{UNBOUND_HOSTS}",
+                        example=["api.example.com:443"],
+                    )
+                },
+            ),
+            "credential": Field(Kind.TABLE, says="which kind of credential it needs", fields=_CREDENTIAL),
+            "runtime": Field(
+                Kind.TABLE,
+                says="what it calls of the supervisor",
+                fields={
+                    "imports": Field(
+                        Kind.STRINGS,
+                        required=True,
+                        says=f"the host functions it calls: {', '.join(f'`{name}`' for name in HostFunction)}",
+                        pattern="|".join([*HostFunction, rf"(?:{'|'.join(WASI_NAMES)})(?:@.*)?"]),
+                        example=["http", "log"],
+                    )
+                },
+            ),
+        },
+    ),
+    "limits": Field(
+        Kind.TABLE,
+        says="what it may use up",
+        fields={
+            "memory_mb": Field(
+                Kind.INTEGER,
+                says="above what the interpreter itself takes, which is nothing for a compiled program, and of all its "
+                "processes [together](jail.md#memory)",
+                bounds=_MEMORY_MB,
+                default=LimitsSpec().memory_mb,
+            ),
+            "timeout_s": Field(
+                Kind.INTEGER,
+                says="seconds for one operation over all its tries, and of processor time",
+                bounds=_TIMEOUT_S,
+                default=LimitsSpec().timeout_s,
+            ),
+            "subprocess": Field(
+                Kind.BOOLEAN,
+                says="whether it may start processes, inside its jail: 16 with itself, which end with it",
+                default=LimitsSpec().subprocess,
+            ),
+        },
+    ),
+    "provides": Field(
+        Kind.TABLE,
+        says="what catalogues find it by",
+        fields={
+            "intents": Field(
+                Kind.STRINGS,
+                says="names for catalogues",
+                bounds=range(_MAX_INTENTS + 1),
+                pattern=".+",
+                example=["send_email"],
+            )
+        },
+    ),
 }
 
 
@@ -212,10 +367,7 @@ def _is_idempotent(connector: Table) -> bool:
     if "idempotency" not in connector:
         return True
     table = connector.table("idempotency")
-    word = table.string("default")
-    if word not in _IDEMPOTENCY:
-        raise table.refuse("default", f"default {word!r} is not one of {', '.join(_IDEMPOTENCY)}")
-    return _IDEMPOTENCY[word]
+    return _IDEMPOTENCY[table.string("default")]
 
 
 def _hosts(network: Table, allow_unbound: bool) -> tuple[HostPort, ...]:
@@ -253,8 +405,6 @@ def _import(runtime: Table, name: str) -> HostFunction | None:
 def _credential(capabilities: Table) -> CredentialNeed:
     table = capabilities.table("credential")
     kind = table.string("kind")
-    if kind not in _KINDS:
-        raise table.refuse("kind", f"kind {kind!r} is not one of {', '.join(_KINDS)}")
     if not table.string("scope").strip():
         raise table.refuse("scope", "scope is empty; say for people what the credential is used for")
     wire = _wire_form(table, kind)
@@ -379,17 +529,10 @@ def _check_consistent(capabilities: Table, imports: frozenset[HostFunction], *, 
 def _limits(table: Table) -> LimitsSpec:
     defaults = LimitsSpec()
     return LimitsSpec(
-        memory_mb=_within(table, "memory_mb", defaults.memory_mb, _MEMORY_MB),
-        timeout_s=_within(table, "timeout_s", defaults.timeout_s, _TIMEOUT_S),
+        memory_mb=table.integer("memory_mb", defaults.memory_mb),
+        timeout_s=table.integer("timeout_s", defaults.timeout_s),
         subprocess=table.boolean("subprocess", defaults.subprocess),
     )
-
-
-def _within(table: Table, key: str, default: int, bounds: range) -> int:
-    value = table.integer(key, default)
-    if value not in bounds:
-        raise table.refuse(key, f"{key} = {value} is not from {bounds.start} to {bounds.stop - 1}")
-    return value
 
 
 def _intents(provides: Table) -> tuple[str, ...]:

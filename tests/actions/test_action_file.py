@@ -187,8 +187,8 @@ def test_an_action_without_a_preview_has_none(action_text: Text) -> None:
 
 
 WRONG_PREVIEW = [
-    ("undo_window_s = 30", "undo_window_s = 3601", ":40: undo_window_s is 3601, not from 0 to 3600 seconds"),
-    ("undo_window_s = 30", "undo_window_s = -1", ":40: undo_window_s is -1, not from 0"),
+    ("undo_window_s = 30", "undo_window_s = 3601", ":40: undo_window_s = 3601 is not from 0 to 3600"),
+    ("undo_window_s = 30", "undo_window_s = -1", ":40: undo_window_s = -1 is not from 0"),
     ("undo_window_s = 30", 'undo_window_s = "30s"', ":40: 'undo_window_s' is a string; expected an integer"),
     ("undo_window_s = 30", "undo_window_s = true", ":40: 'undo_window_s' is a boolean; expected an integer"),
     (

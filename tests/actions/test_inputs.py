@@ -116,7 +116,7 @@ def test_a_rule_is_shown_to_the_model_as_json_schema(
         ('type = "string"\nenum = ["a", 1]', "enum has a value that is not of type 'string'"),
         ('type = "integer"\nminimum = 2\nmaximum = 1', "minimum is above maximum: nothing would fit"),
         ('type = "number"\nminimum = nan', "nan, which JSON cannot say"),
-        ('type = "string"\nmin_length = -1', "min_length is not from 0 to"),
+        ('type = "string"\nmin_length = -1', "min_length = -1 is not from 0 to"),
         ('type = "string"\npattern = "("', "pattern is not in RE2's syntax: missing ): ("),
         ('type = "string"\npattern = "(?=a)"', "pattern is not in RE2's syntax"),
         ('type = "string"\npattern = ""', "pattern is not a text of 1 to 512 characters"),

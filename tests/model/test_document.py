@@ -16,8 +16,9 @@ from aileron.model.text import hidden_at
 
 SCHEMA = {
     "name": Field(Kind.STRING, required=True),
-    "count": Field(Kind.INTEGER),
+    "count": Field(Kind.INTEGER, bounds=range(10)),
     "tags": Field(Kind.STRINGS),
+    "level": Field(Kind.STRING, choices=("high", "low")),
     "part": Field(
         Kind.TABLES,
         fields={
@@ -64,7 +65,7 @@ def test_a_document_of_the_right_shape_is_read():
         ('name = "n"\n\nnmae = "x"', "f.toml:3: unknown key 'nmae'; did you mean 'name'?"),
         (
             'name = "n"\nzzzzzz = 1',
-            "f.toml:2: unknown key 'zzzzzz'; expected one of name, count, tags, part, deep",
+            "f.toml:2: unknown key 'zzzzzz'; expected one of name, count, tags, level, part, deep",
         ),
         ("count = 1", "f.toml:1: missing key 'name' (string)"),
         (
@@ -77,6 +78,10 @@ def test_a_document_of_the_right_shape_is_read():
         ),
         ("name = 5", "f.toml:1: 'name' is an integer; expected a string"),
         ('name = "n"\ncount = true', "f.toml:2: 'count' is a boolean; expected an integer"),
+        ('name = "n"\ncount = 10', "f.toml:2: count = 10 is not from 0 to 9"),
+        ('name = "n"\ncount = 0x' + "f" * 5000, "f.toml:2: count = a number of 2**53 or more is not from 0 to 9"),
+        ('name = "n"\nlevel = "hihg"', "f.toml:2: level 'hihg' is not one of high, low; did you mean 'high'?"),
+        ('name = "n"\nlevel = ""', "f.toml:2: level '' is not one of high, low"),
         ('name = "n"\ncount = "3"', "f.toml:2: 'count' is a string; expected an integer"),
         ('name = "n"\ntags = ["a", 1]', "f.toml:2: 'tags' is an array; expected an array of strings"),
         ('name = "n"\npart = {id = "x"}', "f.toml:2: 'part' is a table; expected an array of tables"),
@@ -208,10 +213,11 @@ def test_the_line_of_an_unknown_key_is_where_it_stands(before: list[str], blank:
 
 def test_rows_list_each_key_under_its_header():
     """What the reference pages are compared with."""
-    assert list(rows(SCHEMA)) == [
+    assert [(row.table, row.key, row.field.kind.value, row.field.required) for row in rows(SCHEMA)] == [
         ("", "name", "string", True),
         ("", "count", "integer", False),
         ("", "tags", "array of strings", False),
+        ("", "level", "string", False),
         ("[[part]]", "id", "string", True),
         ("[[part]]", "quick", "boolean", False),
         ("[[part]]", "values", "table of values", False),

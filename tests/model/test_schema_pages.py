@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from aileron.actions.manifest import SCHEMA as ACTION
 from aileron.actions.manifest import parse_action
-from aileron.model.document import Field, Row, rows
+from aileron.model.document import Field, Kind
 from aileron.model.manifest import HostFunction
-from aileron.registry.manifest import SCHEMA as CONNECTOR
 from aileron.registry.manifest import WASI_NAMES, parse_connector_manifest
 from aileron.registry.suite import MAX_ENTRIES, SuiteSource, parse_suite, wanted
 from aileron.registry.suite import SCHEMA as SUITE
+from tests.support.schema_pages import COMMAND, PAGES, with_tables
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 ACTION_PAGE = (REFERENCE / "action-file.md").read_text(encoding="utf-8")
 CONNECTOR_PAGE = (REFERENCE / "connector-manifest.md").read_text(encoding="utf-8")
 SUITE_PAGE = (REFERENCE / "suite.md").read_text(encoding="utf-8")
-
-
-def documented(page: str) -> Iterator[Row]:
-    """The rows of every table of keys, under the TOML header its heading names."""
-    header = ""
-    for line in page.splitlines():
-        if line.startswith("### "):
-            header = line.removeprefix("### ").strip("`") if "`" in line else ""
-        elif match := re.match(r"\| `(\w+)` \| ([^|]+) \| (yes|no) \| \S", line):
-            yield Row(header, match[1], match[2], match[3] == "yes")
 
 
 def example(page: str) -> str:
@@ -47,6 +36,20 @@ def example(page: str) -> str:
 def test_the_page_lists_every_key_with_its_type(page: str, schema: Mapping[str, Field]):
     """Neither more nor fewer, in any order."""
     assert sorted(documented(page)) == sorted(rows(schema))
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_the_tables_of_keys_are_those_of_the_schema(path: Path):
+    """Each under the heading that names its TOML table; `make pages` writes them anew."""
+    page = path.read_text(encoding="utf-8")
+
+    assert page == with_tables(page, PAGES[path]), f"{path.name} is not what the schema says: {COMMAND}"
+
+
+def test_a_table_that_has_no_place_is_missed():
+    """So that a new table of keys is not left out of its page."""
+    with pytest.raises(ValueError, match=r"no place for the tables of '\[new\]'"):
+        with_tables(ACTION_PAGE, {**ACTION, "new": Field(Kind.TABLE, fields={"x": Field(Kind.STRING)})})
+    with pytest.raises(ValueError, match=r"`\[approvals\]`: no end of its table, or no such table"):
+        with_tables(ACTION_PAGE.replace("### `[approval]`", "### `[approvals]`"), ACTION)
 
 
 def test_the_examples_on_the_pages_are_valid():
