@@ -24,6 +24,7 @@ from aileron.cli.commands import (
     approval,
     approver,
     audit,
+    authoring,
     binding,
     connector,
     daemon,
@@ -180,6 +181,8 @@ _group(
     action.enable,
     action.disable,
     action.remove,
+    *(action.add, action.list_, action.show, action.validate, authoring.new, authoring.schema),
+    *(action.enable, action.disable, action.remove),
 )
 _group(
     "connector",
