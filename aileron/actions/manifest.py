@@ -57,6 +57,7 @@ from aileron.model.names import (
     ACTION_NAME,
     FQN,
     INPUT_NAME,
+    MAX_VERSION,
     OP_NAME,
     PIN,
     SEMVER,
@@ -105,6 +106,7 @@ SCHEMA: Final = {
         required=True,
         says="strict SemVer; a source file may say `0.0.0-dev`",
         pattern=SEMVER.pattern,
+        bounds=range(5, MAX_VERSION + 1),
         example="1.2.0",
     ),
     "source": Field(
@@ -136,6 +138,7 @@ SCHEMA: Final = {
                         required=True,
                         says="strict SemVer: one version, no range",
                         pattern=SEMVER.pattern,
+                        bounds=range(5, MAX_VERSION + 1),
                         example="1.2.0",
                     ),
                     "hash": Field(

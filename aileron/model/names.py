@@ -23,6 +23,7 @@ __all__ = [
     "ACTION_NAME",
     "FQN",
     "INPUT_NAME",
+    "MAX_VERSION",
     "OP_NAME",
     "PIN",
     "RESERVED_TOOLS",
@@ -49,9 +50,12 @@ SEMVER: Final = re.compile(
     r"(?:-(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
     r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
 )
+MAX_VERSION: Final = 128
+"""Characters: SemVer has no limit, published ones have under 40, and a number of thousands of digits cannot be compared."""
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,99})")
 FQN: Final = re.compile(rf"(?!.*\.\.)(?:{'|'.join(SCHEMES)})://{_SEGMENT.pattern}(?:/{_SEGMENT.pattern})+")
 """The grammar of full names in one expression, for editors; `Fqn.parse` says what is wrong."""
+_PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 PIN: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _BINDING_PART: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -94,7 +98,7 @@ class HostPort(msgspec.Struct, frozen=True, order=True):
         host, separator, port = text.rpartition(":")
         if not separator or not host:
             raise ValueError(f"{text!r} has no port; expected HOST:PORT")
-        if not port.isascii() or not port.isdigit() or port != str(int(port)) or not 1 <= int(port) <= 65535:
+        if not _PORT.fullmatch(port) or int(port) > 65535:
             raise ValueError(f"{text!r}: port {port!r} is not a number from 1 to 65535")
         if "*" in host:
             raise ValueError(f"{text!r}: wildcards are not allowed; name each host")
@@ -145,6 +149,10 @@ class BindingName(msgspec.Struct, frozen=True, order=True):
 
 def check_semver(text: str) -> str:
     """A strict SemVer 2.0.0 version, returned as given. ValueError otherwise."""
+    if len(text) > MAX_VERSION:
+        raise ValueError(
+            f"{text[:MAX_VERSION]!r}… is not a version: it has {len(text)} characters; at most {MAX_VERSION}"
+        )
     if not SEMVER.fullmatch(text):
         raise ValueError(f"{text!r} is not a SemVer version (MAJOR.MINOR.PATCH, no leading v, no range)")
     return text

@@ -34,7 +34,7 @@ from aileron.model.manifest import (
     LimitsSpec,
     OAuth2Provider,
 )
-from aileron.model.names import FQN, PIN, SEMVER, Fqn, HostPort, check_host, check_pin, check_semver
+from aileron.model.names import FQN, MAX_VERSION, PIN, SEMVER, Fqn, HostPort, check_host, check_pin, check_semver
 
 __all__ = ["SCHEMA", "UNBOUND_HOSTS", "WASI_NAMES", "parse_connector_manifest"]
 
@@ -233,7 +233,14 @@ SCHEMA: Final = {
                 pattern=FQN.pattern,
                 example="github://acme/mail",
             ),
-            "version": Field(Kind.STRING, required=True, says="strict SemVer", pattern=SEMVER.pattern, example="1.2.0"),
+            "version": Field(
+                Kind.STRING,
+                required=True,
+                says="strict SemVer",
+                pattern=SEMVER.pattern,
+                bounds=range(5, MAX_VERSION + 1),
+                example="1.2.0",
+            ),
             "publisher": Field(Kind.STRING, says="a name for people", example="Acme, Inc."),
             "provenance_hash": Field(
                 Kind.STRING,

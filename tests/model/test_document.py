@@ -135,6 +135,13 @@ def test_the_line_is_right_after_strings_and_comments_that_look_like_keys():
 
 BOMBS = {
     "large": 'name = "' + "x" * MAX_DOCUMENT_BYTES + '"',
+    "ten-megabytes": 'name = "' + "x" * (10 << 20) + '"',
+    "a-hundred-thousand-keys": "".join(f"k{n} = 1\n" for n in range(100_000)),
+    "the-same-key": 'name = "n"\n' * 20_000,
+    "the-same-table": "[deep]\n" * 30_000,
+    "many-tables": 'name = "n"\n' + '[[part]]\nid = "p"\n' * 13_000 + "x = 1\n",
+    "deep-headers": "".join(f"[{'.'.join(['a'] * 16)}.k{n}]\n" for n in range(5_000)),
+    "hexadecimal": 'name = "n"\ncount = 0x' + "f" * 200_000,
     "arrays": "name = " + "[" * 100_000,
     "inline": "name = " + "{a=" * 50_000,
     "dotted": ".".join(["a"] * 100_000) + " = 1",
