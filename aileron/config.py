@@ -31,7 +31,9 @@ from aileron.model.names import HostPort
 
 __all__ = [
     "CONSENTED",
+    "MAX_CONFIG_BYTES",
     "NAMING_A_SECRET",
+    "SETTINGS",
     "ForgeSettings",
     "GatewaySettings",
     "GitHubSettings",
@@ -45,6 +47,8 @@ __all__ = [
     "agreed_form",
     "keep_port",
     "load_settings",
+    "parse_settings",
+    "written_settings",
 ]
 
 SandboxMode = Literal["namespaces", "landlock"]
@@ -344,6 +348,16 @@ class Settings:
             "sandbox.mode": self.sandbox_mode,
         }
 
+    def values(self) -> dict[str, Any]:
+        """Every setting by its name, as JSON values; `vault.lock_after` in seconds, and None for what is not set."""
+        mine = {
+            "daemon.port": self.daemon_port,
+            "notify.desktop": self.notify_desktop,
+            "vault.lock_after": self.vault_lock_after_s,
+        }
+        found = {**self.consented(), **mine}
+        return {key: found[key] for key in SETTINGS}
+
     def with_consented(self, values: dict[str, Any]) -> Settings:
         """The same with what `consented` gave at another time in place of its own; what is absent there is at its default.
 
@@ -381,7 +395,7 @@ class Settings:
         )
 
 
-_KEYS: Final = (
+SETTINGS: Final = (
     "egress.private",
     "egress.private_plain",
     "egress.ca_file",
@@ -398,6 +412,7 @@ _KEYS: Final = (
     "notify.webhook_secret",
     "vault.lock_after",
 )
+"""Every setting, by its name in the file, in the order of the page."""
 CONSENTED: Final = (
     "connectors.require_signature",
     "daemon.certificate",
@@ -462,15 +477,28 @@ def agreed_form(values: dict[str, Any]) -> dict[str, Any]:
 def load_settings(path: Path) -> Settings:
     """Read `config.toml`; a missing file means the defaults. AileronError(invalid_request) for anything not understood."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return Settings()
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise _refused(path, f"cannot be read: {error}") from error
-    flat = dict(_flatten(document))
+    return parse_settings(text, path)
+
+
+def written_settings(text: str, path: Path) -> dict[str, Any]:
+    """What `text`, the content of `path`, says of each setting by its dotted name, unchecked. AileronError(invalid_request)."""
+    try:
+        return dict(_flatten(tomllib.loads(text)))
+    except (ValueError, RecursionError) as error:
+        raise _refused(path, f"cannot be read: {error}") from error
+
+
+def parse_settings(text: str, path: Path) -> Settings:
+    """`text` as `load_settings` reads it from `path`. AileronError(invalid_request) for anything not understood."""
+    flat = written_settings(text, path)
     for key in flat:
-        if key not in _KEYS:
-            near = difflib.get_close_matches(key, _KEYS, n=1)
+        if key not in SETTINGS:
+            near = difflib.get_close_matches(key, SETTINGS, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise _refused(path, f"unknown setting {key!r}{hint}")
     ca_file = _file(path, flat, "egress.ca_file")

@@ -26,6 +26,7 @@ from aileron.cli.commands import (
     audit,
     authoring,
     binding,
+    config,
     connector,
     daemon,
     grant,
@@ -51,6 +52,7 @@ _SECTIONS = {
     "Let agents act": ("launch", "sessions", "mcp"),
     "Act": ("run", "approve", "deny", "approval", "grant"),
     "Set up": ("action", "connector", "sync", "hub", "keyring", "binding", "secret", "vault", "approver"),
+    "Set up": ("action", "connector", "keyring", "binding", "secret", "vault", "approver", "config"),
     "Look": ("audit", "status", "doctor", "daemon", "completion"),
 }
 _EXITS = (
@@ -215,6 +217,7 @@ _group(
     vault.backup,
     vault.restore,
 )
+_group("config", "The settings.", config.get, config.set_, config.edit)
 _group(
     "audit",
     "What happened, in a chain that shows changes.",

@@ -21,7 +21,7 @@ import pytest
 from aileron.actions.manifest import SCHEMA as ACTION_SCHEMA
 from aileron.audit.events import EVENT_TYPES
 from aileron.audit.query import event_filter
-from aileron.config import _KEYS, Home, Settings
+from aileron.config import SETTINGS, Home, Settings
 from aileron.daemon import api, serving
 from aileron.daemon.api import ROUTES
 from aileron.daemon.runner import MAX_RUNS
@@ -146,7 +146,7 @@ def test_the_settings_are_the_ones_in_force() -> None:
         for key in field.metadata.get("keys", (field.name.replace("_", ".", 1),))
     ]
 
-    assert [bare(row[0]) for row in table(page("configuration.md"), "The file")] == list(_KEYS) == fields
+    assert [bare(row[0]) for row in table(page("configuration.md"), "The file")] == list(SETTINGS) == fields
 
 
 def test_the_paths_of_the_home_are_the_ones_in_use() -> None:

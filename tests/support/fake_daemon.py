@@ -72,6 +72,7 @@ class FakeDaemon:
         self.approvals: list[dict[str, Any]] = []
         self.grants: list[dict[str, Any]] = []
         self.approver: dict[str, Any] = {"status": "none"}
+        self.settings_waiting: list[str] = []
         self.events: list[dict[str, Any]] = []
         self.passphrase: str | None = None
         self.is_locked = True
@@ -162,7 +163,7 @@ class FakeDaemon:
             "connectors": len(self.connectors),
             "pending": len(self.approvals),
             "approver": self.approver,
-            "settings_waiting": [],
+            "settings_waiting": self.settings_waiting,
         }
 
     def _on_actions(self, seen: Seen, rest: list[str]) -> Reply:

@@ -1,0 +1,243 @@
+"""`aileron config`: the settings, as they are written and as they are in force.
+
+No daemon is needed, and none is started: one that runs is asked what it has read, and what waits for a person.
+"""
+
+from __future__ import annotations
+
+import difflib
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from aileron.cli import output
+from aileron.cli.commands.options import AsJson
+from aileron.cli.problem import Problem, local_work
+from aileron.cli.prompts import ask, can_ask, edit_text
+from aileron.cli.supervisor import Supervisor
+from aileron.model.visible import visible
+
+__all__ = ["edit", "get", "set_"]
+
+_TEMPLATE = "# The settings: docs/reference/configuration.md, or `aileron config get`.\n"
+
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The setting, as in notify.desktop.")]
+
+
+def get(
+    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="One setting; all of them unless said.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show settings: their values, and whether the file says so or it is the default."""
+    from aileron.config import SETTINGS, Home
+
+    if key is not None:
+        _check_known(key)
+    path = Home.from_environment().config
+    with local_work():
+        found = _entries(path, SETTINGS if key is None else (key,))
+    if as_json:
+        output.print_json({"file": str(path), "settings": found} if key is None else {**found[0], "file": str(path)})
+        return
+    if key is None:
+        rows = [(entry["key"], entry["value"], entry["from"]) for entry in found]
+        output.print_table(("SETTING", "VALUE", "FROM"), rows, empty="")
+    else:
+        output.write(visible(_shown(found[0]["value"])))
+        output.note(f"from {'the file' if found[0]['from'] == 'file' else 'the default'}: {visible(str(path))}")
+    for entry in found:
+        if entry["waiting"]:
+            output.note(f"{entry['key']}: {_WAITING[entry['waiting']]}")
+
+
+def set_(
+    key: Key,
+    value: Annotated[
+        str | None, typer.Argument(metavar="VALUE", help="Its value; of a list with commas between.")
+    ] = None,
+    also: Annotated[
+        list[str] | None,
+        typer.Option("--also", metavar="KEY=VALUE", help="Another setting in the same step; may be given again."),
+    ] = None,
+    default: Annotated[bool, typer.Option("--default", help="Take it out of the file, in place of a value.")] = False,
+) -> None:
+    """Change a setting in config.toml, and nothing else there.
+
+    Nothing is written unless the whole file is right afterwards. Settings that need each other are set in one step.
+    """
+    from aileron.cli.settings import changed, read_text, write_text
+    from aileron.config import Home
+
+    if (value is None) is not default:
+        raise Problem.usage("give a VALUE, or --default", fix="aileron config set --help")
+    changes = _changes(key, value, also or [])
+    path = Home.from_environment().config
+    with local_work():
+        before = read_text(path)
+        text = changed(before, changes, path)
+        write_text(path, before, text)
+    output.note(f"{'nothing is changed in' if text == before else 'changed'} {visible(str(path))}")
+    if text != before:
+        _tell_what_is_needed(list(changes))
+
+
+def edit() -> None:
+    """Edit config.toml in $VISUAL or $EDITOR.
+
+    A copy is edited, and takes the file's place once it is right; where it is not, you are asked to edit it again.
+    """
+    from aileron.cli.settings import read_text
+    from aileron.config import Home
+
+    path = Home.from_environment().config
+    with local_work():
+        before = read_text(path)
+    text = before or _TEMPLATE
+    while True:
+        text = edit_text(text, suffix=".toml", instead="aileron config set KEY VALUE")
+        if text in (before, _TEMPLATE):
+            output.note("nothing is changed")
+            return
+        problem = _maybe_written(path, before, text)
+        if problem is None:
+            break
+        for line in problem.lines():
+            output.note(line)
+        if not can_ask() or ask("Edit it again? [Y/n]", "y").lower() not in ("y", "yes"):
+            raise Problem.usage(f"{path} is as it was", fix="aileron config edit")
+    output.note(f"changed {visible(str(path))}")
+    _tell_what_is_needed(_different(before, text, path))
+
+
+def _maybe_written(path: Path, before: str, text: str) -> Problem | None:
+    from aileron.cli.settings import write_text
+
+    try:
+        with local_work():
+            write_text(path, before, text)
+    except Problem as problem:
+        return problem
+    return None
+
+
+def _different(before: str, text: str, path: Path) -> list[str]:
+    from aileron.config import written_settings
+    from aileron.model.failure import AileronError
+
+    now = written_settings(text, path)
+    try:
+        then = written_settings(before, path)
+    except AileronError:  # it was broken, and is mended
+        return list(now)
+    return [key for key in {**then, **now} if then.get(key) != now.get(key)]
+
+
+def _check_known(key: str) -> None:
+    from aileron.config import SETTINGS
+
+    if key not in SETTINGS:
+        near = difflib.get_close_matches(key, SETTINGS, n=1)
+        why = f"did you mean {near[0]!r}?" if near else None
+        raise Problem.usage(f"there is no setting {key[:60]!r}", why=why, fix="aileron config get")
+
+
+def _changes(key: str, value: str | None, also: list[str]) -> dict[str, Any]:
+    from aileron.cli.settings import ABSENT, value_of
+
+    _check_known(key)
+    found = {key: ABSENT if value is None else value_of(key, value)}
+    for pair in also:
+        other, separator, word = pair.partition("=")
+        if not separator:
+            raise Problem.usage(f"--also {pair[:60]!r} is not KEY=VALUE", fix="aileron config set --help")
+        _check_known(other)
+        if other in found:
+            raise Problem.usage(f"{other} is given twice")
+        found[other] = value_of(other, word)
+    return found
+
+
+def _entries(path: Path, keys: tuple[str, ...]) -> list[dict[str, Any]]:
+    """`key`, `value`, `from` (file or default) and `waiting`, of each."""
+    from aileron.cli.settings import read_text
+    from aileron.config import parse_settings, written_settings
+
+    text = read_text(path)
+    written, read = written_settings(text, path), parse_settings(text, path).values()
+    running = _Running.find(path)
+    return [
+        {
+            "key": key,
+            "value": written.get(key, read[key]),
+            "from": "file" if key in written else "default",
+            "waiting": running.waits(key),
+        }
+        for key in keys
+    ]
+
+
+_WAITING = {
+    "consent": "not in force, it waits for your yes: aileron approval list",
+    "restart": "the daemon that runs has not read the file as it is now; the next one will: aileron daemon stop",
+}
+
+
+class _Running(NamedTuple):
+    """What a running daemon has read; nothing waits where none runs."""
+
+    unagreed: frozenset[str] = frozenset()
+    is_behind: bool = False
+
+    @classmethod
+    def find(cls, path: Path) -> _Running:
+        status = _maybe_status()
+        if status is None:
+            return cls()
+        return cls(frozenset(map(str, status.get("settings_waiting") or ())), _is_newer(path, status.get("started_at")))
+
+    def waits(self, key: str) -> str | None:
+        if self.is_behind:
+            return "restart"
+        return "consent" if key in self.unagreed else None
+
+
+def _maybe_status() -> dict[str, Any] | None:
+    """What a running daemon says of itself; None where none does: a setting can be mended without one."""
+    try:
+        status = Supervisor().maybe_ask("/v1/status")
+    except Problem:
+        return None
+    return status if isinstance(status, dict) else None
+
+
+def _is_newer(path: Path, started_at: object) -> bool:
+    try:
+        return path.stat().st_mtime > datetime.fromisoformat(str(started_at)).timestamp()
+    except (OSError, ValueError):
+        return False
+
+
+def _tell_what_is_needed(keys: list[str]) -> None:
+    """What it takes until they are in force."""
+    from aileron.config import CONSENTED
+
+    status = _maybe_status()
+    if status is not None:
+        output.note("in force when the daemon starts again: aileron daemon stop, and the next command starts it")
+    asked = [key for key in keys if key in CONSENTED]
+    if asked and (status is None or (status.get("approver") or {}).get("status") != "none"):
+        output.note(f"where there is an approver, {', '.join(asked)} then waits for their yes: aileron approval list")
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "true" if value else "false"
+        case list():
+            return ",".join(map(str, value))
+        case _:
+            return str(value)

@@ -1,0 +1,119 @@
+"""`config.toml` as its owner changes it: read as text, changed in one place, written whole.
+
+Runs in commands, without a daemon. What is written is what the daemon will read: the whole new text goes through its own reader
+(config.py) before a byte of the file is touched, so a setting that needs another, or that nobody knows, never gets there.
+
+Rules
+- All but what was asked for stays as it is: comments, order, blank lines (tomlkit).
+- What came out is read again, and says the old settings and the change, or it is not written.
+- A file that somebody else changed meanwhile is not overwritten.
+
+Source: docs/reference/configuration.md. Not here: the commands (commands/config.py), what a setting means
+(config.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from aileron import files
+from aileron.cli.problem import Problem
+from aileron.config import MAX_CONFIG_BYTES, Settings, parse_settings, written_settings
+
+__all__ = ["ABSENT", "Kind", "changed", "kind_of", "read_text", "value_of", "write_text"]
+
+Kind = Literal["true or false", "a number", "a list, with commas between", "text"]
+ABSENT: Final = None
+"""In a change: the setting is taken out of the file, and is at its default."""
+
+
+def kind_of(key: str) -> Kind:
+    """What a value of this setting is, by what the settings have for it."""
+    default = Settings().values()[key]
+    if isinstance(default, bool):
+        return "true or false"
+    if isinstance(default, list):
+        return "a list, with commas between"
+    return "a number" if key == "daemon.port" else "text"
+
+
+def value_of(key: str, word: str) -> Any:
+    """The word as a value of this setting. Problem where it cannot be one; what it may be, the settings' reader says."""
+    kind = kind_of(key)
+    match kind:
+        case "true or false":
+            if word not in ("true", "false"):
+                raise _wrong(key, word, kind)
+            return word == "true"
+        case "a number":
+            if not (word.isascii() and word.isdigit() and len(word) <= 9):
+                raise _wrong(key, word, kind)
+            return int(word)
+        case "a list, with commas between":
+            return [part.strip() for part in word.split(",") if part.strip()]
+        case "text":
+            return word
+
+
+def _wrong(key: str, word: str, kind: Kind) -> Problem:
+    return Problem.usage(f"{key} is {kind}, and {word[:60]!r} is not", fix=f"aileron config get {key}")
+
+
+def read_text(path: Path) -> str:
+    """The file's text; empty where there is none. AileronError, Problem."""
+    try:
+        with files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory:
+            return files.read(directory, path, MAX_CONFIG_BYTES).decode()
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError as error:
+        raise Problem.usage(f"{path}: not UTF-8 at byte {error.start}") from None
+
+
+def write_text(path: Path, before: str, text: str) -> Settings:
+    """Put `text` in the place of `before`, whole or not at all; the settings that it makes. AileronError, Problem."""
+    settings = parse_settings(text, path)
+    if len(text.encode()) > MAX_CONFIG_BYTES:
+        raise Problem.usage(f"{path} would have more than {MAX_CONFIG_BYTES} bytes")
+    files.make_directory(path.parent)
+    if read_text(path) != before:
+        raise Problem.usage(f"{path} was changed by somebody else meanwhile: nothing is written, try again")
+    with files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory:
+        files.replace(directory, path, text.encode())
+    return settings
+
+
+def changed(text: str, changes: Mapping[str, Any], path: Path) -> str:
+    """`text` with these settings changed and nothing else. AileronError where it is not TOML, Problem where it cannot be."""
+    from tomlkit.exceptions import TOMLKitError
+
+    before = written_settings(text, path)
+    wanted = {key: value for key, value in {**before, **changes}.items() if value is not ABSENT}
+    try:
+        found = _edited(text, changes)
+    except (TOMLKitError, KeyError, TypeError, AttributeError):  # a table that is written as something else
+        found = ""
+    if written_settings(found, path) != wanted:
+        raise Problem.usage(f"{path} is written in a way that this cannot be put into", fix="aileron config edit")
+    return found
+
+
+def _edited(text: str, changes: Mapping[str, Any]) -> str:
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    for key, value in changes.items():
+        *tables, name = key.split(".")
+        place: Any = document
+        for table in tables:
+            if table not in place and value is ABSENT:
+                break
+            place = place.setdefault(table, tomlkit.table(is_super_table=table != tables[-1]))
+        else:
+            if value is not ABSENT:
+                place[name] = value
+            elif name in place:
+                del place[name]
+    return tomlkit.dumps(document)

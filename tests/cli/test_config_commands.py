@@ -1,0 +1,319 @@
+"""Looking at the settings and changing them: the file stays its owner's, and is right or as it was."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.cli.problem import Problem
+from aileron.cli.settings import changed, kind_of
+from aileron.config import SETTINGS, Settings, parse_settings, written_settings
+from tests.cli.command import Command
+from tests.support.fake_daemon import FakeDaemon
+
+TEXT = """\
+# Mine.
+[notify]   # words
+desktop = false  # too loud
+
+[egress]
+private = [
+  "nas.lan:443",  # the NAS
+]
+"""
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    """The settings of that home, with comments."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    path = home / "config.toml"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+# Looking
+
+
+def test_a_setting_is_shown_with_where_it_is_from(aileron: Command, file: Path):
+    """Its value on standard output, the rest beside it; no daemon is started."""
+    written, default = aileron("config", "get", "notify.desktop"), aileron("config", "get", "sandbox.mode")
+
+    assert (written.code, written.out) == (0, "false\n")
+    assert written.err == f"from the file: {file}\n"
+    assert (default.out, default.err) == ("namespaces\n", f"from the default: {file}\n")
+    assert aileron("config", "get", "egress.private").out == "nas.lan:443\n"
+    assert aileron("config", "get", "hub.url").out == "none\n"
+    assert aileron("config", "get", "egress.private", "--json").json == {
+        "key": "egress.private",
+        "value": ["nas.lan:443"],
+        "from": "file",
+        "waiting": None,
+        "file": str(file),
+    }
+    assert not (aileron.home / "run").exists()
+
+
+def test_without_a_key_all_are_shown(aileron: Command, home: Path):
+    """In the order of the page; without a home too."""
+    found = aileron("config", "get", "--json").json
+
+    assert [entry["key"] for entry in found["settings"]] == list(SETTINGS)
+    assert {entry["from"] for entry in found["settings"]} == {"default"}
+    assert "sandbox.mode\tnamespaces\tdefault" in aileron("config", "get").out
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("words", [("get", "notify.dekstop"), ("set", "notify.dekstop", "true")])
+def test_a_setting_that_is_none_is_said(aileron: Command, file: Path, words: tuple[str, ...]):
+    """With the nearest that is one."""
+    said = aileron("config", *words)
+
+    assert said.code == 2
+    assert "there is no setting 'notify.dekstop'" in said.err
+    assert "why: did you mean 'notify.desktop'?" in said.err
+    assert file.read_text() == TEXT
+
+
+def test_what_a_running_daemon_has_not_in_force_is_said(
+    fake: FakeDaemon, aileron: Command, file: Path, monkeypatch: Any
+):
+    """It was started before the file was changed; or the setting waits for a person."""
+    assert "has not read the file as it is now" in aileron("config", "get", "notify.desktop").err
+
+    os.utime(file, (0, 0))
+    fake.settings_waiting = ["egress.private"]
+    assert "it waits for your yes" in aileron("config", "get", "egress.private").err
+    assert aileron("config", "get", "egress.private", "--json").json["waiting"] == "consent"
+    assert aileron("config", "get", "notify.desktop", "--json").json["waiting"] is None
+
+
+# Changing
+
+
+def test_a_setting_is_changed_and_all_else_stays(aileron: Command, file: Path):
+    """Comments, order and blank lines; new tables come behind."""
+    assert aileron("config", "set", "notify.desktop", "true").code == 0
+    assert file.read_text() == TEXT.replace("desktop = false", "desktop = true")
+
+    aileron("config", "set", "gateway.upstreams.anthropic.secret", "claude")
+    aileron("config", "set", "egress.private", "a.lan:443, b.lan:8443")
+    text = file.read_text()
+    assert text.startswith("# Mine.\n[notify]   # words\ndesktop = true  # too loud\n")
+    assert tomllib.loads(text) == {
+        "notify": {"desktop": True},
+        "egress": {"private": ["a.lan:443", "b.lan:8443"]},
+        "gateway": {"upstreams": {"anthropic": {"secret": "claude"}}},
+    }
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_setting_goes_back_to_its_default(aileron: Command, file: Path):
+    """Out of the file; twice is once."""
+    assert aileron("config", "set", "notify.desktop", "--default").code == 0
+    assert "desktop" not in tomllib.loads(file.read_text())["notify"]
+    assert "nothing is changed" in aileron("config", "set", "notify.desktop", "--default").err
+    assert "nothing is changed" in aileron("config", "set", "hub.url", "--default").err
+
+
+def test_the_first_setting_makes_the_file_and_the_home(aileron: Command, home: Path):
+    """For its owner alone."""
+    assert aileron("config", "set", "vault.lock_after", "15m").code == 0
+
+    assert (home / "config.toml").read_text() == '[vault]\nlock_after = "15m"\n'
+    assert home.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("notify.desktop", "yes"), "notify.desktop is true or false, and 'yes' is not"),
+        (("daemon.port", "http"), "daemon.port is a number, and 'http' is not"),
+        (("daemon.port", "80"), "daemon.port is not a port number from 1024 to 65535"),
+        (("egress.private", "*.lan:443"), "wildcards are not allowed"),
+        (("egress.private", "nas.lan"), "'nas.lan' has no port"),
+        (("sandbox.mode", "none"), "sandbox.mode is 'none', not one of"),
+        (("egress.ca_file", "ca.pem"), "egress.ca_file is not an absolute path"),
+        (("vault.lock_after", "forever"), "vault.lock_after is not a time"),
+        (("notify.webhook", "https://hooks.example.com/a"), "notify.webhook and notify.webhook_secret go together"),
+        (("notify.desktop",), "give a VALUE, or --default"),
+        (("notify.desktop", "true", "--default"), "give a VALUE, or --default"),
+        (("notify.desktop", "true", "--also", "x"), "--also 'x' is not KEY=VALUE"),
+        (("notify.desktop", "true", "--also", "notify.desktop=true"), "notify.desktop is given twice"),
+        (("sandbox.mode", "a\x1b[2Kb"), "sandbox.mode is 'a\\x1b[2Kb'"),
+    ],
+)
+def test_what_the_daemon_would_not_read_is_not_written(aileron: Command, file: Path, words: tuple[str, ...], told: str):
+    """It is said why, and the file is as it was."""
+    said = aileron("config", "set", *words)
+
+    assert said.code == 2
+    assert told in said.err
+    assert "\x1b" not in said.err
+    assert file.read_text() == TEXT
+    assert [path.name for path in file.parent.iterdir()] == ["config.toml"]
+
+
+def test_settings_that_need_each_other_are_set_in_one_step(aileron: Command, file: Path):
+    """The webhook and what signs it."""
+    url = "https://hooks.example.com/a?b=c"
+    said = aileron("config", "set", "notify.webhook", url, "--also", "notify.webhook_secret=hook")
+
+    assert said.code == 0
+    assert tomllib.loads(file.read_text())["notify"] == {
+        "desktop": False,
+        "webhook": url,
+        "webhook_secret": "hook",
+    }
+
+
+def test_what_it_takes_until_it_is_in_force_is_said(fake: FakeDaemon, aileron: Command, file: Path):
+    """A new start of the daemon; and, of some settings, a person's yes where there is an approver."""
+    plain = aileron("config", "set", "notify.desktop", "true").err
+    assert "in force when the daemon starts again: aileron daemon stop" in plain
+    assert "approval list" not in plain
+    assert "approval list" not in aileron("config", "set", "egress.private", "a.lan:443").err
+
+    fake.approver = {"status": "ready"}
+    said = aileron("config", "set", "egress.private", "b.lan:443").err
+    assert "egress.private then waits for their yes: aileron approval list" in " ".join(said.split())
+
+
+def test_a_file_that_is_broken_or_no_file_is_left_alone(aileron: Command, file: Path):
+    """Its problem is said, by get as well."""
+    file.write_text("[notify\n")
+    for words in (("get", "notify.desktop"), ("set", "notify.desktop", "true")):
+        assert (said := aileron("config", *words)).code == 2
+        assert str(file) in said.err
+    assert file.read_text() == "[notify\n"
+
+    file.unlink()
+    file.symlink_to(file.parent / "elsewhere.toml")
+    assert aileron("config", "set", "notify.desktop", "true").code != 0
+    assert not (file.parent / "elsewhere.toml").exists()
+
+
+# In an editor
+
+
+def editor(directory: Path, program: str) -> str:
+    """An editor that does to the file what the program says, with its text in `text`."""
+    script = directory / "editor.py"
+    script.write_text(
+        f"import pathlib, sys\nfile = pathlib.Path(sys.argv[1])\ntext = file.read_text()\n{program}\nfile.write_text(text)\n"
+    )
+    return f"{sys.executable} {script}"
+
+
+def test_what_was_edited_takes_the_files_place(aileron: Command, file: Path, tmp_path: Path):
+    """At a terminal; $VISUAL goes before $EDITOR."""
+    said = aileron.at_terminal(
+        "config", "edit", VISUAL=editor(tmp_path, "text = text.replace('false', 'true')"), EDITOR="false"
+    )
+
+    assert said.code == 0, said
+    assert file.read_text() == TEXT.replace("desktop = false", "desktop = true")
+    assert aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, "")).out.strip() == "nothing is changed"
+
+
+def test_a_mistake_is_told_and_edited_again(aileron: Command, file: Path, tmp_path: Path):
+    """From where it was left; and until then the file is as it was."""
+    program = "text = text.replace('maybe', 'true') if 'maybe' in text else text.replace('false', \"'maybe'\")"
+    program += "\ntext = text.replace(\"'true'\", 'true')"
+    said = aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, program), answers=[("Edit it again?", "y")])
+
+    assert said.code == 0, said
+    assert "notify.desktop is neither true nor false" in " ".join(said.out.split())
+    assert file.read_text() == TEXT.replace("desktop = false", "desktop = true")
+
+
+def test_a_mistake_that_is_left_changes_nothing(aileron: Command, file: Path, tmp_path: Path):
+    """Nor does an editor that fails, nor a script without a terminal."""
+    wrong = editor(tmp_path, "text = '[notify]\\ndekstop = true\\n'")
+    left = aileron.at_terminal("config", "edit", VISUAL=wrong, answers=[("Edit it again?", "n")])
+    failed = aileron.at_terminal("config", "edit", VISUAL="false")
+    piped = aileron("config", "edit", VISUAL=wrong)
+
+    assert (left.code, failed.code, piped.code) == (2, 1, 2)
+    assert "did you mean 'notify.desktop'?" in " ".join(left.out.split())
+    assert "there is no terminal to edit at" in piped.err
+    assert file.read_text() == TEXT
+
+
+def test_a_file_that_changed_meanwhile_is_not_overwritten(aileron: Command, file: Path, tmp_path: Path):
+    """The daemon writes its port, or somebody else edits."""
+    program = f"pathlib.Path({str(file)!r}).write_text('[notify]\\n')\ntext = text.replace('false', 'true')"
+    said = aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, program), answers=[("Edit it again?", "n")])
+
+    assert said.code == 2
+    assert "was changed by somebody else meanwhile" in " ".join(said.out.split())
+    assert file.read_text() == "[notify]\n"
+
+
+def test_a_broken_file_is_mended_in_an_editor(aileron: Command, file: Path, tmp_path: Path):
+    """Which `set` cannot do."""
+    file.write_text("[notify\ndesktop = false\n")
+    said = aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, "text = text.replace('[notify', '[notify]')"))
+
+    assert said.code == 0, said
+    assert tomllib.loads(file.read_text()) == {"notify": {"desktop": False}}
+
+
+# The text
+
+
+TEXTS = [
+    "",
+    TEXT,
+    "notify.desktop = false\n",
+    "notify = {desktop = false}\n",
+    "[gateway.upstreams.openai]\nurl = 'https://a.example'\n[notify]\n",
+    "gateway.require_vault = true # x\nsandbox.mode = 'landlock'\n",
+    "[gateway]\nupstreams.openai.url = 'https://a.example'\n[gateway.upstreams.anthropic]\nurl = 'https://b.example'\n",
+]
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "true or false": st.booleans(),
+    "a number": st.integers(1024, 65535),
+    "a list, with commas between": st.lists(st.sampled_from(["a.lan:1", "b"]), max_size=3),
+    "text": st.text("ab\"'\\\n#=[].\u00e9", max_size=6),
+}
+
+
+@given(st.sampled_from(TEXTS), st.data())
+def test_a_change_is_that_change_and_no_other(text: str, data: st.DataObject) -> None:
+    """However the file is written; where it cannot be put in, nothing comes out."""
+    path = Path("config.toml")
+    keys = data.draw(st.lists(st.sampled_from(SETTINGS), min_size=1, max_size=3, unique=True))
+    changes = {key: data.draw(st.none() | VALUES[kind_of(key)]) for key in keys}
+    try:
+        found = changed(text, changes, path)
+    except Problem as problem:
+        cure = problem.fix
+    else:
+        cure = None
+    if cure is not None:
+        assert cure == "aileron config edit"
+        return
+
+    assert written_settings(found, path) == {
+        key: value for key, value in {**written_settings(text, path), **changes}.items() if value is not None
+    }
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        line for line in found.splitlines() if line.startswith("#") and line in text
+    ]
+
+
+def test_every_setting_has_a_value_and_a_kind() -> None:
+    """Of the defaults, by the names of the page."""
+    values = Settings().values()
+
+    assert list(values) == list(SETTINGS)
+    assert {kind_of(key) for key in SETTINGS} == {*VALUES}
+    assert parse_settings("[vault]\nlock_after = '15m'\n", Path("x")).values()["vault.lock_after"] == 900
