@@ -75,7 +75,7 @@ class Signed(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None
     trusted_for: str | None = None
     expected: bool = False
-    """Unsigned, though a key of its publisher is trusted here."""
+    """Not signed with a key, though one of its publisher is trusted here."""
 
 
 class Keyring(msgspec.Struct, frozen=True):
@@ -148,19 +148,22 @@ def check_signature(
     if signature is None:
         return Signed(status="unsigned", expected=bool(keys))
     if is_bundle(signature) and len(signature) != SIGNATURE_BYTES:
-        return _signed_by_workflow(name, message, signature, public)
+        return _signed_by_workflow(name, message, signature, public, has_keys=bool(keys))
     for authority, key in keys:
         if key.is_signature(signature, message):
             return Signed(status="verified", by=key.fingerprint, trusted_for=str(authority))
     raise _not_theirs(name, signature, [key for _, key in keys])
 
 
-def _signed_by_workflow(name: Fqn, message: bytes, bundle: bytes, public: frozenset[str]) -> Signed:
+def _signed_by_workflow(name: Fqn, message: bytes, bundle: bytes, public: frozenset[str], *, has_keys: bool) -> Signed:
     try:
         workflow = check_bundle(name, hashlib.sha256(message).digest(), bundle, public)
     except BundleError as error:
         raise _refused(name, str(error), []) from None
-    return Signed(status="verified", by=f"Sigstore {workflow}", trusted_for=str(Authority.of_repository(name)))
+    # Whoever can change the repository can sign so; who trusts a key of its publisher is told that this was not made with it.
+    louder = " (NOT a key of its publisher, though one is trusted here)" if has_keys else ""
+    by = f"Sigstore {workflow}{louder}"
+    return Signed(status="verified", by=by, trusted_for=str(Authority.of_repository(name)), expected=has_keys)
 
 
 def _not_theirs(name: Fqn, signature: bytes, keys: list[PublicKey]) -> AileronError:

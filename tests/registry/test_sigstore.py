@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from aileron.config import Settings
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import Fqn
-from aileron.registry.keyring import Keyring, Signed, check_signature
+from aileron.model.secret import Secret
+from aileron.registry.keyring import Authority, Keyring, Signed, check_signature
+from aileron.registry.signatures import SigningKey
 from aileron.registry.sigstore import MAX_BUNDLE_BYTES, PUBLIC_FORGES, BundleError, check_bundle, public_forges
 
 PUBLISHED = Path(__file__).parent / "sigstore"  # its README says where each of them is from
@@ -75,6 +77,19 @@ def test_what_a_workflow_signed_is_verified_under_its_repositorys_name() -> None
     assert found.status == "verified"
     assert found.by == ("Sigstore https://gitlab.com/facutuesca/gitlab-oidc-project//.gitlab-ci.yml@refs/heads/main")
     assert found.trusted_for == GITLAB_NAME
+
+
+def test_it_is_said_louder_where_a_key_of_the_publisher_is_trusted() -> None:
+    """Whoever can change the repository can have its workflow sign, and does not have that key."""
+    key = SigningKey(Secret(b"k" * 32)).public
+    keyring = Keyring().trusting(Authority.parse("gitlab://facutuesca"), key)
+    name = Fqn.parse(GITLAB_NAME)
+    found = check_signature(name, GITLAB_ARTIFACT, GITLAB, keyring, PUBLIC_FORGES)
+    other = Keyring().trusting(Authority.parse("gitlab://other"), key)
+
+    assert (found.status, found.expected) == ("verified", True)
+    assert str(found.by).endswith("@refs/heads/main (NOT a key of its publisher, though one is trusted here)")
+    assert check_signature(name, GITLAB_ARTIFACT, GITLAB, other, PUBLIC_FORGES) == signed(GITLAB_NAME)
 
 
 @pytest.mark.parametrize(
