@@ -195,7 +195,7 @@ def _extension(certificate: Certificate, oid: str) -> str:
     try:
         found = certificate.extensions.get_extension_for_oid(ObjectIdentifier(oid)).value
     except ExtensionNotFound:
-        raise BundleError(f"its certificate does not say for which repository it signs ({oid})") from None
+        raise BundleError(f"its certificate does not say all of who signed ({oid} is absent)") from None
     assert isinstance(found, UnrecognizedExtension)
     return asn1.decode_der(str, found.value)
 

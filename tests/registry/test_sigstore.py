@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import json
 import os
 import subprocess
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +23,7 @@ from aileron.config import Settings
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import Fqn
 from aileron.model.secret import Secret
+from aileron.registry import sigstore
 from aileron.registry.keyring import Authority, Keyring, Signed, check_signature
 from aileron.registry.signatures import SigningKey
 from aileron.registry.sigstore import MAX_BUNDLE_BYTES, PUBLIC_FORGES, BundleError, check_bundle, public_forges
@@ -170,8 +175,6 @@ def test_the_same_path_on_another_forge_is_another_publisher() -> None:
 )
 def test_who_a_certificate_names_is_compared_whole(changes: dict[str, str], reason: str | None) -> None:
     """Issuer, workflow, and the repository that it ran for: one that others may call (`workflow_call`) runs for them too."""
-    from aileron.registry import sigstore
-
     expected = sigstore._identity_of(Fqn.parse("github://acme/mail/imap"), PUBLIC_FORGES)
     said = {
         "issuer": "https://token.actions.githubusercontent.com",
@@ -186,6 +189,49 @@ def test_who_a_certificate_names_is_compared_whole(changes: dict[str, str], reas
     with pytest.raises(BundleError, match=reason) as refused:
         sigstore._check_identity(found, expected)
     assert str(refused.value).isprintable()
+
+
+WORKFLOW = "https://github.com/acme/mail/.github/workflows/release.yml@refs/tags/v1.0.0"
+ISSUER, SOURCE = "1.3.6.1.4.1.57264.1.8", "1.3.6.1.4.1.57264.1.12"
+SAYING = {ISSUER: b"\x0c\x06issuer", SOURCE: b"\x0c\x06source"}
+"""Each a DER UTF8String."""
+
+
+def certificate(names: list[x509.GeneralName], extensions: dict[str, bytes]) -> x509.Certificate:
+    """One that says so, by nobody's word: who vouches for it is another matter."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime(2026, 1, 1)
+    builder = x509.CertificateBuilder(x509.Name([]), x509.Name([]), key.public_key(), 1, now, now).add_extension(
+        x509.SubjectAlternativeName(names), critical=True
+    )
+    for oid, value in extensions.items():
+        unknown = x509.UnrecognizedExtension(x509.ObjectIdentifier(oid), value)
+        builder = builder.add_extension(unknown, critical=False)
+    return builder.sign(key, hashes.SHA256())
+
+
+def test_a_certificate_names_one_workflow_and_the_repository_that_it_ran_for() -> None:
+    """Nobody, several, a mail address, no repository, or something behind the word: refused."""
+    workflow, other = x509.UniformResourceIdentifier(WORKFLOW), x509.UniformResourceIdentifier("https://evil.example")
+
+    def signer(names: list[x509.GeneralName], extensions: dict[str, bytes]) -> object:
+        reading = sigstore._Reading()
+        reading.verify(certificate(names, extensions))
+        return reading.signer()
+
+    assert signer([workflow], SAYING) == ("issuer", "source", WORKFLOW)
+    for names in (
+        [workflow, other],
+        [other, workflow],
+        [x509.RFC822Name("a@acme.example")],
+        [x509.DNSName("a.example")],
+    ):
+        with pytest.raises(BundleError, match="somebody who is no workflow"):
+            signer(names, SAYING)
+    for absent in SAYING:
+        with pytest.raises(BundleError, match="does not say all of who signed"):
+            signer([workflow], {oid: value for oid, value in SAYING.items() if oid != absent})
+    with pytest.raises(ValueError, match="ExtraData"):
+        signer([workflow], {**SAYING, SOURCE: SAYING[SOURCE] + b"x"})
 
 
 # Where there is no such identity
@@ -322,8 +368,6 @@ def test_a_statement_counts_where_it_says_that_these_bytes_were_made(
     kind: str, statement: dict[str, Any], reason: str | None
 ) -> None:
     """A report of a scan has a subject too, and vouches for nothing."""
-    from aileron.registry import sigstore
-
     payload = {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"digest": {"sha256": "02" * 32}}, {"name": "it", "digest": {"sha256": "00" * 32}}],
