@@ -54,6 +54,8 @@ _STATEMENT: Final = "application/vnd.in-toto+json"
 _STATEMENTS: Final = ("https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1")
 _VOUCHING: Final = ("https://slsa.dev/provenance/v1", "https://docs.pypi.org/attestations/publish/v1")
 """Statements that say "we built this", or "we published this"."""
+_FILE: Final = r"[\x21-\x2e\x30-\x3f\x41-\x7e]{1,255}"
+"""Printable ASCII without `/` and `@`: it is shown to a person."""
 _REF: Final = r"@refs/(?:heads|tags)/[\x21-\x7e]{1,255}"
 
 
@@ -108,9 +110,9 @@ def _identity_of(name: Fqn, public: frozenset[str]) -> _Identity:
     path = "/".join(name.path[:2])
     if name.scheme == "github":
         repository, issuer = f"https://github.com/{path}", "https://token.actions.githubusercontent.com"
-        return _Identity(issuer, repository, re.compile(rf"{re.escape(repository)}/\.github/workflows/[^/@\s]+{_REF}"))
+        return _Identity(issuer, repository, re.compile(rf"{re.escape(repository)}/\.github/workflows/{_FILE}{_REF}"))
     repository, issuer = f"https://gitlab.com/{path}", "https://gitlab.com"
-    return _Identity(issuer, repository, re.compile(rf"{re.escape(repository)}//[^@\s]+{_REF}"))
+    return _Identity(issuer, repository, re.compile(rf"{re.escape(repository)}//{_FILE}(?:/{_FILE})*{_REF}"))
 
 
 def _check_identity(found: _Signer, expected: _Identity) -> None:

@@ -171,6 +171,8 @@ def test_the_same_path_on_another_forge_is_another_publisher() -> None:
         ({"workflow": "-evil/.github/workflows/release.yml@refs/heads/main"}, "for a branch or a tag"),
         ({"workflow": "/.github/workflows/release.yml@refs/heads/ma\u202ein"}, "for a branch or a tag"),
         ({"workflow": "/.github/workflows/release.yml@refs/heads/main\n"}, "for a branch or a tag"),
+        ({"workflow": "/.github/workflows/re\x1b[2Klease.yml@refs/heads/main"}, "for a branch or a tag"),
+        ({"workflow": "/.github/workflows/release.yml@refs/heads/x@refs/heads/main"}, None),
     ],
 )
 def test_who_a_certificate_names_is_compared_whole(changes: dict[str, str], reason: str | None) -> None:
