@@ -51,8 +51,7 @@ _SECTIONS = {
     "See": ("demo",),
     "Let agents act": ("launch", "sessions", "mcp"),
     "Act": ("run", "approve", "deny", "approval", "grant"),
-    "Set up": ("action", "connector", "sync", "hub", "keyring", "binding", "secret", "vault", "approver"),
-    "Set up": ("action", "connector", "keyring", "binding", "secret", "vault", "approver", "config"),
+    "Set up": ("action", "connector", "sync", "hub", "keyring", "binding", "secret", "vault", "approver", "config"),
     "Look": ("audit", "status", "doctor", "daemon", "completion"),
 }
 _EXITS = (
@@ -183,8 +182,8 @@ _group(
     action.enable,
     action.disable,
     action.remove,
-    *(action.add, action.list_, action.show, action.validate, authoring.new, authoring.schema),
-    *(action.enable, action.disable, action.remove),
+    authoring.new,
+    authoring.schema,
 )
 _group(
     "connector",

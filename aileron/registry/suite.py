@@ -47,9 +47,23 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SUFFIX: Final = ".toml"
 
 SCHEMA: Final = {
-    "name": Field(Kind.STRING, required=True),
-    "description": Field(Kind.STRING, required=True),
-    "actions": Field(Kind.STRINGS, required=True),
+    "name": Field(
+        Kind.STRING, required=True, says="for people, one line", bounds=range(1, _MAX_NAME + 1), example="Work tools"
+    ),
+    "description": Field(
+        Kind.STRING,
+        required=True,
+        says="what it is for, one line",
+        bounds=range(1, _MAX_DESCRIPTION + 1),
+        example="Mail and tickets for a small team.",
+    ),
+    "actions": Field(
+        Kind.STRINGS,
+        required=True,
+        says="[entries](#entries), in the order in which they are installed",
+        bounds=range(1, MAX_ENTRIES + 1),
+        example=["actions/send-email"],
+    ),
 }
 
 

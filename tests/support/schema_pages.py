@@ -1,4 +1,4 @@
-"""The tables of the two pages of keys, made from the schemas: `python -m tests.support.schema_pages`, which is `make pages`.
+"""The tables of the three pages of keys, made from the schemas: `python -m tests.support.schema_pages`, which is `make pages`.
 
 Each stands between two comments, below the heading that names its TOML table. All else on a page is written by hand.
 """
@@ -13,6 +13,7 @@ from aileron.actions.manifest import SCHEMA as ACTION
 from aileron.model.described import page_tables
 from aileron.model.document import Schema
 from aileron.registry.manifest import SCHEMA as CONNECTOR
+from aileron.registry.suite import SCHEMA as SUITE
 
 __all__ = ["COMMAND", "PAGES", "with_tables"]
 
@@ -21,6 +22,7 @@ REFERENCE: Final = Path(__file__).parents[2] / "docs" / "reference"
 PAGES: Final[dict[Path, Schema]] = {
     REFERENCE / "action-file.md": ACTION,
     REFERENCE / "connector-manifest.md": CONNECTOR,
+    REFERENCE / "suite.md": SUITE,
 }
 _BEGIN: Final = f"<!-- made from the schema in aileron/ by `{COMMAND}` -->\n"
 _END: Final = "<!-- end of what is made -->\n"
@@ -48,7 +50,7 @@ def with_tables(page: str, schema: Schema) -> str:
 
 
 def main() -> None:
-    """Write both pages."""
+    """Write the pages."""
     for path, schema in PAGES.items():
         path.write_text(with_tables(path.read_text(encoding="utf-8"), schema), encoding="utf-8")
 
