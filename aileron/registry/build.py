@@ -29,12 +29,11 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.secret import Secret
 from aileron.registry.manifest import UNBOUND_HOSTS, parse_connector_manifest
+from aileron.registry.placeholders import UNBOUND_CLIENT, UNRELEASED, Place, bind
 from aileron.registry.program import check_program
 from aileron.registry.tarball import CONNECTOR, MANIFEST, MAX_BYTES, pack
 
-__all__ = ["UNBOUND_CLIENT", "Application", "Built", "build"]
-
-UNBOUND_CLIENT: Final = "bound-at-release"
+__all__ = ["Application", "Built", "build"]
 
 _LEFT_OUT: Final = frozenset({"actions", "tests", "__pycache__"})
 _MAX_FILES: Final = 4096
@@ -65,16 +64,25 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     """Of an installed application: no secret in earnest, since whoever has the archive can read it, and still printed nowhere."""
 
 
-def build(directory: Path, hosts: Sequence[HostPort] = (), application: Application | None = None) -> Built:
+def build(
+    directory: Path,
+    hosts: Sequence[HostPort] = (),
+    application: Application | None = None,
+    version: str | None = None,
+) -> Built:
     """Build what is in `directory`; `hosts` replace `hosts = ["bound-at-build"]` in the built manifest.
 
-    `application` replaces `client_id = "bound-at-release"`, and `client_secret` where it has one. AileronError(invalid_request)
-    for a manifest that does not parse, a placeholder that is left or is not there, no program, links, or too much.
+    `application` replaces `client_id = "bound-at-release"`, and `client_secret` where it has one; `version`, which is SemVer,
+    replaces `version = "0.0.0-dev"`, and is what a manifest without that has to say. AileronError(invalid_request) for a
+    manifest that does not parse, a placeholder that is left or is not there, no program, links, or too much.
     """
     found = _collected(directory)
     if MANIFEST not in found:
         raise _refused(directory, f"there is no {MANIFEST}")
-    manifest = _bound(found.pop(MANIFEST), directory / MANIFEST, hosts, application)
+    unbound, path = found.pop(MANIFEST), directory / MANIFEST
+    if version is not None:
+        unbound = _with_version(unbound, path, version)
+    manifest = _bound(unbound, path, hosts, application)
     program = _program(found, directory)
     return Built(connector=program, manifest=manifest, archive=pack({CONNECTOR: program, MANIFEST: manifest}))
 
@@ -156,6 +164,17 @@ def _bound(data: bytes, path: Path, hosts: Sequence[HostPort], application: Appl
     return data
 
 
+def _with_version(data: bytes, path: Path, version: str) -> bytes:
+    """The manifest in that version: by its placeholder, or because it says so already."""
+    said = parse_connector_manifest(data, file=str(path), allow_unbound=True).version
+    if said == UNRELEASED:
+        place = Place("version", UNRELEASED, cure="--version")
+        return bind(data, str(path), place, version, Boundary.CONNECTOR_MANIFEST)
+    if said != version:
+        raise _refused(path, f'version = "{said}" is neither "{UNRELEASED}" nor the version to release, {version}')
+    return data
+
+
 def _with_application(data: bytes, path: Path, application: Application) -> bytes:
     data = _with_value(data, path, "client_id", application.client_id.encode())
     if application.client_secret is None:
@@ -167,13 +186,9 @@ def _with_value(data: bytes, path: Path, key: str, value: bytes) -> bytes:
     """With `value` as the string of the one line that has a placeholder for it."""
     if _CLIENT.fullmatch(value) is None:
         raise _refused(path, f"the {key} to bind is empty, longer than 512 characters or not printable ASCII")
-    pieces = re.split(rb"""(?m)^([ \t]*%s[ \t]*=[ \t]*)["']bound-at-release["']""" % key.encode(), data)
-    if len(pieces) != 3:
-        option = f"--{key.replace('_', '-')}{'-file' if key == 'client_secret' else ''}"
-        raise _refused(path, f'{len(pieces) // 2} lines say {key} = "{UNBOUND_CLIENT}"; {option} binds exactly one')
-    before, start, after = pieces
-    # A basic string of TOML: of printable ASCII only these two mean something in it.
-    return before + start + b'"' + re.sub(rb'(["\\])', rb"\\\1", value) + b'"' + after
+    option = f"--{key.replace('_', '-')}{'-file' if key == 'client_secret' else ''}"
+    place = Place(key, UNBOUND_CLIENT, cure=option)
+    return bind(data, str(path), place, value.decode("ascii"), Boundary.CONNECTOR_MANIFEST)
 
 
 def _refused(path: Path, problem: str) -> AileronError:

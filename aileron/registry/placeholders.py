@@ -1,0 +1,84 @@
+"""Placeholders: what a source file says where only a release knows the value.
+
+    0.0.0-dev               the version, in a manifest and in actions
+    sha256:bound-at-release the pin of the connector an action is released with
+    bound-at-release        the publisher's application at a provider
+    bound-at-build          the host of a service that people run themselves
+
+Pure, on the bytes of one file. A value is put where `KEY = "PLACEHOLDER"` stands, exactly as often as the parsed file says:
+nothing is replaced in prose, and nothing is left. Every error names file and line. No value is part of a message.
+
+Used by `aileron connector build` and `release`, on an author's machine. Source: docs/reference/connector-manifest.md.
+
+>>> bind(b'version = "0.0.0-dev"', "manifest.toml", Place("version", UNRELEASED), "1.2.0", Boundary.CONNECTOR_MANIFEST)
+b'version = "1.2.0"'
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from aileron.model.document import refusal
+from aileron.model.failure import Boundary
+
+__all__ = ["UNBOUND_CLIENT", "UNBOUND_HASH", "UNRELEASED", "Place", "bind", "check_none_left", "line_of"]
+
+UNRELEASED: Final = "0.0.0-dev"
+UNBOUND_HASH: Final = "sha256:bound-at-release"
+UNBOUND_CLIENT: Final = "bound-at-release"
+
+_LEFT: Final = re.compile(
+    rb"""(?<!\\)["'](?P<found>[^"'\n]{0,200}@)?(?P<placeholder>0\.0\.0-dev|sha256:bound-at-release|bound-at-(?:release|build))["']"""
+)
+
+
+class Place(NamedTuple):
+    """Where a placeholder stands: `key = "before…placeholder"`. That many `times`; `cure` says what binds it."""
+
+    key: str
+    placeholder: str
+    before: str = ""
+    times: int = 1
+    cure: str = ""
+
+
+def bind(data: bytes, file: str, place: Place, value: str, boundary: Boundary) -> bytes:
+    """`data` with `value` at that place, as a basic string of TOML, and nothing else changed.
+
+    AileronError(invalid_request) with the line where the placeholder stands more often than it should, or nowhere.
+    """
+    found = list(_pattern(place).finditer(data))
+    if len(found) != place.times:
+        said = f'{len(found)} lines say {place.key} = "{place.before}{place.placeholder}"'
+        wanted = "exactly one" if place.times == 1 else f"exactly {place.times}"
+        # The first that is one too many; where there are too few, there is no line to name.
+        line = line_of(data, found[place.times].start("value")) if len(found) > place.times else None
+        raise refusal(file, line, f"{said}; {place.cure or 'a release'} binds {wanted}", boundary)
+    # A basic string: of printable text only these two mean something in it.
+    text = re.sub(r'(["\\])', r"\\\1", place.before + value)
+    for match in reversed(found):
+        data = data[: match.start("value")] + b'"' + text.encode() + b'"' + data[match.end("value") :]
+    return data
+
+
+def check_none_left(data: bytes, file: str, boundary: Boundary, *, end: int | None = None) -> None:
+    """AileronError(invalid_request) for the first quoted placeholder before `end`, wherever it stands: in a comment too."""
+    if (match := _LEFT.search(data, 0, len(data) if end is None else end)) is not None:
+        problem = f'"{match["placeholder"].decode()}" is left after everything was bound; take it out'
+        raise refusal(file, line_of(data, match.start()), problem, boundary)
+
+
+def line_of(data: bytes, at: int) -> int:
+    """The line, from 1, of the byte at `at`."""
+    return data.count(b"\n", 0, at) + 1
+
+
+def _pattern(place: Place) -> re.Pattern[bytes]:
+    """The whole key and the whole string; not in a line that is a comment."""
+    inner = re.escape(place.before + place.placeholder).encode()
+    key = re.escape(place.key).encode()
+    # Before it on its line: nothing, or the beginning of an inline table.
+    return re.compile(
+        rb"(?m)^(?:[ \t]*|[^#\n]*[{,][ \t]*)" + key + rb"""[ \t]*=[ \t]*(?P<value>"%s"|'%s')""" % (inner, inner)
+    )

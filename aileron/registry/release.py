@@ -1,0 +1,366 @@
+"""A publisher's sources into what a forge serves: each archive bound, signed, checked as an install checks it, under its tag.
+
+    read → bind version, application, hosts → build → pin → bind the pin into each action → sign → check → write
+
+Runs in `aileron connector release` and `sign`, on an author's machine or in their CI; it runs nothing of the sources and edits
+none of them. The same sources, version and key give the same bytes (Ed25519 is deterministic).
+
+Rules
+- What is bound is a copy. After it no placeholder is left, and a version that is neither the placeholder nor the one to release
+  is an error, not an oversight to be corrected.
+- An action is released with the connector beside it: its `source` is in the same repository, and of the connectors it
+  requires only that one may still be unbound.
+- Every archive passes the functions an install uses, with a keyring that has this key alone, before one byte is written.
+- What is written appears by one rename, whole.
+
+Source: docs/reference/signatures.md, docs/reference/forges.md (tags). Not here: uploading, which is the forge's own tool's.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from aileron import files
+from aileron.model.document import refusal
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile
+from aileron.model.names import Fqn, HostPort, check_semver
+from aileron.registry.artifact import Trust, Wanted, action_of, connector_of
+from aileron.registry.build import Application, build
+from aileron.registry.forges.forge import ARCHIVE, KEY_PATH, tag_of
+from aileron.registry.keyring import Authority, Keyring
+from aileron.registry.manifest import parse_connector_manifest
+from aileron.registry.placeholders import UNBOUND_HASH, UNRELEASED, Place, bind, check_none_left, line_of
+from aileron.registry.signatures import MAX_KEY_FILE_BYTES, PublicKey, SigningKey
+from aileron.registry.tarball import ACTION, CONNECTOR, MANIFEST, MAX_BYTES, SIGNATURE, Kind, pack, unpack
+
+__all__ = ["ParseAction", "Release", "Released", "check_key_is_published", "release", "sign", "write_release"]
+
+ACTIONS: Final = "actions"
+_MAX_ACTIONS: Final = 256
+"""Of one release; the largest known connector has seven."""
+_FENCE: Final = b"+++"
+
+
+class ParseAction(Protocol):
+    """actions/manifest.py: what reads an action file. It comes in as an argument, since this room knows nothing of actions."""
+
+    def __call__(self, text: str, *, file: str, allow_placeholder: bool = False) -> ActionFile:
+        """AileronError(invalid_request) with file and line."""
+        ...
+
+
+class Released(msgspec.Struct, frozen=True, kw_only=True):
+    """One archive, and the tag of the release that it is uploaded to. `hash` is a connector's pin, an action's digest."""
+
+    kind: Kind
+    name: str
+    version: str
+    tag: str
+    hash: str
+    archive: bytes
+
+    @property
+    def path(self) -> str:
+        """Where it lies below the directory that is written."""
+        return f"{self.tag}/{ARCHIVE}"
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True):
+    """The connector first, then its actions by name. `signed_by` is the key's fingerprint; None: unsigned."""
+
+    artifacts: tuple[Released, ...]
+    signed_by: str | None
+
+
+def release(
+    directory: Path,
+    version: str,
+    *,
+    parse: ParseAction,
+    key: SigningKey | None = None,
+    hosts: Sequence[HostPort] = (),
+    application: Application | None = None,
+) -> Release:
+    """Everything in `directory` as it is published in that version, checked. Writes nothing.
+
+    AileronError(invalid_request) for sources that cannot be released, with file and line; whoever wrote them mends it.
+    """
+    _check_version(version)
+    built = build(directory, hosts, application, version)
+    check_none_left(built.manifest, str(directory / MANIFEST), Boundary.CONNECTOR_MANIFEST)
+    manifest = parse_connector_manifest(built.manifest, file=str(directory / MANIFEST))
+    trust = _trust_in(manifest.name, key)
+    archive = _signed({CONNECTOR: built.connector, MANIFEST: built.manifest}, key)
+    checked = connector_of(archive, trust, wanted=Wanted(manifest.name, version), file=str(directory))
+    connector = Released(
+        kind="connector",
+        name=str(manifest.name),
+        version=version,
+        tag=tag_of(manifest.name, version),
+        hash=checked.pin.hash,
+        archive=archive,
+    )
+    actions = [_released_action(path, connector, manifest.name, parse, key, trust) for path in _action_files(directory)]
+    _check_distinct([connector, *actions], directory)
+    return Release(artifacts=(connector, *actions), signed_by=None if key is None else key.public.fingerprint)
+
+
+def sign(archive: bytes, key: SigningKey, *, parse: ParseAction, file: str) -> Released:
+    """The archive of a connector or an action with this key's signature, in place of any other; else the same members.
+
+    AileronError(invalid_request) for what an install would refuse, placeholders included: it cannot be signed by mistake.
+    """
+    members, kind = _members(archive)
+    if kind == "connector":
+        name = parse_connector_manifest(members[MANIFEST], file=f"{file}:{MANIFEST}").name
+        signed = _signed(members, key)
+        found = connector_of(signed, _trust_in(name, key), file=file)
+        version, digest = found.pin.version, found.pin.hash
+    else:
+        wanted = _wanted_of(
+            parse(_text(members[ACTION], f"{file}:{ACTION}"), file=f"{file}:{ACTION}"), f"{file}:{ACTION}"
+        )
+        signed = _signed(members, key)
+        trust = _trust_in(wanted.name, key)
+        digest = action_of(signed, trust, wanted=wanted, parse=_strict(parse)).digest
+        name, version = wanted.name, wanted.version
+    return Released(kind=kind, name=str(name), version=version, tag=tag_of(name, version), hash=digest, archive=signed)
+
+
+def check_key_is_published(directory: Path, key: SigningKey) -> bool:
+    """False if `directory` has no keys/publisher.pub. AileronError(invalid_request) if that is another key's.
+
+    Installs compare with what the repository publishes: signed with another, no one could install it.
+    """
+    path = directory / KEY_PATH
+    try:
+        published = PublicKey.parse(_read(path, MAX_KEY_FILE_BYTES).decode())
+    except FileNotFoundError:
+        return False
+    except ValueError as error:
+        raise _refused(path, f"not a public key: {error}") from None
+    if published != key.public:
+        said = f"the key to sign with is {key.public.fingerprint}, and this file publishes {published.fingerprint}"
+        raise _refused(path, f"{said}; sign with that one, or publish this one beside a new release")
+    return True
+
+
+def write_release(released: Release, directory: Path) -> None:
+    """Write each archive to its path below `directory`, which must not be there yet; all of them or nothing.
+
+    AileronError: invalid_request where it is there, else what the file system says.
+    """
+    if os.path.lexists(directory):
+        raise _refused(directory, "is there already; remove it, or write elsewhere with -o DIR")
+    staged = directory.with_name(f".{directory.name}.{secrets.token_hex(8)}.tmp")
+    with files.translated(directory, "cannot be written"):
+        try:
+            for artifact in released.artifacts:
+                path = staged / artifact.path
+                path.parent.mkdir(parents=True)
+                path.write_bytes(artifact.archive)
+            staged.rename(directory)
+        except FileNotFoundError:
+            raise _refused(directory, "the directory above it is not there") from None
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+
+
+# One action
+
+
+def _released_action(
+    path: Path, connector: Released, repository: Fqn, parse: ParseAction, key: SigningKey | None, trust: Trust
+) -> Released:
+    file = str(path)
+    data = _read(path, MAX_BYTES[ACTION])
+    unbound = parse(_text(data, file), file=file, allow_placeholder=True)
+    _check_source(unbound, data, file, connector, repository)
+    _check_requires(unbound, data, file, connector)
+    bound = _bound_action(unbound, data, file, connector)
+    wanted = _wanted_of(parse(_text(bound, file), file=file), file)
+    archive = _signed({ACTION: bound}, key)
+    checked = action_of(archive, trust, wanted=wanted, parse=_strict(parse))
+    return Released(
+        kind="action",
+        name=str(wanted.name),
+        version=wanted.version,
+        tag=tag_of(wanted.name, wanted.version),
+        hash=checked.digest,
+        archive=archive,
+    )
+
+
+def _check_source(action: ActionFile, data: bytes, file: str, connector: Released, repository: Fqn) -> None:
+    """`source` says where this file is published: the repository of its connector, in the version of the release."""
+    place = f"{repository.scheme}://{'/'.join(repository.path[:2])}"
+    example = f'source = "{place}/{ACTIONS}/{action.name}@{UNRELEASED}"'
+    if action.source is None:
+        raise _refused_action(file, 1, f"no source, which says where it is published; write {example}")
+    name, _, version = action.source.rpartition("@")
+    line = _line_with(data, action.source)
+    if Authority.of_repository(Fqn.parse(name)) != Authority.of_repository(repository):
+        problem = (
+            f"source {action.source!r} is in another repository than its connector, {repository}; expected {example}"
+        )
+        raise _refused_action(file, line, problem)
+    if Fqn.parse(name).path[-1] != action.name:
+        raise _refused_action(
+            file, line, f"source {action.source!r} does not end in the name {action.name!r}; expected {example}"
+        )
+    for said, where in ((version, "source"), (action.version, "version")):
+        if said not in (UNRELEASED, connector.version):
+            problem = f'{where} says "{said}", which is neither "{UNRELEASED}" nor the version to release, {connector.version}'
+            raise _refused_action(file, line if where == "source" else _line_with(data, said), problem)
+
+
+def _check_requires(action: ActionFile, data: bytes, file: str, connector: Released) -> None:
+    for needed in action.connectors:
+        if str(needed.name) == connector.name:
+            if needed.version not in (UNRELEASED, connector.version):
+                problem = f'requires {needed.name} in version "{needed.version}"; expected "{UNRELEASED}": it is released with it'
+                raise _refused_action(file, _line_with(data, needed.version), problem)
+            if needed.hash not in (UNBOUND_HASH, connector.hash):
+                problem = f'the hash of {needed.name} is not that of this release; write hash = "{UNBOUND_HASH}"'
+                raise _refused_action(file, _line_with(data, needed.hash), problem)
+        elif needed.hash == UNBOUND_HASH or needed.version == UNRELEASED:
+            problem = f"{needed.name} is not released here: write the version and hash it is published with"
+            raise _refused_action(file, _line_with(data, str(needed.name)), problem)
+
+
+def _bound_action(action: ActionFile, data: bytes, file: str, connector: Released) -> bytes:
+    """The file with version, source and pin in their places. Only the frontmatter is looked at: prose is the author's."""
+    end = data.index(b"\n" + _FENCE, len(_FENCE)) + 1
+    head, body = data[:end], data[end:]
+    ours = [needed for needed in action.connectors if str(needed.name) == connector.name]
+    versions = [action.version, *(needed.version for needed in ours)].count(UNRELEASED)
+    places = [(Place("version", UNRELEASED, times=versions, cure="--version"), connector.version)] if versions else []
+    source, _, version = str(action.source).rpartition("@")
+    if version == UNRELEASED:
+        places.append((Place("source", UNRELEASED, before=f"{source}@", cure="--version"), connector.version))
+    if any(needed.hash == UNBOUND_HASH for needed in ours):
+        places.append((Place("hash", UNBOUND_HASH, cure="the release"), connector.hash))
+    for place, value in places:
+        head = bind(head, file, place, value, Boundary.ACTION)
+    check_none_left(head, file, Boundary.ACTION)
+    return head + body
+
+
+def _action_files(directory: Path) -> list[Path]:
+    """`actions/*/action.md`, by name. A folder without one, and a link, is an error: it would be missing from the release."""
+    folder = directory / ACTIONS
+    if not os.path.lexists(folder):
+        return []
+    found = sorted(path for path in folder.iterdir() if path.name[0] != ".")
+    if len(found) > _MAX_ACTIONS:
+        raise _refused(folder, f"{len(found)} actions; at most {_MAX_ACTIONS}")
+    for path in found:
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            raise _refused(path, f"not a directory; an action is {ACTIONS}/NAME/{ACTION}")
+        if not os.path.lexists(path / ACTION):
+            raise _refused(path, f"there is no {ACTION}")
+    return [path / ACTION for path in found]
+
+
+# Archives
+
+
+def _signed(members: dict[str, bytes], key: SigningKey | None) -> bytes:
+    """Packed, with the signature over what is signed: connector ‖ manifest.toml, or action.md."""
+    kept = {name: data for name, data in members.items() if name != SIGNATURE}
+    if key is None:
+        return pack(kept)
+    message = kept[CONNECTOR] + kept[MANIFEST] if CONNECTOR in kept else kept[ACTION]
+    return pack({**kept, SIGNATURE: key.sign(message)})
+
+
+def _members(archive: bytes) -> tuple[dict[str, bytes], Kind]:
+    try:
+        return unpack(archive), "connector"
+    except AileronError as no_connector:
+        try:
+            return unpack(archive, "action"), "action"
+        except AileronError as no_action:
+            # An action's archive that is broken is told as that; everything else as a connector's.
+            raise (no_action if f"{ACTION!r}" in no_connector.failure.message else no_connector) from None
+
+
+def _trust_in(name: Fqn, key: SigningKey | None) -> Trust:
+    """What an install would need to have: this key, for this repository, and nothing else."""
+    if key is None:
+        return Trust()
+    keyring = Keyring().trusting(Authority.of_repository(name), key.public)
+    return Trust(keyring=keyring, require_signature=True)
+
+
+def _wanted_of(action: ActionFile, file: str) -> Wanted:
+    if action.source is None:
+        raise _refused_action(file, 1, "no source, which says where it is published; whoever fetches it is refused")
+    return Wanted.parse(action.source)
+
+
+def _strict(parse: ParseAction) -> Callable[[str, str], ActionFile]:
+    """As the daemon reads what was published: nothing unbound."""
+    return lambda text, file: parse(text, file=file)
+
+
+# Files and refusals
+
+
+def _check_version(version: str) -> None:
+    try:
+        check_semver(version)
+    except ValueError as error:
+        raise AileronError(FailureClass.INVALID_REQUEST, f"--version: {error}", boundary=Boundary.USER) from None
+    if version == UNRELEASED:
+        problem = f"--version: {UNRELEASED} is the placeholder of sources that are not released; give a version, such as 0.1.0"
+        raise AileronError(FailureClass.INVALID_REQUEST, problem, boundary=Boundary.USER)
+
+
+def _check_distinct(artifacts: Sequence[Released], directory: Path) -> None:
+    seen: dict[str, str] = {}
+    for artifact in artifacts:
+        if artifact.tag in seen:
+            problem = f"{seen[artifact.tag]} and {artifact.name} would both be released at the tag {artifact.tag}"
+            raise _refused(directory, problem)
+        seen[artifact.tag] = artifact.name
+
+
+def _read(path: Path, limit_bytes: int) -> bytes:
+    """A regular file below a directory that is no link. FileNotFoundError where it is not there."""
+    with files.translated(path.parent, "cannot be opened"):
+        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return files.read(descriptor, path, limit_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def _text(data: bytes, file: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise _refused_action(file, line_of(data, error.start), f"not UTF-8 at byte {error.start}") from None
+
+
+def _line_with(data: bytes, text: str) -> int | None:
+    """The first line that has `text` quoted; None where it is written otherwise."""
+    places = [at for mark in ('"', "'") if (at := data.find(f"{mark}{text}{mark}".encode())) >= 0]
+    return line_of(data, min(places)) if places else None
+
+
+def _refused_action(file: str, line: int | None, problem: str) -> AileronError:
+    return refusal(file, line, problem, Boundary.ACTION)
+
+
+def _refused(path: Path, problem: str) -> AileronError:
+    return refusal(str(path), None, problem, Boundary.CONNECTOR_MANIFEST)
