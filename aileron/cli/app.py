@@ -25,6 +25,7 @@ from aileron.cli.commands import (
     approver,
     audit,
     authoring,
+    author,
     binding,
     config,
     connector,
@@ -195,6 +196,8 @@ _group(
     connector.check,
     connector.verify,
     connector.remove,
+    *(connector.build, author.sign, author.release, author.check_manifest),
+    *(connector.install, connector.list_, connector.show, connector.remove),
 )
 app.command("sync")(sync)
 _group("hub", "What is published on the Hub, and a Hub made.", hub.search, hub.show, hub.build)

@@ -136,22 +136,28 @@ def sign(archive: bytes, key: SigningKey, *, parse: ParseAction, file: str) -> R
     return Released(kind=kind, name=str(name), version=version, tag=tag_of(name, version), hash=digest, archive=signed)
 
 
-def check_key_is_published(directory: Path, key: SigningKey) -> bool:
-    """False if `directory` has no keys/publisher.pub. AileronError(invalid_request) if that is another key's.
+def check_key_is_published(directory: Path, released: Release, key: SigningKey) -> bool:
+    """False if the repository has no keys/publisher.pub. AileronError(invalid_request) if that is another key's.
 
+    `directory` is where the connector's sources are: the repository's own, or as deep in it as the connector's name says.
     Installs compare with what the repository publishes: signed with another, no one could install it.
     """
-    path = directory / KEY_PATH
+    depth = len(Fqn.parse(released.artifacts[0].name).path) - 2
+    for place in (directory, *directory.absolute().parents[:depth]):
+        if os.path.lexists(place / KEY_PATH):
+            _check_published(place / KEY_PATH, key)
+            return True
+    return False
+
+
+def _check_published(path: Path, key: SigningKey) -> None:
     try:
         published = PublicKey.parse(_read(path, MAX_KEY_FILE_BYTES).decode())
-    except FileNotFoundError:
-        return False
     except ValueError as error:
         raise _refused(path, f"not a public key: {error}") from None
     if published != key.public:
         said = f"the key to sign with is {key.public.fingerprint}, and this file publishes {published.fingerprint}"
-        raise _refused(path, f"{said}; sign with that one, or publish this one beside a new release")
-    return True
+        raise _refused(path, f"{said}; sign with that one, or publish this one")
 
 
 def write_release(released: Release, directory: Path) -> None:

@@ -296,13 +296,30 @@ def test_what_no_install_would_take_is_not_signed(sources: Path):
 
 def test_the_key_has_to_be_the_one_the_repository_publishes(sources: Path):
     """Otherwise nobody could install what is signed with it; where none is published yet, that is told."""
-    assert check_key_is_published(sources, KEY) is False
+    done = released(sources)
+    assert check_key_is_published(sources, done, KEY) is False
     (sources / "keys").mkdir()
     (sources / "keys" / "publisher.pub").write_text(KEY.public.to_pem())
-    assert check_key_is_published(sources, KEY) is True
-    assert OTHER.public.fingerprint in refusal(lambda: check_key_is_published(sources, OTHER))
+    assert check_key_is_published(sources, done, KEY) is True
+    assert OTHER.public.fingerprint in refusal(lambda: check_key_is_published(sources, done, OTHER))
     (sources / "keys" / "publisher.pub").write_bytes(b"\xff")
-    assert "not a public key" in refusal(lambda: check_key_is_published(sources, KEY))
+    assert "not a public key" in refusal(lambda: check_key_is_published(sources, done, KEY))
+
+
+def test_the_key_of_a_connector_inside_a_repository_is_at_its_top(sources: Path):
+    """As many directories up as its name says, and no further."""
+    change(sources, '"github://acme/mail"', '"github://acme/mail/mail"', file="manifest.toml")
+    change(sources, '"github://acme/mail"', '"github://acme/mail/mail"')
+    done = released(sources)
+    (sources.parent / "keys").mkdir()
+    (sources.parent / "keys" / "publisher.pub").write_text(KEY.public.to_pem())
+
+    assert check_key_is_published(sources, done, KEY) is True
+    (sources.parent / "keys").rename(sources.parent.parent / "keys")
+    try:
+        assert check_key_is_published(sources, done, KEY) is False
+    finally:
+        (sources.parent.parent / "keys").rename(sources.parent / "keys")
 
 
 def test_both_rooms_mean_the_same_placeholder():

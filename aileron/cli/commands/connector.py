@@ -18,6 +18,9 @@ from aileron.cli.deciding import carry_through
 from aileron.cli.problem import OK, Problem, local_work
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from, text_in
 from aileron.cli.published import fetched, given_up, installed, is_published
+from aileron.cli.problem import Problem, local_work
+from aileron.cli.prompts import passphrase_from
+from aileron.cli.publisher import application, hosts
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 
@@ -57,24 +60,13 @@ def build(
 
     The same sources give the same bytes everywhere; the archive can be installed or published.
     """
-    from aileron.model.names import HostPort
-    from aileron.model.secret import Secret
-    from aileron.registry.build import Application
     from aileron.registry.build import build as built_from
     from aileron.registry.content import content_hash
 
-    try:
-        hosts = [HostPort.parse(name) for name in host or []]
-    except ValueError as error:
-        raise Problem.usage(f"--host {error}", fix="aileron connector build --help") from None
-    if client_secret_file is not None and client_id is None:
-        raise Problem.usage("--client-secret-file without --client-id", fix="aileron connector build --help")
-    application = None
-    if client_id is not None:
-        secret = None if client_secret_file is None else text_in("--client-secret-file", client_secret_file)
-        application = Application(client_id=client_id, client_secret=Secret(secret.encode()) if secret else None)
+    command = "aileron connector build"
+    bound_hosts, bound_application = hosts(host, command), application(client_id, client_secret_file, command)
     with local_work():
-        built = built_from(directory, hosts, application)
+        built = built_from(directory, bound_hosts, bound_application)
     pin = content_hash(built.connector, built.manifest)
     _write_whole(file, built.archive)
     if as_json:

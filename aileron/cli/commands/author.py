@@ -1,0 +1,229 @@
+"""`aileron connector sign`, `release`, `check-manifest`: what publishes a connector.
+
+All of it runs here, on the author's files, without a daemon, a home or a network; nothing of the files is run.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aileron.cli import output
+from aileron.cli.commands.options import AsJson
+from aileron.cli.problem import Problem, local_work
+from aileron.cli.publisher import KEY_VARIABLE, application, hosts, maybe_signing_key
+
+if TYPE_CHECKING:
+    from aileron.model.manifest import ConnectorManifest
+    from aileron.registry.release import Release
+
+__all__ = ["check_manifest", "release", "sign"]
+
+_HERE = Path()
+_USES = {
+    "http": "send requests to these hosts, through the supervisor",
+    "tcp": "open streams to these hosts, through the supervisor",
+    "log": "write lines into the log",
+    "progress": "say how far it is",
+    "audit": "write facts into the audit trail, in its own words",
+}
+"""Each host function as a person reads it."""
+
+Key = Annotated[
+    Path | None,
+    typer.Option("--key", metavar="FILE", help=f"The private key, for you alone (0600); else {KEY_VARIABLE} has it."),
+]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Where manifest.toml is; here unless said.")]
+
+
+def sign(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="An archive that was built, of a connector or an action.")
+    ],
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put your signature into an archive.
+
+    It is rewritten in place, whole or not at all; a signature that was in it is replaced.
+    """
+    from aileron import files
+    from aileron.actions.manifest import parse_action
+    from aileron.registry.release import sign as signed_with
+    from aileron.registry.tarball import MAX_ARCHIVE_BYTES
+
+    signing_key = maybe_signing_key(key)
+    if signing_key is None:
+        raise Problem.usage(
+            f"there is no key: neither --key nor {KEY_VARIABLE}", fix=f"aileron connector sign {file} --key FILE"
+        )
+    with local_work():
+        try:
+            with files.translated(file.parent, "cannot be opened"):
+                directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                archive = files.read(directory, file, MAX_ARCHIVE_BYTES)
+                signed = signed_with(archive, signing_key, parse=parse_action, file=str(file))
+                mode = os.stat(file.name, dir_fd=directory, follow_symlinks=False).st_mode & 0o777
+                files.replace(directory, file, signed.archive, mode)
+            finally:
+                os.close(directory)
+        except FileNotFoundError:
+            raise Problem.missing(f"{file}: there is no such file") from None
+    found = {"file": str(file), "name": signed.name, "version": signed.version, "hash": signed.hash}
+    told = {**found, "signed_by": signing_key.public.fingerprint}
+    if as_json:
+        output.print_json(told)
+    else:
+        output.print_facts([(name.replace("_", " "), value) for name, value in told.items()])
+
+
+def release(
+    version: Annotated[str, typer.Option("--version", metavar="X", help="The version, as SemVer: 1.2.0, without a v.")],
+    directory: Directory = _HERE,
+    key: Key = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:PORT", help='Replaces hosts = ["bound-at-build"]; may be given again.'),
+    ] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help='Replaces client_id = "bound-at-release": your application at the provider.'),
+    ] = None,
+    client_secret_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help='Where what replaces client_secret = "bound-at-release" is read from.'),
+    ] = None,
+    directory_out: Annotated[
+        Path, typer.Option("-o", "--output", metavar="DIR", help="The directory to write; it must not be there yet.")
+    ] = Path("dist"),
+    as_json: AsJson = False,
+) -> None:
+    """Make everything that a release publishes: the connector and its actions, bound, signed and checked.
+
+    Each archive lies under the tag it is uploaded to: dist/v1.2.0/aileron.tar.gz. The sources are not changed, and
+    the same ones give the same bytes.
+    """
+    from aileron.actions.manifest import parse_action
+    from aileron.registry.release import check_key_is_published, write_release
+    from aileron.registry.release import release as released_from
+
+    command = "aileron connector release"
+    bound_hosts, bound_application = hosts(host, command), application(client_id, client_secret_file, command)
+    signing_key = maybe_signing_key(key)
+    with local_work():
+        done = released_from(
+            directory, version, parse=parse_action, key=signing_key, hosts=bound_hosts, application=bound_application
+        )
+        is_published = signing_key is None or check_key_is_published(directory, done, signing_key)
+        write_release(done, directory_out)
+    if as_json:
+        output.print_json(_as_json(done, directory_out))
+    else:
+        output.print_table(
+            ("FILE", "HASH"), [(str(directory_out / one.path), one.hash) for one in done.artifacts], empty=""
+        )
+    _tell_signed(done, is_published=is_published)
+
+
+def check_manifest(
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE|DIR", help="A manifest, or the directory that has manifest.toml.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Check a manifest, without a daemon, and say what the connector would be allowed.
+
+    Placeholders may stand.
+    """
+    from aileron import files
+    from aileron.registry.manifest import UNBOUND_HOSTS, parse_connector_manifest
+    from aileron.registry.tarball import MANIFEST, MAX_BYTES
+
+    file = path / MANIFEST if path.is_dir() else path
+    with local_work():
+        try:
+            with files.translated(file.parent, "cannot be opened"):
+                directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                data = files.read(directory, file, MAX_BYTES[MANIFEST])
+            finally:
+                os.close(directory)
+        except FileNotFoundError:
+            raise Problem.missing(f"{file}: there is no such file") from None
+        manifest = parse_connector_manifest(data, file=str(file), allow_unbound=True)
+    facts = _allowed(manifest, is_unbound=UNBOUND_HOSTS.encode() in data)
+    if as_json:
+        output.print_json({name.replace(" ", "_"): value for name, value in facts if value is not None})
+    else:
+        output.print_facts(facts)
+
+
+def _as_json(done: Release, directory: Path) -> dict[str, Any]:
+    artifacts = [
+        {
+            "kind": one.kind,
+            "name": one.name,
+            "version": one.version,
+            "tag": one.tag,
+            "file": str(directory / one.path),
+            "hash": one.hash,
+            "bytes": len(one.archive),
+        }
+        for one in done.artifacts
+    ]
+    return {"signed_by": done.signed_by, "artifacts": artifacts}
+
+
+def _tell_signed(done: Release, *, is_published: bool) -> None:
+    if done.signed_by is None:
+        output.note(f"UNSIGNED: an install says so, and some refuse it\n  fix: give --key FILE, or set {KEY_VARIABLE}")
+        return
+    output.note(f"signed by {done.signed_by}")
+    if not is_published:
+        output.note(
+            "there is no keys/publisher.pub: until the repository has the public half there, nobody can trust the signature\n"
+            "  fix: openssl pkey -in KEY -pubout -out keys/publisher.pub"
+        )
+
+
+def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str, Any]]:
+    """What the connector would be allowed, in words; None for what does not apply."""
+    from aileron.registry.placeholders import UNRELEASED
+
+    limits, need = manifest.limits, manifest.credential
+    more = " and processes of its own" if limits.subprocess else ""
+    reaches: Any = [str(host) for host in manifest.hosts] or "nothing"
+    if not manifest.hosts and is_unbound:
+        reaches = "the hosts that are given when it is built"
+    return [
+        ("name", str(manifest.name)),
+        ("version", "set at the release" if manifest.version == UNRELEASED else manifest.version),
+        ("publisher", manifest.publisher),
+        ("reaches", reaches),
+        ("credential", "none" if need is None else f"{need.kind}: {need.scope}"),
+        ("sent as", None if need is None else _wire(manifest)),
+        ("signs in at", None if manifest.oauth2 is None else manifest.oauth2.authorize_url),
+        ("scopes", None if manifest.oauth2 is None else list(manifest.oauth2.scopes)),
+        ("may", [_USES[function] for function in sorted(manifest.imports)] or "compute, and nothing else"),
+        ("limits", f"{limits.memory_mb} MiB, {limits.timeout_s} s for one operation{more}"),
+        ("steps", None if manifest.idempotent_by_default else "are never repeated by themselves"),
+        ("intents", list(manifest.intents) or None),
+    ]
+
+
+def _wire(manifest: ConnectorManifest) -> str:
+    need = manifest.credential
+    assert need is not None
+    if need.query is not None:
+        return f"the query parameter {need.query}"
+    match need.kind:
+        case "api_key":
+            return f"{need.header or 'Authorization'}: {(need.format or 'Bearer {key}').replace('{key}', 'KEY')}"
+        case "basic":
+            return "Authorization: Basic"
+        case _:
+            return "Authorization: Bearer"

@@ -1,0 +1,124 @@
+"""What a publisher gives on the command line: the key to sign with, their application at a provider, the hosts to bind.
+
+Runs in the author's commands. A private key or client secret is never part of a message.
+
+Rules
+- A key file that others may read is refused, as ssh does: whoever reads it can sign as this publisher.
+- AILERON_SIGNING_KEY holds the key itself, for CI. Set and empty is an error and no unsigned release: that is what a secret that
+  is not there looks like in a workflow. It leaves the environment as soon as it was read.
+- A key file is made for its owner alone, and never over another file.
+
+Source: docs/how-to/publish-a-connector.md; sshd(8), FILES, for the modes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aileron.cli.problem import Problem
+from aileron.cli.prompts import text_in
+
+if TYPE_CHECKING:
+    from aileron.model.names import HostPort
+    from aileron.model.secret import Secret
+    from aileron.registry.build import Application
+    from aileron.registry.signatures import SigningKey
+
+__all__ = ["KEY_VARIABLE", "application", "hosts", "maybe_signing_key", "write_new_key"]
+
+KEY_VARIABLE = "AILERON_SIGNING_KEY"
+
+
+def hosts(given: Sequence[str] | None, command: str) -> list[HostPort]:
+    """Of `--host`. Problem for one that is none; `command` is whose help to read."""
+    from aileron.model.names import HostPort
+
+    try:
+        return [HostPort.parse(name) for name in given or []]
+    except ValueError as error:
+        raise Problem.usage(f"--host {error}", fix=f"{command} --help") from None
+
+
+def application(client_id: str | None, client_secret_file: str | None, command: str) -> Application | None:
+    """Of `--client-id` and `--client-secret-file`; None where neither is given."""
+    from aileron.model.secret import Secret
+    from aileron.registry.build import Application
+
+    if client_id is None:
+        if client_secret_file is not None:
+            raise Problem.usage("--client-secret-file without --client-id", fix=f"{command} --help")
+        return None
+    secret = None if client_secret_file is None else text_in("--client-secret-file", client_secret_file)
+    return Application(client_id=client_id, client_secret=Secret(secret.encode()) if secret else None)
+
+
+def maybe_signing_key(file: Path | None) -> SigningKey | None:
+    """Of `--key`, else of AILERON_SIGNING_KEY; None where neither is given. Problem for what is no key, or not kept as one."""
+    from aileron.model.secret import Secret
+
+    words = os.environ.pop(KEY_VARIABLE, None)
+    if file is not None:
+        return _parsed(Secret(_read_key(file)), f"--key {file}")
+    if words is None:
+        return None
+    if not words.strip():
+        raise Problem.usage(
+            f"{KEY_VARIABLE} is set and empty",
+            why="the secret of that name is not there, or not for this job",
+            fix=f"gh secret set {KEY_VARIABLE} < FILE",
+        )
+    return _parsed(Secret(words.encode()), KEY_VARIABLE)
+
+
+def write_new_key(file: Path, key: SigningKey) -> None:
+    """For its owner alone. Problem where there is something of that name: it may be the only copy of another key."""
+    try:
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as opened:
+            os.fchmod(opened.fileno(), 0o600)
+            opened.write(key.to_pem().reveal())
+            opened.flush()
+            os.fsync(opened.fileno())
+    except FileExistsError:
+        raise Problem.usage(f"{file} is there already, and a key is never overwritten", fix="give --key FILE") from None
+    except OSError as error:
+        raise Problem.usage(f"{file} cannot be written: {error.strerror or error}") from None
+
+
+def _parsed(words: Secret, named: str) -> SigningKey:
+    from aileron.registry.signatures import SigningKey
+
+    try:
+        return SigningKey.parse(words)
+    except ValueError as error:  # which quotes nothing of it
+        raise Problem.usage(f"{named}: {error}") from None
+
+
+def _read_key(file: Path) -> bytes:
+    from aileron.registry.signatures import MAX_KEY_FILE_BYTES
+
+    try:
+        # O_NONBLOCK: a FIFO in its place must not hold us; it is refused below.
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            _check_kept(file, os.fstat(opened.fileno()))
+            data = opened.read(MAX_KEY_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise Problem.missing(f"--key {file}: there is no such file") from None
+    except OSError as error:
+        raise Problem.usage(f"--key {file}: {error.strerror or error}") from None
+    if len(data) > MAX_KEY_FILE_BYTES:
+        raise Problem.usage(f"--key {file}: larger than {MAX_KEY_FILE_BYTES} bytes: no key is")
+    return data
+
+
+def _check_kept(file: Path, status: os.stat_result) -> None:
+    """Return if it is a file that nobody else may use."""
+    if not stat.S_ISREG(status.st_mode):
+        raise Problem.usage(f"--key {file}: not a regular file")
+    if status.st_mode & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
+        why = "whoever reads it can sign as you; if somebody may have, make another key"
+        raise Problem.usage(f"--key {file} is open for others (mode {mode:04o})", why=why, fix=f"chmod 600 {file}")

@@ -1,0 +1,285 @@
+"""`aileron connector sign`, `release` and `check-manifest` as a program: no daemon, no home, no network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aileron.model.secret import Secret
+from aileron.registry.signatures import SigningKey
+from aileron.registry.tarball import unpack
+from tests.cli.command import Command
+
+KEY = SigningKey(Secret(b"p" * 32))
+WORDS = KEY.to_pem().reveal().decode()
+MANIFEST = """\
+[connector]
+name = "github://acme/connector-notes"
+version = "0.0.0-dev"
+
+[capabilities.network]
+hosts = ["notes.example.com:443"]
+
+[capabilities.credential]
+kind = "api_key"
+scope = "Read notes"
+header = "X-Key"
+format = "{key}"
+
+[capabilities.runtime]
+imports = ["http", "log"]
+"""
+ACTION = """\
++++
+name = "list-notes"
+version = "0.0.0-dev"
+source = "github://acme/connector-notes/actions/list-notes@0.0.0-dev"
+
+[[requires.connectors]]
+name = "github://acme/connector-notes"
+version = "0.0.0-dev"
+hash = "sha256:bound-at-release"
+capabilities = ["list_notes"]
+
+[match]
+intent = "list notes"
+
+[[execute]]
+id = "list"
+connector = "github://acme/connector-notes"
+op = "list_notes"
++++
+List notes.
+"""
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A small repository."""
+    directory = tmp_path / "notes"
+    (directory / "actions" / "list-notes").mkdir(parents=True)
+    (directory / "manifest.toml").write_text(MANIFEST)
+    (directory / "connector.py").write_text("print(1)\n")
+    (directory / "actions" / "list-notes" / "action.md").write_text(ACTION)
+    return directory
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """The private key, kept as it should be."""
+    path = tmp_path / "signing-key"
+    path.write_text(WORDS)
+    path.chmod(0o600)
+    return path
+
+
+def test_a_release_lies_under_its_tags(aileron: Command, sources: Path, key: Path, tmp_path: Path) -> None:
+    """With the key from a file or from the variable of a workflow; both give the same bytes, and the daemon is not needed."""
+    by_file = aileron(
+        "connector", "release", "--version", "1.2.0", str(sources), "--key", str(key), "-o", str(tmp_path / "a")
+    )
+    said = aileron(
+        "connector",
+        "release",
+        "--version",
+        "1.2.0",
+        str(sources),
+        "-o",
+        str(tmp_path / "b"),
+        "--json",
+        AILERON_SIGNING_KEY=WORDS,
+    )
+
+    assert (by_file.code, said.code) == (0, 0), (by_file, said)
+    assert said.json["signed_by"] == KEY.public.fingerprint
+    assert KEY.public.fingerprint in by_file.err
+    assert [one["tag"] for one in said.json["artifacts"]] == ["v1.2.0", "actions/list-notes/v1.2.0"]
+    for one in said.json["artifacts"]:
+        path = Path(one["tag"], "aileron.tar.gz")
+        assert Path(one["file"]) == tmp_path / "b" / path
+        assert (tmp_path / "a" / path).read_bytes() == (tmp_path / "b" / path).read_bytes()
+        assert one["hash"] in by_file.out
+    assert not aileron.home.exists()
+
+
+def test_no_key_is_said_aloud_and_an_empty_one_is_an_error(aileron: Command, sources: Path, tmp_path: Path) -> None:
+    """A workflow whose secret is not there must not publish unsigned."""
+    unsigned = aileron("connector", "release", "--version", "1.2.0", str(sources), "-o", str(tmp_path / "a"))
+    empty = aileron(
+        "connector", "release", "--version", "1.2.0", str(sources), "-o", str(tmp_path / "b"), AILERON_SIGNING_KEY=""
+    )
+
+    assert (unsigned.code, "UNSIGNED" in unsigned.err) == (0, True)
+    assert (empty.code, "AILERON_SIGNING_KEY is set and empty" in empty.err) == (2, True)
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_key_that_others_may_use_is_refused(
+    aileron: Command, sources: Path, key: Path, tmp_path: Path, mode: int
+) -> None:
+    """With the command that mends it, as ssh does; for its owner alone it is taken."""
+    words = (
+        "connector",
+        "release",
+        "--version",
+        "1.2.0",
+        str(sources),
+        "--key",
+        str(key),
+        "-o",
+        str(tmp_path / "dist"),
+    )
+    key.chmod(mode)
+    refused = aileron(*words)
+    key.chmod(0o400)
+    taken = aileron(*words)
+
+    assert (refused.code, f"fix: chmod 600 {key}" in refused.err) == (2, True)
+    assert taken.code == 0, taken
+
+
+def test_what_is_no_key_is_named_and_not_quoted(aileron: Command, sources: Path, key: Path, tmp_path: Path) -> None:
+    """Neither a slip in the file nor one in the variable shows what was there."""
+    out = str(tmp_path / "dist")
+    key.write_text("canary-canary-canary")
+    by_file = aileron("connector", "release", "--version", "1.2.0", str(sources), "--key", str(key), "-o", out)
+    by_variable = aileron(
+        "connector", "release", "--version", "1.2.0", str(sources), "-o", out, AILERON_SIGNING_KEY=WORDS[:-40]
+    )
+    nowhere = aileron("connector", "sign", str(sources / "x.tar.gz"), "--key", str(tmp_path / "none"))
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    waiting = aileron("connector", "sign", str(sources / "x.tar.gz"), "--key", str(tmp_path / "fifo"))
+
+    assert (by_file.code, by_variable.code, nowhere.code, waiting.code) == (2, 2, 3, 2)
+    assert str(key) in by_file.err
+    assert "AILERON_SIGNING_KEY" in by_variable.err
+    for said in (by_file, by_variable):
+        assert "canary" not in said.out + said.err
+        assert WORDS.splitlines()[1][:20] not in said.out + said.err
+
+
+def test_a_release_that_cannot_be_leaves_nothing_and_names_the_line(
+    aileron: Command, sources: Path, tmp_path: Path
+) -> None:
+    """The sources are mended, the version is spelled right, the directory is out of the way: then it works."""
+    out = tmp_path / "dist"
+    words = ["connector", "release", str(sources), "-o", str(out)]
+    action = sources / "actions" / "list-notes" / "action.md"
+    action.write_text(ACTION.replace("@0.0.0-dev", "@1.0.0"))
+    wrong = aileron(*words, "--version", "1.2.0")
+    action.write_text(ACTION)
+    spelled = aileron(*words, "--version", "v1.2.0")
+
+    assert (wrong.code, f"{action}:4: source says" in wrong.err) == (2, True)
+    assert (spelled.code, "v1.2.0" in spelled.err) == (2, True)
+    assert not out.exists()
+    assert aileron(*words, "--version", "1.2.0").code == 0
+    again = aileron(*words, "--version", "1.2.0")
+    assert (again.code, "is there already" in again.err) == (2, True)
+
+
+def test_a_key_other_than_the_published_one_signs_nothing(
+    aileron: Command, sources: Path, key: Path, tmp_path: Path
+) -> None:
+    """What it signed, nobody could install; with the published one it is released."""
+    (sources / "keys").mkdir()
+    public = sources / "keys" / "publisher.pub"
+    public.write_text(SigningKey(Secret(b"x" * 32)).public.to_pem())
+    words = (
+        "connector",
+        "release",
+        "--version",
+        "1.2.0",
+        str(sources),
+        "--key",
+        str(key),
+        "-o",
+        str(tmp_path / "dist"),
+    )
+    refused = aileron(*words)
+    public.write_text(KEY.public.to_pem())
+
+    assert (refused.code, "keys/publisher.pub" in refused.err) == (2, True)
+    assert aileron(*words).code == 0
+
+
+def test_an_archive_is_signed_in_place(aileron: Command, sources: Path, key: Path, tmp_path: Path) -> None:
+    """Whole, with its mode; the signature is over program and manifest, and OpenSSL's own reading of the key agrees."""
+    (sources / "manifest.toml").write_text(MANIFEST.replace("0.0.0-dev", "1.2.0"))
+    file = tmp_path / "notes.tar.gz"
+    built = aileron("connector", "build", str(sources), "-o", str(file), "--json")
+    file.chmod(0o640)
+    said = aileron("connector", "sign", str(file), "--key", str(key), "--json")
+    members = unpack(file.read_bytes())
+
+    assert (said.code, said.json["hash"], said.json["signed_by"]) == (0, built.json["hash"], KEY.public.fingerprint)
+    assert KEY.public.is_signature(members["signature.sig"], members["connector"] + members["manifest.toml"])
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in tmp_path.iterdir() if "tmp" in path.name] == []
+
+
+def test_a_file_that_cannot_be_signed_stays_as_it_is(
+    aileron: Command, sources: Path, key: Path, tmp_path: Path
+) -> None:
+    """One that is no archive, and an archive without a key to sign with."""
+    file = tmp_path / "notes.tar.gz"
+    file.write_bytes(b"not an archive")
+    refused = aileron("connector", "sign", str(file), "--key", str(key))
+    keyless = aileron("connector", "sign", str(file))
+    link = tmp_path / "link.tar.gz"
+    link.symlink_to(file)
+
+    assert (refused.code, "not a connector archive" in refused.err) == (2, True)
+    assert (keyless.code, "--key FILE" in keyless.err) == (2, True)
+    assert aileron("connector", "sign", str(link), "--key", str(key)).code == 2
+    assert aileron("connector", "sign", str(tmp_path / "none"), "--key", str(key)).code == 3
+    assert file.read_bytes() == b"not an archive"
+
+
+def test_a_manifest_is_checked_and_told_in_words(aileron: Command, sources: Path) -> None:
+    """Of a directory or a file; placeholders may stand."""
+    said = aileron("connector", "check-manifest", str(sources))
+    manifest = sources / "manifest.toml"
+    manifest.write_text(MANIFEST.replace("notes.example.com:443", "bound-at-build"))
+    unbound = aileron("connector", "check-manifest", str(manifest), "--json")
+
+    assert said.code == 0, said
+    for words in ("set at the release", "notes.example.com:443", "api_key: Read notes", "X-Key: KEY", "send requests"):
+        assert words in said.out
+    assert unbound.json["reaches"] == "the hosts that are given when it is built"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("version =", "verison =", "manifest.toml:3: unknown key 'verison' in [connector]; did you mean 'version'?"),
+        ('"http", "log"', '"http", "lgo"', "manifest.toml:15: unknown host function 'lgo'; did you mean 'log'?"),
+        ("443", "*", "manifest.toml:6: hosts:"),
+        ('"api_key"', "1", "manifest.toml:9: 'kind' is an integer; expected a string"),
+        ("Read notes", "Read \u202enotes", "hidden character"),
+    ],
+)
+def test_a_manifest_with_a_mistake_is_told_where_and_what(
+    aileron: Command, sources: Path, old: str, new: str, told: str
+) -> None:
+    """File, line, what was found and expected, the nearest key; what a terminal would obey is spelled."""
+    assert old in MANIFEST
+    (sources / "manifest.toml").write_text(MANIFEST.replace(old, new))
+    said = aileron("connector", "check-manifest", str(sources))
+
+    assert (said.code, said.out) == (2, "")
+    assert told in said.err
+    assert "\u202e" not in said.err
+
+
+def test_a_manifest_that_is_not_there_is_missing(aileron: Command, sources: Path) -> None:
+    """As a file, as a directory without one; beside one that is there."""
+    assert aileron("connector", "check-manifest", str(sources)).code == 0
+    shutil.rmtree(sources)
+    assert aileron("connector", "check-manifest", str(sources)).code == 3
+    sources.mkdir()
+    assert aileron("connector", "check-manifest", str(sources)).code == 3
