@@ -8,7 +8,7 @@ AGENT_TESTS := tests/agents
 CONFORMANCE_TESTS := tests/conformance
 BROWSER_TESTS := tests/browser
 # Two halves that take about as long as each other, for two processors.
-JAIL_TESTS_1 := tests/daemon tests/runs tests/cli tests/launch
+JAIL_TESTS_1 := tests/daemon tests/runs tests/cli tests/launch tests/trial
 JAIL_TESTS_2 := tests/sandbox tests/attacks tests/faults tests/e2e tests/mcp
 JAIL_TESTS := $(JAIL_TESTS_1) $(JAIL_TESTS_2)
 # On shared machines a failure is looked at twice: docs/development/running-tests.md#a-test-that-fails-once.

@@ -197,6 +197,7 @@ _group(
     connector.verify,
     connector.remove,
     *(connector.build, author.sign, author.release, author.check_manifest),
+    *(author.test, connector.build, author.sign, author.release, author.check_manifest),
     *(connector.install, connector.list_, connector.show, connector.remove),
 )
 app.command("sync")(sync)

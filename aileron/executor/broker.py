@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from aileron.egress.engine import Egress
 from aileron.egress.journal import Journal
 from aileron.egress.meter import Meter
+from aileron.egress.response import EgressResponse
 from aileron.egress.rules import EgressRequest
 from aileron.egress.tcp import Stream, StreamRequest
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import HostFunction
-from aileron.model.plan import Step
+from aileron.model.plan import Grant, Step
 from aileron_sandbox.frames.codec import Frame
 from aileron_sandbox.frames.messages import (
     Cancel,
@@ -35,7 +35,7 @@ from aileron_sandbox.frames.messages import (
     ToJail,
 )
 
-__all__ = ["Broker", "Send", "check_imported"]
+__all__ = ["Broker", "Send", "StreamsOut", "WayOut", "check_imported"]
 
 _UPLOAD_CHUNKS: Final = 1
 """Chunks of a request body that wait for the upstream; the pipe behind them is the rest of the back-pressure."""
@@ -45,6 +45,31 @@ _FLUSH_S: Final = 5.0
 
 Send = Callable[[ToJail, bytes], Awaitable[None]]
 """Send one frame to the connector, whole or, when cancelled, not at all."""
+
+
+class StreamsOut(Protocol):
+    """Where streams of bytes go."""
+
+    def open(
+        self, request: StreamRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
+    ) -> contextlib.AbstractAsyncContextManager[Stream]:
+        """See egress/tcp.py."""
+        ...
+
+
+class WayOut(Protocol):
+    """Where requests go: egress/engine.py, the only way out of the jail; of an author's cases, answers from a file (trial/)."""
+
+    @property
+    def streams(self) -> StreamsOut:
+        """The same for streams."""
+        ...
+
+    def open(
+        self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
+    ) -> contextlib.AbstractAsyncContextManager[EgressResponse]:
+        """See egress/engine.py."""
+        ...
 
 
 def check_imported(function: HostFunction, step: Step) -> None:
@@ -76,7 +101,7 @@ class _Open:
 class Broker:
     """The requests and streams of one try of one step. `serve` runs as a task for each; `deliver` routes what belongs to one."""
 
-    def __init__(self, egress: Egress, step: Step, meter: Meter, journal: Journal, deadline: float, send: Send) -> None:
+    def __init__(self, egress: WayOut, step: Step, meter: Meter, journal: Journal, deadline: float, send: Send) -> None:
         self._egress = egress
         self._step = step
         self._meter = meter

@@ -20,13 +20,12 @@ from typing import Any, Final, Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from aileron.egress.engine import Egress
 from aileron.egress.journal import Journal as EgressJournal
 from aileron.egress.journal import RequestDenial
 from aileron.egress.meter import Meter
 from aileron.egress.refusal import Reason
 from aileron.executor import endings
-from aileron.executor.broker import Broker, check_imported
+from aileron.executor.broker import Broker, WayOut, check_imported
 from aileron.executor.channel import FrameChannel
 from aileron.executor.jails import Jailed
 from aileron.model.failure import AileronError
@@ -98,7 +97,7 @@ class Conversation:
     def __init__(
         self,
         jailed: Jailed,
-        egress: Egress,
+        egress: WayOut,
         step: Step,
         meter: Meter,
         claims: Claims,

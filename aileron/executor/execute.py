@@ -28,7 +28,7 @@ from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.policy import Policy
 
-__all__ = ["ConnectorStore", "Executor", "Kind", "Program", "RunJournal"]
+__all__ = ["ConnectorStore", "Executor", "Kind", "Program", "RunJournal", "policy_of", "runtime_of"]
 
 _JITTER_STEPS: Final = 1 << 16
 Kind = Literal["python", "elf"]
@@ -91,7 +91,7 @@ class Executor:
         first = plan.steps[0] if plan.steps else None
         if first is None or self._store.known_kind(first.connector) != "python":
             return None
-        return self._jails.layers_of(_policy(first, "python"), None)
+        return self._jails.layers_of(policy_of(first, "python"), None)
 
     async def execute(self, approved: ApprovedPlan, run_id: str, journal: RunJournal) -> Any:
         """The output of the last step. AileronError: the first failure."""
@@ -130,15 +130,15 @@ class Executor:
         with opened as program:
             runtime = None
             if program.kind == "elf":
-                runtime = await anyio.to_thread.run_sync(_runtime_of, step, program.program_fd)
-            policy = _policy(step, program.kind)
+                runtime = await anyio.to_thread.run_sync(runtime_of, step, program.program_fd)
+            policy = policy_of(step, program.kind)
             await journal.started(step, attempt, self._jails.layers_of(policy, runtime))
             async with self._jails.open(program.program_fd, policy, runtime) as jailed:
                 conversation = Conversation(jailed, self._egress, step, meter, claims, journal.of_step(step), run_id)
                 return await conversation.run(deadline)
 
 
-def _runtime_of(step: Step, program: int) -> ElfRuntime:
+def runtime_of(step: Step, program: int) -> ElfRuntime:
     """What the compiled program needs to see; AileronError where this machine does not have it."""
     try:
         return ElfRuntime.of_program(program)
@@ -148,7 +148,8 @@ def _runtime_of(step: Step, program: int) -> ElfRuntime:
         ) from error
 
 
-def _policy(step: Step, kind: Kind) -> Policy:
+def policy_of(step: Step, kind: Kind) -> Policy:
+    """The jail of a step: its limits, and the profile of its program."""
     limits = step.limits
     return Policy(
         memory_bytes=limits.memory_mb << 20,

@@ -49,7 +49,7 @@ from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.program import ProgramKind, check_program, program_kind
 from aileron.registry.tarball import CONNECTOR, MANIFEST, MAX_BYTES
 
-__all__ = ["ContentStore", "Installed", "Opened", "content_hash"]
+__all__ = ["ContentStore", "Installed", "Opened", "content_hash", "sealed"]
 
 _META: Final = "meta.json"
 _MAX_META_BYTES: Final = 1024
@@ -173,7 +173,7 @@ class ContentStore:
         pin.
         """
         found = self._pinned(pin)
-        descriptor = _sealed(found.connector, found.kind, str(pin))
+        descriptor = sealed(found.connector, found.kind, str(pin))
         return Opened(descriptor, found.kind, found.manifest, found.manifest_bytes)
 
     def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
@@ -398,7 +398,11 @@ def _stamp(path: Path) -> _Stamp | None:
         return None
 
 
-def _sealed(data: bytes, kind: ProgramKind, name: str) -> int:
+def sealed(data: bytes, kind: ProgramKind, name: str) -> int:
+    """A descriptor of a memory file with these bytes that nobody can change any more, at offset 0, close-on-exec.
+
+    The caller closes it. AileronError(sandbox_unavailable) where the kernel gives none.
+    """
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     # Where vm.memfd_noexec is set, only MFD_EXEC makes one that may be executed. A zip never needs it.
     wish = _MFD_EXEC if kind == "elf" else _MFD_NOEXEC_SEAL

@@ -33,6 +33,7 @@ from aileron.model.outcome import RunStatus
 from aileron.model.plan import Budget
 from aileron.model.wire import RunRequest
 from aileron.registry.manifest import SCHEMA as CONNECTOR_SCHEMA
+from aileron.trial.cases import SCHEMA as CASES_SCHEMA
 from aileron_sandbox.frames import FromJail, ToJail
 from aileron_sandbox.policy import Policy
 
@@ -102,6 +103,7 @@ NAMED = [
     ("event", "audit-events.md", list(EVENT_TYPES)),
     ("refusal", "egress.md", [reason.value for reason in Reason]),
     ("key of a manifest", "connector-manifest.md", list(keys_of(CONNECTOR_SCHEMA))),
+    ("key of a case", "connector-cases.md", list(keys_of(CASES_SCHEMA))),
     ("key of an action", "action-file.md", list(keys_of(ACTION_SCHEMA))),
     ("state", "http-api.md", [status.value for status in RunStatus]),
     ("scope", "http-api.md", [scope.value for scope in Scope]),

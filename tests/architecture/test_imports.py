@@ -46,6 +46,15 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron_sandbox.runtime",
         "aileron_sandbox.elf",
     ),
+    # An author's own sources in the real jail, without a daemon: docs/adr/0027-author-tools.md.
+    "aileron.trial": (
+        *BASE,
+        "aileron.egress",
+        "aileron.executor",
+        "aileron.registry",
+        "aileron_sandbox.ending",
+        "aileron_sandbox.runtime",
+    ),
     "aileron.runs": (
         *BASE,
         "aileron.actions",
@@ -82,7 +91,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.mcp.relay_http": ("aileron.client", "aileron.mcp"),
     "aileron.gateway": ("aileron.model", "aileron.config", "aileron.tls"),
     "aileron.launch": ("aileron.model", "aileron.config", "aileron.files", "aileron.client"),
-    # The author's offline tools (building, validating), a verifier that trusts no daemon, and doctor: docs/adr/0010.
+    # The author's offline tools (docs/adr/0010 and 0027), a verifier that trusts no daemon, and doctor.
     "aileron.cli": (
         *BASE,
         "aileron.__version__",
@@ -91,6 +100,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.launch",
         "aileron.registry",
         "aileron.actions.manifest",
+        "aileron.trial",
         "aileron.audit.verify",
         "aileron_sandbox.support",
     ),

@@ -1,11 +1,12 @@
-"""`aileron connector sign`, `release`, `check-manifest`: what publishes a connector.
+"""`aileron connector test`, `sign`, `release`, `check-manifest`: what an author does before others install it.
 
-All of it runs here, on the author's files, without a daemon, a home or a network; nothing of the files is run.
+All of it runs here, on the author's files, without daemon, home or network. `test` alone runs anything of the files, in a jail.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,14 +14,17 @@ import typer
 
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
-from aileron.cli.problem import Problem, local_work
+from aileron.cli.problem import FAILED, Problem, local_work
 from aileron.cli.publisher import KEY_VARIABLE, application, hosts, maybe_signing_key
+from aileron.model.visible import visible
 
 if TYPE_CHECKING:
+    from aileron.model.failure import Failure
     from aileron.model.manifest import ConnectorManifest
     from aileron.registry.release import Release
+    from aileron.trial.bench import Report
 
-__all__ = ["check_manifest", "release", "sign"]
+__all__ = ["check_manifest", "release", "sign", "test"]
 
 _HERE = Path()
 _USES = {
@@ -37,6 +41,37 @@ Key = Annotated[
     typer.Option("--key", metavar="FILE", help=f"The private key, for you alone (0600); else {KEY_VARIABLE} has it."),
 ]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Where manifest.toml is; here unless said.")]
+
+
+def test(
+    directory: Directory = _HERE,
+    cases: Annotated[
+        Path | None, typer.Option("--cases", metavar="FILE", help="The cases; tests/cases.toml of DIR unless said.")
+    ] = None,
+    op: Annotated[
+        str | None, typer.Option("--op", metavar="OP", help="Run this operation once, instead of the cases.")
+    ] = None,
+    args: Annotated[str | None, typer.Option("--args", metavar="JSON", help="Its arguments, as an object.")] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(
+            "--upstream", metavar="URL", help="A server on this machine that its requests go to: http://localhost:PORT."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the cases in tests/cases.toml, each in a real jail, with the answers that are written there.
+
+    A request that no case expects fails it, as does one to a host that the manifest does not declare. Exit code 1 if one fails.
+    """
+    if op is None and (args is not None or upstream is not None):
+        raise Problem.usage("--args and --upstream are for one operation: --op OP", fix="aileron connector test --help")
+    if op is not None:
+        if cases is not None:
+            raise Problem.usage("--op and --cases exclude each other", fix="aileron connector test --help")
+        _try_one(directory, op, _object(args), upstream)
+        return
+    _try_cases(directory, cases, as_json=as_json)
 
 
 def sign(
@@ -160,6 +195,106 @@ def check_manifest(
         output.print_json({name.replace(" ", "_"): value for name, value in facts if value is not None})
     else:
         output.print_facts(facts)
+
+
+def _try_one(directory: Path, op: str, args: dict[str, Any], upstream: str | None) -> None:
+    from aileron.trial.bench import Bench, Upstream, artifact_of
+
+    try:
+        server = None if upstream is None else Upstream.parse(upstream)
+    except ValueError as error:
+        raise Problem.usage(f"--upstream {error}", fix="aileron connector test --help") from None
+    with local_work(), Bench(artifact_of(directory, () if server is None else (server.address,))) as bench:
+        done = bench.call(op, args, server)
+    for line in done.log:
+        output.note(output.GUTTER + visible(line))
+    if server is None and done.failure is not None and done.failure.failure_class.value == "not_found":
+        raise Problem.usage(
+            f"{op} asks for something, and nothing answers", why=done.failure.message, fix="give --upstream URL"
+        )
+    if done.failure is not None:
+        raise _failed(done.failure, op)
+    output.print_result(done.output)
+
+
+def _failed(failure: Failure, op: str) -> Problem:
+    from aileron.model.failure import AileronError
+
+    return Problem.of_failure(
+        AileronError(
+            failure.failure_class,
+            failure.message,
+            boundary=failure.boundary,
+            details={
+                **failure.details,
+                "step": op,
+            },  # which says that a connector may have written it: no fix is read out of it
+        )
+    )
+
+
+def _try_cases(directory: Path, file: Path | None, *, as_json: bool) -> None:
+    from aileron.trial.bench import Bench, artifact_of
+    from aileron.trial.cases import CASES, parse_cases
+
+    path = directory / CASES if file is None else file
+    with local_work():
+        found = parse_cases(_text_of(path), file=str(path))
+        with Bench(artifact_of(directory, found.hosts)) as bench:
+            reports = bench.run(found.cases)
+    failed = [report for report in reports if report.problem is not None]
+    if as_json:
+        told = [
+            {
+                "case": one.case,
+                "passed": one.problem is None,
+                "problem": one.problem,
+                "ms": round(one.ms, 1),
+                "log": one.log,
+            }
+            for one in reports
+        ]
+        output.print_json({"passed": len(reports) - len(failed), "failed": len(failed), "cases": told})
+    else:
+        rows = [(one.case, "passed" if one.problem is None else "FAILED", f"{one.ms:.0f} ms") for one in reports]
+        output.print_table(("CASE", "RESULT", "TIME"), rows, empty="", folds=("CASE",))
+        _tell_failed(failed)
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _tell_failed(failed: Sequence[Report]) -> None:
+    for report in failed:
+        output.note(f"\n{visible(report.case)}: {visible(report.problem or '')}")
+        for line in report.log:
+            output.note(output.GUTTER + visible(line))
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    import json
+
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        raise Problem.usage(f"--args is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise Problem.usage("--args is not an object, such as '{\"limit\": 2}'")
+    return found
+
+
+def _text_of(path: Path) -> str:
+    """Of a small file of the author's own."""
+    from aileron.model.document import MAX_DOCUMENT_BYTES
+
+    try:
+        with path.open("rb") as opened:
+            return opened.read(MAX_DOCUMENT_BYTES + 1).decode()
+    except FileNotFoundError:
+        raise Problem.missing(f"{path}: there is no such file", fix="aileron connector test --help") from None
+    except OSError as error:
+        raise Problem.usage(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise Problem.usage(f"{path}: not UTF-8 at byte {error.start}") from None
 
 
 def _as_json(done: Release, directory: Path) -> dict[str, Any]:

@@ -1,0 +1,371 @@
+"""The real jail for an author's operations: one run after the other, each in a jail of its own, and the verdict on each.
+
+Runs in `aileron connector test`, in its main thread (a template dies with the thread that started it). The program is the
+author's and is trusted as little as any: what it gets is what the manifest asks for, by the executor's own code.
+
+    with Bench(artifact) as bench:
+        reports = bench.run(cases)
+
+A template is started once (60 ms), a case takes some milliseconds. No retries: a case is one try.
+
+Not here: what a case may say (cases.py), answers (stub.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron.config import Settings
+from aileron.egress.engine import Egress
+from aileron.egress.inject import LentCredential
+from aileron.egress.journal import Unrecorded
+from aileron.egress.meter import Meter
+from aileron.egress.refusal import RefusedError
+from aileron.egress.url import parse_url
+from aileron.executor.broker import WayOut
+from aileron.executor.conversation import Claims, Conversation
+from aileron.executor.execute import policy_of, runtime_of
+from aileron.executor.jails import Jails
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.manifest import ConnectorManifest, OAuth2Provider
+from aileron.model.names import BindingName, HostPort
+from aileron.model.plan import CredentialUse, Grant, Step
+from aileron.model.secret import Secret
+from aileron.registry.artifact import Artifact, Trust, connector_of
+from aileron.registry.build import Application, build
+from aileron.registry.content import sealed
+from aileron.registry.manifest import parse_connector_manifest
+from aileron.registry.placeholders import UNBOUND_CLIENT
+from aileron.registry.program import program_kind
+from aileron.registry.tarball import MANIFEST
+from aileron.trial.cases import Case
+from aileron.trial.stub import Stub
+from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.runtime import PythonRuntime
+
+__all__ = ["MADE_UP_SECRET", "Attempt", "Bench", "Report", "Upstream", "artifact_of"]
+
+MADE_UP_SECRET: Final = "aileron-connector-test"  # noqa: S105  (what a test server is shown in the place of a credential)
+_LOOPBACK: Final = ("localhost", "127.0.0.1")
+_MAX_SHOWN: Final = 600
+"""Characters of an output in a message."""
+_T = TypeVar("_T")
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one case. `problem` None: what was expected. `log` is what the connector said, line by line."""
+
+    case: str
+    problem: str | None
+    ms: float
+    log: tuple[str, ...]
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one run: an output, or the failure its caller would see."""
+
+    output: Any
+    failure: Failure | None
+    log: tuple[str, ...]
+
+
+class Upstream(msgspec.Struct, frozen=True):
+    """A server on this machine, which stands for the hosts of the manifest."""
+
+    address: HostPort
+    is_plain: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`http://localhost:PORT`, or https. ValueError for what is not on loopback: a service is reached through the daemon."""
+        try:
+            url = parse_url(text)
+        except RefusedError as error:
+            raise ValueError(f"{text!r}: {error}") from None
+        if url.host not in _LOOPBACK:
+            raise ValueError(
+                f"{text!r} is not on this machine ({' or '.join(_LOOPBACK)}); a service is asked by `aileron run`"
+            )
+        if url.target != "/":
+            raise ValueError(f"{text!r} has a path; expected {url.scheme}://{url.authority}")
+        return cls(url.destination, url.scheme == "http")
+
+
+class Bench:
+    """A connector and a jail for it. Use it as a context manager, in the main thread."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        """AileronError(sandbox_unavailable) where this machine has no jail."""
+        self._artifact = artifact
+        self._kind = program_kind(artifact.connector)
+        with _no_jail():
+            self._jails = Jails(_runtime())
+        try:
+            self._program = sealed(artifact.connector, self._kind, str(artifact.pin))
+        except AileronError:
+            self._jails.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._program)
+        self._jails.close()
+
+    def run(self, cases: Sequence[Case]) -> tuple[Report, ...]:
+        """Each case in its own jail, in order. AileronError where there is no jail to be had; a case that fails is a report."""
+
+        async def all_of_them() -> tuple[Report, ...]:
+            return tuple([await self._report(case) for case in cases])
+
+        return self._served(all_of_them)
+
+    def call(self, op: str, args: dict[str, Any], upstream: Upstream | None) -> Attempt:
+        """One operation, its requests sent to `upstream`; without one, none may be made. AileronError as `run`."""
+
+        async def once() -> Attempt:
+            if upstream is None:
+                return await self._attempt(op, args, Stub((), None), self._artifact.manifest.hosts)
+            egress = Egress(Settings(), _TestLender())
+            try:
+                return await self._attempt(op, args, egress, (upstream.address,), upstream)
+            finally:
+                await egress.aclose()
+
+        return self._served(once)
+
+    def _served(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        async def serve() -> _T:
+            problem: AileronError | None = None
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._jails.serve)
+                await anyio.lowlevel.checkpoint()  # a compiled program's template is started where jails are served
+                try:
+                    done = await work()
+                except AileronError as error:  # it would leave the group in a group of its own
+                    problem = error
+                tasks.cancel_scope.cancel()
+            if problem is not None:
+                raise problem
+            return done
+
+        return anyio.run(serve)
+
+    async def _report(self, case: Case) -> Report:
+        hosts = self._artifact.manifest.hosts
+        stub = Stub(case.exchanges, hosts[0] if hosts else None)
+        began = time.monotonic()
+        done = await self._attempt(case.op, case.args, stub, hosts)
+        problem = stub.problem or _mismatch(case, done) or _left_over(stub)
+        return Report(case=case.name, problem=problem, ms=(time.monotonic() - began) * 1000, log=done.log)
+
+    async def _attempt(
+        self,
+        op: str,
+        args: dict[str, Any],
+        way_out: WayOut,
+        hosts: tuple[HostPort, ...],
+        upstream: Upstream | None = None,
+    ) -> Attempt:
+        with _listening() as log:
+            try:
+                output = await self._try(op, args, way_out, hosts, upstream)
+            except AileronError as error:
+                if error.failure.failure_class is FailureClass.SANDBOX_UNAVAILABLE:
+                    raise
+                return Attempt(output=None, failure=error.failure, log=tuple(log))
+        return Attempt(output=output, failure=None, log=tuple(log))
+
+    async def _try(
+        self,
+        op: str,
+        args: dict[str, Any],
+        way_out: WayOut,
+        hosts: tuple[HostPort, ...],
+        upstream: Upstream | None,
+    ) -> Any:
+        step = Step(
+            id="test",
+            connector=self._artifact.pin,
+            op=op,
+            args=args,
+            idempotent=False,
+            grant=_grant(self._artifact.manifest, hosts, upstream),
+            limits=self._artifact.manifest.limits,
+        )
+        runtime = await anyio.to_thread.run_sync(runtime_of, step, self._program) if self._kind == "elf" else None
+        deadline = anyio.current_time() + step.limits.timeout_s
+        async with self._jails.open(self._program, policy_of(step, self._kind), runtime) as jailed:
+            journal = _Nowhere()
+            talk = Conversation(jailed, way_out, step, Meter(step.grant.budget), Claims(), journal, "test")
+            return await talk.run(deadline)
+
+
+def artifact_of(directory: Path, hosts: Sequence[HostPort]) -> Artifact:
+    """What is built of the sources, as an install would take it.
+
+    Placeholders of a client get made-up values, that of hosts gets `hosts`, which are left out where the manifest names its own.
+    AileronError(invalid_request), as from building.
+    """
+    path = directory / MANIFEST
+    try:
+        manifest = parse_connector_manifest(path.read_bytes(), file=str(path), allow_unbound=True)
+    except OSError as error:
+        raise AileronError(
+            FailureClass.INVALID_REQUEST, f"{path}: {error.strerror or error}", boundary=Boundary.USER
+        ) from None
+    provider, application = manifest.oauth2, None
+    if provider is not None and provider.client_id == UNBOUND_CLIENT:
+        secret = Secret(MADE_UP_SECRET.encode()) if provider.client_secret == UNBOUND_CLIENT else None
+        application = Application(client_id=MADE_UP_SECRET, client_secret=secret)
+    built = build(directory, () if manifest.hosts else hosts, application)
+    return connector_of(built.archive, Trust(), file=str(directory))
+
+
+class _Nowhere(Unrecorded):
+    """A journal for what has no effect that could be recorded."""
+
+    async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
+        """Nothing: the test sees what the operation answers."""
+
+
+class _TestLender:
+    """In the place of the vault: the same made-up value for every kind, so that injecting and scrubbing are real."""
+
+    async def ready(self, use: CredentialUse, deadline: float) -> None:
+        """It never ends."""
+
+    async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
+        """There is no other one."""
+        return False
+
+    @contextlib.contextmanager
+    def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
+        """For `basic` the user is `test`."""
+        username = "test" if use.need.kind == "basic" else None
+        yield LentCredential(use.need.kind, Secret(MADE_UP_SECRET.encode()), username)
+
+
+def _grant(manifest: ConnectorManifest, hosts: tuple[HostPort, ...], upstream: Upstream | None) -> Grant:
+    """What a run's would be, but for the upstream, which stands for the declared hosts."""
+    need = manifest.credential
+    use = None
+    if need is not None:
+        use = CredentialUse(connector=str(manifest.name), binding=BindingName(need.kind, "test", "author"), need=need)
+    here = frozenset() if upstream is None else frozenset({upstream.address})
+    return Grant(
+        hosts=hosts if manifest.hosts else (),
+        plain=here if upstream is not None and upstream.is_plain else frozenset(),
+        private=here,
+        credential=use,
+        reserved=_reserved(manifest.oauth2),
+        imports=manifest.imports,
+    )
+
+
+def _reserved(provider: OAuth2Provider | None) -> tuple[str, ...]:
+    if provider is None:
+        return ()
+    endpoints = (provider.token_url, provider.device_authorization_url, provider.revocation_url)
+    return tuple(sorted({url for url in endpoints if url is not None}))
+
+
+def _mismatch(case: Case, done: Attempt) -> str | None:
+    """Why this is not what the case expects; None if it is."""
+    if done.failure is not None:
+        return _wrong_failure(case, done.failure)
+    if case.failure is not None:
+        return f"it succeeded with {_shown(done.output)}; expected {case.failure.value}"
+    is_same = _shown(done.output, None) == _shown(case.output, None)
+    return None if is_same else f"its output is {_shown(done.output)}; expected {_shown(case.output)}"
+
+
+def _wrong_failure(case: Case, failure: Failure) -> str | None:
+    said = f"it failed with {failure.failure_class.value}: {failure.message}"
+    if case.failure is not failure.failure_class:
+        return said if case.failure is None else f"{said}; expected {case.failure.value}"
+    is_so = all(key in failure.details and failure.details[key] == value for key, value in case.details.items())
+    return None if is_so else f"its details are {_shown(failure.details)}; expected {_shown(case.details)}"
+
+
+def _left_over(stub: Stub) -> str | None:
+    unused = ", ".join(str(exchange) for exchange in stub.unused)
+    return f"it never asked for {unused}" if unused else None
+
+
+def _shown(value: Any, most: int | None = _MAX_SHOWN) -> str:
+    """As JSON, in which 1, 1.0 and true are three things. None: all of it."""
+    text = json.dumps(value, ensure_ascii=False, default=repr, sort_keys=True)
+    return text if most is None or len(text) <= most else f"{text[:most]}…"
+
+
+@contextlib.contextmanager
+def _listening() -> Iterator[list[str]]:
+    """What connectors say while this is open: the lines of their log."""
+    lines: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            args = record.args if isinstance(record.args, tuple) else ()
+            lines.append(str(args[-1]))
+
+    said, keep = logging.getLogger("aileron.connector"), Keep()
+    before = said.level, said.propagate
+    said.addHandler(keep)
+    said.setLevel(logging.INFO)
+    said.propagate = False
+    try:
+        yield lines
+    finally:
+        said.removeHandler(keep)
+        said.setLevel(before[0])
+        said.propagate = before[1]
+
+
+@contextlib.contextmanager
+def _no_jail() -> Iterator[None]:
+    try:
+        yield
+    except JailUnavailable as error:
+        raise AileronError(
+            FailureClass.SANDBOX_UNAVAILABLE,
+            f"no jail can be started: {error}; run `aileron doctor`",
+            boundary=Boundary.SANDBOX,
+        ) from error
+
+
+def _runtime() -> PythonRuntime:
+    """As the daemon's, with less imported ahead: few jails are worth less warmth."""
+    sandbox = _folder("aileron_sandbox")
+    packages = {
+        "msgspec": _folder("msgspec"),
+        "aileron_connector": _folder("aileron_connector"),
+        "aileron_sandbox/__init__.py": sandbox / "__init__.py",
+        "aileron_sandbox/frames": sandbox / "frames",
+    }
+    return PythonRuntime.of_this_interpreter(packages=packages, preload=("aileron_connector", "msgspec"))
+
+
+def _folder(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise AileronError(
+            FailureClass.INTERNAL_ERROR, f"{package} is not installed beside aileron: install aileron again"
+        )
+    return Path(spec.origin).resolve().parent

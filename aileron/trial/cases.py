@@ -1,0 +1,209 @@
+"""`tests/cases.toml`: what an operation is given, what the service answers, and what has to come of it.
+
+    [[case]]
+    name = "the newest things come first"
+    op = "list_things"
+    args = { limit = 2 }
+    output = { things = ["b", "a"] }
+
+    [[case.exchange]]
+    method = "GET"
+    path = "/things?limit=2"
+    credential = "api_key"
+    json = ["b", "a"]
+
+Pure. The schema is closed, as those of manifests and actions are: a key that means nothing is a mistake, and so is a case that
+expects nothing.
+
+Source: docs/reference/connector-cases.md, checked against `SCHEMA`. Not here: running them (bench.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from typing import Any, Final
+
+import msgspec
+
+from aileron.model.document import Field, Kind, Table, read_document
+from aileron.model.failure import Boundary, FailureClass
+from aileron.model.names import OP_NAME, HostPort
+
+__all__ = ["CASES", "SCHEMA", "Case", "Cases", "Exchange", "parse_cases"]
+
+CASES: Final = "tests/cases.toml"
+"""Below the connector's directory; what lies in `tests/` is not packed."""
+_MAX_CASES: Final = 500
+_STATUS: Final = range(200, 600)
+_METHOD: Final = re.compile(r"[A-Z]{1,32}")
+_JSON_TYPE: Final = ("Content-Type", "application/json")
+
+SCHEMA: Final = {
+    "hosts": Field(Kind.STRINGS),
+    "case": Field(
+        Kind.TABLES,
+        required=True,
+        fields={
+            "name": Field(Kind.STRING, required=True),
+            "op": Field(Kind.STRING, required=True),
+            "args": Field(Kind.FREE),
+            "output": Field(Kind.VALUE),
+            "output_json": Field(Kind.VALUE),
+            "failure": Field(Kind.STRING),
+            "details": Field(Kind.FREE),
+            "exchange": Field(
+                Kind.TABLES,
+                fields={
+                    "method": Field(Kind.STRING, required=True),
+                    "path": Field(Kind.STRING, required=True),
+                    "host": Field(Kind.STRING),
+                    "credential": Field(Kind.STRING),
+                    "sends": Field(Kind.VALUE),
+                    "status": Field(Kind.INTEGER),
+                    "headers": Field(Kind.FREE),
+                    "json": Field(Kind.VALUE),
+                    "body": Field(Kind.VALUE),
+                    "unreachable": Field(Kind.BOOLEAN),
+                },
+            ),
+        },
+    ),
+}
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    """One request that is expected, and its answer. `path` has the query; `host` None: the manifest's first."""
+
+    method: str
+    path: str
+    host: HostPort | None = None
+    credential: str | None = None
+    sends: Any = msgspec.UNSET
+    """The JSON of its body, or its text; UNSET: any."""
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    unreachable: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.host or ''}{self.path}"
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of one operation. It expects `output`, or `failure` with at least these `details`."""
+
+    name: str
+    op: str
+    args: dict[str, Any]
+    exchanges: tuple[Exchange, ...]
+    output: Any = msgspec.UNSET
+    failure: FailureClass | None = None
+    details: dict[str, Any] = {}
+
+
+class Cases(msgspec.Struct, frozen=True, kw_only=True):
+    """All of a file. `hosts` take the place of `bound-at-build`."""
+
+    hosts: tuple[HostPort, ...]
+    cases: tuple[Case, ...]
+
+
+def parse_cases(text: str, *, file: str) -> Cases:
+    """Read one file of cases; `file` is how errors name it. AileronError(invalid_request) with line and cure."""
+    table = read_document(text, SCHEMA, file=file, boundary=Boundary.USER)
+    entries = table.tables("case")
+    if not 0 < len(entries) <= _MAX_CASES:
+        raise table.refuse("case", f"{len(entries)} cases; from 1 to {_MAX_CASES}")
+    cases: dict[str, Case] = {}
+    for entry in entries:
+        case = _case(entry)
+        if case.name in cases:
+            raise entry.refuse("name", f"two cases are called {case.name!r}")
+        cases[case.name] = case
+    hosts = tuple(table.attempt("hosts", HostPort.parse, name) for name in table.strings("hosts"))
+    return Cases(hosts=hosts, cases=tuple(cases.values()))
+
+
+def _case(entry: Table) -> Case:
+    if sum(key in entry for key in ("output", "output_json", "failure")) != 1:
+        raise entry.refuse(None, "a case has one of output, output_json and failure: what has to come of it")
+    if "details" in entry and "failure" not in entry:
+        raise entry.refuse("details", "details are those of a failure")
+    if not OP_NAME.fullmatch(entry.string("op")):
+        raise entry.refuse("op", f"op {entry.string('op')!r} is not a name of lower-case letters, digits and '_'")
+    return Case(
+        name=entry.string("name"),
+        op=entry.string("op"),
+        args=entry.free("args"),
+        exchanges=tuple(_exchange(exchange) for exchange in entry.tables("exchange")),
+        output=_output(entry),
+        failure=_failure(entry) if "failure" in entry else None,
+        details=entry.free("details"),
+    )
+
+
+def _output(entry: Table) -> Any:
+    """What is expected, as JSON has it; UNSET where a failure is. TOML has no null, so there are two ways to write it."""
+    if "output_json" not in entry:
+        return entry.value("output") if "output" in entry else msgspec.UNSET
+    try:
+        return json.loads(entry.value("output_json"))
+    except (TypeError, ValueError):
+        raise entry.refuse("output_json", "output_json is not a string of JSON") from None
+
+
+def _failure(entry: Table) -> FailureClass:
+    said = entry.string("failure")
+    known = [kind.value for kind in FailureClass]
+    if said in known:
+        return FailureClass(said)
+    near = difflib.get_close_matches(said, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "expected a class of failure, such as 'external_api_error'"
+    raise entry.refuse("failure", f"unknown failure {said!r}; {hint}")
+
+
+def _exchange(entry: Table) -> Exchange:
+    if not _METHOD.fullmatch(entry.string("method")):
+        raise entry.refuse("method", f"method {entry.string('method')!r} is not upper-case letters, such as GET")
+    if not entry.string("path").startswith("/"):
+        raise entry.refuse(
+            "path", f"path {entry.string('path')!r} does not begin with a slash; the host has a key of its own"
+        )
+    status = entry.integer("status", 200)
+    if status not in _STATUS:
+        raise entry.refuse("status", f"status {status} is not from {_STATUS.start} to {_STATUS.stop - 1}")
+    is_unreachable = entry.boolean("unreachable", False)
+    for key in ("status", "headers", "json", "body"):
+        if is_unreachable and key in entry:
+            raise entry.refuse(key, f"{key} of what cannot be reached: there is no answer")
+    headers, body = _answer(entry)
+    return Exchange(
+        method=entry.string("method"),
+        path=entry.string("path"),
+        host=entry.parsed("host", HostPort.parse) if "host" in entry else None,
+        credential=entry.maybe_string("credential"),
+        sends=entry.value("sends") if "sends" in entry else msgspec.UNSET,
+        status=status,
+        headers=headers,
+        body=body,
+        unreachable=is_unreachable,
+    )
+
+
+def _answer(entry: Table) -> tuple[tuple[tuple[str, str], ...], bytes]:
+    headers = entry.free("headers")
+    for name, value in headers.items():
+        if not isinstance(value, str) or not f"{name}{value}".isascii() or not f"{name}{value}".isprintable():
+            raise entry.refuse("headers", f"header {name!r} is not printable ASCII", name)
+    given = tuple(headers.items())
+    if "json" not in entry:
+        body = entry.value("body") if "body" in entry else ""
+        if not isinstance(body, str):
+            raise entry.refuse("body", "body is not a string; write json = … for a value")
+        return given, body.encode()
+    if "body" in entry:
+        raise entry.refuse("body", "body beside json: an answer has one body")
+    has_type = any(name.lower() == "content-type" for name in headers)
+    return (*given, *(() if has_type else (_JSON_TYPE,))), json.dumps(entry.value("json")).encode()

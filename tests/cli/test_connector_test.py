@@ -1,0 +1,133 @@
+"""`aileron connector test` as a program: the cases of an author's sources in the real jail, and one operation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Command
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+MANIFEST = """\
+[connector]
+name = "github://acme/connector-notes"
+version = "0.0.0-dev"
+
+[capabilities.network]
+hosts = ["notes.example.com:443"]
+
+[capabilities.runtime]
+imports = ["http", "log"]
+"""
+PROGRAM = """\
+from aileron_connector import BadInput, hosts, http, log, op, run
+
+@op
+def fetch(path: str) -> str:
+    \"\"\"GET.\"\"\"
+    log.info("asking\\u202e")
+    with http.request("GET", hosts()[0].url + path) as answer:
+        return answer.text()
+
+@op
+def complain() -> None:
+    \"\"\"In words that look like ours.\"\"\"
+    raise BadInput("run `aileron vault rotate`; run `aileron secret remove x`")
+
+if __name__ == "__main__":
+    run()
+"""
+CASES = """\
+[[case]]
+name = "what is there is fetched"
+op = "fetch"
+args = { path = "/x" }
+output = "ok"
+
+[[case.exchange]]
+method = "GET"
+path = "/x"
+body = "ok"
+"""
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A connector and its cases."""
+    directory = tmp_path / "notes"
+    (directory / "tests").mkdir(parents=True)
+    (directory / "manifest.toml").write_text(MANIFEST)
+    (directory / "connector.py").write_text(PROGRAM)
+    (directory / "tests" / "cases.toml").write_text(CASES)
+    return directory
+
+
+def test_each_case_is_told_and_a_failed_one_ends_with_1(aileron: Command, sources: Path) -> None:
+    """The verdict on standard output, why not and what the connector said on standard error; no home is made."""
+    passed = aileron("connector", "test", str(sources))
+    cases = sources / "tests" / "cases.toml"
+    cases.write_text(
+        CASES + CASES.replace("what is there", "what is not there").replace('output = "ok"', 'output = "ko"')
+    )
+    failed = aileron("connector", "test", str(sources))
+
+    assert (passed.code, passed.err) == (0, "")
+    assert passed.out.startswith("what is there is fetched\tpassed\t")
+    assert failed.code == 1
+    assert "what is not there is fetched\tFAILED" in failed.out
+    assert 'what is not there is fetched: its output is "ok"; expected "ko"' in failed.err
+    assert "info: asking" in failed.err
+    assert "\u202e" not in failed.err
+    assert not aileron.home.exists()
+
+
+def test_the_same_for_programs(aileron: Command, sources: Path) -> None:
+    """With --json, and cases from a file elsewhere."""
+    elsewhere = sources.parent / "mine.toml"
+    elsewhere.write_text(CASES.replace("/x", "/y", 1))
+    said = aileron("connector", "test", str(sources), "--cases", str(elsewhere), "--json")
+
+    assert (said.code, said.json["passed"], said.json["failed"]) == (1, 0, 1)
+    (case,) = said.json["cases"]
+    assert (case["passed"], case["problem"]) == (False, "no exchange is left for GET notes.example.com:443/y")
+
+
+def test_one_operation_is_tried_against_a_server_of_ones_own(
+    aileron: Command, sources: Path, upstream: CountingServer
+) -> None:
+    """What it answers is printed; without a server, or with one elsewhere, it is told what is missing."""
+    words = ("connector", "test", str(sources), "--op", "fetch", "--args", '{"path": "/"}')
+    there = aileron(*words, "--upstream", f"http://localhost:{upstream.port}")
+    alone = aileron(*words)
+    away = aileron(*words, "--upstream", "https://notes.example.com")
+
+    assert there.code == 0, there
+    assert (alone.code, "fix: give --upstream URL" in alone.err) == (2, True)
+    assert (away.code, "not on this machine" in away.err) == (2, True)
+
+
+def test_what_a_connector_says_is_never_a_command_of_ours(aileron: Command, sources: Path) -> None:
+    """Its words are shown as its words: no fix is read out of them."""
+    said = aileron("connector", "test", str(sources), "--op", "complain")
+
+    assert (said.code, "aileron vault rotate" in said.err) == (2, True)
+    assert "fix:" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("--args", "{}"), 2, "are for one operation"),
+        (("--op", "fetch", "--args", "[1]"), 2, "--args is not an object"),
+        (("--op", "fetch", "--args", "{"), 2, "--args is not JSON"),
+        (("--op", "fetch", "--cases", "x"), 2, "exclude each other"),
+        (("--cases", "/nowhere/cases.toml"), 3, "there is no such file"),
+    ],
+)
+def test_a_wrong_call_is_told(aileron: Command, sources: Path, words: tuple[str, ...], code: int, told: str) -> None:
+    """Before anything is built or run."""
+    said = aileron("connector", "test", str(sources), *words)
+
+    assert (said.code, told in said.err) == (code, True), said

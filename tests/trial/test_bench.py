@@ -1,0 +1,372 @@
+"""Operations of an author in the real jail: what passes, what fails a case, and what cannot be reached from there."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
+from aileron.trial.bench import MADE_UP_SECRET, Bench, Report, Upstream, artifact_of
+from aileron.trial.cases import parse_cases
+from tests.support.elf_programs import compiled
+
+pytestmark = pytest.mark.jail
+MANIFEST = """\
+[connector]
+name = "github://acme/connector-notes"
+version = "0.0.0-dev"
+
+[capabilities.network]
+hosts = ["notes.example.com:443"]
+
+[capabilities.credential]
+kind = "api_key"
+scope = "Read notes"
+
+[capabilities.runtime]
+imports = ["http", "tcp", "log"]
+
+[limits]
+timeout_s = 5
+"""
+PROGRAM = '''\
+import os, socket, time
+from aileron_connector import BadInput, NetworkError, Refused, hosts, http, log, op, run, tcp
+
+@op
+def echo(value: str) -> dict:
+    """Say it again."""
+    log.info("echoing", value=value)
+    return {"value": value, "next": None, "whole": 1}
+
+@op
+def fetch(path: str, credential: str | None = None, times: int = 1) -> list:
+    """GET from the first host."""
+    found = []
+    for _ in range(times):
+        with http.request("GET", hosts()[0].url + path, credential=credential) as answer:
+            found.append([answer.status, answer.text()])
+    return found
+
+@op
+def swallow(url: str) -> str:
+    """Ask, and hide what came of it."""
+    try:
+        with http.request("GET", url) as answer:
+            return answer.text()
+    except Exception as error:
+        return "hidden"
+
+@op
+def post(text: str) -> int:
+    """Send a body."""
+    with http.request("POST", hosts()[0].url + "/notes", body=text.encode()) as answer:
+        return answer.status
+
+@op
+def reach(path: str) -> dict:
+    """What is there of the machine."""
+    return {"is_there": os.path.exists(path), "environment": len(os.environ)}
+
+@op
+def dial() -> None:
+    """Go past the supervisor."""
+    socket.create_connection(("93.184.216.34", 443), 1)
+
+@op
+def stream() -> None:
+    """A stream to a declared host."""
+    tcp.connect(hosts()[0].host, hosts()[0].port)
+
+@op
+def hang() -> None:
+    """Longer than it may."""
+    time.sleep(60)
+
+if __name__ == "__main__":
+    run()
+'''
+
+
+def sources(directory: Path, manifest: str = MANIFEST) -> Path:
+    """The connector above, in a directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "manifest.toml").write_text(manifest)
+    (directory / "connector.py").write_text(PROGRAM)
+    return directory
+
+
+def bench_of(directory: Path, *hosts: HostPort) -> Bench:
+    """Its bench; without a jail a skip, and in CI a failure."""
+    try:
+        return Bench(artifact_of(directory, hosts))
+    except AileronError as error:
+        if error.failure.failure_class is FailureClass.SANDBOX_UNAVAILABLE and not os.environ.get("AILERON_MUST_JAIL"):
+            pytest.skip(f"no jail here: {error}")
+        raise
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """One for all tests: each case has a jail of its own."""
+    with bench_of(sources(tmp_path_factory.mktemp("notes"))) as running:
+        yield running
+
+
+def tried(bench: Bench, case: str, *exchanges: str) -> Report:
+    """The report on one case of that TOML."""
+    text = f'[[case]]\nname = "it"\n{case}\n' + "".join(f"[[case.exchange]]\n{one}\n" for one in exchanges)
+    (report,) = bench.run(parse_cases(text, file="cases.toml").cases)
+    return report
+
+
+GET = 'method = "GET"\npath = "/notes"\n'
+FETCH = 'op = "fetch"\nargs = { path = "/notes" }\n'
+
+
+# What passes
+
+
+def test_an_output_is_compared_whole(bench: Bench) -> None:
+    """As JSON: null is null, and 1 is neither 1.0 nor true; what it logged is told."""
+    echo = 'op = "echo"\nargs = { value = "x" }\n'
+    right = tried(bench, echo + """output_json = '{"value": "x", "next": null, "whole": 1}'""")
+    wrong = [
+        tried(bench, echo + f"output_json = '{found}'")
+        for found in (
+            '{"value": "x", "next": null}',
+            '{"value": "x", "next": null, "whole": 1.0}',
+            '{"value": "x", "next": null, "whole": true}',
+        )
+    ]
+
+    assert (right.problem, right.log) == (None, ("info: echoing {'value': 'x'}",))
+    assert all("its output is" in (report.problem or "") for report in wrong)
+
+
+def test_a_request_gets_the_answer_of_its_exchange(bench: Bench) -> None:
+    """Each serves once, in any order, headers and large bodies included."""
+    passed = tried(bench, FETCH + 'output = [[200, "ok"]]', GET + 'body = "ok"')
+    twice = tried(
+        bench,
+        'op = "fetch"\nargs = { path = "/notes", times = 2 }\noutput = [[200, "a"], [503, "b"]]',
+        GET + 'body = "a"',
+        GET + 'status = 503\nbody = "b"',
+    )
+    whole = bench.run(parse_cases(_large("x" * 100_000), file="c").cases)
+
+    assert (passed.problem, twice.problem, whole[0].problem) == (None, None, None)
+
+
+def _large(body: str) -> str:
+    return f'[[case]]\nname = "large"\n{FETCH}output = [[200, "{body}"]]\n[[case.exchange]]\n{GET}body = "{body}"\n'
+
+
+def test_a_failure_is_compared_by_class_and_details(bench: Bench) -> None:
+    """Which one was expected, and at least these details."""
+    bad = 'op = "echo"\nargs = { value = 1 }\n'
+
+    assert tried(bench, bad + 'failure = "bad_input"\ndetails = { argument = "value" }').problem is None
+    assert "expected network_error" in str(tried(bench, bad + 'failure = "network_error"').problem)
+    assert "its details are" in str(tried(bench, bad + 'failure = "bad_input"\ndetails = { argument = "x" }').problem)
+    assert "it failed with bad_input" in str(tried(bench, bad + "output = 1").problem)
+    assert "it succeeded" in str(tried(bench, 'op = "echo"\nargs = { value = "x" }\nfailure = "bad_input"').problem)
+    assert tried(bench, 'op = "nothing"\nfailure = "unknown_op"').problem is None
+    assert tried(bench, FETCH + 'failure = "network_error"', GET + "unreachable = true").problem is None
+
+
+def test_the_credential_and_the_body_of_a_request_are_compared(bench: Bench) -> None:
+    """Where the case says what they are; a body as JSON, or as text."""
+    keyed = 'op = "fetch"\nargs = { path = "/notes", credential = "api_key" }\noutput = [[200, ""]]'
+    posted = 'op = "post"\nargs = { text = "{\\"a\\": 1}" }\noutput = 200'
+    post = 'method = "POST"\npath = "/notes"\n'
+
+    assert tried(bench, keyed, GET + 'credential = "api_key"').problem is None
+    assert "expected api_key" in str(
+        tried(bench, FETCH + 'output = [[200, ""]]', GET + 'credential = "api_key"').problem
+    )
+    for sends in ("{ a = 1 }", """'{"a": 1}'""", """'{ "a":1 }'"""):
+        assert tried(bench, posted, f"{post}sends = {sends}").problem is None
+    assert "no exchange is left for POST" in str(tried(bench, posted, post + "sends = { a = 2 }").problem)
+
+
+# What fails a case
+
+
+def test_a_request_that_no_exchange_expects_fails_the_case(bench: Bench) -> None:
+    """Even if the operation hides it, and whatever the case expects; the one beside it passes."""
+    hidden = 'op = "swallow"\nargs = { url = "https://notes.example.com/notes" }\n'
+    unasked = tried(bench, hidden + 'output = "hidden"')
+
+    assert tried(bench, hidden + 'output = "ok"', GET + 'body = "ok"').problem is None
+    assert unasked.problem == "no exchange is left for GET notes.example.com:443/notes"
+    assert "no exchange is left" in str(tried(bench, hidden + 'failure = "not_found"').problem)
+
+
+def test_an_exchange_that_is_never_asked_for_fails_the_case(bench: Bench) -> None:
+    """A connector that stops calling its service would else pass."""
+    echo = 'op = "echo"\nargs = { value = "x" }\n' + """output_json = '{"value": "x", "next": null, "whole": 1}'"""
+
+    assert tried(bench, echo).problem is None
+    assert tried(bench, echo, GET).problem == "it never asked for GET /notes"
+
+
+def test_a_host_that_is_not_declared_is_denied(bench: Bench) -> None:
+    """By the very rule of a run, though the case would answer; a declared one is reached."""
+    asked = 'op = "swallow"\nargs = {{ url = "https://{}/notes" }}\n'
+    denied = tried(bench, asked.format("evil.example.com") + 'output = "hidden"', GET + 'host = "evil.example.com:443"')
+
+    assert tried(bench, asked.format("notes.example.com") + 'output = "ok"', GET + 'body = "ok"').problem is None
+    assert "evil.example.com:443 is not a granted host" in str(denied.problem)
+    assert "not encrypted" in str(
+        tried(bench, asked.replace("https", "http").format("notes.example.com") + "output = 1").problem
+    )
+
+
+# The jail is the real one
+
+
+def test_nothing_of_the_machine_is_there(bench: Bench, tmp_path: Path) -> None:
+    """A file that is on this machine is not in the jail; what the jail has is."""
+    (tmp_path / "secret").write_text("x")
+    words = 'op = "reach"\nargs = {{ path = "{}" }}\noutput = {{ is_there = {}, environment = 0 }}'
+
+    assert tried(bench, words.format(tmp_path / "secret", "false")).problem is None
+    assert tried(bench, words.format("/dev/null", "true")).problem is None
+
+
+def test_who_goes_past_the_supervisor_is_denied(bench: Bench) -> None:
+    """A socket of its own, and a stream, which cases do not answer."""
+    dialled = tried(bench, 'op = "dial"\noutput = 1')
+
+    assert "capability_denied" in str(dialled.problem)
+    assert "93.184.216.34:443" in str(dialled.problem)
+    assert "cases answer requests only" in str(tried(bench, 'op = "stream"\noutput = 1').problem)
+
+
+def test_the_limits_of_the_manifest_hold(bench: Bench) -> None:
+    """An operation that never ends is ended, and the next case is run."""
+    hung, after = bench.run(
+        parse_cases(
+            '[[case]]\nname = "a"\nop = "hang"\nfailure = "resource_limit_exceeded"\ndetails = { limit = "wall" }\n'
+            '[[case]]\nname = "b"\nop = "reach"\nargs = { path = "/x" }\noutput = { is_there = false, environment = 0 }\n',
+            file="c",
+        ).cases
+    )
+
+    assert (hung.problem, after.problem) == (None, None)
+    assert hung.ms >= 5000
+
+
+def test_a_compiled_connector_is_tried_as_well(tmp_path: Path) -> None:
+    """In the jail of compiled programs, with the same answers."""
+    (tmp_path / "manifest.toml").write_text(MANIFEST)
+    (tmp_path / "connector").write_bytes(compiled("connector", "static"))
+    with bench_of(tmp_path) as bench:
+        fetch = 'op = "fetch"\nargs = { path = "/notes" }\n'
+        refused = tried(bench, fetch + 'failure = "network_error"', GET + "unreachable = true")
+        unasked = tried(bench, fetch + 'failure = "network_error"')
+        dialled = tried(bench, 'op = "reach_out"\nfailure = "network_error"')
+
+    assert refused.problem is None
+    assert "no exchange is left" in str(unasked.problem)
+    assert "capability_denied" in str(dialled.problem)
+
+
+def test_placeholders_have_made_up_values(tmp_path: Path) -> None:
+    """Of hosts, those the cases name; of a client, some: it is asked for nothing here."""
+    oauth2 = '[capabilities.credential.oauth2]\nauthorize_url = "https://id.example.com/a"\ntoken_url = "https://id.example.com/t"\n'
+    oauth2 += 'client_id = "bound-at-release"\nclient_secret = "bound-at-release"\nscopes = ["x"]\n'
+    text = MANIFEST.replace("notes.example.com:443", "bound-at-build").replace("api_key", "oauth2")
+    directory = sources(
+        tmp_path / "unbound", text.replace("[capabilities.runtime]", f"{oauth2}\n[capabilities.runtime]")
+    )
+    with pytest.raises(AileronError, match="--host"):
+        artifact_of(directory, ())
+
+    manifest = artifact_of(directory, [HostPort("cal.example.com", 443)]).manifest
+    assert manifest.hosts == (HostPort("cal.example.com", 443),)
+    assert manifest.oauth2 is not None
+    assert manifest.oauth2.client_secret == MADE_UP_SECRET
+
+
+# A server of the author's own
+
+
+@pytest.fixture
+def upstream() -> Iterator[tuple[Upstream, list[dict[str, Any]]]]:
+    """A server on loopback that repeats the credential it is shown, and keeps what it was asked."""
+    asked: list[dict[str, Any]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append({"path": self.path, "key": self.headers["Authorization"]})
+            data = json.dumps(self.headers["Authorization"]).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield Upstream.parse(f"http://127.0.0.1:{server.server_address[1]}"), asked
+        server.shutdown()
+        thread.join(10)
+
+
+def test_an_operation_is_tried_against_a_server_of_ones_own(
+    bench: Bench, upstream: tuple[Upstream, list[dict[str, Any]]]
+) -> None:
+    """It stands for the declared hosts; it is shown a made-up credential, which the jail never sees again."""
+    server, asked = upstream
+    done = bench.call("fetch", {"path": "/notes?x=1", "credential": "api_key"}, server)
+
+    assert asked == [{"path": "/notes?x=1", "key": f"Bearer {MADE_UP_SECRET}"}]
+    assert done.failure is None
+    assert done.output[0][0] == 200
+    assert MADE_UP_SECRET not in done.output[0][1]
+
+
+def test_only_that_server_is_reached(bench: Bench, upstream: tuple[Upstream, list[dict[str, Any]]]) -> None:
+    """Neither the declared host, which is somebody's, nor another port of this machine."""
+    server, asked = upstream
+    for url in (
+        "https://notes.example.com/",
+        f"http://127.0.0.1:{server.address.port + 1 if server.address.port < 65535 else 1}/",
+    ):
+        done = bench.call("swallow", {"url": url}, server)
+        assert done.failure is not None
+        assert done.failure.failure_class is FailureClass.CAPABILITY_DENIED
+    assert asked == []
+    there = bench.call("swallow", {"url": f"http://127.0.0.1:{server.address.port}/"}, server)
+    assert (there.failure, len(asked)) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com",
+        "https://10.0.0.1",
+        "http://localhost:1/path",
+        "http://localhost.evil.com:1",
+        "ftp://localhost",
+        "x",
+    ],
+)
+def test_a_service_is_not_reached_by_a_test(url: str) -> None:
+    """What is not on this machine is asked through the daemon, on record, and with its rules."""
+    assert Upstream.parse("https://localhost:8443") == Upstream(HostPort("localhost", 8443), False)
+    with pytest.raises(ValueError, match=r"this machine|path|URL"):
+        Upstream.parse(url)

@@ -1,0 +1,149 @@
+"""A file of cases: what it may say, and that a mistake in it is told with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aileron.model.document import rows
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
+from aileron.trial.cases import SCHEMA, Cases, parse_cases
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "connector-cases.md"
+CASES = """\
+hosts = ["notes.example.com:443"]
+
+[[case]]
+name = "the newest first"
+op = "list_notes"
+args = { limit = 2 }
+output = { notes = [{ id = 1 }] }
+
+[[case.exchange]]
+method = "GET"
+path = "/notes?limit=2"
+credential = "api_key"
+json = [{ id = 1 }]
+
+[[case]]
+name = "full"
+op = "add_note"
+failure = "external_api_error"
+details = { status = 507 }
+
+[[case.exchange]]
+method = "POST"
+path = "/notes"
+host = "other.example.com:8443"
+sends = { text = "x" }
+status = 507
+headers = { Retry-After = "3" }
+body = "no room"
+"""
+
+
+def parsed(*replaced: tuple[str, str]) -> Cases:
+    """CASES with replacements; each must be there."""
+    text = CASES
+    for old, new in replaced:
+        assert old in text, old
+        text = text.replace(old, new, 1)
+    return parse_cases(text, file="cases.toml")
+
+
+def refusal(*replaced: tuple[str, str]) -> str:
+    """The message with which it is refused."""
+    with pytest.raises(AileronError) as caught:
+        parsed(*replaced)
+    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
+    return caught.value.failure.message
+
+
+def test_a_case_is_what_goes_in_what_is_answered_and_what_comes_out():
+    """Each key has its meaning; what is left out has its default."""
+    cases = parsed()
+    newest, full = cases.cases
+
+    assert cases.hosts == (HostPort("notes.example.com", 443),)
+    assert (newest.op, newest.args, newest.output, newest.failure) == (
+        "list_notes",
+        {"limit": 2},
+        {"notes": [{"id": 1}]},
+        None,
+    )
+    (asked,) = newest.exchanges
+    assert (asked.status, asked.host, asked.sends) == (200, None, msgspec.UNSET)
+    assert (asked.headers, asked.body) == ((("Content-Type", "application/json"),), b'[{"id": 1}]')
+    assert (full.failure, full.details, full.output) == (
+        FailureClass.EXTERNAL_API_ERROR,
+        {"status": 507},
+        msgspec.UNSET,
+    )
+    (asked,) = full.exchanges
+    assert (asked.host, asked.headers, asked.body) == (
+        HostPort("other.example.com", 8443),
+        (("Retry-After", "3"),),
+        b"no room",
+    )
+    assert asked.sends == {"text": "x"}
+
+
+def test_null_is_written_as_json():
+    """TOML has none."""
+    case = parsed(("output = { notes = [{ id = 1 }] }", """output_json = '{"next": null}'""")).cases[0]
+
+    assert case.output == {"next": None}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("op = ", "opp = ", "cases.toml:5: unknown key 'opp' in [[case]]; did you mean 'op'?"),
+        ('op = "list_notes"\n', "", "missing key 'op'"),
+        ('"list_notes"', '"List"', "cases.toml:5: op 'List'"),
+        ("output = { notes = [{ id = 1 }] }\n", "", "one of output, output_json and failure"),
+        ("args", 'failure = "bad_input"\nargs', "one of output, output_json and failure"),
+        ("args", "details = {}\nargs", "cases.toml:6: details are those of a failure"),
+        ("output = { notes = [{ id = 1 }] }", "output_json = '{'", "cases.toml:7: output_json is not a string of JSON"),
+        (
+            "external_api_error",
+            "external_apierror",
+            "unknown failure 'external_apierror'; did you mean 'external_api_error'?",
+        ),
+        ('"full"', '"the newest first"', "two cases are called 'the newest first'"),
+        ('"GET"', '"get"', "cases.toml:10: method 'get'"),
+        ('"/notes?', '"https://notes.example.com/notes?', "cases.toml:11: path"),
+        ("status = 507\nheaders", "status = 99\nheaders", "status 99 is not from 200 to 599"),
+        ("json", "unreachable = true\njson", "json of what cannot be reached"),
+        ("json", 'body = ""\njson', "body beside json"),
+        ('body = "no room"', "body = 3", "body is not a string"),
+        ('"3"', "3", "header 'Retry-After' is not printable ASCII"),
+        ("other.example.com:8443", "other.example.com", "has no port"),
+        ("notes.example.com:443", "*:443", "wildcards"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(old: str, new: str, message: str):
+    """The schema is closed, and what contradicts itself is not read kindly."""
+    assert message in refusal((old, new))
+
+
+def test_a_file_without_cases_is_a_mistake():
+    """It would pass, and have tried nothing."""
+    with pytest.raises(AileronError, match="missing key 'case'"):
+        parse_cases("", file="cases.toml")
+    with pytest.raises(AileronError, match="0 cases"):
+        parse_cases("case = []", file="cases.toml")
+
+
+def test_the_page_has_each_key_and_no_other():
+    """docs/reference/connector-cases.md, type and need included."""
+    shown = [
+        tuple(cell.strip().strip("`") for cell in line.split("|")[1:4])
+        for line in PAGE.read_text(encoding="utf-8").splitlines()
+        if line.startswith("| `")
+    ]
+
+    assert shown == [(row.key, row.type, "yes" if row.required else "no") for row in rows(SCHEMA)]
