@@ -198,6 +198,7 @@ _group(
     connector.remove,
     *(connector.build, author.sign, author.release, author.check_manifest),
     *(author.test, connector.build, author.sign, author.release, author.check_manifest),
+    *(author.new, author.test, connector.build, author.sign, author.release, author.check_manifest),
     *(connector.install, connector.list_, connector.show, connector.remove),
 )
 app.command("sync")(sync)

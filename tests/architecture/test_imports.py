@@ -115,7 +115,7 @@ def _modules() -> list[tuple[str, Path]]:
     found = []
     for package, folder in SOURCES.items():
         for path in sorted(folder.rglob("*.py")):
-            if "demo_parts" in path.parts:
+            if {"demo_parts", "templates"} & set(path.parts):  # an author's, not ours
                 continue
             parts = path.relative_to(folder).with_suffix("").parts
             name = ".".join((package, *parts)).removesuffix(".__init__")

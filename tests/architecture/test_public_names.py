@@ -24,7 +24,9 @@ def modules() -> list[tuple[str, Path]]:
     for package, folder in PACKAGES.items():
         for path in sorted(folder.rglob("*.py")):
             parts = [package, *path.relative_to(folder).with_suffix("").parts]
-            if "demo_parts" not in parts and not any(part[0] == "_" and part[:2] != "__" for part in parts):
+            if not {"demo_parts", "templates"} & set(parts) and not any(
+                part[0] == "_" and part[:2] != "__" for part in parts
+            ):
                 found.append((".".join(parts).removesuffix(".__init__"), path))
     return found
 

@@ -150,3 +150,14 @@ def test_an_agent_is_answered_by_the_wheel(aileron: Path, place: Path, method: s
         assert "tools" in answer["result"]["capabilities"]
     finally:
         Command(home, program=[str(aileron)])("daemon", "stop")
+
+
+def test_the_wheel_makes_a_connector_that_works(aileron: Path, place: Path) -> None:
+    """Its templates are in it, files that begin with a dot too; what is made of them passes its cases in the jail."""
+    command = Command(place / "nowhere", program=[str(aileron)], deadline_s=60)
+    made = command("connector", "new", "github://acme/things", str(place / "things"), "--json")
+    tried = command("connector", "test", str(place / "things"))
+
+    assert made.code == 0, made
+    assert {".gitignore", ".github/workflows/release.yml", "keys/publisher.pub"} <= set(made.json["files"])
+    assert (tried.code, "FAILED" in tried.out) == (0, False), tried

@@ -54,6 +54,8 @@ KNOWN = {
     ("aileron/daemon/signins.py", "urlsplit"): "the host of a checked manifest's address, for the ledger",
     ("aileron/daemon/shown.py", "urlsplit"): "the same, for people",
     ("aileron/daemon/forge_web.py", "parse_url"): "a forge's addresses, before they are asked: the same parser",
+    ("aileron/trial/stub.py", "parse_url"): "what an author's operation asks of a case: the same parser",
+    ("aileron/trial/bench.py", "parse_url"): "the author's own server on loopback: the same parser",
     ("aileron/cli/signin.py", "urlsplit"): "the port of our own callback, for the person who forwards it",
 }
 

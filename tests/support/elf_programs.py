@@ -17,6 +17,8 @@ __all__ = ["LINKS", "Link", "compiled"]
 Link = Literal["static", "dynamic"]
 LINKS: Final = ("static", "dynamic")
 _SOURCES: Final = Path(__file__).parent / "elf"
+_HEADERS: Final = Path(__file__).resolve().parents[2] / "aileron" / "cli" / "templates" / "c"
+"""The frames for C: those that `aileron connector new --lang c` gives an author."""
 _DEADLINE_S: Final = 60
 _FIX: Final = "apt-get install gcc libc6-dev"
 
@@ -30,7 +32,18 @@ def compiled(name: str, link: Link = "static", *options: str) -> bytes:
         pytest.skip(f"no gcc: {_FIX}")
     with tempfile.TemporaryDirectory(prefix="ail-elf-") as directory:
         program = Path(directory, name)
-        command = ["gcc", "-std=c17", "-Wall", "-Wextra", "-Werror", "-O1", str(_SOURCES / f"{name}.c"), "-o", program]
+        command = [
+            "gcc",
+            "-std=c17",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-O1",
+            str(_SOURCES / f"{name}.c"),
+            f"-I{_HEADERS}",
+            "-o",
+            program,
+        ]
         done = subprocess.run(
             [*command, *(["-static"] if link == "static" else []), *options],
             capture_output=True,

@@ -1,10 +1,11 @@
-"""`aileron connector test`, `sign`, `release`, `check-manifest`: what an author does before others install it.
+"""`aileron connector new`, `test`, `sign`, `release`, `check-manifest`: what an author does before others install it.
 
 All of it runs here, on the author's files, without daemon, home or network. `test` alone runs anything of the files, in a jail.
 """
 
 from __future__ import annotations
 
+import enum
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,16 +16,18 @@ import typer
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
 from aileron.cli.problem import FAILED, Problem, local_work
-from aileron.cli.publisher import KEY_VARIABLE, application, hosts, maybe_signing_key
+from aileron.cli.publisher import KEY_VARIABLE, application, hosts, maybe_signing_key, write_new_key
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
     from aileron.model.failure import Failure
     from aileron.model.manifest import ConnectorManifest
+    from aileron.model.names import Fqn
     from aileron.registry.release import Release
+    from aileron.registry.signatures import SigningKey
     from aileron.trial.bench import Report
 
-__all__ = ["check_manifest", "release", "sign", "test"]
+__all__ = ["check_manifest", "new", "release", "sign", "test"]
 
 _HERE = Path()
 _USES = {
@@ -41,6 +44,61 @@ Key = Annotated[
     typer.Option("--key", metavar="FILE", help=f"The private key, for you alone (0600); else {KEY_VARIABLE} has it."),
 ]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Where manifest.toml is; here unless said.")]
+
+
+class Lang(enum.StrEnum):
+    """What a new connector is written in."""
+
+    PYTHON = "python"
+    C = "c"
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its full name: github://OWNER/REPOSITORY.")],
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The directory to make; its last segment, here, unless said.")
+    ] = None,
+    lang: Annotated[Lang, typer.Option("--lang", help="What it is written in.")] = Lang.PYTHON,
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", metavar="FILE", help="Where the private key goes; beside the directory unless said."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the repository of a connector, which builds and passes its tests, and a key to sign it with.
+
+    The private key is not put into the repository. A key that is in FILE already is used.
+    """
+    from aileron.cli.template import repository
+
+    fqn = _repository_name(name)
+    place = Path(fqn.path[-1]) if directory is None else directory
+    key_file = place.with_name(f"{place.name}.signing-key") if key is None else key
+    if os.path.lexists(place):
+        raise Problem.usage(f"{place} is there already", fix=f"aileron connector new {name} DIR")
+    if key_file.absolute().resolve().is_relative_to(place.absolute().resolve()):
+        raise Problem.usage(
+            f"--key {key_file} is inside the repository, which is published", fix="give a FILE outside of it"
+        )
+    signing_key, is_new = _key_for(key_file, may_exist=key is not None)
+    try:
+        made = repository(fqn, lang.value, signing_key.public, key_file.name)
+        _write_tree(place, made)
+    except BaseException:
+        if is_new:
+            key_file.unlink(missing_ok=True)
+        raise
+    told = {
+        "directory": str(place),
+        "name": str(fqn),
+        "fingerprint": signing_key.public.fingerprint,
+        "signing_key": str(key_file),
+    }
+    if as_json:
+        output.print_json({**told, "files": sorted(made)})
+    else:
+        output.print_facts([(word.replace("_", " "), value) for word, value in told.items()])
+    _tell_next(fqn, key_file, is_new=is_new)
 
 
 def test(
@@ -195,6 +253,72 @@ def check_manifest(
         output.print_json({name.replace(" ", "_"): value for name, value in facts if value is not None})
     else:
         output.print_facts(facts)
+
+
+def _repository_name(text: str) -> Fqn:
+    """A whole repository's: what is made has the key and the workflow at its top."""
+    from aileron.model.names import Fqn
+
+    if "://" not in text:
+        raise Problem.usage(f"{text!r} is not a full name", fix=f"aileron connector new github://OWNER/{text}")
+    try:
+        name = Fqn.parse(text)
+    except ValueError as error:
+        raise Problem.usage(str(error), fix="aileron connector new --help") from None
+    if name.scheme == "hub":
+        raise Problem.usage(
+            f"{name} is a name in an index, and not where a repository is",
+            fix="aileron connector new github://OWNER/NAME",
+        )
+    if len(name.path) != 2:
+        whole = f"{name.scheme}://{'/'.join(name.path[:2])}"
+        raise Problem.usage(
+            f"{name} is a place in a repository, and `new` makes a whole one", fix=f"aileron connector new {whole}"
+        )
+    return name
+
+
+def _key_for(file: Path, *, may_exist: bool) -> tuple[SigningKey, bool]:
+    """The key in a file that was named and is there, or a new one in a new file; and whether it is new."""
+    from aileron.registry.signatures import SigningKey
+
+    if may_exist and os.path.lexists(file):
+        found = maybe_signing_key(file)
+        assert found is not None  # a file was given
+        return found, False
+    made = SigningKey.generate()
+    write_new_key(file, made)
+    return made, True
+
+
+def _write_tree(directory: Path, made: dict[str, bytes]) -> None:
+    """All of it or nothing."""
+    import secrets
+    import shutil
+
+    staged = directory.with_name(f".{directory.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        for path, data in made.items():
+            (staged / path).parent.mkdir(parents=True, exist_ok=True)
+            (staged / path).write_bytes(data)
+        staged.rename(directory)
+    except OSError as error:
+        raise Problem.usage(f"{directory} cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def _tell_next(name: Fqn, key_file: Path, *, is_new: bool) -> None:
+    output.note(
+        f"\nthe private key is {'' if is_new else 'the one that was '}in {visible(str(key_file))}, not in the repository: keep it"
+    )
+    if name.scheme == "github":
+        output.note(f"CI signs with it:  gh secret set {KEY_VARIABLE} < {visible(str(key_file))}")
+    else:
+        output.note(
+            f"there is no workflow for {name.scheme}: have its CI run `aileron connector release`, with the key in {KEY_VARIABLE}"
+        )
+    output.note("next:              aileron connector test")
 
 
 def _try_one(directory: Path, op: str, args: dict[str, Any], upstream: str | None) -> None:

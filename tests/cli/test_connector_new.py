@@ -1,0 +1,218 @@
+"""`aileron connector new`: what it makes passes its tests and is released at once, and its key is where nobody publishes it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aileron.actions.manifest import parse_action
+from aileron.model.secret import Secret
+from aileron.registry.artifact import Trust, Wanted, action_of, connector_of
+from aileron.registry.keyring import Authority, Keyring
+from aileron.registry.signatures import PublicKey, SigningKey
+from tests.cli.command import Command, Said
+from tests.support.elf_programs import compiled
+
+pytestmark = pytest.mark.jail
+NAME = "github://acme/connector-things"
+DEADLINE_S = 60
+
+
+def made(aileron: Command, directory: Path, *words: str, name: str = NAME) -> Said:
+    """`connector new`, in that directory."""
+    return aileron("connector", "new", name, str(directory), *words)
+
+
+def published_key(directory: Path) -> PublicKey:
+    """As a forge serves it."""
+    return PublicKey.parse((directory / "keys" / "publisher.pub").read_text())
+
+
+@pytest.mark.parametrize("lang", ["python", "c"])
+def test_what_is_made_passes_its_tests_and_is_released_at_once(aileron: Command, tmp_path: Path, lang: str) -> None:
+    """Built, tried in the real jail, released; what comes out is what an install takes from that publisher."""
+    directory = tmp_path / "things"
+    assert made(aileron, directory, "--lang", lang).code == 0
+    if lang == "c":
+        compiled("connector")  # which says it where there is no compiler
+        built = subprocess.run(["make", "-C", directory], capture_output=True, text=True, timeout=DEADLINE_S)
+        assert (built.returncode, built.stderr) == (0, "")
+    tried = aileron("connector", "test", str(directory))
+    out = tmp_path / "dist"
+    released = aileron(
+        "connector",
+        "release",
+        "--version",
+        "0.1.0",
+        str(directory),
+        "--key",
+        str(tmp_path / "things.signing-key"),
+        "-o",
+        str(out),
+    )
+
+    assert (tried.code, "FAILED" in tried.out, tried.out.count("passed") >= 4) == (0, False, True), tried
+    assert (released.code, "keys/publisher.pub" in released.err) == (0, False), released
+    trust = Trust(keyring=Keyring().trusting(Authority.parse(NAME), published_key(directory)), require_signature=True)
+    connector = connector_of(
+        (out / "v0.1.0" / "aileron.tar.gz").read_bytes(), trust, wanted=Wanted.parse(f"{NAME}@0.1.0")
+    )
+    wanted = Wanted.parse(f"{NAME}/actions/list-things@0.1.0")
+    archive = (out / "actions" / "list-things" / "v0.1.0" / "aileron.tar.gz").read_bytes()
+    action = action_of(archive, trust, wanted=wanted, parse=lambda text, file: parse_action(text, file=file)).action
+    assert [pin.hash for pin in action.connectors] == [connector.pin.hash]
+
+
+def test_the_tests_of_an_ordinary_process_pass(aileron: Command, tmp_path: Path) -> None:
+    """As an author runs them, in the directory."""
+    directory = tmp_path / "things"
+    assert made(aileron, directory).code == 0
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(directory)]
+    done = subprocess.run(words, cwd=directory, capture_output=True, text=True, timeout=DEADLINE_S)
+
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+
+
+def test_the_private_key_is_beside_the_repository_and_for_its_owner_alone(aileron: Command, tmp_path: Path) -> None:
+    """Whatever the umask is; the public half is published, and where the private one is, is said and not what it is."""
+    before = os.umask(0)
+    try:
+        said = made(aileron, tmp_path / "things")
+    finally:
+        os.umask(before)
+    key = tmp_path / "things.signing-key"
+    signing_key = SigningKey.parse(Secret(key.read_bytes()))
+    published = b"".join(path.read_bytes() for path in (tmp_path / "things").rglob("*") if path.is_file())
+
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert signing_key.public == published_key(tmp_path / "things")
+    assert (str(key) in said.err, "AILERON_SIGNING_KEY" in said.err) == (True, True)
+    secret = key.read_text().splitlines()[1]
+    assert secret not in said.out + said.err
+    assert secret.encode() not in published
+    assert b"PRIVATE" not in published
+
+
+def test_nothing_is_overwritten_and_nothing_is_left_half_made(aileron: Command, tmp_path: Path) -> None:
+    """Neither a directory nor a key; where the directory cannot be made, no key stays behind."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "things.signing-key").write_text("the only copy")
+    (tmp_path / "file").write_text("")
+    refused = [
+        made(aileron, tmp_path / "there"),
+        made(aileron, tmp_path / "things"),
+        made(aileron, tmp_path / "file" / "x"),
+    ]
+
+    assert [said.code for said in refused] == [2, 2, 2]
+    assert (tmp_path / "things.signing-key").read_text() == "the only copy"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "there", "things.signing-key"]
+    stopped = made(aileron, tmp_path / "file" / "x", "--key", str(tmp_path / "gone"))
+    assert (stopped.code, (tmp_path / "gone").exists()) == (2, False)
+    beside = made(aileron, tmp_path / "nowhere" / "x", "--key", str(tmp_path / "new-key"))
+    assert (beside.code, (tmp_path / "new-key").exists()) == (0, True)
+
+
+def test_a_publishers_own_key_may_be_used_again(aileron: Command, tmp_path: Path) -> None:
+    """Where it is named; kept as it should be, outside of what is published."""
+    key = tmp_path / "my-key"
+    key.write_text(SigningKey(Secret(b"m" * 32)).to_pem().reveal().decode())
+    key.chmod(0o644)
+    open_key = made(aileron, tmp_path / "a", "--key", str(key))
+    key.chmod(0o600)
+    used = made(aileron, tmp_path / "a", "--key", str(key))
+    inside = made(aileron, tmp_path / "b", "--key", str(tmp_path / "b" / "key"))
+
+    assert (open_key.code, f"chmod 600 {key}" in open_key.err) == (2, True)
+    assert used.code == 0, used
+    assert published_key(tmp_path / "a") == SigningKey(Secret(b"m" * 32)).public
+    assert (inside.code, "inside the repository" in inside.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("things", "fix: aileron connector new github://OWNER/things"),
+        ("github://acme", "names no repository"),
+        ("svn://acme/things", "no known scheme"),
+        ("github://acme/things/connectors/a", "fix: aileron connector new github://acme/things"),
+        ("hub://acme/things", "a name in an index"),
+        ("github://acme/../x", "path segment"),
+    ],
+)
+def test_a_name_that_is_no_repositorys_is_refused(aileron: Command, tmp_path: Path, name: str, told: str) -> None:
+    """With the name that it may have meant; nothing is made."""
+    said = made(aileron, tmp_path / "x", name=name)
+
+    assert (said.code, told in said.err) == (2, True), said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_repository_elsewhere_has_no_workflow_of_github(aileron: Command, tmp_path: Path) -> None:
+    """And its README says what its own CI has to do."""
+    said = made(aileron, tmp_path / "x", "--json", name="gitlab://acme/connector-x")
+
+    assert said.code == 0
+    assert ".gitignore" in said.json["files"]
+    assert ".github/workflows/release.yml" not in said.json["files"]
+    assert "CI_COMMIT_TAG" in (tmp_path / "x" / "README.md").read_text()
+    assert "%%" not in "".join(path.read_text() for path in (tmp_path / "x").rglob("*") if path.is_file())
+
+
+def test_a_name_is_filled_in_and_no_place_is_left(aileron: Command, tmp_path: Path) -> None:
+    """A file of a key may be called like a place: it is only a name."""
+    made(aileron, tmp_path / "x", "--key", str(tmp_path / "%%key%% $(x)"))
+    texts = {path.name: path.read_text() for path in (tmp_path / "x").rglob("*") if path.is_file()}
+
+    assert f'name = "{NAME}"' in texts["manifest.toml"]
+    assert "< '%%key%% $(x)'" in texts["README.md"]
+    assert [name for name, text in texts.items() if re.search("%%[a-z]", text)] == ["README.md"]
+
+
+GH = """\
+#!/bin/sh
+# Stands for GitHub's own tool: one release is there already, the others are made.
+[ "$2" = view ] && { [ "$3" = actions/add-thing/v0.1.0 ]; exit; }
+echo "$@" >> "$GH_LOG"
+"""
+
+
+@pytest.mark.parametrize(("version", "kind"), [("0.1.0", "--latest"), ("0.1.0-rc.1", "--prerelease")])
+def test_the_workflow_publishes_each_archive_at_its_own_tag(
+    aileron: Command, tmp_path: Path, version: str, kind: str
+) -> None:
+    """The connector first, and it keeps "latest"; what is there already is left. The script is the workflow's own."""
+    made(aileron, tmp_path / "x")
+    workflow = (tmp_path / "x" / ".github" / "workflows" / "release.yml").read_text()
+    out = tmp_path / "x" / "dist"
+    aileron("connector", "release", "--version", version, str(tmp_path / "x"), "-o", str(out))
+    script = re.search(r"GH_TOKEN.*?run: \|\n(.*)", workflow, re.DOTALL)
+    assert script
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "gh").write_text(GH)
+    (tmp_path / "bin" / "gh").chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "GH_LOG": str(tmp_path / "log"),
+        "GITHUB_SHA": "c0ffee",
+        "GITHUB_REF_NAME": f"v{version}",
+    }
+    words = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script[1]]
+    subprocess.run(words, cwd=tmp_path / "x", env=environment, check=True, timeout=DEADLINE_S)
+
+    def call(tag: str, how: str) -> str:
+        return f"release create {tag} dist/{tag}/aileron.tar.gz --target c0ffee --title {tag} --notes v{version} {how}"
+
+    expected = [call(f"v{version}", kind), call(f"actions/list-things/v{version}", "--prerelease")]
+    if version != "0.1.0":
+        expected.insert(1, call(f"actions/add-thing/v{version}", "--prerelease"))
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert (lines[0], sorted(lines)) == (expected[0], sorted(expected))
+    assert 'aileron connector release --version "${GITHUB_REF_NAME#v}"' in workflow
+    assert "AILERON_SIGNING_KEY: ${{ secrets.AILERON_SIGNING_KEY }}" in workflow
