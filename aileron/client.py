@@ -41,7 +41,12 @@ _GIVE_UP_S: Final = 5.0
 """For a daemon that said why it cannot start to be gone."""
 _LOOK_AGAIN_S: Final = 0.05
 """Between two looks whether the daemon that somebody else has just started listens."""
-_SECRET_VARIABLES: Final = ("AILERON_VAULT_PASSPHRASE", "AILERON_NEW_VAULT_PASSPHRASE", "AILERON_SESSION_TOKEN")
+_SECRET_VARIABLES: Final = (
+    "AILERON_VAULT_PASSPHRASE",
+    "AILERON_NEW_VAULT_PASSPHRASE",
+    "AILERON_SESSION_TOKEN",
+    "AILERON_SIGNING_KEY",
+)
 """Meant for this command alone: the daemon, and what can read its environment, must not keep them."""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _MAX_SOCKET_PATH: Final = 107  # sun_path, unix(7)

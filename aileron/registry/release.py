@@ -3,7 +3,8 @@
     read → bind version, application, hosts → build → pin → bind the pin into each action → sign → check → write
 
 Runs in `aileron connector release` and `sign`, on an author's machine or in their CI; it runs nothing of the sources and edits
-none of them. The same sources, version and key give the same bytes (Ed25519 is deterministic).
+none of them. The same sources, version and key give the same pins and signatures (Ed25519 is deterministic); only how zlib
+compresses the archive around them is the machine's.
 
 Rules
 - What is bound is a copy. After it no placeholder is left, and a version that is neither the placeholder nor the one to release

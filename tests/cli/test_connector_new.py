@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,18 @@ def test_what_is_made_passes_its_tests_and_is_released_at_once(aileron: Command,
     archive = (out / "actions" / "list-things" / "v0.1.0" / "aileron.tar.gz").read_bytes()
     action = action_of(archive, trust, wanted=wanted, parse=lambda text, file: parse_action(text, file=file)).action
     assert [pin.hash for pin in action.connectors] == [connector.pin.hash]
+
+
+def test_the_suite_has_the_actions_that_are_there(aileron: Command, tmp_path: Path) -> None:
+    """Name, description and actions, and no other key; in each language."""
+    for lang in ("python", "c"):
+        directory = tmp_path / lang
+        assert made(aileron, directory, "--lang", lang).code == 0
+        suite = tomllib.loads((directory / "suite.toml").read_text())
+
+        assert set(suite) == {"name", "description", "actions"}
+        there = sorted(str(path.parent.relative_to(directory)) for path in directory.glob("actions/*/action.md"))
+        assert sorted(suite["actions"]) == there
 
 
 def test_the_tests_of_an_ordinary_process_pass(aileron: Command, tmp_path: Path) -> None:

@@ -137,11 +137,12 @@ def test_a_daemon_that_cannot_even_be_imported_says_so(
         bare_home.ask("GET", "/healthz")
 
 
-def test_the_daemon_does_not_keep_a_passphrase_in_its_environment(
+def test_the_daemon_does_not_keep_a_secret_in_its_environment(
     bare_home: DaemonHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was meant for the command that started it; other variables pass."""
     monkeypatch.setenv("AILERON_VAULT_PASSPHRASE", "correct horse battery")
+    monkeypatch.setenv("AILERON_SIGNING_KEY", "a-publishers-key")
     monkeypatch.setenv("AILERON_TEST_CONTROL", "passes")
     bare_home.must("GET", "/healthz")
     template = psutil.Process(bare_home.daemon_pid).children(recursive=True)
@@ -152,6 +153,7 @@ def test_the_daemon_does_not_keep_a_passphrase_in_its_environment(
 
     assert b"AILERON_TEST_CONTROL=passes" in environment
     assert b"correct horse" not in environment
+    assert b"a-publishers-key" not in environment
     assert all(Path(f"/proc/{process.pid}/environ").read_bytes() == b"" for process in template)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +109,24 @@ def test_the_bytes_do_not_depend_on_the_process(source: Path):
     }
 
     assert len(results) == 1
+
+
+def test_no_clock_and_no_owner_is_in_what_is_built(source: Path):
+    """Every place of the formats that could hold one says the same always: gzip, tar, and the zip inside."""
+    built = build(source)
+    plain = gzip.decompress(built.archive)
+    with tarfile.open(fileobj=io.BytesIO(plain)) as archive:
+        members = {(info.mtime, info.uid, info.gid, info.uname, info.gname, info.mode) for info in archive}
+    with zipfile.ZipFile(io.BytesIO(built.connector)) as program:
+        entries = program.infolist()
+
+    assert built.archive[4:8] == bytes(4)  # RFC 1952, MTIME
+    assert built.archive[3] == 0  # FLG: no file name, no comment
+    assert members == {(0, 0, 0, "", "", 0o644)}
+    assert {(entry.date_time, entry.create_system, entry.external_attr >> 16) for entry in entries} == {
+        ((1980, 1, 1, 0, 0, 0), 3, 0o100644)
+    }
+    assert [entry.filename for entry in entries] == sorted(entry.filename for entry in entries)
 
 
 def test_hosts_are_bound_where_the_manifest_says_so(source: Path, manifest_text: Callable[..., str]):
