@@ -210,7 +210,7 @@ def _released_action(
 def _check_source(action: ActionFile, data: bytes, file: str, connector: Released, repository: Fqn) -> None:
     """`source` says where this file is published: the repository of its connector, in the version of the release."""
     place = f"{repository.scheme}://{'/'.join(repository.path[:2])}"
-    example = f'source = "{place}/{ACTIONS}/{action.name}@{UNRELEASED}"'
+    example = f'source = "{place}/{ACTIONS}/{action.name}@{action.version}"'
     if action.source is None:
         raise _refused_action(file, 1, f"no source, which says where it is published; write {example}")
     name, _, version = action.source.rpartition("@")

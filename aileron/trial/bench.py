@@ -322,8 +322,7 @@ def _listening() -> Iterator[list[str]]:
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            args = record.args if isinstance(record.args, tuple) else ()
-            lines.append(str(args[-1]))
+            lines.append(record.getMessage().partition(": ")[2])  # behind the run and the name
 
     said, keep = logging.getLogger("aileron.connector"), Keep()
     before = said.level, said.propagate

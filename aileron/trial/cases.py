@@ -194,15 +194,17 @@ def _exchange(entry: Table) -> Exchange:
 
 def _answer(entry: Table) -> tuple[tuple[tuple[str, str], ...], bytes]:
     headers = entry.free("headers")
+    given: list[tuple[str, str]] = []
     for name, value in headers.items():
-        if not isinstance(value, str) or not f"{name}{value}".isascii() or not f"{name}{value}".isprintable():
-            raise entry.refuse("headers", f"header {name!r} is not printable ASCII", name)
-    given = tuple(headers.items())
+        for one in value if isinstance(value, list) else [value]:
+            if not isinstance(one, str) or not f"{name}{one}".isascii() or not f"{name}{one}".isprintable():
+                raise entry.refuse("headers", f"header {name!r} is not printable ASCII, once or in an array", name)
+            given.append((name, one))
     if "json" not in entry:
         body = entry.value("body") if "body" in entry else ""
         if not isinstance(body, str):
             raise entry.refuse("body", "body is not a string; write json = … for a value")
-        return given, body.encode()
+        return tuple(given), body.encode()
     if "body" in entry:
         raise entry.refuse("body", "body beside json: an answer has one body")
     has_type = any(name.lower() == "content-type" for name in headers)

@@ -16,10 +16,12 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
+from aileron.egress.decode import decoder_for
 from aileron.egress.failures import Problem, denied, unreachable
+from aileron.egress.headers import read_response_head
 from aileron.egress.journal import Journal
 from aileron.egress.meter import Meter
-from aileron.egress.refusal import RefusedError
+from aileron.egress.refusal import BadAnswerError, RefusedError
 from aileron.egress.response import Body, EgressResponse
 from aileron.egress.rules import Admitted, EgressRequest, admit
 from aileron.egress.tcp import Stream, StreamRequest
@@ -61,7 +63,7 @@ class Stub:
         exchange = self._taken(admitted, request.credential, body)
         if exchange.unreachable:
             raise unreachable("connect", admitted.url.destination, Problem("the case says so"))
-        yield EgressResponse(exchange.status, exchange.headers, Body(_reader(exchange.body), meter, None, 0, _broken))
+        yield _answer(exchange, admitted, meter)
 
     def refuse(self, problem: str) -> NoReturn:
         """End the run, and remember why."""
@@ -145,5 +147,17 @@ def _reader(body: bytes) -> Callable[[], Awaitable[bytes | None]]:
     return read
 
 
-def _broken(words: str) -> AileronError:
-    return AileronError(FailureClass.INTERNAL_ERROR, words)
+def _answer(exchange: Exchange, admitted: Admitted, meter: Meter) -> EgressResponse:
+    """As egress hands one on: fields that belong to the connection alone are gone, a body that says it is encoded is decoded."""
+
+    def broken(words: str) -> AileronError:
+        return unreachable("exchange", admitted.url.destination, Problem(words))
+
+    fields = [(name.encode("ascii"), value.encode("ascii")) for name, value in exchange.headers]
+    try:
+        head = read_response_head(admitted.method, exchange.status, fields)
+        decoder = decoder_for(head.codings)
+    except BadAnswerError as error:
+        raise broken(str(error)) from None
+    kept = tuple((name.decode("ascii"), value.decode("ascii")) for name, value in head.fields)
+    return EgressResponse(head.status, kept, Body(_reader(exchange.body), meter, decoder, 0, broken))

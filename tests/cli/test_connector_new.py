@@ -18,6 +18,7 @@ from aileron.registry.keyring import Authority, Keyring
 from aileron.registry.signatures import PublicKey, SigningKey
 from tests.cli.command import Command, Said
 from tests.support.elf_programs import compiled
+from tests.support.home import daemon_home
 
 pytestmark = pytest.mark.jail
 NAME = "github://acme/connector-things"
@@ -229,3 +230,24 @@ def test_the_workflow_publishes_each_archive_at_its_own_tag(
     assert (lines[0], sorted(lines)) == (expected[0], sorted(expected))
     assert 'aileron connector release --version "${GITHUB_REF_NAME#v}"' in workflow
     assert "AILERON_SIGNING_KEY: ${{ secrets.AILERON_SIGNING_KEY }}" in workflow
+
+
+def test_what_is_released_is_installed_once_its_key_is_trusted(tmp_path: Path) -> None:
+    """By the real daemon: refused before, verified after, and by nobody else's key."""
+    with daemon_home() as home:
+        aileron = Command(home.path)
+        directory, out = tmp_path / "things", tmp_path / "dist"
+        made(aileron, directory)
+        words = ("connector", "release", "--version", "0.1.0", str(directory), "-o", str(out))
+        assert aileron(*words, "--key", str(tmp_path / "things.signing-key")).code == 0
+        archive = str(out / "v0.1.0" / "aileron.tar.gz")
+        (tmp_path / "other.pub").write_text(SigningKey(Secret(b"x" * 32)).public.to_pem())
+
+        refused = aileron("connector", "install", archive, "--yes")
+        assert aileron("keyring", "trust", NAME, "--key", str(tmp_path / "other.pub"), "--yes").code == 0
+        others = aileron("connector", "install", archive, "--yes")
+        assert aileron("keyring", "trust", NAME, "--key", str(directory / "keys" / "publisher.pub"), "--yes").code == 0
+        installed = aileron("connector", "install", archive, "--yes")
+
+    assert (refused.code, others.code, installed.code) == (9, 9, 0), (refused, others, installed)
+    assert published_key(directory).fingerprint in installed.err

@@ -198,6 +198,18 @@ def test_the_credential_and_the_body_of_a_request_are_compared(bench: Bench) -> 
     assert "no exchange is left for POST" in str(tried(bench, posted, post + "sends = { a = 2 }").problem)
 
 
+def test_an_answer_comes_as_egress_would_hand_it_on(bench: Bench) -> None:
+    """Decoded where it says that it is encoded: the one that says what it is not is no answer."""
+    plain = tried(
+        bench, FETCH + 'output = [[200, "ok"]]', GET + 'headers = { Connection = "close", X-A = "1" }\nbody = "ok"'
+    )
+    lying = tried(
+        bench, FETCH + 'failure = "network_error"', GET + 'headers = { Content-Encoding = "gzip" }\nbody = "ok"'
+    )
+
+    assert (plain.problem, lying.problem) == (None, None)
+
+
 # What fails a case
 
 

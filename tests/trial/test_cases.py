@@ -91,6 +91,13 @@ def test_a_case_is_what_goes_in_what_is_answered_and_what_comes_out():
     assert asked.sends == {"text": "x"}
 
 
+def test_a_header_may_come_twice():
+    """As an array."""
+    case = parsed(('{ Retry-After = "3" }', '{ Set-Cookie = ["a=1", "b=2"] }')).cases[1]
+
+    assert case.exchanges[0].headers == (("Set-Cookie", "a=1"), ("Set-Cookie", "b=2"))
+
+
 def test_null_is_written_as_json():
     """TOML has none."""
     case = parsed(("output = { notes = [{ id = 1 }] }", """output_json = '{"next": null}'""")).cases[0]
@@ -121,6 +128,7 @@ def test_null_is_written_as_json():
         ("json", 'body = ""\njson', "body beside json"),
         ('body = "no room"', "body = 3", "body is not a string"),
         ('"3"', "3", "header 'Retry-After' is not printable ASCII"),
+        ('"3"', '["3", 4]', "header 'Retry-After' is not printable ASCII"),
         ("other.example.com:8443", "other.example.com", "has no port"),
         ("notes.example.com:443", "*:443", "wildcards"),
     ],

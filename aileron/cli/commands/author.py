@@ -21,7 +21,7 @@ from aileron.model.visible import visible
 
 if TYPE_CHECKING:
     from aileron.model.failure import Failure
-    from aileron.model.manifest import ConnectorManifest
+    from aileron.model.manifest import ConnectorManifest, OAuth2Provider
     from aileron.model.names import Fqn
     from aileron.registry.release import Release
     from aileron.registry.signatures import SigningKey
@@ -466,12 +466,19 @@ def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str
         ("credential", "none" if need is None else f"{need.kind}: {need.scope}"),
         ("sent as", None if need is None else _wire(manifest)),
         ("signs in at", None if manifest.oauth2 is None else manifest.oauth2.authorize_url),
+        ("client", None if manifest.oauth2 is None else _client(manifest.oauth2)),
         ("scopes", None if manifest.oauth2 is None else list(manifest.oauth2.scopes)),
         ("may", [_USES[function] for function in sorted(manifest.imports)] or "compute, and nothing else"),
         ("limits", f"{limits.memory_mb} MiB, {limits.timeout_s} s for one operation{more}"),
         ("steps", None if manifest.idempotent_by_default else "are never repeated by themselves"),
         ("intents", list(manifest.intents) or None),
     ]
+
+
+def _client(provider: OAuth2Provider) -> str:
+    from aileron.registry.placeholders import UNBOUND_CLIENT
+
+    return "set at the release" if provider.client_id == UNBOUND_CLIENT else provider.client_id
 
 
 def _wire(manifest: ConnectorManifest) -> str:
