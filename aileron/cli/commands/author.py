@@ -74,12 +74,7 @@ def new(
     fqn = _repository_name(name)
     place = Path(fqn.path[-1]) if directory is None else directory
     key_file = place.with_name(f"{place.name}.signing-key") if key is None else key
-    if os.path.lexists(place):
-        raise Problem.usage(f"{place} is there already", fix=f"aileron connector new {name} DIR")
-    if key_file.absolute().resolve().is_relative_to(place.absolute().resolve()):
-        raise Problem.usage(
-            f"--key {key_file} is inside the repository, which is published", fix="give a FILE outside of it"
-        )
+    _check_place(place, key_file, name)
     signing_key, is_new = _key_for(key_file, may_exist=key is not None)
     try:
         made = repository(fqn, lang.value, signing_key.public, key_file.name)
@@ -276,6 +271,15 @@ def _repository_name(text: str) -> Fqn:
             f"{name} is a place in a repository, and `new` makes a whole one", fix=f"aileron connector new {whole}"
         )
     return name
+
+
+def _check_place(directory: Path, key_file: Path, name: str) -> None:
+    """Return if the directory can be made, and the key's file is not in it."""
+    if os.path.lexists(directory):
+        raise Problem.usage(f"{directory} is there already", fix=f"aileron connector new {name} DIR")
+    if key_file.absolute().resolve().is_relative_to(directory.absolute().resolve()):
+        why = "what is in the repository is published"
+        raise Problem.usage(f"--key {key_file} is inside the repository", why=why, fix="give a FILE outside of it")
 
 
 def _key_for(file: Path, *, may_exist: bool) -> tuple[SigningKey, bool]:
