@@ -1,0 +1,29 @@
+"""The reference connectors can be published as they lie there."""
+
+from __future__ import annotations
+
+import pytest
+
+from aileron.actions.manifest import parse_action
+from aileron.model.names import HostPort
+from aileron.model.secret import Secret
+from aileron.registry.build import Application
+from aileron.registry.release import release
+from aileron.registry.signatures import SigningKey
+from tests.support.plain_host import ROOT
+
+BOUND = {
+    "google": {"application": Application(client_id="a-client", client_secret=Secret(b"a-secret"))},
+    "caldav": {"hosts": [HostPort("cal.example.com", 443)]},
+}
+
+
+@pytest.mark.parametrize("name", sorted(BOUND))
+def test_a_reference_connector_is_released_with_all_of_its_actions(name: str) -> None:
+    """Each archive passes what an install asks of it, and says by itself where it is published."""
+    folder = ROOT / "connectors" / name
+    done = release(folder, "0.1.0", parse=parse_action, key=SigningKey(Secret(b"r" * 32)), **BOUND[name])
+
+    actions = sorted(path.parent.name for path in folder.glob("actions/*/action.md"))
+    assert [one.tag for one in done.artifacts] == ["v0.1.0", *(f"actions/{action}/v0.1.0" for action in actions)]
+    assert {one.name.split("/actions/")[0] for one in done.artifacts} == {f"github://aileron/connector-{name}"}
