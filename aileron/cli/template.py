@@ -4,7 +4,7 @@ Pure, but for reading the files, which are shipped with the program. `templates/
 and `templates/c` are one language's, `templates/releasing` is a part of the README. `%%word%%` is a place; one alone on its line
 that is empty takes the line along.
 
-Source: docs/how-to/publish-a-connector.md, which is run as a test. Not here: keys and writing (commands/author.py).
+Source: docs/how-to/publish-a-connector.md, which is run as a test. Not here: keys and writing (commands/connector_author.py).
 """
 
 from __future__ import annotations

@@ -75,6 +75,7 @@ from aileron.registry.consent import signature_words
 from aileron.registry.content import ContentStore
 from aileron.registry.keyring import Authority, Keyring, KeyringFile, trust_digest
 from aileron.registry.signatures import PublicKey
+from aileron.registry.sigstore import public_forges
 from aileron.registry.staging import Staging
 from aileron.vault.bindings import Binding
 from aileron.vault.vault import Vault
@@ -478,7 +479,8 @@ class Consenting:
     def trust(self) -> Trust:
         """Whose signatures count now, and whether there has to be one. AileronError as `keyring`."""
         required = self._agreements.in_force["connectors.require_signature"]
-        return Trust(keyring=self.keyring(), require_signature=bool(required))
+        public = public_forges(self._agreements.in_force)
+        return Trust(keyring=self.keyring(), require_signature=bool(required), public_forges=public)
 
     def key_consent(self, authority: str, key: PublicKey, source: str) -> TrustedKeyConsent:
         """What a person is asked before `key` counts. AileronError as `keyring`, and where there are too many."""

@@ -16,10 +16,8 @@ from aileron.cli.commands.done import print_connector, tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.deciding import carry_through
 from aileron.cli.problem import OK, Problem, local_work
-from aileron.cli.prompts import ask_now, can_ask, passphrase_from, text_in
+from aileron.cli.prompts import ask_now, can_ask, passphrase_from
 from aileron.cli.published import fetched, given_up, installed, is_published
-from aileron.cli.problem import Problem, local_work
-from aileron.cli.prompts import passphrase_from
 from aileron.cli.publisher import application, hosts
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
