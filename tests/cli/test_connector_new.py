@@ -156,7 +156,6 @@ def test_a_publishers_own_key_may_be_used_again(aileron: Command, tmp_path: Path
         ("github://acme", "names no repository"),
         ("svn://acme/things", "no known scheme"),
         ("github://acme/things/connectors/a", "fix: aileron connector new github://acme/things"),
-        ("hub://acme/things", "a name in an index"),
         ("github://acme/../x", "path segment"),
     ],
 )
@@ -168,14 +167,17 @@ def test_a_name_that_is_no_repositorys_is_refused(aileron: Command, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_repository_elsewhere_has_no_workflow_of_github(aileron: Command, tmp_path: Path) -> None:
-    """And its README says what its own CI has to do."""
-    said = made(aileron, tmp_path / "x", "--json", name="gitlab://acme/connector-x")
+@pytest.mark.parametrize(("scheme", "says"), [("gitlab", "CI_COMMIT_TAG"), ("hub", "aileron hub build")])
+def test_a_repository_elsewhere_has_no_workflow_of_github(
+    aileron: Command, tmp_path: Path, scheme: str, says: str
+) -> None:
+    """And its README says what has to be done there."""
+    said = made(aileron, tmp_path / "x", "--json", name=f"{scheme}://acme/connector-x")
 
     assert said.code == 0
     assert ".gitignore" in said.json["files"]
     assert ".github/workflows/release.yml" not in said.json["files"]
-    assert "CI_COMMIT_TAG" in (tmp_path / "x" / "README.md").read_text()
+    assert says in (tmp_path / "x" / "README.md").read_text()
     assert "%%" not in "".join(path.read_text() for path in (tmp_path / "x").rglob("*") if path.is_file())
 
 

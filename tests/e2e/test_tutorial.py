@@ -33,7 +33,11 @@ from aileron.registry.build import build
 
 pytestmark = [pytest.mark.jail, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "tutorial" / "first-action.md"
+PAGES = {
+    "first-action.md": ("aileron-lesson", 5),
+    "publish-and-update.md": ("aileron-publishing", 6),
+}
+"""Each page with the reader's directory, and how many files they make at least."""
 PORT = "8765"
 COMMAND_S = 60.0
 """For one command; the first starts a daemon."""
@@ -178,14 +182,16 @@ def wait_listening(port: str) -> None:
     raise TimeoutError(f"nobody listens on {port}")
 
 
-def test_the_tutorial_does_what_it_says(shell: Shell, home: Path) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_the_tutorial_does_what_it_says(shell: Shell, home: Path, page: str) -> None:
     """Every file and every command, from nothing to the audit trail, on a clean home."""
-    port = free_port()
-    todo = list(steps(PAGE.read_text(encoding="utf-8").replace(PORT, port)))
-    assert sum(isinstance(step, File) for step in todo) >= 5
+    port, (folder, files) = free_port(), PAGES[page]
+    text = (ROOT / "docs" / "tutorial" / page).read_text(encoding="utf-8")
+    todo = list(steps(text.replace(PORT, port)))
+    assert sum(isinstance(step, File) for step in todo) >= files
     for step, after in zip(todo, [*todo[1:], None], strict=True):
         if isinstance(step, File):
-            (home / "aileron-lesson" / step.path).write_text(step.text, encoding="utf-8")
+            (home / folder / step.path).write_text(step.text, encoding="utf-8")
             continue
         status, printed = shell.run(step.text)
         is_asked = isinstance(after, Command) and after.text == "echo $?"
@@ -194,7 +200,7 @@ def test_the_tutorial_does_what_it_says(shell: Shell, home: Path) -> None:
         if step.text.endswith("server.py &"):
             wait_listening(port)
 
-    assert not (home / "aileron-lesson").exists()
+    assert not (home / folder).exists()
 
 
 def test_the_first_action_of_the_readme_is_one(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ import contextlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator
+import socket
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Self
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
@@ -36,8 +37,10 @@ _ARCHIVE: Final = "aileron.tar.gz"
 class ForgeServer:
     """A context manager. What is published is kept by full name and version."""
 
-    def __init__(self, authority: Authority) -> None:
+    def __init__(self, authority: Authority, listen: Callable[[], socket.socket] | None = None) -> None:
+        """`listen` makes a listening socket for each of the three, for another machine's loopback (tests/support/names.py)."""
         self._authority = authority
+        self._listen = listen
         self.archives: dict[tuple[str, str], bytes] = {}
         self.keys: dict[str, str] = {}
         self.files: dict[tuple[str, str, str], str] = {}
@@ -53,9 +56,10 @@ class ForgeServer:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             context = self._authority.server_context("localhost")
-            self.web = stack.enter_context(Upstream(self._web, context))
-            self.storage = stack.enter_context(Upstream(self._storage, context))
-            self.elsewhere = stack.enter_context(Upstream(lambda _: answer(b"caught"), context))
+            listen = self._listen or (lambda: None)
+            self.web = stack.enter_context(Upstream(self._web, context, listen()))
+            self.storage = stack.enter_context(Upstream(self._storage, context, listen()))
+            self.elsewhere = stack.enter_context(Upstream(lambda _: answer(b"caught"), context, listen()))
             self._stack = stack.pop_all()
         return self
 

@@ -54,7 +54,7 @@ class Lang(enum.StrEnum):
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its full name: github://OWNER/REPOSITORY.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its full name, such as github://OWNER/REPOSITORY.")],
     directory: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="The directory to make; its last segment, here, unless said.")
     ] = None,
@@ -260,11 +260,6 @@ def _repository_name(text: str) -> Fqn:
         name = Fqn.parse(text)
     except ValueError as error:
         raise Problem.usage(str(error), fix="aileron connector new --help") from None
-    if name.scheme == "hub":
-        raise Problem.usage(
-            f"{name} is a name in an index, and not where a repository is",
-            fix="aileron connector new github://OWNER/NAME",
-        )
     if len(name.path) != 2:
         whole = f"{name.scheme}://{'/'.join(name.path[:2])}"
         raise Problem.usage(
@@ -320,7 +315,7 @@ def _tell_next(name: Fqn, key_file: Path, *, is_new: bool) -> None:
         output.note(f"CI signs with it:  gh secret set {KEY_VARIABLE} < {visible(str(key_file))}")
     else:
         output.note(
-            f"there is no workflow for {name.scheme}: have its CI run `aileron connector release`, with the key in {KEY_VARIABLE}"
+            f"there is no workflow for {name.scheme}: run `aileron connector release` with --key, or the key in {KEY_VARIABLE}"
         )
     output.note("next:              aileron connector test")
 
