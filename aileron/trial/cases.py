@@ -41,31 +41,45 @@ _METHOD: Final = re.compile(r"[A-Z]{1,32}")
 _JSON_TYPE: Final = ("Content-Type", "application/json")
 
 SCHEMA: Final = {
-    "hosts": Field(Kind.STRINGS),
+    "hosts": Field(
+        Kind.STRINGS,
+        says='what takes the place of `hosts = ["bound-at-build"]`; of no meaning where the manifest names hosts',
+    ),
     "case": Field(
         Kind.TABLES,
         required=True,
         fields={
-            "name": Field(Kind.STRING, required=True),
-            "op": Field(Kind.STRING, required=True),
-            "args": Field(Kind.FREE),
-            "output": Field(Kind.VALUE),
-            "output_json": Field(Kind.VALUE),
-            "failure": Field(Kind.STRING),
-            "details": Field(Kind.FREE),
+            "name": Field(Kind.STRING, required=True, says="what it shows; each once"),
+            "op": Field(Kind.STRING, required=True, says="the operation"),
+            "args": Field(Kind.FREE, says="its arguments"),
+            "output": Field(Kind.VALUE, says="what it has to answer, whole. 1, 1.0 and true are three things"),
+            "output_json": Field(Kind.VALUE, says="the same as a string of JSON, for what has a null"),
+            "failure": Field(Kind.STRING, says="the [class](failures.md) it has to fail with"),
+            "details": Field(Kind.FREE, says="details the failure has to have, at least"),
             "exchange": Field(
                 Kind.TABLES,
                 fields={
-                    "method": Field(Kind.STRING, required=True),
-                    "path": Field(Kind.STRING, required=True),
-                    "host": Field(Kind.STRING),
-                    "credential": Field(Kind.STRING),
-                    "sends": Field(Kind.VALUE),
-                    "status": Field(Kind.INTEGER),
-                    "headers": Field(Kind.FREE),
-                    "json": Field(Kind.VALUE),
-                    "body": Field(Kind.VALUE),
-                    "unreachable": Field(Kind.BOOLEAN),
+                    "method": Field(Kind.STRING, required=True, says="in upper case"),
+                    "path": Field(Kind.STRING, required=True, says="path and query, as they are sent"),
+                    "host": Field(Kind.STRING, says="`HOST:PORT`; the first of the manifest's unless said"),
+                    "credential": Field(
+                        Kind.STRING, says="the kind that the request has to ask for; any or none unless said"
+                    ),
+                    "sends": Field(
+                        Kind.VALUE,
+                        says="what the request's body has to be, as JSON or as text; a string may be JSON, for what has a "
+                        "null. Anything unless said",
+                    ),
+                    "status": Field(Kind.INTEGER, says="of the answer, 200 unless said"),
+                    "headers": Field(
+                        Kind.FREE, says="of the answer: strings of printable ASCII, in an array where one comes twice"
+                    ),
+                    "json": Field(
+                        Kind.VALUE,
+                        says="the answer's body, as JSON; `Content-Type` goes with it unless `headers` has one",
+                    ),
+                    "body": Field(Kind.VALUE, says="the answer's body, as a string"),
+                    "unreachable": Field(Kind.BOOLEAN, says="there is no answer: a `network_error`"),
                 },
             ),
         },

@@ -1,4 +1,4 @@
-"""The tables of the three pages of keys, made from the schemas: `python -m tests.support.schema_pages`, which is `make pages`.
+"""The tables of the pages of keys, made from the schemas: `python -m tests.support.schema_pages`, which is `make pages`.
 
 Each stands between two comments, below the heading that names its TOML table. All else on a page is written by hand.
 """
@@ -14,6 +14,7 @@ from aileron.model.described import page_tables
 from aileron.model.document import Schema
 from aileron.registry.manifest import SCHEMA as CONNECTOR
 from aileron.registry.suite import SCHEMA as SUITE
+from aileron.trial.cases import SCHEMA as CASES
 
 __all__ = ["COMMAND", "PAGES", "with_tables"]
 
@@ -23,6 +24,7 @@ PAGES: Final[dict[Path, Schema]] = {
     REFERENCE / "action-file.md": ACTION,
     REFERENCE / "connector-manifest.md": CONNECTOR,
     REFERENCE / "suite.md": SUITE,
+    REFERENCE / "connector-cases.md": CASES,
 }
 _BEGIN: Final = f"<!-- made from the schema in aileron/ by `{COMMAND}` -->\n"
 _END: Final = "<!-- end of what is made -->\n"

@@ -7,10 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aileron.model.document import rows
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
-from aileron.trial.cases import SCHEMA, Cases, parse_cases
+from aileron.trial.cases import Cases, parse_cases
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "connector-cases.md"
 CASES = """\
@@ -144,14 +143,3 @@ def test_a_file_without_cases_is_a_mistake():
         parse_cases("", file="cases.toml")
     with pytest.raises(AileronError, match="0 cases"):
         parse_cases("case = []", file="cases.toml")
-
-
-def test_the_page_has_each_key_and_no_other():
-    """docs/reference/connector-cases.md, type and need included."""
-    shown = [
-        tuple(cell.strip().strip("`") for cell in line.split("|")[1:4])
-        for line in PAGE.read_text(encoding="utf-8").splitlines()
-        if line.startswith("| `")
-    ]
-
-    assert shown == [(row.key, row.type, "yes" if row.required else "no") for row in rows(SCHEMA)]
