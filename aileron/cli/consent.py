@@ -329,10 +329,8 @@ def _of_connector(subject: dict[str, Any], more: str | None) -> Iterator[tuple[s
     yield "hash", subject.get("hash")
     yield "for", subject.get("for_action")
     if "before" in subject:
-        yield (
-            f"since {subject.get('before')}",
-            change_lines(subject.get("changes") or [], more, marks=True) or "no change",
-        )
+        changes = change_lines(subject.get("changes") or [], more, marks=True)
+        yield "differs", [f"from {subject.get('before')}{':' if changes else ' in nothing it may do'}", *changes]
     yield "reaches", _hosts(subject)
     yield "credential", subject.get("credential") or "none"
     yield "uses", ", ".join(subject.get("imports") or []) or "nothing"

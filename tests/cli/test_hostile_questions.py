@@ -25,6 +25,15 @@ LATER = "2036-11-21T04:00:00.000Z"
 def subjects(text: str) -> dict[str, dict[str, Any]]:
     """One consent of each kind, with this text wherever somebody else wrote something."""
     change = {"where": text, "before": text, "after": text, "widens": True}
+    connector: dict[str, Any] = {
+        **dict.fromkeys(
+            ("name", "version", "hash", "source", "signature", "credential", "publisher", "group", "for_action"), text
+        ),
+        "on_conflict": "replace",
+        "reaches": [text],
+        "imports": [text],
+        "limits": {text: text},
+    }
     return {
         "action_file": {
             "name": text,
@@ -35,19 +44,14 @@ def subjects(text: str) -> dict[str, dict[str, Any]]:
             "credentials": [text],
             "install": True,
             "replace": True,
-        },
-        "connector": {
-            "name": text,
-            "version": text,
-            "hash": text,
-            "source": text,
-            "on_conflict": "replace",
+            "fetched": text,
+            "published": text,
             "signature": text,
-            "reaches": [text],
-            "credential": text,
-            "imports": [text],
-            "limits": {text: text},
+            "group": text,
+            "installs": [text],
         },
+        "connector": connector,
+        "connector_update": {**connector, "before": text, "changes": [change]},
         "binding": {
             **dict.fromkeys(
                 ("name", "connector", "secret", "username", "wire", "client", "account", "commitment"), text

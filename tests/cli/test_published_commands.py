@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command
+from tests.cli.person import INIT, SIGN, at_terminal
 from tests.support.forge import ForgeServer
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.published import KEY, OTHER, Publisher
@@ -253,3 +254,26 @@ def test_unused_connectors_are_shown_and_removed(aileron: Command, publisher: Pu
     assert (unasked.code, kept.code, removed.code, none.code) == (2, 6, 0, 0)
     assert f"removed {MAIL}@1.0.0" in removed.err
     assert "every connector is needed" in none.err
+
+
+def test_each_part_is_signed_where_somebody_signs(aileron: Command, publisher: Publisher, own: DaemonHome) -> None:
+    """Two questions at the terminal, a signature for each; after the first nothing is there; one no ends both."""
+    own.unlock()
+    assert aileron.at_terminal("approver", "init", answers=INIT).code == 0
+    source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
+    yes, no = ("leave it waiting: ", "y"), ("leave it waiting: ", "n")
+
+    declined = at_terminal(aileron, "action", "add", source, answers=[yes, SIGN, no, ("Enter for none): ", ""), SIGN])
+    nothing = aileron("connector", "list").out + aileron("action", "list").out
+    waiting = aileron("action", "add", source, "--yes")
+    ids = waiting.out.split()
+    agreed = at_terminal(aileron, "action", "add", source, answers=[yes, SIGN, yes, SIGN])
+
+    assert (declined.code, nothing) == (5, "")
+    assert "it is done when the others it belongs to are approved too" in declined.out
+    assert (waiting.code, len(ids)) == (75, 2)
+    assert agreed.code == 0, agreed
+    assert "2 of 2" in agreed.out
+    assert aileron("action", "list").out.startswith("say\t1.0.0")
+    assert aileron("approval", "list").out == ""
+    assert aileron("run", "say").code == 0

@@ -484,6 +484,10 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
     results = {
         "action_file": {"name": "send-mail", "replaced": False},
         "connector": {"name": "github://example/connector-mail", "version": "1.4.0", "hash": "sha256:ab", "new": True},
+        "connector_update": {
+            "connectors": [{"name": "github://example/connector-mail", "version": "1.5.0", "new": True}],
+            "action": {"name": "send-mail", "replaced": True},
+        },
         "binding": {"name": "basic/mail/home", "connector": "github://example/connector-mail", "secret": "pw"},
         "secret": {"name": "pw"},
         "trusted_key": {"authority": "github://acme", "key": "sha256:O0kx3R3JU/Buyr2UoNBPtY", "new": True},
@@ -497,6 +501,12 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
             "│ # Send a mail",
         ],
         "connector": ["from         /home/mira/connector-mail", "reaches", "mail.example:443", "unsigned", "http, log"],
+        "connector_update": [
+            "differs      from 1.4.0:",
+            "WIDER  reaches: new, files.example:443",
+            "publisher    Example",
+            "for          send-mail",
+        ],
         "binding": ["may use the secret pw", "user name   mira", "mail.example:443"],
         "secret": ["pw gets another value", "used by     basic/mail/home", "agree only if it was you"],
         "trusted_key": [
@@ -516,6 +526,7 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
     after = {
         "action_file": "send-mail\nadded\n",
         "connector": "installed, unsigned\n",
+        "connector_update": "installed github://example/connector-mail@1.5.0\nsend-mail\nreplaced the action of that name\n",
         "binding": "basic/mail/home\n",
         "secret": "stored pw\n",
         "trusted_key": "sha256:O0kx3R3JU/Buyr2UoNBPtY\ncounts from now on for github://acme\n",
