@@ -49,18 +49,27 @@ def fetched(supervisor: Supervisor, request: dict[str, Any]) -> dict[str, Any]:
     job: dict[str, Any] = supervisor.ask("POST", "/v1/fetches", request)
     path = path_of("v1", "fetches", str(job["fetch"]))
     try:
-        with _progress() as show:
-            wait_s = _POLL_S if show is not None else _LONG_S
-            while job["status"] == "running":
-                job = supervisor.ask("GET", f"{path}?wait={wait_s}", wait_s=wait_s)
-                if show is not None:
-                    show(job["progress"])
+        job = supervisor.ask("GET", f"{path}?wait={_POLL_S}", wait_s=_POLL_S)  # most are over before a bar is worth it
+        if job["status"] == "running":
+            job = _waited_for(supervisor, path)
     except KeyboardInterrupt:
         given_up(supervisor, job)
         raise
     if job["status"] != "ready":
         raise Problem.of_answer(job) if "error" in job else Problem.usage(f"it is {job['status']}")
     return job
+
+
+def _waited_for(supervisor: Supervisor, path: str) -> dict[str, Any]:
+    """The job when it is over, with a bar for each download where somebody looks."""
+    with _progress() as show:
+        wait_s = _POLL_S if show is not None else _LONG_S
+        while True:
+            job: dict[str, Any] = supervisor.ask("GET", f"{path}?wait={wait_s}", wait_s=wait_s)
+            if job["status"] != "running":
+                return job
+            if show is not None:
+                show(job["progress"])
 
 
 def given_up(supervisor: Supervisor, job: dict[str, Any]) -> None:

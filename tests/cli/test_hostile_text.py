@@ -300,3 +300,47 @@ def test_colour_can_be_had_without(fake: FakeDaemon, aileron: Command, variable:
 
     assert "\x1b" not in aileron.at_terminal("run", "nope", **environment).out
     assert "\x1b" in aileron.at_terminal("run", "nope").out
+
+
+@hostile
+def test_what_a_forge_says_is_harmless(fake: FakeDaemon, aileron: Command, text: str):
+    """What would be installed, how an update differs, a suite, the versions there are: on a terminal, where a no is typed."""
+    job = {
+        "fetch": "fch-1",
+        "what": "update",
+        "name": text,
+        "status": "ready",
+        "progress": [{"name": text, "bytes": 1, "total": None}],
+        "consents": [
+            {"kind": "connector", "subject": {"name": text, "version": text, "hash": text, "signature": text}}
+        ],
+        "from": text,
+        "to": text,
+        "action": text,
+        "versions": [text],
+        "difference": f"-{text}\n+{text}",
+        "conflicts": 0,
+        "edited": True,
+        "unmerged": text,
+        "text": text,
+    }
+    updates = {"kind": "action", "name": text, "version": text, "newest": text, "prerelease": None, "problem": None}
+    suite = {"name": text, "description": text, "ref": text, "actions": []}
+    fake.script("POST", "/v1/fetches", (200, job))
+    fake.script("GET", "/v1/fetches/fch-1", (200, job))
+    fake.script("DELETE", "/v1/fetches/fch-1", (200, job))
+    fake.script("GET", "/v1/approver", (200, {"status": "none"}))
+    fake.script("GET", "/v1/connectors/updates", (200, {"updates": [updates, {**updates, "problem": text}]}))
+    fake.script("POST", "/v1/suites", (200, suite))
+    no = [("Install? [y/N] ", "")]
+    for words, answers in (
+        (("connector", "install", "github://acme/mail@1.0.0"), no),
+        (("action", "update", "mail"), no),
+        (("action", "diff", "mail"), []),
+        (("connector", "check"), []),
+        (("action", "add-suite", "github://acme/mail/suite.toml@v1.0.0"), []),
+    ):
+        told = aileron.at_terminal(*words, answers=answers).out
+
+        assert_harmless(told)
+        assert_no_line_begins(told, "  fix: curl")

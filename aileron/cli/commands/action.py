@@ -173,12 +173,13 @@ def _resolved(job: dict[str, Any], name: str) -> str:
 
 
 def print_difference(job: dict[str, Any], stream: str) -> None:
-    """What would change, line by line; what was removed and added are told apart by more than colour."""
+    """What would change, line by line; on a terminal each is marked as not ours, and what comes and goes by more than colour."""
+    bar = output.BAR if output.is_terminal(stream) else ""
     if job.get("unmerged"):
         output.note(visible(job["unmerged"]))
     for line in job["difference"].splitlines():
         style = {"-": "red", "+": "bold"}.get(line[:1])
-        shown = visible(line)
+        shown = bar + visible(line)
         output.write(shown if style is None else output.styled(shown, style, stream), stream)
 
 
