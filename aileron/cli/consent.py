@@ -293,7 +293,9 @@ def _of_action_file(subject: dict[str, Any], more: str | None) -> Iterator[tuple
     yield "so that", "it is installed, and may run" if subject.get("install") else "it may run as it lies there now"
     if subject.get("replace"):
         yield "replaces", "the action of that name"
-    yield "each run", _when_it_runs(str(subject.get("text")))
+    intent, when = _what_it_is(str(subject.get("text")))
+    yield "intent", intent
+    yield "each run", when
     yield "reaches", _hosts(subject)
     yield "credential", list(subject.get("credentials") or []) or "none"
     if not is_new:
@@ -305,16 +307,16 @@ def _of_action_file(subject: dict[str, Any], more: str | None) -> Iterator[tuple
         yield "text", missing_lines(len(text), "characters", more)
 
 
-def _when_it_runs(text: str) -> str | None:
-    """Whether it is asked about, out of the very text that is signed; None where this version cannot read that."""
+def _what_it_is(text: str) -> tuple[str | None, str | None]:
+    """What it is for, and whether a run is asked about, out of the very text that is signed; None where that cannot be read."""
     from aileron.actions.manifest import parse_action
     from aileron.model.failure import AileronError
 
     try:
-        is_gated = parse_action(text, file="the action", allow_placeholder=True).approval.required
+        action = parse_action(text, file="the action", allow_placeholder=True)
     except AileronError:
-        return None
-    return "is asked about" if is_gated else "goes through: NOBODY IS ASKED"
+        return None, None
+    return action.intent, "is asked about" if action.approval.required else "goes through: NOBODY IS ASKED"
 
 
 def _of_connector(subject: dict[str, Any], more: str | None) -> Iterator[tuple[str, Any]]:

@@ -392,7 +392,9 @@ class Fetching:
         """What an action of this text needs, and it can be installed."""
         action = await anyio.to_thread.run_sync(lambda: self._actions.check_addable(text, replace=replace))
         await self._fetch_needed(job, action)
-        job.action = _Action(wanted, published.digest, text, replace)
+        installed = await anyio.to_thread.run_sync(self._maybe_installed, action.name)
+        if installed is None or installed.digest != action.digest:
+            job.action = _Action(wanted, published.digest, text, replace)
 
     async def _fetch_needed(self, job: _Job, action: ActionFile) -> None:
         there = {entry.hash for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from collections.abc import Iterator
 from typing import Any
 
@@ -276,6 +277,41 @@ def test_two_installs_at_once_come_to_the_same(own: DaemonHome, publisher: Publi
 
     assert (len(first["connectors"]), second["connectors"], second["action"]["replaced"]) == (1, [], True)
     assert (connectors(own), actions(own), staged(own)) == (["github://acme/mail@1.0.0"], ["say@1.0.0"], [])
+
+
+def test_two_installs_in_the_same_moment_leave_one_whole(own: DaemonHome, publisher: Publisher) -> None:
+    """Four jobs of the same action, installed by four clients at once: each ends well, or finds it done; all of it is there."""
+    source = publisher.action(
+        "say", "1.0.0", [publisher.connector("1.0.0"), publisher.connector("1.0.0", path="/more")]
+    )
+    jobs = [fetched(own, "action", source) for _ in range(4)]
+
+    with concurrent.futures.ThreadPoolExecutor(4) as clients:
+        answers = list(clients.map(lambda job: own.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}), jobs))
+
+    assert [answer.status for answer in answers] == [200] * 4
+    assert sum(len(answer.body["connectors"]) for answer in answers) == 2
+    assert (connectors(own), actions(own)) == (
+        ["github://acme/mail/more@1.0.0", "github://acme/mail@1.0.0"],
+        ["say@1.0.0"],
+    )
+    assert (staged(own), own.run("say").status) == ([], 200)
+
+
+def test_what_is_installed_as_it_was_published_is_not_asked_about_again(own: DaemonHome, publisher: Publisher) -> None:
+    """Nothing to agree to; where a connector of it is gone, that alone is."""
+    pin = publisher.connector("1.0.0")
+    source = publisher.action("say", "1.0.0", [pin])
+    install(own, fetched(own, "action", source))
+
+    again = fetched(own, "action", source)
+    own.must("DELETE", f"/v1/connectors/{pin.hash}")
+    without = fetched(own, "action", source)
+    install(own, without)
+
+    assert again["consents"] == []
+    assert [one["kind"] for one in without["consents"]] == ["connector"]
+    assert own.run("say").status == 200
 
 
 def test_sync_installs_what_actions_are_pinned_to(own: DaemonHome, publisher: Publisher) -> None:

@@ -59,6 +59,10 @@ def add(
 
 def _add_published(supervisor: Supervisor, name: str, *, force: bool, yes: bool, as_json: bool) -> int:
     job = fetched(supervisor, {"what": "action", "name": name, "replace": force})
+    if not job["consents"]:
+        given_up(supervisor, job)
+        output.note(f"{visible(name)} is installed already, as it was published")
+        return OK
     again = f"aileron action add {name}{' --force' if force else ''}"
     code = installed(supervisor, job, again=again, yes=yes, as_json=as_json, kind="action_file")
     if code == OK:
