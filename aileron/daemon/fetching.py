@@ -182,8 +182,9 @@ class Fetching:
         running = [job for job in self._jobs.values() if not job.over.is_set()]
         if len(running) >= MAX_RUNNING:
             raise AileronError(FailureClass.BUSY, f"{MAX_RUNNING} fetches are under way: try again", retriable=True)
-        for over in [job.id for job in self._jobs.values() if job.over.is_set()][: len(self._jobs) - MAX_JOBS + 1]:
-            del self._jobs[over]
+        over = [job.id for job in self._jobs.values() if job.over.is_set()]
+        for oldest in over[: max(0, len(self._jobs) - MAX_JOBS + 1)]:
+            del self._jobs[oldest]
         job = _Job(request)
         self._jobs[job.id] = job
         assert self._tasks is not None  # served before any route is

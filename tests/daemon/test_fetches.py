@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aileron.daemon.fetching import MAX_JOBS
 from tests.support.approver import Approver
 from tests.support.forge import ForgeServer
 from tests.support.home import DaemonHome, daemon_home, word
@@ -202,6 +203,19 @@ def test_what_is_not_its_publishers_is_refused(
 
     assert (found, says in message, staged(own), connectors(own)) == (failure, True, [], [])
     install(own, fetched(own, "connector", "github://acme/mail@1.0.1"))
+
+
+def test_the_oldest_of_too_many_is_forgotten_and_no_other(own: DaemonHome, publisher: Publisher) -> None:
+    """Sixteen are known, to the last of them; with the seventeenth the first one goes, and says that it is begun anew."""
+    publisher.connector("1.0.0")
+    jobs = [fetched(own, "connector", "github://acme/mail@1.0.0")["fetch"] for _ in range(MAX_JOBS)]
+
+    known = [own.ask("GET", f"/v1/fetches/{job}").status for job in jobs]
+    fetched(own, "connector", "github://acme/mail@1.0.0")
+    after = [own.ask("GET", f"/v1/fetches/{job}").status for job in jobs]
+
+    assert known == [200] * MAX_JOBS
+    assert after == [404] + [200] * (MAX_JOBS - 1)
 
 
 def test_what_is_not_there_says_what_is(own: DaemonHome, publisher: Publisher) -> None:
