@@ -12,6 +12,7 @@ Source: docs/reference/forges.md. Not here: what an archive is worth (artifact.p
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import time
 from pathlib import Path
@@ -32,6 +33,9 @@ MAX_STAGED_BYTES: Final = 1 << 30
 """1 GiB: fifteen of the largest archives there can be, and some hundred usual ones."""
 MAX_TEXTS: Final = 2000
 """Published texts: twice as many as there can be actions."""
+
+
+_log = logging.getLogger(__name__)
 
 
 class Staging:
@@ -65,9 +69,11 @@ class Staging:
             raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.USER) from None
 
     def drop(self, digest: str) -> None:
-        """Keep it no longer."""
-        with contextlib.suppress(FileNotFoundError), files.translated(self._path(digest), "cannot be removed"):
-            self._path(digest).unlink()
+        """Keep it no longer. What cannot be removed is swept later: whoever is done with it has nothing to do about it."""
+        try:
+            self._path(digest).unlink(missing_ok=True)
+        except OSError as error:
+            _log.error("what was fetched could not be removed: %s", error)
 
     def sweep(self) -> None:
         """Remove what is older than KEPT_S."""

@@ -168,6 +168,20 @@ def test_what_is_cancelled_leaves_nothing(own: DaemonHome, publisher: Publisher)
     assert ended["status"] == "cancelled"
 
 
+def test_what_cannot_be_removed_ends_its_job_and_not_the_daemon(own: DaemonHome, publisher: Publisher) -> None:
+    """A folder where the archive would lie: that fetch fails and says why, and the next one is as any."""
+    pin = publisher.connector("1.0.0")
+    in_the_way = own.path / "store" / "fetched" / f"{pin.hash.removeprefix('sha256:')}.tar.gz"
+    in_the_way.mkdir(mode=0o700, parents=True)
+
+    found, message = refused(fetch(own, "connector", "github://acme/mail@1.0.0"))
+    in_the_way.rmdir()
+    install(own, fetched(own, "connector", "github://acme/mail@1.0.0"))
+
+    assert (found, "cannot be written" in message) == ("internal_error", True)
+    assert connectors(own) == ["github://acme/mail@1.0.0"]
+
+
 def test_two_versions_stand_side_by_side_and_an_update_says_what_is_new(own: DaemonHome, publisher: Publisher) -> None:
     """Each action runs the one it is pinned to; the wider manifest is shown as a difference."""
     old = publisher.connector("1.0.0", hosts=["api.example.com:443"])
