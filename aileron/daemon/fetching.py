@@ -8,7 +8,7 @@ and says so. What was fetched lies in staging (registry/staging.py) by its pin a
 Rules
 - What is asked of a forge is on record before it is asked, and how it ended after.
 - Nothing of what was fetched is run, and nothing of it is in the store before a person said so.
-- A version that was fetched once has these bytes for ever: when its forge has others by now, that is an error and says both.
+- A version that was installed once has these bytes for ever: when its forge has others by now, that is an error and says both.
 - An action is fetched with the connectors that it is pinned to and that are not installed. Their hashes are the action's to say.
 - MAX_JOBS are known, the oldest that is over goes first; MAX_RUNNING at once.
 
@@ -352,6 +352,7 @@ class Fetching:
         wanted = Wanted(now.name, version)
         trust = await anyio.to_thread.run_sync(self._consents.trust)
         published = await self._published_file(job, wanted, trust)
+        await self._check_file_not_moved(wanted, published.digest)
         base = None if request.theirs else await self._base_of(job, now, trust)
         text, conflicts = published.text, 0
         if base is not None:

@@ -283,6 +283,19 @@ def test_a_published_action_that_was_moved_is_a_mismatch(own: DaemonHome, publis
     assert fetched(own, "action", source, replace=True)["consents"]
 
 
+def test_an_update_to_a_version_that_was_moved_is_a_mismatch(own: DaemonHome, publisher: Publisher) -> None:
+    """Back to a version that was installed before, and that has another text by now."""
+    pin = publisher.connector("1.0.0")
+    install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
+    publisher.action("say", "1.1.0", [pin])
+    install(own, fetched(own, "update", "say"))
+    unmoved = fetched(own, "update", "say", version="1.0.0")
+    publisher.action("say", "1.0.0", [pin], body="Something else.")
+
+    assert (unmoved["from"], unmoved["to"]) == ("1.1.0", "1.0.0")
+    assert refused(fetch(own, "update", "say", version="1.0.0"))[0] == "hash_mismatch"
+
+
 def test_a_tool_of_the_same_name_is_refused_before_anything_is_installed(own: DaemonHome, publisher: Publisher) -> None:
     """`say-it` beside `say_it`; and an action of the name with another text needs its replacement to be meant."""
     pin = publisher.connector("1.0.0")
