@@ -45,7 +45,7 @@ from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.consent import ActionFileConsent, ConnectorConsent, Subject
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile, ConnectorManifest
-from aileron.model.names import precedence
+from aileron.model.names import check_pin, precedence
 from aileron.model.plan import ConnectorPin
 from aileron.model.wire import ConsentsAnswer, ErrorBody, FetchRequest
 from aileron.registry.artifact import Artifact, Trust, Wanted, action_of, connector_of
@@ -297,7 +297,7 @@ class Fetching:
         match request.what:
             case "connector":
                 wanted = parsed(Wanted.parse, request.name)
-                await self._fetch_connector(job, wanted, None, request.on_conflict)
+                await self._fetch_connector(job, wanted, request.hash, request.on_conflict)
             case "action":
                 await self._fetch_action(job, parsed(Wanted.parse, request.name))
             case "update":
@@ -316,6 +316,8 @@ class Fetching:
         archive = await self._archive(job, wanted)
         artifact = await anyio.to_thread.run_sync(lambda: connector_of(archive, trust, wanted=wanted))
         if pinned is not None and artifact.pin.hash != pinned:
+            if job.request.hash is not None:
+                raise _not_asked_for(wanted, pinned, artifact.pin.hash)
             raise _moved(wanted, pinned, artifact.pin.hash, "the action is pinned to")
         if on_conflict == "refuse":
             await self._check_not_moved(wanted, artifact.pin.hash)
@@ -556,6 +558,12 @@ def _check_request(request: FetchRequest) -> None:
     """AileronError(invalid_request) for what is known to be wrong before anything is asked."""
     if request.what in ("connector", "action"):
         parsed(Wanted.parse, request.name)
+    if request.hash is not None:
+        if request.what != "connector":
+            raise AileronError(
+                FailureClass.INVALID_REQUEST, "hash is for a connector: what else is fetched says its own"
+            )
+        parsed(check_pin, request.hash)
     if request.what == "update" and not request.name:
         raise AileronError(FailureClass.INVALID_REQUEST, "an update is of an installed action: name it")
 
@@ -585,6 +593,15 @@ def _moved(wanted: Wanted, expected: str, actual: str, why: str) -> AileronError
         FailureClass.HASH_MISMATCH,
         f"{wanted} has other bytes than it had: {why} {expected}, and its forge has {actual} now. A version that "
         "changes its bytes is not the version that was agreed to: ask its publisher",
+        boundary=Boundary.EXTERNAL,
+        details={"expected": expected, "actual": actual},
+    )
+
+
+def _not_asked_for(wanted: Wanted, expected: str, actual: str) -> AileronError:
+    return AileronError(
+        FailureClass.HASH_MISMATCH,
+        f"{wanted} is {actual}, and {expected} was asked for: nothing is installed",
         boundary=Boundary.EXTERNAL,
         details={"expected": expected, "actual": actual},
     )

@@ -107,12 +107,14 @@ class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class FetchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Body of `POST /v1/fetches`: something published is to be fetched and shown, so that it can be installed.
 
-    `name` is NAME@VERSION, of an update the installed action's own name. `version` and `prerelease` are for updates: another than
-    the newest, and whether that may be a pre-release; `theirs`: without the user's own edits.
+    `name` is NAME@VERSION, of an update the installed action's own name. `hash` is for a connector: the pin that it has to have.
+    `version` and `prerelease` are for updates: another than the newest, and whether that may be a pre-release; `theirs`: without
+    the user's own edits.
     """
 
     what: Literal["connector", "action", "update", "sync"]
     name: str = ""
+    hash: str | None = None
     on_conflict: Literal["refuse", "replace", "keep_both"] = "refuse"
     replace: bool = False
     version: str | None = None

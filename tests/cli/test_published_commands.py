@@ -87,14 +87,20 @@ def test_nobody_is_asked_without_a_terminal(aileron: Command, publisher: Publish
 
 
 def test_a_hash_that_was_asked_for_is_the_hash(aileron: Command, publisher: Publisher) -> None:
-    """Another is a mismatch, and nothing is installed."""
+    """Another is a mismatch, and nothing is installed; also where the version is installed already. Half a hash is none."""
     pin = publisher.connector("1.0.0")
-    command = ("connector", "install", f"{MAIL}@1.0.0", "--yes", "--hash")
+    command = ("connector", "install", f"{MAIL}@1.0.0", "--hash")
 
-    other = aileron(*command, f"sha256:{'0' * 64}")
-    same = aileron(*command, pin.hash)
+    half = aileron(*command, "sha256:12")
+    other = aileron(*command, f"sha256:{'0' * 64}", "--yes")
+    unasked = aileron(*command, pin.hash)
+    same = aileron(*command, pin.hash, "--yes")
+    installed = aileron(*command, f"sha256:{'0' * 64}", "--yes")
 
+    assert half.code == 2
     assert (other.code, "was asked for: nothing is installed" in other.err, same.code) == (9, True, 0)
+    assert f"fix: aileron connector install {MAIL}@1.0.0 --hash {pin.hash} --yes" in unasked.err
+    assert (installed.code, "was asked for: nothing is installed" in installed.err) == (9, True)
 
 
 @pytest.mark.parametrize(

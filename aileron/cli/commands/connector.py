@@ -121,18 +121,14 @@ def install(
 def _install_published(
     supervisor: Supervisor, name: str, pin: str | None, on_conflict: str, *, yes: bool, as_json: bool
 ) -> int:
-    job = fetched(supervisor, {"what": "connector", "name": name, "on_conflict": on_conflict})
-    found = [consent["subject"]["hash"] for consent in job["consents"]]
-    if pin is not None and found not in ([pin], []):
-        given_up(supervisor, job)
-        raise Problem(
-            f"{name} is {found[0]}, and {pin} was asked for: nothing is installed", exit_code=9, name="hash_mismatch"
-        )
-    again = f"aileron connector install {name}"
-    if not found:
+    asked = {"what": "connector", "name": name, "on_conflict": on_conflict}
+    job = fetched(supervisor, asked if pin is None else {**asked, "hash": pin})
+    if not job["consents"]:
         given_up(supervisor, job)
         output.note(f"{visible(name)} is installed already, with these bytes")
         return OK
+    options = [] if on_conflict == "refuse" else [f"--{on_conflict.replace('_', '-')}"]
+    again = " ".join(["aileron connector install", name, *options, *([] if pin is None else ["--hash", pin])])
     return installed(supervisor, job, again=again, yes=yes, as_json=as_json, kind="connector")
 
 
