@@ -172,7 +172,7 @@ class Fetching:
             self._tasks = tasks  # before anything is waited for: the first request may be there already
             try:
                 await anyio.to_thread.run_sync(self._staging.sweep)
-            except OSError as error:
+            except AileronError as error:
                 _log.error("what was fetched long ago could not be removed: %s", error)
             await anyio.sleep_forever()
 

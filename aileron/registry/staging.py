@@ -50,7 +50,9 @@ class Staging:
         files.make_directory(self._root)
         self.sweep()
         with files.open_directory(self._root, files.OTHERS_MAY_WRITE) as directory:
-            if _size_of(directory) + len(archive) > MAX_STAGED_BYTES:
+            with files.translated(self._root, "cannot be listed"):
+                there = _size_of(directory)
+            if there + len(archive) > MAX_STAGED_BYTES:
                 raise AileronError(
                     FailureClass.BUSY,
                     f"more than {MAX_STAGED_BYTES >> 20} MiB were fetched and not installed: decide what waits "
@@ -78,7 +80,7 @@ class Staging:
     def sweep(self) -> None:
         """Remove what is older than KEPT_S."""
         oldest = time.time() - KEPT_S
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), files.translated(self._root, "cannot be tidied"):
             for left in self._root.iterdir():
                 with contextlib.suppress(FileNotFoundError):
                     if left.lstat().st_mtime < oldest:
@@ -118,5 +120,9 @@ def _hex(digest: str) -> str:
 
 
 def _size_of(directory: int) -> int:
+    total = 0
     with os.scandir(directory) as entries:
-        return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # dropped meanwhile, for another job
+                total += entry.stat(follow_symlinks=False).st_size
+    return total
