@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, assert_never
 
 import anyio.to_thread
@@ -205,7 +205,9 @@ class Consenting:
         await self._use(row)
         if not await anyio.to_thread.run_sync(self._is_so, subject):
             raise _not_so(row.id)
-        return await self._do(subject, row.id)
+        result = await self._do(subject, row.id)
+        await self._drop([subject])
+        return result
 
     async def _carry_out_group(self, group: str) -> dict[str, Any] | None:
         """Install an action with the connectors that come for it, once all of it is agreed to."""
@@ -221,8 +223,7 @@ class Consenting:
         result = await self._installing.put_together(found, action)
         for row, one in connectors:
             await self._agree(ConsentKind.CONNECTOR, _name_of(one), one.hash, row.id)
-        for _, subject in members:
-            self.finding.drop(subject)
+        await self._drop([one for _, one in members])
         return result
 
     async def _members(self, group: str) -> list[tuple[ApprovalRow, Subject]]:
@@ -230,18 +231,31 @@ class Consenting:
         found = [(row, msgspec.convert(stored, Subject)) for row, stored in await self._audit.open_consents()]
         return [(row, subject) for row, subject in found if group_of(subject) == group]
 
-    async def end_group(self, approval_id: str, surface: str) -> None:
-        """One of a group was answered with no, or taken back: so are the others, and what was fetched for them is dropped."""
+    async def end_group(
+        self, approval_id: str, surface: str, take_back: Callable[[str, float], Awaitable[None]]
+    ) -> None:
+        """One of a group was answered with no, or taken back: so are the others, and what was fetched for them is dropped.
+
+        `take_back` sees that the decision about one that was agreed to counts no more, until the moment it is given.
+        """
         _, stored = await self._audit.consent(approval_id)
-        subject = msgspec.convert(stored, Subject)
-        self.finding.drop(subject)
-        if (group := group_of(subject)) is None:
-            return
-        for row, other in await self._members(group):
-            await self._audit.cancel(row.id, surface=surface)
-            if row.signed is not None:
-                await self._standing.spend_decision(row.id, parse_moment(row.signed.at) + SETTINGS_WAIT_S)
-            self.finding.drop(other)
+        ended = [msgspec.convert(stored, Subject)]
+        if (group := group_of(ended[0])) is not None:
+            for row, other in await self._members(group):
+                await self._audit.cancel(row.id, surface=surface)
+                if row.signed is not None:
+                    await take_back(row.id, parse_moment(row.signed.at) + SETTINGS_WAIT_S)
+                ended.append(other)
+        await self._drop(ended)
+
+    async def _drop(self, subjects: Sequence[Subject]) -> None:
+        """What was fetched for these is not wanted any more: it is installed, or nobody wants it."""
+
+        def drop() -> None:
+            for subject in subjects:
+                self.finding.drop(subject)
+
+        await anyio.to_thread.run_sync(drop)
 
     async def _use(self, row: ApprovalRow) -> None:
         """The decision is used up. AileronError where it does not count."""

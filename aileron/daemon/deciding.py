@@ -108,7 +108,7 @@ class Deciding:
         if decision.decision == "deny":
             self._consents.forget(row.digest)
             if not is_run:
-                await self._consents.end_group(row.id, scope.value)
+                await self._consents.end_group(row.id, scope.value, self._standing.spend_decision)
             return settled
         if not is_run:
             return await self._carried_out(settled)

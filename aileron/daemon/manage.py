@@ -375,15 +375,18 @@ class Manager:
         await query.approval_result(self._ledger, approval_id, session)
         row = await self._audit.cancel(approval_id, surface=scope.value)
         self._consents.forget(row.digest)
-        if row.kind != ConsentKind.ACTION:
-            await self._consents.end_group(row.id, scope.value)
         if row.signed is not None:  # it was approved: what was taken back stays so
-            until = time.time() + (row.expires_us - row.created_us) / 1_000_000 + _LONGEST_HOLD_S
-            if self._vault.is_locked:
-                self._vaults.take_back(row.id, until)
-            else:
-                await self._standing.spend_decision(row.id, until)
+            await self._take_back(row.id, time.time() + (row.expires_us - row.created_us) / 1_000_000 + _LONGEST_HOLD_S)
+        if row.kind != ConsentKind.ACTION:
+            await self._consents.end_group(row.id, scope.value, self._take_back)
         return Settled(status=row.state.value, approval_id=row.id, audit_id=row.run)
+
+    async def _take_back(self, approval_id: str, until: float) -> None:
+        """The decision counts no more; while the vault is locked that is remembered until it can be written there."""
+        if self._vault.is_locked:
+            self._vaults.take_back(approval_id, until)
+        else:
+            await self._standing.spend_decision(approval_id, until)
 
     async def caller_refused(self, scope: Scope, route: str, session: str) -> None:
         """Put on record that somebody asked for what their socket does not serve."""

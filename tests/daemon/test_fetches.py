@@ -542,6 +542,36 @@ def test_one_no_ends_all_of_it(signed: DaemonHome, publisher: Publisher, approve
     assert word(late) == "already_decided"
 
 
+def test_a_group_is_taken_back_while_the_vault_is_locked(
+    signed: DaemonHome, publisher: Publisher, approver: Approver
+) -> None:
+    """The one that was agreed to as well: once the vault is open that is kept there, and nothing comes of it."""
+    job = fetched(signed, "action", publisher.action("say", "1.0.0", [publisher.connector("1.0.0")]))
+    approvals = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
+    approver.decide(signed, approvals[0]["approval_id"])
+    signed.must("POST", "/v1/vault/lock", {})
+
+    signed.must("POST", f"/v1/action-approvals/{approvals[1]['approval_id']}/cancel", {})
+
+    signed.unlock()
+    states = [signed.must("GET", f"/v1/action-approvals/{one['approval_id']}")["status"] for one in approvals]
+    assert states == ["cancelled", "cancelled"]
+    assert (connectors(signed), actions(signed), staged(signed)) == ([], [], [])
+
+
+def test_what_was_agreed_to_by_itself_is_kept_no_longer(
+    signed: DaemonHome, publisher: Publisher, approver: Approver
+) -> None:
+    """A connector that comes alone, then an action whose connector is there: installed, neither lies in staging."""
+    pin = publisher.connector("1.0.0")
+    for what, name in (("connector", "github://acme/mail@1.0.0"), ("action", publisher.action("say", "1.0.0", [pin]))):
+        job = fetched(signed, what, name)
+        [asked] = signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"]
+        approver.decide(signed, asked["approval_id"])
+
+    assert (connectors(signed), actions(signed), staged(signed)) == (["github://acme/mail@1.0.0"], ["say@1.0.0"], [])
+
+
 def test_what_was_agreed_to_is_installed_after_a_restart(
     signed: DaemonHome, publisher: Publisher, approver: Approver, forge: ForgeServer
 ) -> None:
