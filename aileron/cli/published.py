@@ -28,7 +28,7 @@ from aileron.cli.signing import UNSIGNED
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 
-__all__ = ["bound_connectors", "exit_of", "fetched", "given_up", "installed", "is_published"]
+__all__ = ["bound_connectors", "exit_of", "fetched", "given_up", "installed", "is_published", "resolved"]
 
 _POLL_S: Final = 0.2
 _LONG_S: Final = 25.0
@@ -72,6 +72,13 @@ def _waited_for(supervisor: Supervisor, path: str) -> dict[str, Any]:
                 show(job["progress"])
 
 
+def resolved(supervisor: Supervisor, job: dict[str, Any], text: str) -> dict[str, Any]:
+    """The job of an update with `text` as what it installs, and with what is to be shown of that. Problem where it is refused."""
+    path = f"{path_of('v1', 'fetches', str(job['fetch']))}/resolve"
+    found: dict[str, Any] = supervisor.ask("POST", path, {"text": text}, wait_s=_INSTALL_S)
+    return found
+
+
 def given_up(supervisor: Supervisor, job: dict[str, Any]) -> None:
     """Nobody wants what it fetched."""
     supervisor.ask("DELETE", path_of("v1", "fetches", str(job["fetch"])), wait_s=_LONG_S)
@@ -86,11 +93,10 @@ def installed(
     as_json: bool,
     kind: str,
     tell: Callable[[str, Any], None] = tell_done,
-    text: str | None = None,
 ) -> int:
     """Install what it fetched, once the person said so; the exit code. `again` is the command, for where it takes `--yes`.
 
-    `text` is what somebody made of an update. Problem for a no, and for what stood in the way.
+    Problem for a no, and for what stood in the way.
     """
     is_decided = supervisor.ask("GET", "/v1/approver").get("status") != "none"
     if not is_decided:
@@ -99,9 +105,7 @@ def installed(
         except BaseException:
             given_up(supervisor, job)
             raise
-    body = {} if text is None else {"text": text}
-    path = f"{path_of('v1', 'fetches', str(job['fetch']))}/install"
-    answer = supervisor.ask("POST", path, body, wait_s=_INSTALL_S)
+    answer = supervisor.ask("POST", f"{path_of('v1', 'fetches', str(job['fetch']))}/install", {}, wait_s=_INSTALL_S)
     return carry_through(supervisor, answer, tell, kind=kind, yes=yes, as_json=as_json)
 
 

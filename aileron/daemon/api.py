@@ -110,6 +110,7 @@ ROUTES: Final = (
     RouteSpec("DELETE", "/v1/connectors/{hash}", "remove_connector", _OPERATOR),
     RouteSpec("POST", "/v1/fetches", "begin_fetch", _OPERATOR),
     RouteSpec("GET", "/v1/fetches/{id}", "show_fetch", _OPERATOR),
+    RouteSpec("POST", "/v1/fetches/{id}/resolve", "resolve_fetched", _OPERATOR),
     RouteSpec("POST", "/v1/fetches/{id}/install", "install_fetched", _OPERATOR),
     RouteSpec("DELETE", "/v1/fetches/{id}", "cancel_fetch", _OPERATOR),
     RouteSpec("POST", "/v1/suites", "show_suite", _OPERATOR),
@@ -164,8 +165,12 @@ class _Install(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     on_conflict: OnConflict = "refuse"
 
 
+class _ResolveFetched(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: str
+
+
 class _InstallFetched(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    text: str | None = None
+    """Nothing needs to be said."""
 
 
 class _Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -531,10 +536,15 @@ class Api:
         """How a fetch is, waited for; what would be installed."""
         return as_json(await self._fetching.show(request.path_params["id"], _wait_s(request, 0.0)))
 
+    async def resolve_fetched(self, request: Request) -> Response:
+        """Say what the text of an update is to be; what would be installed then."""
+        asked = await _body(request, _ResolveFetched)
+        return as_json(await self._fetching.resolve(request.path_params["id"], asked.text))
+
     async def install_fetched(self, request: Request) -> Response:
         """Install what was fetched."""
-        asked = await _body(request, _InstallFetched)
-        return _consent(await self._fetching.install(request.path_params["id"], asked.text))
+        await _body(request, _InstallFetched)
+        return _consent(await self._fetching.install(request.path_params["id"]))
 
     async def cancel_fetch(self, request: Request) -> Response:
         """Want it no more."""

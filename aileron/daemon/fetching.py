@@ -198,19 +198,25 @@ class Fetching:
             await job.over.wait()
         return job.to_json()
 
-    async def install(self, fetch: str, text: str | None = None) -> dict[str, Any] | ConsentsAnswer:
-        """Install what it fetched; or ask whether to. `text` is an update's, where its conflicts were resolved.
+    async def resolve(self, fetch: str, text: str) -> dict[str, Any]:
+        """Take `text` for what an update installs: its conflicts resolved, or as somebody looked it over; the job with what a
+        person is shown of it. AileronError: not_found; invalid_request where it is not ready, or the text is not of that action.
+        """
+        job = self._job(fetch)
+        async with self._changing:
+            _check_ready(job)
+            await anyio.to_thread.run_sync(self._resolve_conflicts, job, text)
+            await anyio.to_thread.run_sync(self._describe, job)
+        return job.to_json()
+
+    async def install(self, fetch: str) -> dict[str, Any] | ConsentsAnswer:
+        """Install what it fetched; or ask whether to.
 
         AileronError: not_found; invalid_request where it is not ready; and as registry.artifact, registry.install.
         """
         job = self._job(fetch)
         async with self._changing:
-            if job.status != "ready":
-                raise AileronError(
-                    FailureClass.INVALID_REQUEST, f"{job.id} is {job.status}: fetch it again", boundary=Boundary.USER
-                )
-            if text is not None:
-                await anyio.to_thread.run_sync(self._resolve_conflicts, job, text)
+            _check_ready(job)
             if job.facts.get("conflicts"):
                 raise _conflicting(job)
             await anyio.to_thread.run_sync(self._describe, job)
@@ -548,6 +554,13 @@ class Fetching:
                 FailureClass.NOT_FOUND, f"no fetch {fetch[:80]!r} is known: it is begun anew", boundary=Boundary.USER
             )
         return job
+
+
+def _check_ready(job: _Job) -> None:
+    if job.status != "ready":
+        raise AileronError(
+            FailureClass.INVALID_REQUEST, f"{job.id} is {job.status}: fetch it again", boundary=Boundary.USER
+        )
 
 
 def _suite_facts(suite: Suite, actions: Sequence[Wanted], ref: str | None) -> dict[str, Any]:

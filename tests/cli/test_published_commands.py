@@ -186,7 +186,7 @@ def test_an_update_shows_what_changes_and_keeps_what_is_yours(
 def test_a_conflict_is_resolved_in_an_editor(
     aileron: Command, publisher: Publisher, own: DaemonHome, tmp_path: Path
 ) -> None:
-    """Without a terminal, or with a mark left, nothing is changed; resolved it is shown and done."""
+    """Without a terminal, with a mark left, or with a no to what was made of it, nothing is changed; resolved it is done."""
     pin = publisher.connector("1.0.0")
     aileron("action", "add", publisher.action("say", "1.0.0", [pin]), "--yes")
     file = own.path / "actions" / "say.md"
@@ -199,11 +199,15 @@ def test_a_conflict_is_resolved_in_an_editor(
 
     unasked = aileron("action", "update", "say", "--yes")
     left = aileron.at_terminal("action", "update", "say", "--yes", answers=[], EDITOR="true")
+    declined = aileron.at_terminal(
+        "action", "update", "say", answers=[(QUESTION, "")], EDITOR=str(editor), NO_COLOR="1"
+    )
     untouched = file.read_text(encoding="utf-8")
     done = aileron.at_terminal("action", "update", "say", "--yes", answers=[], EDITOR=str(editor))
 
     assert (unasked.code, "--theirs" in unasked.err) == (2, True)
     assert (left.code, "a conflict is left" in left.out, untouched) == (2, True, mine)
+    assert (declined.code, "say, its file" in declined.out) == (6, True)
     assert done.code == 0
     assert "Mine." in file.read_text(encoding="utf-8")
     assert 'version = "1.1.0"' in file.read_text(encoding="utf-8")

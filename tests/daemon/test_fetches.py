@@ -77,9 +77,9 @@ def fetched(home: DaemonHome, what: str, name: str = "", **options: Any) -> dict
     return job
 
 
-def install(home: DaemonHome, job: dict[str, Any], **body: Any) -> Any:
+def install(home: DaemonHome, job: dict[str, Any]) -> Any:
     """What came of it where nobody signs."""
-    return home.must("POST", f"/v1/fetches/{job['fetch']}/install", body)
+    return home.must("POST", f"/v1/fetches/{job['fetch']}/install", {})
 
 
 def connectors(home: DaemonHome) -> list[str]:
@@ -414,10 +414,12 @@ def test_what_both_changed_is_for_the_person_to_resolve(own: DaemonHome, publish
     job = fetched(own, "update", "say")
     unresolved = own.ask("POST", f"/v1/fetches/{job['fetch']}/install", {})
     resolved = job["text"].replace("<<<<<<< yours\n", "").replace("=======\nTheirs.\n>>>>>>> published\n", "")
-    other = own.ask("POST", f"/v1/fetches/{job['fetch']}/install", {"text": resolved.replace('"say"', '"shout"')})
-    install(own, job, text=resolved)
+    other = own.ask("POST", f"/v1/fetches/{job['fetch']}/resolve", {"text": resolved.replace('"say"', '"shout"')})
+    shown = own.must("POST", f"/v1/fetches/{job['fetch']}/resolve", {"text": resolved})
+    install(own, job)
 
     assert (job["conflicts"], job["consents"]) == (1, [])
+    assert (shown["conflicts"], [one["subject"]["text"] for one in shown["consents"]]) == (0, [resolved])
     assert (word(unresolved), "--theirs" in unresolved.body["error"]["message"]) == ("invalid_request", True)
     assert "has to be of say" in other.body["error"]["message"]
     assert "Mine." in file.read_text(encoding="utf-8")

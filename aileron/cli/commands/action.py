@@ -15,7 +15,7 @@ from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.deciding import carry_through
 from aileron.cli.problem import OK, Problem
 from aileron.cli.prompts import edit_text, passphrase_from
-from aileron.cli.published import bound_connectors, exit_of, fetched, given_up, installed, is_published
+from aileron.cli.published import bound_connectors, exit_of, fetched, given_up, installed, is_published, resolved
 from aileron.cli.run import report
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
@@ -122,18 +122,22 @@ def update(
     job = fetched(supervisor, _update_of(name, version, prerelease=prerelease, theirs=theirs))
     if not job["difference"]:
         given_up(supervisor, job)
-        output.note(f"{visible(name)} {visible(job['from'])} is the newest there is")
+        _tell_unchanged(job, name, version)
         return
     print_difference(job, "stderr")
-    text = None
     if edit or job["conflicts"]:
         try:
-            text = _resolved(job, name)
+            job = resolved(supervisor, job, _edited(job, name))
         except BaseException:
             given_up(supervisor, job)
             raise
-    again = f"aileron action update {name}{'' if version is None else f' --version {version}'}"
-    code = installed(supervisor, job, again=again, yes=yes, as_json=as_json, kind="action_file", text=text)
+    options = [
+        *([] if version is None else ["--version", version]),
+        *(["--include-prerelease"] if prerelease else []),
+        *(["--theirs"] if theirs else []),
+    ]
+    again = " ".join(["aileron action update", name, *options])
+    code = installed(supervisor, job, again=again, yes=yes, as_json=as_json, kind="action_file")
     raise typer.Exit(code)
 
 
@@ -156,7 +160,12 @@ def diff(
     elif job["difference"]:
         print_difference(job, "stdout")
     else:
-        output.note(f"{visible(name)} {visible(job['from'])} is the newest there is")
+        _tell_unchanged(job, name, version)
+
+
+def _tell_unchanged(job: dict[str, Any], name: str, version: str | None) -> None:
+    known = "the newest there is" if version is None else "what is here already"
+    output.note(f"{visible(name)} {visible(job['from'])} is {known}")
 
 
 def _update_of(name: str, version: str | None, *, prerelease: bool, theirs: bool) -> dict[str, Any]:
@@ -164,7 +173,7 @@ def _update_of(name: str, version: str | None, *, prerelease: bool, theirs: bool
     return asked if version is None else {**asked, "version": version}
 
 
-def _resolved(job: dict[str, Any], name: str) -> str:
+def _edited(job: dict[str, Any], name: str) -> str:
     """What the person makes of the text. Problem where marks of a conflict are left in it."""
     if job["conflicts"]:
         output.note(f"{job['conflicts']} places were changed by you and by its publisher: say how each is to be")
