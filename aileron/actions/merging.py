@@ -3,8 +3,8 @@
 Pure. Lines are what is merged, as everybody's version control does it: what only one side changed is taken, and where both
 changed the same lines in two ways somebody has to say which.
 
-Source: docs/how-to/update-an-action.md; the merge3 package for the algorithm. Not here: what may be done with the result (it is
-parsed and agreed to as any file, actions/manifest.py and actions/widening.py).
+Source: docs/tutorial/publish-and-update.md; the merge3 package for the algorithm. Not here: what may be done with the result
+(it is parsed and agreed to as any file, actions/manifest.py and actions/widening.py).
 """
 
 from __future__ import annotations

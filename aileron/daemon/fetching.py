@@ -415,9 +415,7 @@ class Fetching:
     async def _published_file(self, job: _Job, wanted: Wanted, trust: Trust) -> ActionFile:
         """The action that was published as `wanted`, into staging."""
         archive = await self._archive(job, wanted)
-        artifact = await anyio.to_thread.run_sync(
-            lambda: action_of(archive, trust, wanted=wanted, parse=lambda text, file: parse_action(text, file=file))
-        )
+        artifact = await anyio.to_thread.run_sync(lambda: action_of(archive, trust, wanted=wanted, parse=parse_action))
         job.staged.add(artifact.digest)
         await anyio.to_thread.run_sync(self._staging.put, artifact.digest, archive)
         return artifact.action
@@ -429,10 +427,8 @@ class Fetching:
             return kept
         try:
             archive = await self._archive(job, now)
-            parse = lambda text, file: parse_action(text, file=file)  # noqa: E731 - passed once
-            return (
-                await anyio.to_thread.run_sync(lambda: action_of(archive, trust, wanted=now, parse=parse))
-            ).action.text
+            found = await anyio.to_thread.run_sync(lambda: action_of(archive, trust, wanted=now, parse=parse_action))
+            return found.action.text
         except AileronError as error:
             job.facts["unmerged"] = f"{now} cannot be had any more ({error.failure.message}): your edits are not merged"
             return None

@@ -40,9 +40,7 @@ class Finding:
     def action(self, wanted: Wanted, digest: str) -> ActionArtifact:
         """An action that was fetched. AileronError as registry.artifact; not_found where it is kept no more."""
         archive = self._staging.take(digest, str(wanted))
-        artifact = action_of(
-            archive, self._trust(), wanted=wanted, parse=lambda text, file: parse_action(text, file=file)
-        )
+        artifact = action_of(archive, self._trust(), wanted=wanted, parse=parse_action)
         if artifact.digest != digest:
             raise _other_bytes(str(wanted), artifact.digest, digest)
         return artifact

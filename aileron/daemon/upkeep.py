@@ -7,7 +7,7 @@ Rules
 - Unused is what no action file, no waiting question and no run under way is pinned to. Where an action file cannot be read, what
   it needs is not known, and nothing is removed.
 
-Source: docs/how-to/update-an-action.md, docs/reference/http-api.md. Not here: fetching (fetching.py).
+Source: docs/tutorial/publish-and-update.md, docs/reference/http-api.md. Not here: fetching (fetching.py).
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ Source: docs/reference/signatures.md, docs/reference/forges.md. Not here: fetchi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol
 
 import msgspec
 
@@ -31,9 +30,7 @@ from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.program import check_program
 from aileron.registry.tarball import ACTION, CONNECTOR, MANIFEST, SIGNATURE, unpack
 
-__all__ = ["ActionArtifact", "Artifact", "Trust", "Wanted", "action_of", "connector_of"]
-
-_T = TypeVar("_T")
+__all__ = ["ActionArtifact", "Artifact", "ParseAction", "Trust", "Wanted", "action_of", "connector_of"]
 
 
 class Wanted(msgspec.Struct, frozen=True, order=True):
@@ -81,6 +78,14 @@ class ActionArtifact(msgspec.Struct, frozen=True, kw_only=True):
     signed: Signed
 
 
+class ParseAction(Protocol):
+    """actions/manifest.py: what reads an action file. It comes in as an argument, since this room knows nothing of actions."""
+
+    def __call__(self, text: str, *, file: str, allow_placeholder: bool = False) -> ActionFile:
+        """AileronError(invalid_request) with file and line."""
+        ...
+
+
 def connector_of(archive: bytes, trust: Trust, *, wanted: Wanted | None = None, file: str = "") -> Artifact:
     """The connector in `archive`; one that was found has no `wanted`, and is taken by its own name. `file` is for messages.
 
@@ -104,20 +109,15 @@ def connector_of(archive: bytes, trust: Trust, *, wanted: Wanted | None = None, 
     return Artifact(connector=connector, manifest_bytes=manifest_bytes, manifest=manifest, pin=pin, signed=signed)
 
 
-def action_of(
-    archive: bytes, trust: Trust, *, wanted: Wanted, parse: Callable[[str, str], ActionFile]
-) -> ActionArtifact:
-    """The action in `archive`; `parse` reads its text, named as messages should name it (actions/manifest.py).
-
-    AileronError as `connector_of`, and what `parse` says.
-    """
+def action_of(archive: bytes, trust: Trust, *, wanted: Wanted, parse: ParseAction) -> ActionArtifact:
+    """The action in `archive`, with nothing unbound in it. AileronError as `connector_of`, and what `parse` says."""
     members = unpack(archive, "action")
     signed = _checked(wanted.name, members[ACTION], members.get(SIGNATURE), trust)
     try:
         text = members[ACTION].decode()
     except UnicodeDecodeError as error:
         raise _refused(f"{wanted}: {ACTION} is not UTF-8 at byte {error.start}", Boundary.ACTION) from None
-    action = parse(text, f"{wanted}:{ACTION}")
+    action = parse(text, file=f"{wanted}:{ACTION}")
     if action.source != str(wanted):
         raise _another(wanted, action.source or "a file that does not say where it is from (source)", Boundary.ACTION)
     if action.version != wanted.version or action.name != wanted.name.path[-1]:

@@ -32,6 +32,7 @@ from typing import Final, NamedTuple
 from aileron import files
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import precedence
+from aileron.registry.artifact import ParseAction
 from aileron.registry.forges.forge import ARCHIVE
 from aileron.registry.hub_content import (
     FORMER,
@@ -39,7 +40,6 @@ from aileron.registry.hub_content import (
     KEY_FOLDER,
     VERSIONS,
     Found,
-    ParseAction,
     Reading,
     Wrong,
     bytes_of,

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,9 +28,8 @@ import msgspec
 from aileron import files
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError
-from aileron.model.manifest import ActionFile
 from aileron.model.names import RESERVED_TOOLS, Fqn, check_semver, tool_name
-from aileron.registry.artifact import Trust, Wanted, action_of, connector_of
+from aileron.registry.artifact import ParseAction, Trust, Wanted, action_of, connector_of
 from aileron.registry.forges.forge import ARCHIVE, KEY_PATH
 from aileron.registry.hub_index import (
     INDEX,
@@ -45,6 +44,7 @@ from aileron.registry.hub_index import (
 )
 from aileron.registry.keyring import Authority, Keyring
 from aileron.registry.manifest import parse_connector_manifest
+from aileron.registry.placeholders import UNRELEASED
 from aileron.registry.signatures import MAX_KEY_FILE_BYTES, PublicKey
 from aileron.registry.tarball import ACTION, CONNECTOR, MANIFEST, MAX_ARCHIVE_BYTES, SIGNATURE, Kind, kind_of, unpack
 
@@ -55,7 +55,6 @@ __all__ = [
     "VERSIONS",
     "Found",
     "Keys",
-    "ParseAction",
     "Reading",
     "Wrong",
     "bytes_of",
@@ -66,13 +65,8 @@ FORMER: Final = "former"
 KEY_FOLDER, KEY_FILE = KEY_PATH.split("/")
 _TAKEN: Final = frozenset({INDEX, VERSIONS, ARCHIVE, MANIFEST, ACTION})
 """Names of files of a Hub, which no part of an artifact's name can be."""
-_UNRELEASED: Final = "0.0.0-dev"
-"""What sources say until they are released."""
 _MAX_FILES: Final = 100_000
 """Archives and keys of one Hub: five times what its index takes, so that the index says it."""
-
-ParseAction = Callable[[str, str], ActionFile]
-"""Reads an action's text, named as messages should name it (actions/manifest.py)."""
 
 
 class Wrong(msgspec.Struct, frozen=True, order=True):
@@ -242,8 +236,8 @@ class Reading:
         check_name(wanted.name)
         check_version(wanted.version)
         _check_parts(wanted.name)
-        if wanted.version == _UNRELEASED:
-            raise ValueError(f"its version is {_UNRELEASED}, which is what sources say until they are released")
+        if wanted.version == UNRELEASED:
+            raise ValueError(f"its version is {UNRELEASED}, which is what sources say until they are released")
         trust = self._trust_in(wanted, members, is_new=is_new)
         if kind == "action":
             return self._action(file, archive, members, wanted, trust, is_new=is_new)
@@ -289,7 +283,7 @@ class Reading:
             text = members[ACTION].decode()
         except UnicodeDecodeError as error:
             raise ValueError(f"{ACTION} is not UTF-8 at byte {error.start}") from None
-        source = self._parse(text, f"{file}:{ACTION}").source
+        source = self._parse(text, file=f"{file}:{ACTION}").source
         if source is None:
             raise ValueError(f'{ACTION} does not say where it is published: source = "hub://…/NAME@VERSION"')
         return Wanted.parse(source)

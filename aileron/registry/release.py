@@ -23,9 +23,9 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -34,7 +34,7 @@ from aileron.model.document import refusal
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile
 from aileron.model.names import Fqn, HostPort, check_semver
-from aileron.registry.artifact import Trust, Wanted, action_of, connector_of
+from aileron.registry.artifact import ParseAction, Trust, Wanted, action_of, connector_of
 from aileron.registry.build import Application, build
 from aileron.registry.forges.forge import ARCHIVE, KEY_PATH, tag_of
 from aileron.registry.keyring import Authority, Keyring
@@ -43,20 +43,12 @@ from aileron.registry.placeholders import UNBOUND_HASH, UNRELEASED, Place, bind,
 from aileron.registry.signatures import MAX_KEY_FILE_BYTES, PublicKey, SigningKey
 from aileron.registry.tarball import ACTION, CONNECTOR, MANIFEST, MAX_BYTES, SIGNATURE, Kind, pack, unpack
 
-__all__ = ["ParseAction", "Release", "Released", "check_key_is_published", "release", "sign", "write_release"]
+__all__ = ["Release", "Released", "check_key_is_published", "release", "sign", "write_release"]
 
 ACTIONS: Final = "actions"
 _MAX_ACTIONS: Final = 256
 """Of one release; the largest known connector has seven."""
 _FENCE: Final = b"+++"
-
-
-class ParseAction(Protocol):
-    """actions/manifest.py: what reads an action file. It comes in as an argument, since this room knows nothing of actions."""
-
-    def __call__(self, text: str, *, file: str, allow_placeholder: bool = False) -> ActionFile:
-        """AileronError(invalid_request) with file and line."""
-        ...
 
 
 class Released(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +124,7 @@ def sign(archive: bytes, key: SigningKey, *, parse: ParseAction, file: str) -> R
         )
         signed = _signed(members, key)
         trust = _trust_in(wanted.name, key)
-        digest = action_of(signed, trust, wanted=wanted, parse=_strict(parse)).digest
+        digest = action_of(signed, trust, wanted=wanted, parse=parse).digest
         name, version = wanted.name, wanted.version
     return Released(kind=kind, name=str(name), version=version, tag=tag_of(name, version), hash=digest, archive=signed)
 
@@ -196,7 +188,7 @@ def _released_action(
     bound = _bound_action(unbound, data, file, connector)
     wanted = _wanted_of(parse(_text(bound, file), file=file), file)
     archive = _signed({ACTION: bound}, key)
-    checked = action_of(archive, trust, wanted=wanted, parse=_strict(parse))
+    checked = action_of(archive, trust, wanted=wanted, parse=parse)
     return Released(
         kind="action",
         name=str(wanted.name),
@@ -313,11 +305,6 @@ def _wanted_of(action: ActionFile, file: str) -> Wanted:
     if action.source is None:
         raise _refused_action(file, 1, "no source, which says where it is published; whoever fetches it is refused")
     return Wanted.parse(action.source)
-
-
-def _strict(parse: ParseAction) -> Callable[[str, str], ActionFile]:
-    """As the daemon reads what was published: nothing unbound."""
-    return lambda text, file: parse(text, file=file)
 
 
 # Files and refusals

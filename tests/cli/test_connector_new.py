@@ -66,7 +66,7 @@ def test_what_is_made_passes_its_tests_and_is_released_at_once(aileron: Command,
     )
     wanted = Wanted.parse(f"{NAME}/actions/list-things@0.1.0")
     archive = (out / "actions" / "list-things" / "v0.1.0" / "aileron.tar.gz").read_bytes()
-    action = action_of(archive, trust, wanted=wanted, parse=lambda text, file: parse_action(text, file=file)).action
+    action = action_of(archive, trust, wanted=wanted, parse=parse_action).action
     assert [pin.hash for pin in action.connectors] == [connector.pin.hash]
 
 

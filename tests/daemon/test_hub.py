@@ -81,7 +81,7 @@ def served(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> It
     chat = {"Acme Mail": "Zeta", "send_email": "post_message", "Send mail": "Chat", "mail.example": "chat.example"}
     release.connector("hub://zeta/chat", "0.1.0", edit=lambda text: _replaced(text, chat))
     release.action(needs=(CONNECTOR, "1.0.0", pin), signed_by=KEY)
-    build_site(release.path, folder / "site", lambda text, file: parse_action(text, file=file))
+    build_site(release.path, folder / "site", parse_action)
     made = Served(folder / "site", authority.server_context("localhost"))
     with made.server:
         yield made

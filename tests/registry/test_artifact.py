@@ -9,7 +9,6 @@ import pytest
 
 from aileron.actions.manifest import parse_action
 from aileron.model.failure import AileronError, Failure, FailureClass
-from aileron.model.manifest import ActionFile
 from aileron.model.names import Fqn
 from aileron.model.secret import Secret
 from aileron.registry.artifact import ActionArtifact, Trust, Wanted, action_of, connector_of
@@ -38,14 +37,9 @@ def signed(members: dict[str, bytes]) -> bytes:
     return pack({**members, "signature.sig": KEY.sign(b"".join(data for _, data in sorted(members.items())))})
 
 
-def read(text: str, file: str) -> ActionFile:
-    """As the daemon reads one that was published: its hashes are bound."""
-    return parse_action(text, file=file)
-
-
 def action_in(archive: bytes, trust: Trust = TRUST, wanted: Wanted = SEND) -> ActionArtifact:
     """What was asked for."""
-    return action_of(archive, trust, wanted=wanted, parse=read)
+    return action_of(archive, trust, wanted=wanted, parse=parse_action)
 
 
 # What is asked for

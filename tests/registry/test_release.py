@@ -72,11 +72,6 @@ def refusal(attempt: Callable[[], object]) -> str:
     return caught.value.failure.message
 
 
-def read(text: str, file: str):
-    """As the daemon reads what was published."""
-    return parse_action(text, file=file)
-
-
 def change(directory: Path, old: str, new: str, *, file: str = "actions/send-mail/action.md") -> None:
     """Of one file; `old` must be there."""
     path = directory / file
@@ -92,7 +87,7 @@ def test_a_release_is_what_an_install_takes(sources: Path):
     assert (connector.path, action.path) == ("v1.2.0/aileron.tar.gz", "actions/send-mail/v1.2.0/aileron.tar.gz")
     assert done.signed_by == KEY.public.fingerprint
     fetched = connector_of(connector.archive, TRUST, wanted=Wanted.parse("github://acme/mail@1.2.0"))
-    found = action_of(action.archive, TRUST, wanted=Wanted.parse(f"{action.name}@1.2.0"), parse=read)
+    found = action_of(action.archive, TRUST, wanted=Wanted.parse(f"{action.name}@1.2.0"), parse=parse_action)
     assert (fetched.signed.status, found.signed.status) == ("verified", "verified")
     assert [(one.version, one.hash) for one in found.action.connectors] == [("1.2.0", fetched.pin.hash)]
     assert (connector.hash, action.hash) == (fetched.pin.hash, found.digest)

@@ -111,7 +111,7 @@ def build(
 
     try:
         with local_work():
-            done = build_site(directory, site, lambda text, file: parse_action(text, file=file))
+            done = build_site(directory, site, parse_action)
     except Problem as problem:
         if not as_json:
             _tell_wrong(problem.details.get("problems") or [])
