@@ -259,7 +259,8 @@ def _action_files(directory: Path) -> list[Path]:
     folder = directory / ACTIONS
     if not os.path.lexists(folder):
         return []
-    found = sorted(path for path in folder.iterdir() if path.name[0] != ".")
+    with files.translated(folder, "cannot be listed"):
+        found = sorted(path for path in folder.iterdir() if path.name[0] != ".")
     if len(found) > _MAX_ACTIONS:
         raise _refused(folder, f"{len(found)} actions; at most {_MAX_ACTIONS}")
     for path in found:

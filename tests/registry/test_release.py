@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -193,6 +194,14 @@ def test_a_connector_of_somebody_else_has_to_be_pinned_by_hand(sources: Path):
 
     change(sources, theirs.format("sha256:bound-at-release"), theirs.format("sha256:" + "a" * 64))
     assert len(released(sources).artifacts) == 2
+
+
+def test_a_file_where_the_actions_would_be_is_an_error(sources: Path):
+    """Told with its place, as everything that is wrong with sources."""
+    shutil.rmtree(sources / "actions")
+    (sources / "actions").write_text("")
+
+    assert "actions is a symbolic link, or not what it should be" in refusal(lambda: released(sources))
 
 
 def test_an_action_folder_that_would_be_left_out_is_an_error(sources: Path, tmp_path: Path):
