@@ -254,8 +254,9 @@ class Fetching:
         place = parsed(SuiteSource.parse, source)
         async with self._forges.of(place.repository.scheme) as forge:
             found = await forge.suite(place.repository, place.path, place.ref)
-        suite = await anyio.to_thread.run_sync(lambda: parse_suite(found.text, file=str(place.at(found.ref))))
-        return _suite_facts(suite, wanted_of(suite, place.at(found.ref)), found.ref)
+        at = parsed(place.at, found.ref)  # what it calls its latest tag is a stranger's word
+        suite = await anyio.to_thread.run_sync(lambda: parse_suite(found.text, file=str(at)))
+        return _suite_facts(suite, wanted_of(suite, at), found.ref)
 
     # One job
 

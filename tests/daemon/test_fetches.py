@@ -374,6 +374,19 @@ def test_sync_installs_what_actions_are_pinned_to(own: DaemonHome, publisher: Pu
     assert own.run("say").status == 200
 
 
+def test_a_latest_tag_that_is_no_ref_is_refused_in_words(own: DaemonHome, forge: ForgeServer) -> None:
+    """What a repository calls its latest release is a stranger's word; a tag may have an @, and a suite's may not."""
+    forge.publish("github://acme/mail", "1.0.0@home", b"")
+    forge.files["github://acme/mail", "v1.0.0@home", "suite.toml"] = "name = 1"
+
+    answer = own.ask("POST", "/v1/suites", {"source": "github://acme/mail/suite.toml@latest"})
+
+    assert (word(answer), "'v1.0.0@home' is not a tag" in answer.body["error"]["message"]) == (
+        "invalid_request",
+        True,
+    )
+
+
 # Updates
 
 
