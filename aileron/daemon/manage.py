@@ -378,7 +378,8 @@ class Manager:
         if row.signed is not None:  # it was approved: what was taken back stays so
             await self._take_back(row.id, time.time() + (row.expires_us - row.created_us) / 1_000_000 + _LONGEST_HOLD_S)
         if row.kind != ConsentKind.ACTION:
-            await self._consents.end_group(row.id, scope.value, self._take_back)
+            async with self._changing:  # and not while another of its group is carried out
+                await self._consents.end_group(row.id, scope.value, self._take_back)
         return Settled(status=row.state.value, approval_id=row.id, audit_id=row.run)
 
     async def _take_back(self, approval_id: str, until: float) -> None:
