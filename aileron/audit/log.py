@@ -71,7 +71,8 @@ from aileron.audit.moves import (
 )
 from aileron.audit.questions import Questions, cancelled, check_room, expire_due, insert_question
 from aileron.audit.refusals import Tally, Throttle
-from aileron.ledger import ACTION_KIND, ApprovalRow, ApprovalState, Ledger, RunRow, Transaction
+from aileron.ledger import ACTION_KIND, ApprovalRow, ApprovalState, EventFilter, Ledger, RunRow, Transaction
+from aileron.ledger.sqlite import MAX_ROWS
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.consent import ConsentKind
 from aileron.model.decision import ApproverStatement
@@ -519,6 +520,13 @@ class Audit(Questions):
     async def note(self, event: Notice) -> int:
         """Record something that changes no run or approval; returns the row's number."""
         return await self._append(event)
+
+    async def is_noted(self, event: Notice, since: float) -> bool:
+        """Whether an event that says just this was written since then (s since the epoch), among the newest of its kind."""
+        facts = facts_of(event)
+        wanted = EventFilter(type=str(facts["type"]), since_us=int(since * 1_000_000), limit=MAX_ROWS)
+        rows = await self._ledger.read(lambda look: look.events(wanted))
+        return any(facts.items() <= row.facts.items() for row in rows)
 
     async def daemon_started(self, version: str, layers: Sequence[str]) -> None:
         """Record that a daemon serves this home, with this isolation."""

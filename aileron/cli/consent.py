@@ -111,6 +111,14 @@ def change_lines(changes: Iterable[Mapping[str, Any]], more: str | None = None, 
             break
         mark = "WIDER  " if marks and change.get("widens") else ""
         where = str(change.get("where"))
+        if (
+            more is not None and marks and where.endswith(": hash")
+        ):  # the version stands beside it, and the whole is an f away
+            lines.append(f"{mark}{where}: {_digits(change.get('before'))} → {_digits(change.get('after'))}")
+            continue
+        if more is not None and marks and where == "body" and not change.get("widens"):
+            lines.append("body: its prose is another")
+            continue
         if change.get("before") is not None:  # the arrow says that the value is another
             where = where.removesuffix(" (new)")
         lines += _change(f"{mark}{where}: ", change.get("before"), change.get("after"), more)
@@ -289,7 +297,11 @@ def _of_action_file(subject: dict[str, Any], more: str | None) -> Iterator[tuple
     yield "action", f"{subject.get('name')}, its file: {how}"
     yield "from", subject.get("fetched")
     if subject.get("installs"):
-        yield "with", f"{len(subject['installs'])} new connectors, each asked about by itself"
+        count = len(subject["installs"])
+        yield (
+            "with",
+            "1 new connector, asked about by itself" if count == 1 else f"{count} new connectors, each asked about",
+        )
     yield "so that", "it is installed, and may run" if subject.get("install") else "it may run as it lies there now"
     if subject.get("replace"):
         yield "replaces", "the action of that name"
@@ -377,6 +389,11 @@ def _settings_lines(subject: dict[str, Any], more: str | None) -> list[str]:
         if before.get(key) != after.get(key) or (key in before) != (key in after)
     ]
     return change_lines(changes, more) or ["no change"]
+
+
+def _digits(pin: Any) -> str:
+    """The first of a hash, to be told from another."""
+    return f"{output.short_hash(pin)}…"
 
 
 def _change(where: str, before: Any, after: Any, more: str | None) -> list[str]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, assert_never
 
 import anyio.to_thread
@@ -38,7 +38,7 @@ from aileron.audit.log import Audit
 from aileron.config import Home
 from aileron.daemon.agreements import SETTINGS, AgreedSettings, Agreements, settings_digest
 from aileron.daemon.answers import utc
-from aileron.daemon.finding import Finding
+from aileron.daemon.finding import Finding, staged_for
 from aileron.daemon.installing import ActionText, Found, Installing
 from aileron.daemon.reach import binding_reach, needing
 from aileron.daemon.shown import binding_facts
@@ -250,12 +250,13 @@ class Consenting:
 
     async def _drop(self, subjects: Sequence[Subject]) -> None:
         """What was fetched for these is not wanted any more: it is installed, or nobody wants it."""
+        await self.drop_staged({digest for subject in subjects for digest in staged_for(subject)})
 
-        def drop() -> None:
-            for subject in subjects:
-                self.finding.drop(subject)
-
-        await anyio.to_thread.run_sync(drop)
+    async def drop_staged(self, digests: Collection[str]) -> None:
+        """Keep what was fetched no longer, but for what another question, open still, is about."""
+        asked = [msgspec.convert(stored, Subject) for _, stored in await self._audit.open_consents()]
+        kept = {digest for subject in asked for digest in staged_for(subject)}
+        await anyio.to_thread.run_sync(self.finding.drop, set(digests) - kept)
 
     async def _use(self, row: ApprovalRow) -> None:
         """The decision is used up. AileronError where it does not count."""

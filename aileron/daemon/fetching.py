@@ -226,7 +226,7 @@ class Fetching:
                 return ConsentsAnswer(approvals=tuple(answers))
             result = await self._put(job)
             job.status = "installed"
-            await anyio.to_thread.run_sync(self._drop, job)
+            await self._drop(job)
             return result
 
     async def cancel(self, fetch: str) -> dict[str, Any]:
@@ -237,7 +237,7 @@ class Fetching:
         async with self._changing:
             if job.status == "ready":
                 job.status = "cancelled"
-                await anyio.to_thread.run_sync(self._drop, job)
+                await self._drop(job)
                 await self._audit.note(events.FetchEnded(fetch=job.id, status="cancelled"))
         return job.to_json()
 
@@ -287,7 +287,7 @@ class Fetching:
     async def _end(self, job: _Job, status: Status) -> None:
         with anyio.CancelScope(shield=True):
             if status != "ready":
-                await anyio.to_thread.run_sync(self._drop, job)
+                await self._drop(job)
             hashes = [one.pin.hash for one in job.connectors] if status == "ready" else []
             failed = None if job.error is None else job.error.failure.failure_class
             try:
@@ -538,11 +538,11 @@ class Fetching:
         job.connectors = [one for one in job.connectors if one.pin.hash in {need.hash for need in action.connectors}]
         job.facts |= {"conflicts": 0, "text": text}
 
-    def _drop(self, job: _Job) -> None:
-        """What it fetched lies there for nothing, unless another job has fetched the same."""
+    async def _drop(self, job: _Job) -> None:
+        """What it fetched lies there for nothing, unless another job has fetched the same, or a question is about it."""
         others = [one for one in self._jobs.values() if one is not job and one.status in ("running", "ready", "asked")]
-        for digest in job.staged - {kept for other in others for kept in other.staged}:
-            self._staging.drop(digest)
+        left = job.staged - {kept for other in others for kept in other.staged}
+        await self._consents.drop_staged(left)
 
     def _job(self, fetch: str) -> _Job:
         job = self._jobs.get(fetch)

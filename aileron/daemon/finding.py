@@ -9,7 +9,7 @@ Source: docs/reference/consents.md. Not here: asking (consents.py), fetching (fe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -26,7 +26,7 @@ from aileron.registry.content import ContentStore
 from aileron.registry.install import OnConflict, read_artifact
 from aileron.registry.staging import Staging
 
-__all__ = ["Finding"]
+__all__ = ["Finding", "staged_for"]
 
 
 class Finding:
@@ -74,12 +74,10 @@ class Finding:
         entries = self._connectors.list_connectors()
         return [one.manifest for one in entries if one.manifest is not None and one.manifest.name == name]
 
-    def drop(self, subject: Subject) -> None:
-        """What was fetched for this question is not wanted any more."""
-        if isinstance(subject, ConnectorConsent) and not _is_path(subject.source):
-            self._staging.drop(subject.hash)
-        elif isinstance(subject, ActionFileConsent) and subject.published is not None:
-            self._staging.drop(subject.published)
+    def drop(self, digests: Iterable[str]) -> None:
+        """What was fetched under these is kept no longer."""
+        for digest in digests:
+            self._staging.drop(digest)
 
     def _is_described(self, subject: ConnectorConsent, found: Found) -> bool:
         """Whether this is what would be asked about it, compared with the version that it was compared with then."""
@@ -99,6 +97,15 @@ class Finding:
             == subject
             for one in before
         )
+
+
+def staged_for(subject: Subject) -> tuple[str, ...]:
+    """What lies in staging for this question, by what it was staged under."""
+    if isinstance(subject, ConnectorConsent) and not _is_path(subject.source):
+        return (subject.hash,)
+    if isinstance(subject, ActionFileConsent) and subject.published is not None:
+        return (subject.published,)
+    return ()
 
 
 def _is_path(source: str) -> bool:

@@ -9,6 +9,7 @@ that the next one does not take back.
 Rules
 - What the action file says decides: is it in its place, everything is, and else the connectors that came for it go again.
 - A connector that was there before, or that another action is pinned to, never goes.
+- What will be on record stands in the journal: what was done and not written down before a kill is written down after it.
 
 Source: docs/reference/forges.md. Not here: whether a person agreed (consents.py), fetching (fetching.py).
 """
@@ -17,7 +18,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import anyio
@@ -32,11 +34,12 @@ from aileron.config import Home
 from aileron.daemon.shown import connector_facts
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile
 from aileron.model.plan import ConnectorPin
 from aileron.registry.artifact import Artifact
 from aileron.registry.consent import signature_words
 from aileron.registry.content import ContentStore
-from aileron.registry.install import InstallResult, OnConflict, install
+from aileron.registry.install import OnConflict, install
 from aileron.registry.program import program_kind
 from aileron.registry.staging import PublishedTexts
 from aileron_sandbox.elf import ElfRuntime
@@ -65,12 +68,19 @@ class ActionText(NamedTuple):
     published: str | None = None
 
 
-class _Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is being installed: the action's name and the digest of its text; the pins that come for it, and were not there."""
+_Noted = events.ConnectorInstalled | events.ConnectorRemoved | events.ActionAdded
 
-    action: str
-    digest: str
+
+class _Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is being installed: the action's name and the digest of its text; the pins that come, and were not there; and what
+    is to be on record of it. `at` in s since the epoch.
+    """
+
+    at: float
+    action: str | None
+    digest: str | None
     connectors: tuple[ConnectorPin, ...]
+    noted: tuple[_Noted, ...]
 
 
 class Installing:
@@ -87,64 +97,82 @@ class Installing:
 
     async def put_action(self, action: ActionText) -> dict[str, Any]:
         """Install an action file's text. AileronError as ActionStore.add."""
-        before = {entry.name for entry in await anyio.to_thread.run_sync(self._actions.list_actions)}
-        put = await anyio.to_thread.run_sync(lambda: self._actions.add(action.text, replace=action.replace))
-        digest = None if action.published is None else sha256_digest(action.published.encode())
-        await self._audit.note(
-            events.ActionAdded(
-                action=put.name, version=put.version, digest=put.digest, source=put.source, published=digest
-            )
-        )
-        if action.fetched is not None and action.published is not None:
-            await anyio.to_thread.run_sync(self._published.put, action.fetched, action.published)
-        return {"name": put.name, "replaced": put.name in before}
+        result: dict[str, Any] = (await self.put_together([], action))["action"]
+        return result
 
     async def put_connector(self, found: Found) -> dict[str, Any]:
         """Install a connector. AileronError as registry.install."""
-        result = await anyio.to_thread.run_sync(
-            lambda: install(found.artifact, self._connectors, on_conflict=found.on_conflict)
-        )
-        if result.new:
-            await self._audit.note(_installed(result, found))
-        for gone in result.replaced:
-            await self._note_removed(gone)
+        result: dict[str, Any] = (await self.put_together([found], None))["connectors"][0]
+        return result
+
+    async def put_together(self, connectors: Sequence[Found], action: ActionText | None) -> dict[str, Any]:
+        """Install an action with the connectors that come for it, or nothing. AileronError as the two above."""
+        with anyio.CancelScope(shield=True):  # a daemon that is told to stop waits: it is milliseconds
+            before = {entry.name for entry in await anyio.to_thread.run_sync(self._actions.list_actions)}
+            journal = await anyio.to_thread.run_sync(self._begin, connectors, action)
+            try:
+                put = [await anyio.to_thread.run_sync(self._put_connector, found) for found in connectors]
+                if action is not None:
+                    await anyio.to_thread.run_sync(self._put_action, action)
+                for event in journal.noted:
+                    await self._audit.note(event)
+            except AileronError:
+                await self._undo(journal)
+                raise
+            await anyio.to_thread.run_sync(self._end)
+        name = journal.action
+        return {"connectors": put, "action": None if name is None else {"name": name, "replaced": name in before}}
+
+    def _put_connector(self, found: Found) -> dict[str, Any]:
+        result = install(found.artifact, self._connectors, on_conflict=found.on_conflict)
         replaced = [gone.hash for gone in result.replaced]
         facts = {**connector_facts(result.pin, result.manifest), "new": result.new, "replaced": replaced}
         return {**facts, "signature": signature_words(found.artifact.signed)}
 
-    async def put_together(self, connectors: Sequence[Found], action: ActionText) -> dict[str, Any]:
-        """Install an action with the connectors that come for it, or nothing. AileronError as the two above."""
-        with anyio.CancelScope(shield=True):  # a daemon that is told to stop waits: it is milliseconds
-            new = await anyio.to_thread.run_sync(self._begin, connectors, action)
-            try:
-                put = [await self.put_connector(found) for found in connectors]
-                result = await self.put_action(action)
-            except AileronError:
-                await self._undo(new)
-                raise
-            await anyio.to_thread.run_sync(self._end)
-        return {"connectors": put, "action": result}
+    def _put_action(self, action: ActionText) -> None:
+        self._actions.add(action.text, replace=action.replace)
+        if action.fetched is not None and action.published is not None:
+            self._published.put(action.fetched, action.published)
 
     async def recover(self) -> None:
-        """After a daemon that was killed: take back what came for an action that is not in its place."""
+        """After a daemon that was killed: take back what came for an action that is not in its place, else see to its record."""
         journal = await anyio.to_thread.run_sync(self._maybe_journal)
         if journal is None:
             return
-        if await anyio.to_thread.run_sync(self._is_in_place, journal):
-            await anyio.to_thread.run_sync(self._end)
+        if not await anyio.to_thread.run_sync(self._is_in_place, journal):
+            _log.warning("the installation of %s was cut short: what came for it is taken back", journal.action)
+            await self._undo(journal)
             return
-        _log.warning("the installation of %s was cut short: what came for it is taken back", journal.action)
-        await self._undo(journal.connectors)
+        there = {entry.hash for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)}
+        for event in journal.noted:
+            if _has_happened(event, there) and not await self._audit.is_noted(event, journal.at):
+                await self._audit.note(event)
+        await anyio.to_thread.run_sync(self._end)
 
-    def _begin(self, connectors: Sequence[Found], action: ActionText) -> tuple[ConnectorPin, ...]:
+    def _begin(self, connectors: Sequence[Found], action: ActionText | None) -> _Journal:
+        """What is about to be done, in its file. AileronError where it cannot be."""
         there = {entry.pin for entry in self._connectors.list_connectors()}
-        new = tuple(found.artifact.pin for found in connectors if found.artifact.pin not in there)
-        name = self._actions.check_addable(action.text, replace=action.replace).name
-        journal = _Journal(name, sha256_digest(action.text.encode()), new)
+        new = [found for found in connectors if found.artifact.pin not in there]
+        gone = [
+            events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash)
+            for found in connectors
+            if found.on_conflict == "replace"
+            for pin in self._connectors.find(found.artifact.manifest.name, found.artifact.pin.version)
+            if pin != found.artifact.pin
+        ]
+        parsed = None if action is None else self._actions.check_addable(action.text, replace=action.replace)
+        added = [] if action is None or parsed is None else [_added(parsed, action)]
+        journal = _Journal(
+            at=time.time(),
+            action=None if parsed is None else parsed.name,
+            digest=None if parsed is None else parsed.digest,
+            connectors=tuple(found.artifact.pin for found in new),
+            noted=(*map(_installed, new), *gone, *added),
+        )
         files.make_directory(self._journal.parent)
         with files.open_directory(self._journal.parent, files.OTHERS_MAY_WRITE) as directory:
             files.replace(directory, self._journal, msgspec.json.encode(journal))
-        return new
+        return journal
 
     def _end(self) -> None:
         with files.translated(self._journal, "cannot be removed"):
@@ -162,17 +190,17 @@ class Installing:
             return None
 
     def _is_in_place(self, journal: _Journal) -> bool:
-        return any(
+        return journal.action is None or any(
             entry.action is not None and entry.action.digest == journal.digest
             for entry in self._actions.list_actions()
             if entry.name == journal.action
         )
 
-    async def _undo(self, pins: Sequence[ConnectorPin]) -> None:
-        """Those of `pins` that nothing needs go; then nothing is under way any more."""
-        for pin in await anyio.to_thread.run_sync(self._unneeded, pins):
+    async def _undo(self, journal: _Journal) -> None:
+        """Those of its connectors that nothing needs go; then nothing is under way any more."""
+        for pin in await anyio.to_thread.run_sync(self._unneeded, journal.connectors):
             await anyio.to_thread.run_sync(self._connectors.remove, pin)
-            await self._note_removed(pin)
+            await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
         await anyio.to_thread.run_sync(self._end)
 
     def _unneeded(self, pins: Sequence[ConnectorPin]) -> list[ConnectorPin]:
@@ -180,12 +208,27 @@ class Installing:
         there = {entry.hash for entry in self._connectors.list_connectors()}
         return [pin for pin in pins if pin.hash in there and pin.hash not in needed]
 
-    async def _note_removed(self, pin: ConnectorPin) -> None:
-        await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
+
+def _has_happened(event: _Noted, there: Collection[str]) -> bool:
+    """Whether what the event says is so, of connectors; an action that is in its place is looked at before."""
+    match event:
+        case events.ConnectorInstalled():
+            return event.hash in there
+        case events.ConnectorRemoved():
+            return event.hash not in there
+        case _:
+            return True
 
 
-def _installed(result: InstallResult, found: Found) -> events.ConnectorInstalled:
-    pin, manifest = result.pin, result.manifest
+def _added(parsed: ActionFile, action: ActionText) -> events.ActionAdded:
+    published = None if action.published is None else sha256_digest(action.published.encode())
+    return events.ActionAdded(
+        action=parsed.name, version=parsed.version, digest=parsed.digest, source=parsed.source, published=published
+    )
+
+
+def _installed(found: Found) -> events.ConnectorInstalled:
+    pin, manifest = found.artifact.pin, found.artifact.manifest
     return events.ConnectorInstalled(
         connector=pin.name,
         version=pin.version,

@@ -58,8 +58,10 @@ class Forges:
                     yield GitHub(self._web, github, lent)
                 case "gitlab":
                     yield GitLab(self._web, gitlab, lent)
-                case _:
+                case "hub":
                     yield self.hub()
+                case _:
+                    raise AileronError(FailureClass.INTERNAL_ERROR, f"no forge is known for {scheme[:20]!r}")
 
 
 class Trusting:

@@ -443,7 +443,7 @@ def _mismatch(subject: str, expected: str, actual: str) -> AileronError:
 
 
 def _not_installed(pin: ConnectorPin) -> AileronError:
-    message = f"{pin} is not installed: aileron connector install PATH"
+    message = f"{pin} is not installed: aileron sync"
     return AileronError(
         FailureClass.NOT_FOUND, message, boundary=Boundary.CONNECTOR_MANIFEST, details={"connector": str(pin)}
     )

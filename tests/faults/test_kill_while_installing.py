@@ -71,6 +71,10 @@ def test_an_installation_that_is_cut_short_is_whole_or_not_there(forge: ForgeSer
         killed = daemon.wait(30)
 
         found = state(home)
+        on_record = {
+            kind: home.must("GET", f"/v1/audit?type={kind}")["events"]
+            for kind in ("connector.installed", "action.added")
+        }
         ran = home.run("say").body["result"]["version"]
         left = (home.path / "store" / "installing.json").exists()
         install(home, new)
@@ -79,5 +83,11 @@ def test_an_installation_that_is_cut_short_is_whole_or_not_there(forge: ForgeSer
         assert found in (before, after)
         assert ran == {"say@1.0.0": "1.0.0", "say@2.0.0": "2.0.0"}[found[1][0]]
         assert not left
+        noted = {
+            (event["connector"], event["version"]) if "connector" in event else (event["action"], event["version"])
+            for kind in ("connector.installed", "action.added")
+            for event in on_record[kind]
+        }
+        assert {tuple(name.rsplit("@", 1)) for some in found for name in some} <= noted, "done, and not on record"
         assert state(home) == after
         assert home.run("say").body["result"]["version"] == "2.0.0"

@@ -198,7 +198,7 @@ def test_a_missing_connector_is_not_found_and_other_bytes_a_mismatch(store: Cont
     moved = refusal(lambda: store.open(ConnectorPin(pin.name, pin.version, "sha256:" + "0" * 64)))
 
     assert absent.failure_class is FailureClass.NOT_FOUND
-    assert "github://acme/other@1.0.0 is not installed: aileron connector install PATH" in absent.message
+    assert "github://acme/other@1.0.0 is not installed: aileron sync" in absent.message
     assert moved.failure_class is FailureClass.HASH_MISMATCH
     assert (moved.details["expected"], moved.details["actual"]) == ("sha256:" + "0" * 64, pin.hash)
 

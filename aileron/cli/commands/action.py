@@ -13,7 +13,7 @@ from aileron.cli.commands.completion import action_names
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.deciding import carry_through
-from aileron.cli.problem import OK, Problem
+from aileron.cli.problem import OK, UNFINISHED, Problem
 from aileron.cli.prompts import edit_text, passphrase_from
 from aileron.cli.published import bound_connectors, exit_of, fetched, given_up, installed, is_published, resolved
 from aileron.cli.run import report
@@ -88,17 +88,19 @@ def add_suite(
     at = f" at {suite['ref']}" if suite["ref"] else ""
     output.note(visible(f"{suite['name']}{at}: {suite['description']}"))
     codes: dict[str, int] = {}
+    why: dict[str, str] = {}
     for name in suite["actions"]:
         output.note(f"\n{visible(name)}")
         try:
             codes[name] = _add_published(supervisor, name, force=force, yes=yes, as_json=False)
+            why[name] = "it waits for a person" if codes[name] == UNFINISHED else "a person said no"
         except Problem as problem:
-            codes[name] = report(problem, as_json=False)
+            codes[name], why[name] = report(problem, as_json=False), problem.what
     done = sum(code == OK for code in codes.values())
     output.note(f"\n{done} of {len(codes)} installed")
     for name, code in codes.items():
         if code != OK:
-            output.note(f"  not installed ({code}): {visible(name)}")
+            output.note(visible(f"not installed: {name}: {why[name]}"))
     raise typer.Exit(exit_of(list(codes.values())))
 
 
@@ -176,7 +178,8 @@ def _update_of(name: str, version: str | None, *, prerelease: bool, theirs: bool
 def _edited(job: dict[str, Any], name: str) -> str:
     """What the person makes of the text. Problem where marks of a conflict are left in it."""
     if job["conflicts"]:
-        output.note(f"{job['conflicts']} places were changed by you and by its publisher: say how each is to be")
+        places = "1 place was" if job["conflicts"] == 1 else f"{job['conflicts']} places were"
+        output.note(f"{places} changed by you and by its publisher: say how it is to be")
     text = edit_text(job["text"], suffix=".md", instead=f"`aileron action update {name} --theirs`")
     if any(line.startswith(("<<<<<<< ", ">>>>>>> ")) for line in text.splitlines()):
         raise Problem.usage(

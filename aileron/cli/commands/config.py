@@ -47,9 +47,10 @@ def get(
     else:
         output.write(visible(_shown(found[0]["value"])))
         output.note(f"from {'the file' if found[0]['from'] == 'file' else 'the default'}: {visible(str(path))}")
-    for entry in found:
-        if entry["waiting"]:
-            output.note(f"{entry['key']}: {_WAITING[entry['waiting']]}")
+    for waiting in dict.fromkeys(entry["waiting"] for entry in found if entry["waiting"]):
+        keys = [entry["key"] for entry in found if entry["waiting"] == waiting]
+        named = ", ".join(keys) if len(keys) <= _MAX_NAMED else f"{len(keys)} settings"
+        output.note(f"{named}: {_WAITING[waiting]}")
 
 
 def set_(
@@ -178,6 +179,8 @@ def _entries(path: Path, keys: tuple[str, ...]) -> list[dict[str, Any]]:
     ]
 
 
+_MAX_NAMED = 3
+"""Settings that are named; of more it is said how many."""
 _WAITING = {
     "consent": "not in force, it waits for your yes: aileron approval list",
     "restart": "the daemon that runs has not read the file as it is now; the next one will: aileron daemon stop",

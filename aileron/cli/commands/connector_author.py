@@ -93,7 +93,7 @@ def new(
         output.print_json({**told, "files": sorted(made)})
     else:
         output.print_facts([(word.replace("_", " "), value) for word, value in told.items()])
-    _tell_next(fqn, key_file, is_new=is_new)
+    _tell_next(fqn, place, key_file, is_new=is_new)
 
 
 def test(
@@ -307,7 +307,7 @@ def _write_tree(directory: Path, made: dict[str, bytes]) -> None:
         shutil.rmtree(staged, ignore_errors=True)
 
 
-def _tell_next(name: Fqn, key_file: Path, *, is_new: bool) -> None:
+def _tell_next(name: Fqn, directory: Path, key_file: Path, *, is_new: bool) -> None:
     output.note(
         f"\nthe private key is {'' if is_new else 'the one that was '}in {visible(str(key_file))}, not in the repository: keep it"
     )
@@ -317,7 +317,7 @@ def _tell_next(name: Fqn, key_file: Path, *, is_new: bool) -> None:
         output.note(
             f"there is no workflow for {name.scheme}: run `aileron connector release` with --key, or the key in {KEY_VARIABLE}"
         )
-    output.note("next:              aileron connector test")
+    output.note(f"next:              aileron connector test {visible(str(directory))}")
 
 
 def _try_one(directory: Path, op: str, args: dict[str, Any], upstream: str | None) -> None:
