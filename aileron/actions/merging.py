@@ -20,6 +20,8 @@ __all__ = ["Merged", "difference", "merged"]
 MINE: Final = "<<<<<<< yours"
 THEIRS: Final = ">>>>>>> published"
 _BETWEEN: Final = "======="
+_MAX_LINES: Final = 3000
+"""Of a text that is compared line by line: known action files have some hundred, and 256 KiB of the worst lines take minutes."""
 
 
 class Merged(NamedTuple):
@@ -35,25 +37,36 @@ def merged(base: str, mine: str, theirs: str) -> Merged:
     >>> merged("a\nb\nc\n", "A\nb\nc\n", "a\nb\nC\n")
     Merged(text='A\nb\nC\n', conflicts=0)
     """
-    base_lines, my_lines, their_lines = (text.splitlines(keepends=True) for text in (base, mine, theirs))
+    if base in (mine, theirs) or mine == theirs:
+        return Merged(theirs if base == mine else mine, 0)
+    base_lines, my_lines, their_lines = sides = [text.splitlines(keepends=True) for text in (base, mine, theirs)]
+    if max(map(len, sides)) > _MAX_LINES:
+        return Merged("".join(_conflict(my_lines, their_lines)), 1)
     merge = merge3.Merge3(base_lines, my_lines, their_lines)
     lines: list[str] = []
     conflicts = 0
     for group in merge.merge_groups():
         if group[0] == "conflict":
             conflicts += 1
-            lines += [f"{MINE}\n", *_ended(group[2]), f"{_BETWEEN}\n", *_ended(group[3]), f"{THEIRS}\n"]
+            lines += _conflict(group[2], group[3])
         else:
             lines += group[1]
     return Merged("".join(lines), conflicts)
 
 
 def difference(before: str, after: str, *, names: tuple[str, str]) -> str:
-    """What changes, as a unified diff; empty where nothing does."""
-    lines = difflib.unified_diff(
-        _ended(before.splitlines(keepends=True)), _ended(after.splitlines(keepends=True)), *names
-    )
-    return "".join(lines)
+    """What changes, as a unified diff; empty where nothing does. Of very long texts all of both, if they differ."""
+    was, would_be = (_ended(text.splitlines(keepends=True)) for text in (before, after))
+    if max(len(was), len(would_be)) <= _MAX_LINES:
+        return "".join(difflib.unified_diff(was, would_be, *names))
+    if was == would_be:
+        return ""
+    head = [f"--- {names[0]}\n", f"+++ {names[1]}\n", f"@@ -1,{len(was)} +1,{len(would_be)} @@\n"]
+    return "".join([*head, *(f"-{line}" for line in was), *(f"+{line}" for line in would_be)])
+
+
+def _conflict(mine: Sequence[str], theirs: Sequence[str]) -> list[str]:
+    return [f"{MINE}\n", *_ended(mine), f"{_BETWEEN}\n", *_ended(theirs), f"{THEIRS}\n"]
 
 
 def _ended(lines: Sequence[str]) -> list[str]:

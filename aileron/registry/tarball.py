@@ -68,6 +68,7 @@ MAX_ARCHIVE_BYTES: Final = MAX_BYTES[CONNECTOR] + MAX_BYTES[MANIFEST] + MAX_BYTE
 """Unpacked, headers and padding included; 1 MiB is room for GNU tar's 10 KiB records and for extended
 headers.
 """
+_RECORD: Final = re.compile(rb"([1-9][0-9]{0,4}) ([^=\n]+)=")
 # Attributes that change nothing about what a member is called or holds. `path`, `size`, `linkpath`,
 # `GNU.sparse.*` do.
 _HARMLESS_PAX: Final = frozenset({"atime", "ctime", "mtime", "uid", "gid", "uname", "gname", "comment"})
@@ -144,9 +145,12 @@ class _Header(NamedTuple):
 
 
 def _members(plain: bytes, allowed: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    position = 0
+    position, described = 0, False
     while (block := plain[position : position + _BLOCK]) != bytes(_BLOCK):
         header = _header(block, allowed)
+        if described and header.kind == b"x":  # without number, they would take minutes to read
+            raise ValueError("it has extended attributes of no member")
+        described = header.kind == b"x"
         position += _BLOCK
         data = plain[position : position + header.size]
         if len(data) != header.size:
@@ -194,12 +198,13 @@ def _octal(field: bytes) -> int:
 
 def _check_pax(data: bytes) -> None:
     """Records of `LENGTH KEY=VALUE` and a line end; only keys that leave name and content alone."""
-    while data:
-        match = re.match(rb"([1-9][0-9]{0,4}) ([^=\n]+)=", data)
-        length = int(match[1]) if match else 0
-        if not match or not match.end() < length <= len(data) or data[length - 1 : length] != b"\n":
+    start = 0
+    while start < len(data):
+        match = _RECORD.match(data, start)
+        end = start + int(match[1]) if match else 0
+        if not match or not match.end() < end <= len(data) or data[end - 1 : end] != b"\n":
             raise ValueError("a malformed extended attribute")
         key = match[2].decode("latin-1")
         if key not in _HARMLESS_PAX:
             raise ValueError(f"the extended attribute {key!a}; pack it with `aileron connector build`")
-        data = data[length:]
+        start = end

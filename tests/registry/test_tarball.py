@@ -144,6 +144,13 @@ def test_an_extension_that_renames_or_resizes_a_member_is_refused():
         assert "extended attribute" in refusal(gzip.compress(plain.getvalue() + bytes(1024)))
 
 
+def test_attributes_of_no_member_are_refused():
+    """A header after the other, without end: half a minute of reading fits into one archive."""
+    archive = gzip.compress(_with_pax("comment", "x") * 2 + gzip.decompress(pack(GOOD)))
+
+    assert "extended attributes of no member" in refusal(archive)
+
+
 def _with_pax(key: str, value: str) -> bytes:
     """One extended header with one record, made by hand: `tarfile` corrects such lies."""
     record = f" {key}={value}\n".encode()

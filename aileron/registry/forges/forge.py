@@ -186,7 +186,7 @@ class Way:
             return None
         try:
             return msgspec.json.decode(self._ok(url, answer).body, type=of)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise not_understood(url, f"it is not what was expected: {error}") from None
 
     async def maybe_text(self, url: str, limit_bytes: int, accept: str | None = None) -> str | None:
