@@ -28,7 +28,7 @@ from aileron.actions.widening import changes, consent_of
 from aileron.approvals.gate import Approver
 from aileron.config import NAMING_A_SECRET, Settings, agreed_form
 from aileron.model.canonical import canonical_json, sha256_digest
-from aileron.model.consent import ActionFileConsent, ConsentKind, SettingsConsent
+from aileron.model.consent import ActionFileConsent, ConsentKind, Consents, SettingsConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.plan import ConnectorPin
@@ -97,6 +97,7 @@ class Agreements:
         consents = self._approver.consents()
         if consents is None:
             return None
+        self._check_connectors(consents, action)
         digest = consents.agreed_digest(ConsentKind.ACTION_FILE, action.name)
         if digest == action.digest:
             return None
@@ -119,12 +120,32 @@ class Agreements:
         """
         consents = self._approver.consents()
         if consents is not None:
+            self._check_connectors(consents, action, coming)
             before = self._agreed_file(consents.agreed_digest(ConsentKind.ACTION_FILE, action.name))
 
         def manifests(pin: ConnectorPin) -> ConnectorManifest:
             return coming[pin] if pin in coming else self._manifest(pin)
 
         return consent_of(before, action, manifests=manifests, install=install, replace=replace)
+
+    def _check_connectors(
+        self,
+        consents: Consents,
+        action: ActionFile,
+        coming: Mapping[ConnectorPin, ConnectorManifest] = MappingProxyType({}),
+    ) -> None:
+        """Return if nobody but the person had the action's connectors installed. AileronError consent_required, not_found."""
+        for needed in action.connectors:
+            pin = ConnectorPin(str(needed.name), needed.version, needed.hash)
+            if pin in coming or consents.is_connector_agreed(pin.hash):
+                continue
+            self._manifest(pin)  # which says it where there is none
+            raise AileronError(
+                FailureClass.CONSENT_REQUIRED,
+                f"the connector {pin} ({pin.hash}) is in the store, and nobody agreed to it: install it, and decide that "
+                f"(`aileron connector install {pin}`, or its archive), or remove it",
+                boundary=Boundary.USER,
+            )
 
     def check_settings(self) -> None:
         """Return if the settings in force are those agreed to. AileronError consent_required, vault_locked, hash_mismatch."""

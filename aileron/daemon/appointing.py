@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import anyio.to_thread
@@ -177,7 +178,7 @@ class Appointing:
             ),
         )
         agreements = [(ConsentKind.ACTION_FILE, action.name, self._texts.put(action.text)) for action in seen.actions]
-        agreements += [(ConsentKind.CONNECTOR, f"{pin.name}@{pin.version}", pin.hash) for pin, _ in seen.connectors]
+        agreements += [(ConsentKind.CONNECTOR, name, pin_hash) for name, pin_hash in _connectors(seen)]
         agreements += [(ConsentKind.BINDING, one.name, subject_digest(one)) for one in seen.bindings]
         agreements += [
             (ConsentKind.TRUSTED_KEY, str(one), trust_digest(one, keys)) for one, keys in seen.keyring.keys.items()
@@ -226,3 +227,12 @@ class Appointing:
             "gated": action.approval.required,
             "reaches": action_reach(self._connectors, action),
         }
+
+
+def _connectors(seen: _Seen) -> Iterator[tuple[str, str]]:
+    """The name of an agreement and the hash; of one version there may be several, side by side."""
+    named: set[str] = set()
+    for pin, _ in seen.connectors:
+        name = f"{pin.name}@{pin.version}"
+        yield (f"{name} {pin.hash}" if name in named else name), pin.hash
+        named.add(name)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, assert_never
 
 import anyio.to_thread
@@ -38,7 +38,7 @@ from aileron.audit.log import Audit
 from aileron.config import Home
 from aileron.daemon.agreements import SETTINGS, AgreedSettings, Agreements, settings_digest
 from aileron.daemon.answers import utc
-from aileron.daemon.finding import Finding, staged_for
+from aileron.daemon.finding import Finding, fetched_for
 from aileron.daemon.installing import ActionText, Found, Installing
 from aileron.daemon.reach import binding_reach, needing
 from aileron.daemon.shown import binding_facts
@@ -71,7 +71,7 @@ from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
 from aileron.model.wire import ConsentAnswer
 from aileron.registry.artifact import Trust, Wanted
-from aileron.registry.consent import signature_words
+from aileron.registry.consent import text_signature_words
 from aileron.registry.content import ContentStore
 from aileron.registry.keyring import Authority, Keyring, KeyringFile, trust_digest
 from aileron.registry.signatures import PublicKey
@@ -136,7 +136,7 @@ class Consenting:
         self._agreements = agreements
         self._connectors = connectors
         self._installing = installing
-        self.finding: Final = Finding(connectors, staging, self.trust)
+        self.finding: Final = Finding(connectors, staging, self.trust, self.is_installed)
         self._vault = vault
         self._audit = audit
         self._texts = texts
@@ -212,18 +212,22 @@ class Consenting:
     async def _carry_out_group(self, group: str) -> dict[str, Any] | None:
         """Install an action with the connectors that come for it, once all of it is agreed to."""
         members = await self._members(group)
-        if not _is_complete(members):
+        whole = _complete(members)
+        if whole is None:
             return None
-        for row, _ in members:
+        (asked, head), connectors = whole
+        for row in (asked, *(row for row, _ in connectors)):  # before one is used up, all of them count
+            self._check_decided(row)
+        for row in (asked, *(row for row, _ in connectors)):
             await self._use(row)
-        connectors = [(row, one) for row, one in members if isinstance(one, ConnectorConsent)]
-        [(asked, head)] = [(row, one) for row, one in members if isinstance(one, ActionFileConsent)]
         found, action = await anyio.to_thread.run_sync(self._as_agreed, [one for _, one in connectors], head)
+        for row, one in connectors:
+            await self._agree_connector(one, row.id)
         await self._agree_text(head, asked.id)
         result = await self._installing.put_together(found, action)
-        for row, one in connectors:
-            await self._agree(ConsentKind.CONNECTOR, _name_of(one), one.hash, row.id)
-        await self._drop([one for _, one in members])
+        for row, _ in await self._members(group):  # the same, asked in another way: it is done
+            await self._take_back(row, "operator", self._standing.spend_decision)
+        await self._drop(subject for _, subject in members)
         return result
 
     async def _members(self, group: str) -> list[tuple[ApprovalRow, Subject]]:
@@ -239,24 +243,30 @@ class Consenting:
         `take_back` sees that the decision about one that was agreed to counts no more, until the moment it is given.
         """
         _, stored = await self._audit.consent(approval_id)
-        ended = [msgspec.convert(stored, Subject)]
-        if (group := group_of(ended[0])) is not None:
-            for row, other in await self._members(group):
-                await self._audit.cancel(row.id, surface=surface)
-                if row.signed is not None:
-                    await take_back(row.id, parse_moment(row.signed.at) + SETTINGS_WAIT_S)
-                ended.append(other)
-        await self._drop(ended)
+        subject = msgspec.convert(stored, Subject)
+        group = group_of(subject)
+        members = [] if group is None else await self._members(group)
+        for row, _ in members:
+            await self._take_back(row, surface, take_back)
+        await self._drop([subject, *(other for _, other in members)])
 
-    async def _drop(self, subjects: Sequence[Subject]) -> None:
-        """What was fetched for these is not wanted any more: it is installed, or nobody wants it."""
-        await self.drop_staged({digest for subject in subjects for digest in staged_for(subject)})
+    async def _take_back(
+        self, row: ApprovalRow, surface: str, take_back: Callable[[str, float], Awaitable[None]]
+    ) -> None:
+        await self._audit.cancel(row.id, surface=surface)
+        if row.signed is not None:
+            await take_back(row.id, parse_moment(row.signed.at) + SETTINGS_WAIT_S)
 
-    async def drop_staged(self, digests: Collection[str]) -> None:
-        """Keep what was fetched no longer, but for what another question, open still, is about."""
-        asked = [msgspec.convert(stored, Subject) for _, stored in await self._audit.open_consents()]
-        kept = {digest for subject in asked for digest in staged_for(subject)}
-        await anyio.to_thread.run_sync(self.finding.drop, set(digests) - kept)
+    async def fetched(self) -> set[str]:
+        """The digests of what was fetched and lies in staging for a question that is open."""
+        found = [fetched_for(msgspec.convert(stored, Subject)) for _, stored in await self._audit.open_consents()]
+        return {digest for digest in found if digest is not None}
+
+    async def _drop(self, subjects: Iterable[Subject]) -> None:
+        """What was fetched for these lies there for nothing, unless another question is about it too."""
+        gone = {digest for one in subjects if (digest := fetched_for(one)) is not None}
+        for digest in gone - await self.fetched():
+            await anyio.to_thread.run_sync(self.finding.drop, digest)
 
     async def _use(self, row: ApprovalRow) -> None:
         """The decision is used up. AileronError where it does not count."""
@@ -283,7 +293,7 @@ class Consenting:
                 now,
                 fetched=subject.fetched,
                 published=subject.published,
-                signature=signature_words(fetched.signed),
+                signature=text_signature_words(fetched.signed, subject.text, subject.published),
                 group=subject.group,
                 installs=subject.installs,
             )
@@ -343,6 +353,13 @@ class Consenting:
                 FailureClass.APPROVAL_EXPIRED, f"{row.id} was agreed to too long ago", boundary=Boundary.USER
             )
         return signed_at
+
+    async def end_connector(self, pin: ConnectorPin) -> None:
+        """The same for a connector of just these bytes."""
+        consents = None if self._vault.is_locked else self._standing.consents()
+        agreed = () if consents is None else consents.agreed
+        for one in [one for one in agreed if one.kind is ConsentKind.CONNECTOR and one.digest == pin.hash]:
+            await self.end(ConsentKind.CONNECTOR, one.name)
 
     async def end(self, kind: ConsentKind, name: str) -> None:
         """What was agreed to under this name is gone: put there again, it is asked about again.
@@ -449,9 +466,25 @@ class Consenting:
 
     async def _connector(self, subject: ConnectorConsent, approval_id: str) -> dict[str, Any]:
         found = await anyio.to_thread.run_sync(self.finding.agreed, subject)
+        await self._agree_connector(subject, approval_id)
         result = await self._installing.put_connector(found)
-        await self._agree(ConsentKind.CONNECTOR, _name_of(subject), subject.hash, approval_id)
+        await self._drop([subject])
         return result
+
+    async def _agree_connector(self, subject: ConnectorConsent, approval_id: str) -> None:
+        """It may be installed from now on, in place of other bytes of its version, or beside them."""
+        kind, name = ConsentKind.CONNECTOR, _name_of(subject)
+        consents = self._standing.consents()
+        agreed = () if consents is None else consents.agreed
+        before = next((one for one in agreed if (one.kind, one.name) == (kind, name)), None)
+        if before is not None and before.digest != subject.hash and subject.on_conflict == "keep_both":
+            await self._agree(kind, f"{name} {before.digest}", before.digest, before.approval)
+        await self._agree(kind, name, subject.hash, approval_id)
+
+    def is_installed(self, pin: ConnectorPin) -> bool:
+        """Whether what lies in the store under this pin was agreed to; everything was, where nobody signs."""
+        consents = self._standing.consents()
+        return consents is None or consents.is_connector_agreed(pin.hash)
 
     async def _binding(self, subject: BindingConsent, approval_id: str) -> dict[str, Any]:
         tokens, grant = None, None
@@ -576,17 +609,25 @@ def _is_agreed(consents: Consents, subject: Subject) -> bool:
             digest = consents.agreed_digest(ConsentKind.ACTION_FILE, subject.name)
             return digest == sha256_digest(subject.text.encode())
         case ConnectorConsent():
-            return consents.agreed_digest(ConsentKind.CONNECTOR, _name_of(subject)) == subject.hash
+            return consents.is_connector_agreed(subject.hash)
         case _:
             return False
 
 
-def _is_complete(members: Sequence[tuple[ApprovalRow, Subject]]) -> bool:
-    """Whether the action and each connector that comes for it are agreed to."""
-    heads = [one for _, one in members if isinstance(one, ActionFileConsent)]
-    agreed = {one.hash for row, one in members if isinstance(one, ConnectorConsent)}
-    is_approved = all(row.state is ApprovalState.APPROVED for row, _ in members)
-    return len(heads) == 1 and set(heads[0].installs) == agreed and is_approved
+def _complete(
+    members: Sequence[tuple[ApprovalRow, Subject]],
+) -> tuple[tuple[ApprovalRow, ActionFileConsent], list[tuple[ApprovalRow, ConnectorConsent]]] | None:
+    """The action and each connector that comes for it, where all of them are agreed to; None where one is not.
+
+    The same may have been asked about in several ways, by whoever can ask: what counts is what was agreed to, and last.
+    """
+    agreed = [(row, one) for row, one in members if row.state is ApprovalState.APPROVED]
+    agreed.sort(key=lambda member: member[0].decided_us or 0)
+    connectors = {one.hash: (row, one) for row, one in agreed if isinstance(one, ConnectorConsent)}
+    heads = [(row, one) for row, one in agreed if isinstance(one, ActionFileConsent)]
+    if not heads or set(heads[-1][1].installs) != set(connectors):
+        return None
+    return heads[-1], list(connectors.values())
 
 
 def _not_so(name: str) -> AileronError:

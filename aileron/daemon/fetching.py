@@ -10,7 +10,7 @@ Rules
 - Nothing of what was fetched is run, and nothing of it is in the store before a person said so.
 - A version that was installed once has these bytes for ever: when its forge has others by now, that is an error and says both.
 - An action is fetched with the connectors that it is pinned to and that are not installed. Their hashes are the action's to say.
-- MAX_JOBS are known, the oldest that is over goes first; MAX_RUNNING at once.
+- MAX_JOBS are known: what waits to be installed goes last, and what it fetched with it; MAX_RUNNING at once.
 
 Source: docs/reference/forges.md, docs/reference/http-api.md. Not here: asking a person (consents.py), putting it in its place
 (installing.py), which forge is where (trusting.py).
@@ -18,6 +18,7 @@ Source: docs/reference/forges.md, docs/reference/http-api.md. Not here: asking a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -49,7 +50,7 @@ from aileron.model.names import check_pin, precedence
 from aileron.model.plan import ConnectorPin
 from aileron.model.wire import ConsentsAnswer, ErrorBody, FetchRequest
 from aileron.registry.artifact import Artifact, Trust, Wanted, action_of, connector_of
-from aileron.registry.consent import Together, connector_consent, signature_words
+from aileron.registry.consent import Together, connector_consent, text_signature_words
 from aileron.registry.content import ContentStore
 from aileron.registry.forges.forge import newest
 from aileron.registry.install import OnConflict, check_installable
@@ -172,7 +173,7 @@ class Fetching:
             self._tasks = tasks  # before anything is waited for: the first request may be there already
             try:
                 await anyio.to_thread.run_sync(self._staging.sweep)
-            except AileronError as error:
+            except (OSError, AileronError) as error:
                 _log.error("what was fetched long ago could not be removed: %s", error)
             await anyio.sleep_forever()
 
@@ -182,9 +183,10 @@ class Fetching:
         running = [job for job in self._jobs.values() if not job.over.is_set()]
         if len(running) >= MAX_RUNNING:
             raise AileronError(FailureClass.BUSY, f"{MAX_RUNNING} fetches are under way: try again", retriable=True)
-        over = [job.id for job in self._jobs.values() if job.over.is_set()]
-        for oldest in over[: max(0, len(self._jobs) - MAX_JOBS + 1)]:
-            del self._jobs[oldest]
+        over = sorted((job for job in self._jobs.values() if job.over.is_set()), key=lambda job: job.status == "ready")
+        for gone in over[: max(0, len(self._jobs) - MAX_JOBS + 1)]:  # the oldest, what is of no more use first
+            del self._jobs[gone.id]
+            await self._drop(gone)
         job = _Job(request)
         self._jobs[job.id] = job
         assert self._tasks is not None  # served before any route is
@@ -365,10 +367,11 @@ class Fetching:
         base = None if request.theirs else await self._base_of(job, now, trust)
         text, conflicts = published.text, 0
         if base is not None:
-            text, conflicts = merged(base, installed.text, published.text)
+            sides = base, installed.text, published.text
+            text, conflicts = await anyio.to_thread.run_sync(lambda: merged(*sides))
         names = (f"{installed.name} {now.version}, as it is here", f"{installed.name} {version}, as it would be")
         job.facts |= {
-            "difference": difference(installed.text, text, names=names),
+            "difference": await anyio.to_thread.run_sync(lambda: difference(installed.text, text, names=names)),
             "conflicts": conflicts,
             "edited": base is not None and base != installed.text,
             "text": text,
@@ -389,7 +392,7 @@ class Fetching:
             if one.action is not None
             for needed in one.action.connectors
         )
-        there = {entry.hash for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)}
+        there = await anyio.to_thread.run_sync(self._there)
         for pin in pins:
             if pin.hash in there:
                 continue
@@ -408,7 +411,7 @@ class Fetching:
             job.action = _Action(wanted, published.digest, text, replace)
 
     async def _fetch_needed(self, job: _Job, action: ActionFile) -> None:
-        there = {entry.hash for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)}
+        there = await anyio.to_thread.run_sync(self._there)
         for needed in action.connectors:
             if needed.hash not in there:
                 await self._fetch_connector(job, Wanted(needed.name, needed.version), needed.hash)
@@ -425,10 +428,15 @@ class Fetching:
         """The file that the installed one was made of; None where it cannot be had any more: then nothing can be merged."""
         kept = await anyio.to_thread.run_sync(self._published.maybe_get, str(now))
         if kept is not None:
-            return kept
+            with contextlib.suppress(
+                AileronError
+            ):  # others can write there: what is not as it was published is no base
+                await self._check_file_not_moved(now, sha256_digest(kept.encode()))
+                return kept
         try:
             archive = await self._archive(job, now)
             found = await anyio.to_thread.run_sync(lambda: action_of(archive, trust, wanted=now, parse=parse_action))
+            await self._check_file_not_moved(now, found.digest)
             return found.action.text
         except AileronError as error:
             job.facts["unmerged"] = f"{now} cannot be had any more ({error.failure.message}): your edits are not merged"
@@ -486,7 +494,7 @@ class Fetching:
             subject,
             fetched=str(wanted.wanted),
             published=wanted.published,
-            signature=signature_words(published.signed),
+            signature=text_signature_words(published.signed, wanted.text, wanted.published),
             group=None if together is None else together.group,
             installs=tuple(sorted(pin.hash for pin in coming)) if together is not None else (),
         )
@@ -510,9 +518,14 @@ class Fetching:
 
     def _found(self, job: _Job) -> list[Found]:
         """Those that are not installed by now, perhaps by another job."""
-        there = {entry.hash for entry in self._connectors.list_connectors() if entry.pin is not None}
+        there = self._there()
         job.connectors = [one for one in job.connectors if one.pin.hash not in there]
         return [self._consents.finding.connector(one.wanted, one.pin.hash, one.on_conflict) for one in job.connectors]
+
+    def _there(self) -> set[str]:
+        """The pins of what is installed: whole, and agreed to where somebody signs. What merely lies there is not."""
+        entries = self._connectors.list_connectors()
+        return {entry.hash for entry in entries if entry.pin is not None and self._consents.is_installed(entry.pin)}
 
     def _resolve_conflicts(self, job: _Job, text: str) -> None:
         """The text that somebody made of an update. AileronError where it is no action, or of another name or origin."""
@@ -526,7 +539,7 @@ class Fetching:
                 boundary=Boundary.ACTION,
             )
         coming = {one.pin.hash for one in job.connectors}
-        there = {entry.hash for entry in self._connectors.list_connectors()}
+        there = self._there()
         missing = [str(one.name) for one in action.connectors if one.hash not in coming | there]
         if missing:
             raise AileronError(
@@ -540,9 +553,10 @@ class Fetching:
 
     async def _drop(self, job: _Job) -> None:
         """What it fetched lies there for nothing, unless another job has fetched the same, or a question is about it."""
-        others = [one for one in self._jobs.values() if one is not job and one.status in ("running", "ready", "asked")]
-        left = job.staged - {kept for other in others for kept in other.staged}
-        await self._consents.drop_staged(left)
+        others = [one for one in self._jobs.values() if one is not job and one.status in ("running", "ready")]
+        wanted = {kept for other in others for kept in other.staged} | await self._consents.fetched()
+        for digest in job.staged - wanted:
+            await anyio.to_thread.run_sync(self._staging.drop, digest)
 
     def _job(self, fetch: str) -> _Job:
         job = self._jobs.get(fetch)

@@ -9,7 +9,7 @@ Source: docs/reference/consents.md. Not here: asking (consents.py), fetching (fe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -20,22 +20,30 @@ from aileron.model.consent import ActionFileConsent, ConnectorConsent, Connector
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import Fqn
+from aileron.model.plan import ConnectorPin
 from aileron.registry.artifact import ActionArtifact, Trust, Wanted, action_of, connector_of
 from aileron.registry.consent import Together, connector_consent
 from aileron.registry.content import ContentStore
 from aileron.registry.install import OnConflict, read_artifact
 from aileron.registry.staging import Staging
 
-__all__ = ["Finding", "staged_for"]
+__all__ = ["Finding", "fetched_for"]
 
 
 class Finding:
-    """One for each daemon. `trust` says whose signatures count now."""
+    """One for each daemon. `trust` says whose signatures count now, `is_installed` whether somebody agreed to what is there."""
 
-    def __init__(self, connectors: ContentStore, staging: Staging, trust: Callable[[], Trust]) -> None:
+    def __init__(
+        self,
+        connectors: ContentStore,
+        staging: Staging,
+        trust: Callable[[], Trust],
+        is_installed: Callable[[ConnectorPin], bool],
+    ) -> None:
         self._connectors = connectors
         self._staging = staging
         self._trust = trust
+        self._is_installed = is_installed
 
     def action(self, wanted: Wanted, digest: str) -> ActionArtifact:
         """An action that was fetched. AileronError as registry.artifact; not_found where it is kept no more."""
@@ -70,14 +78,16 @@ class Finding:
         return found
 
     def installed(self, name: Fqn) -> list[ConnectorManifest]:
-        """The manifests of every version of it that is installed."""
-        entries = self._connectors.list_connectors()
-        return [one.manifest for one in entries if one.manifest is not None and one.manifest.name == name]
+        """The manifests of every version of it that is installed; what somebody else put there is nothing to compare with."""
+        return [
+            one.manifest
+            for one in self._connectors.list_connectors()
+            if one.manifest is not None and one.manifest.name == name and one.pin and self._is_installed(one.pin)
+        ]
 
-    def drop(self, digests: Iterable[str]) -> None:
-        """What was fetched under these is kept no longer."""
-        for digest in digests:
-            self._staging.drop(digest)
+    def drop(self, digest: str) -> None:
+        """What was fetched under this digest is not wanted any more."""
+        self._staging.drop(digest)
 
     def _is_described(self, subject: ConnectorConsent, found: Found) -> bool:
         """Whether this is what would be asked about it, compared with the version that it was compared with then."""
@@ -99,13 +109,11 @@ class Finding:
         )
 
 
-def staged_for(subject: Subject) -> tuple[str, ...]:
-    """What lies in staging for this question, by what it was staged under."""
+def fetched_for(subject: Subject) -> str | None:
+    """The digest that a question's archive lies in staging under; None where nothing was fetched for it."""
     if isinstance(subject, ConnectorConsent) and not _is_path(subject.source):
-        return (subject.hash,)
-    if isinstance(subject, ActionFileConsent) and subject.published is not None:
-        return (subject.published,)
-    return ()
+        return subject.hash
+    return subject.published if isinstance(subject, ActionFileConsent) else None
 
 
 def _is_path(source: str) -> bool:

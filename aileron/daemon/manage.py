@@ -213,7 +213,7 @@ class Manager:
             pin = found[0]
             await anyio.to_thread.run_sync(lambda: self._connectors.remove(pin))
             await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
-            await self._consents.end(ConsentKind.CONNECTOR, str(pin))
+            await self._consents.end_connector(pin)
 
     # secrets
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -32,6 +32,10 @@ from aileron.vault.lend import VaultLender
 from aileron.vault.vault import Vault
 
 __all__ = ["Forges", "Trusting"]
+
+_MAX_SEEN: Final = 256
+"""Repositories whose key was looked at: a person looks at one, and trusts it."""
+_MAX_SAID: Final = 300
 
 
 class Forges:
@@ -71,6 +75,8 @@ class Trusting:
         self._forges = forges
         self._consents = consents
         self._changing = changing
+        self._published: dict[str, str] = {}
+        """The fingerprint that each repository was seen to publish last."""
 
     async def listed(self) -> list[dict[str, Any]]:
         """The keys that count, by authority. AileronError vault_locked where an approver exists."""
@@ -87,6 +93,10 @@ class Trusting:
             raise _which_repository(whose)
         async with self._forges.of(whose.scheme) as forge:
             key = await forge.publisher_key(whose)
+        self._published.pop(str(whose), None)
+        self._published[str(whose)] = key.fingerprint
+        if len(self._published) > _MAX_SEEN:
+            del self._published[next(iter(self._published))]
         keyring = await anyio.to_thread.run_sync(self._consents.keyring)
         return {
             "authority": str(whose),
@@ -94,7 +104,7 @@ class Trusting:
             "public_key": key.to_base64(),
             "trusted": any(one == key for _, one in keyring.speaking_for_authority(whose)),
             "others": sorted({one.fingerprint for _, one in keyring.speaking_for_authority(whose) if one != key}),
-            "source": f"{KEY_PATH} of {whose}",
+            "source": _published_by(whose),
         }
 
     async def trust_key(self, authority: str, key: str, source: str) -> dict[str, Any] | ConsentAnswer:
@@ -106,13 +116,19 @@ class Trusting:
             raise AileronError(FailureClass.INVALID_REQUEST, f"key: {error}", boundary=Boundary.USER) from None
         async with self._changing:
             subject = await anyio.to_thread.run_sync(
-                lambda: self._consents.key_consent(str(whose), public, source[:300])
+                lambda: self._consents.key_consent(str(whose), public, self._source(whose, public, source))
             )
             if public.fingerprint in subject.before:
                 return {"authority": str(whose), "key": public.fingerprint, "keys": list(subject.before), "new": False}
             if (answer := await self._consents.maybe_ask(lambda: subject)) is not None:
                 return answer
             return {**await self._consents.put_key(subject), "new": True}
+
+    def _source(self, whose: Authority, key: PublicKey, said: str) -> str:
+        """Where a key is from: only what was seen is a fact, the rest is the word of whoever asks."""
+        if said == _published_by(whose) and self._published.get(str(whose)) == key.fingerprint:
+            return said
+        return f"handed in, said to be from {said[:_MAX_SAID]}"
 
     async def revoke(self, authority: str, fingerprint: str | None) -> dict[str, Any]:
         """Let a key count no more, or all of an authority's. AileronError(not_found)."""
@@ -124,6 +140,10 @@ class Trusting:
             )
         async with self._changing:
             return await self._consents.end_key(_authority(authority), fingerprint)
+
+
+def _published_by(repository: Authority) -> str:
+    return f"{KEY_PATH} of {repository}"
 
 
 def _authority(text: str) -> Authority:

@@ -314,6 +314,10 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """The digest agreed to last; None: never asked, or taken back."""
         return next((one.digest for one in self.agreed if one.kind is kind and one.name == name), None)
 
+    def is_connector_agreed(self, pin_hash: str) -> bool:
+        """Whether the connector of these bytes was agreed to; of one version there may be several, side by side."""
+        return any(one.kind is ConsentKind.CONNECTOR and one.digest == pin_hash for one in self.agreed)
+
     def with_agreement(self, agreement: Agreement) -> Consents:
         """The same with this one in place of what was agreed to under its name."""
         kept = [one for one in self.agreed if (one.kind, one.name) != (agreement.kind, agreement.name)]

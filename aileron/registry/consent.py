@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from aileron.model.canonical import sha256_digest
 from aileron.model.consent import Change, ConnectorConsent, ConnectorUpdateConsent
 from aileron.model.manifest import ConnectorManifest, CredentialNeed, OAuth2Provider
 from aileron.model.names import precedence
 from aileron.registry.artifact import Artifact
 from aileron.registry.keyring import Signed
 
-__all__ = ["Together", "capability_changes", "connector_consent", "signature_words"]
+__all__ = ["Together", "capability_changes", "connector_consent", "signature_words", "text_signature_words"]
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +67,12 @@ def signature_words(signed: Signed) -> str:
     if signed.status == "verified":
         return f"verified: {signed.by}, trusted for {signed.trusted_for}"
     return "UNSIGNED, though a key of its publisher is trusted here" if signed.expected else "unsigned"
+
+
+def text_signature_words(signed: Signed, text: str, published: str) -> str:
+    """The same for an action's text that comes out of a published file of that digest: an edit is nobody's but the user's."""
+    words = signature_words(signed)
+    return words if sha256_digest(text.encode()) == published else f"EDITED HERE, not as published ({words})"
 
 
 def capability_changes(before: ConnectorManifest, after: ConnectorManifest) -> tuple[Change, ...]:

@@ -79,12 +79,16 @@ class Staging:
 
     def sweep(self) -> None:
         """Remove what is older than KEPT_S."""
-        oldest = time.time() - KEPT_S
-        with contextlib.suppress(FileNotFoundError), files.translated(self._root, "cannot be tidied"):
-            for left in self._root.iterdir():
-                with contextlib.suppress(FileNotFoundError):
-                    if left.lstat().st_mtime < oldest:
-                        left.unlink()
+        now = time.time()
+        with (
+            contextlib.suppress(FileNotFoundError),
+            files.open_directory(self._root, files.OTHERS_MAY_WRITE) as directory,
+        ):
+            for name in os.listdir(directory):
+                with contextlib.suppress(OSError):  # a directory of somebody's: it is not ours, and does not count
+                    written = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime
+                    if not now - KEPT_S <= written <= now + KEPT_S:
+                        os.unlink(name, dir_fd=directory)
 
     def _path(self, digest: str) -> Path:
         return self._root / f"{_hex(digest)}.tar.gz"
@@ -120,9 +124,8 @@ def _hex(digest: str) -> str:
 
 
 def _size_of(directory: int) -> int:
-    total = 0
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            with contextlib.suppress(FileNotFoundError):  # dropped meanwhile, for another job
-                total += entry.stat(follow_symlinks=False).st_size
-    return total
+    size = 0
+    for name in os.listdir(directory):
+        with contextlib.suppress(FileNotFoundError):  # dropped meanwhile
+            size += os.stat(name, dir_fd=directory, follow_symlinks=False).st_size
+    return size

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import concurrent.futures
+import json
+import os
+import random
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aileron.daemon.fetching import MAX_JOBS
+from aileron.model.plan import ConnectorPin
+from aileron.registry.tarball import unpack
 from tests.support.approver import Approver
 from tests.support.forge import ForgeServer
 from tests.support.home import DaemonHome, daemon_home, word
@@ -631,3 +638,273 @@ def test_what_was_fetched_is_checked_again_when_it_is_agreed_to(
     assert (swapped["status"], swapped["error"]["class"]) == ("failed", "invalid_request")
     assert (revoked["status"], revoked["error"]["class"]) == ("failed", "signature_failure")
     assert connectors(signed) == []
+
+
+# Attacked
+
+
+def test_two_actions_that_share_a_connector_are_both_installed(
+    signed: DaemonHome, publisher: Publisher, approver: Approver
+) -> None:
+    """Both were asked about before the first was agreed to: the second finds its connector there."""
+    pin = publisher.connector("1.0.0")
+    jobs = [fetched(signed, "action", publisher.action(handle, "1.0.0", [pin])) for handle in ("say", "shout")]
+    asked = [signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"] for job in jobs]
+
+    settled = [approver.decide(signed, one["approval_id"]).body for group in asked for one in group]
+
+    assert [one["status"] for one in settled] == ["approved", "completed", "approved", "completed"], settled
+    assert actions(signed) == ["say@1.0.0", "shout@1.0.0"]
+
+
+def test_a_no_to_one_action_leaves_what_another_was_asked_with(
+    signed: DaemonHome, publisher: Publisher, approver: Approver
+) -> None:
+    """The connector that both come with is kept for the one that is agreed to."""
+    pin = publisher.connector("1.0.0")
+    jobs = [fetched(signed, "action", publisher.action(handle, "1.0.0", [pin])) for handle in ("say", "shout")]
+    asked = [signed.ask("POST", f"/v1/fetches/{job['fetch']}/install", {}).body["approvals"] for job in jobs]
+
+    approver.decide(signed, asked[0][1]["approval_id"], "deny")
+    settled = [approver.decide(signed, one["approval_id"]).body for one in asked[1]]
+
+    assert [one["status"] for one in settled] == ["approved", "completed"], settled
+    assert actions(signed) == ["shout@1.0.0"]
+
+
+def test_a_yes_counts_though_the_same_was_asked_in_another_way(
+    signed: DaemonHome, publisher: Publisher, approver: Approver
+) -> None:
+    """Somebody asked for the same action with `replace` too: the questions of one are not held up by those of the other."""
+    source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
+    mine = fetched(signed, "action", source)
+    asked = signed.ask("POST", f"/v1/fetches/{mine['fetch']}/install", {}).body["approvals"]
+    theirs = fetched(signed, "action", source, replace=True)
+    signed.must("POST", f"/v1/fetches/{theirs['fetch']}/install", {})
+
+    settled = [approver.decide(signed, one["approval_id"]).body for one in asked]
+
+    assert [one["status"] for one in settled] == ["approved", "completed"], settled
+    assert actions(signed) == ["say@1.0.0"]
+
+
+def planted(home: DaemonHome, pin: ConnectorPin, forge: ForgeServer) -> None:
+    """What was published as `pin`, put into the store by hand."""
+    archive = forge.archives[pin.name, pin.version]
+    members = unpack(archive)
+    folder = home.path / "store/connectors/sha256" / pin.hash.removeprefix("sha256:")
+    folder.mkdir(parents=True)
+    connector, manifest = members["connector"], members["manifest.toml"]
+    (folder / "connector").write_bytes(connector)
+    (folder / "manifest.toml").write_bytes(manifest)
+    meta = {"connector_bytes": len(connector), "manifest_bytes": len(manifest)}
+    (folder / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+
+
+def test_an_update_is_compared_with_what_was_agreed_to(
+    signed: DaemonHome, publisher: Publisher, approver: Approver, forge: ForgeServer
+) -> None:
+    """A wider version that somebody put into the store does not make the next one look harmless."""
+    narrow = publisher.connector("1.0.0", hosts=["api.example.com:443"])
+    wide = publisher.connector("1.4.9", hosts=["api.example.com:443", "evil.example.com:443"])
+    new = publisher.connector("1.5.0", hosts=["api.example.com:443", "evil.example.com:443"])
+    job = fetched(signed, "connector", str(narrow))
+    asked = signed.must("POST", f"/v1/fetches/{job['fetch']}/install", {})
+    approver.decide(signed, asked["approvals"][0]["approval_id"])
+    planted(signed, wide, forge)
+
+    subject = fetched(signed, "connector", str(new))["consents"][0]["subject"]
+
+    assert (subject["before"], [one["after"] for one in subject["changes"]]) == ("1.0.0", ["evil.example.com:443"])
+
+
+def test_a_connector_that_nobody_agreed_to_is_asked_about(
+    signed: DaemonHome, publisher: Publisher, forge: ForgeServer
+) -> None:
+    """Put into the store by hand it is not installed: the action that needs it comes with the question about it."""
+    pin = publisher.connector("1.0.0", hosts=["evil.example.com:443"])
+    planted(signed, pin, forge)
+
+    job = fetched(signed, "action", publisher.action("say", "1.0.0", [pin]))
+
+    assert [one["kind"] for one in job["consents"]] == ["connector", "action_file"]
+
+
+def test_an_unsigned_connector_in_the_store_is_not_run_where_signatures_are_required(
+    signed: DaemonHome, publisher: Publisher, approver: Approver, forge: ForgeServer
+) -> None:
+    """Nobody agreed to it: a file that names it does not make it so."""
+    pin = publisher.connector("1.0.0", unsigned=True)
+    planted(signed, pin, forge)
+    text = publisher.text("mine", "1.0.0", [pin]).replace('source = "', '# source = "')
+
+    asked = signed.ask("POST", "/v1/actions", {"text": text, "file": "mine.md"})
+    if not asked.is_error:
+        approver.decide(signed, asked.body["approval_id"])
+    ran = signed.run("mine")
+
+    assert ran.status != 200, ran.body
+
+
+def test_an_update_takes_no_version_that_was_moved(own: DaemonHome, publisher: Publisher) -> None:
+    """A version that was installed once has these bytes for ever, also where an update brings it."""
+    pin = publisher.connector("1.0.0")
+    install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
+    publisher.action("say", "1.1.0", [pin])
+    install(own, fetched(own, "update", "say"))
+    install(own, fetched(own, "update", "say", version="1.0.0"))
+    publisher.action("say", "1.1.0", [pin], body="Something else.")
+
+    assert refused(fetch(own, "update", "say"))[0] == "hash_mismatch"
+
+
+@pytest.mark.parametrize(
+    "body", [b'[{"tag_name":"v1","x":' + b"[" * 50_000, b'[{"tag_name":"\xff\xfe"}]'], ids=["depth", "no UTF-8"]
+)
+def test_a_forge_that_answers_nonsense_is_one_line(
+    own: DaemonHome, publisher: Publisher, forge: ForgeServer, body: bytes
+) -> None:
+    """The others are told all the same."""
+    pin = publisher.connector("1.0.0")
+    install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
+    forge.disturb(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    answer = own.ask("GET", "/v1/connectors/updates")
+
+    assert not answer.is_error, answer.body
+    assert sum(one["problem"] is not None for one in answer.body["updates"]) == 1
+
+
+def test_what_lies_about_in_staging_stops_nothing(own: DaemonHome, publisher: Publisher, tmp_path: Path) -> None:
+    """A folder, a link, a large file of somebody's; and where the folder is a link, nothing behind it is removed."""
+    publisher.connector("1.0.0")
+    fetched(own, "connector", "github://acme/mail@1.0.0")
+    folder = own.path / "store" / "fetched"
+    (folder / "old").mkdir()
+    os.utime(folder / "old", (1, 1))
+
+    fetched(own, "connector", "github://acme/mail@1.0.0")
+
+
+def test_nothing_behind_a_link_is_swept(own: DaemonHome, publisher: Publisher, tmp_path: Path) -> None:
+    """`store/fetched` that leads elsewhere: what is old there stays."""
+    own.must("GET", "/v1/status")
+    own.stop()
+    precious = tmp_path / "precious"
+    precious.write_text("mine", encoding="utf-8")
+    os.utime(precious, (1, 1))
+    folder = own.path / "store" / "fetched"
+    folder.parent.mkdir(exist_ok=True)
+    folder.symlink_to(tmp_path)
+
+    own.must("GET", "/v1/status")
+    fetch(own, "connector", "github://acme/mail@1.0.0")
+
+    assert precious.exists()
+
+
+def test_sync_mends_what_is_broken(own: DaemonHome, publisher: Publisher) -> None:
+    """An entry whose bytes are others is missing."""
+    pin = publisher.connector("1.0.0")
+    install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin])))
+    file = own.path / "store/connectors/sha256" / pin.hash.removeprefix("sha256:") / "connector"
+    file.chmod(0o600)
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+
+    install(own, fetched(own, "sync"))
+
+    assert own.run("say").status == 200
+
+
+def test_nobody_says_for_the_daemon_where_a_key_is_from(signed: DaemonHome) -> None:
+    """A key that was handed in is not one that a repository publishes, whatever is said of it."""
+    said = "keys/publisher.pub of github://acme/mail"
+    asked = {"authority": "github://acme/mail", "key": OTHER.public.to_pem(), "source": said}
+
+    question = signed.must("POST", "/v1/keyring", asked)
+
+    shown = signed.must("GET", f"/v1/action-approvals/{question['approval_id']}")["subject"]
+    assert shown["source"] != said
+
+
+def test_an_update_of_many_lines_does_not_hold_the_daemon_up(own: DaemonHome, publisher: Publisher) -> None:
+    """Lines that a comparison takes minutes for: others are answered meanwhile, and it ends."""
+    pin = publisher.connector("1.0.0")
+    sides = [hard_lines(250, mark) for mark in "pq"]
+    install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin], body=sides[0])))
+    file = own.path / "actions" / "say.md"
+    file.write_text(file.read_text(encoding="utf-8").replace("say something", "say a thing"), encoding="utf-8")
+    publisher.action("say", "1.1.0", [pin], body=sides[1])
+
+    begun = own.must("POST", "/v1/fetches", {"what": "update", "name": "say"})
+    slowest = 0.0
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        before = time.monotonic()
+        job = own.must("GET", f"/v1/fetches/{begun['fetch']}?wait=0", wait_s=300)
+        slowest = max(slowest, time.monotonic() - before)
+        if job["status"] != "running":
+            break
+        time.sleep(0.05)
+
+    assert slowest < 2
+    assert job["status"] != "running"
+
+
+def hard_lines(blocks: int, mark: str) -> str:
+    """Ever shorter runs of the same lines, with one between them that is another in every text."""
+    pick = random.Random(1)
+    words = [a + b for a in "abcdefghijklmnop" for b in "abcdefg"][:105]
+    lines: list[str] = []
+    for number in range(blocks):
+        lines += [pick.choice(words) for _ in range(blocks - number)]
+        lines.append(f"{mark}{number}")
+    return "\n".join(lines)
+
+
+def test_what_a_person_looks_at_is_not_pushed_out_by_others(own: DaemonHome, publisher: Publisher) -> None:
+    """Whoever begins a dozen fetches more leaves the one that is ready; and what is pushed out leaves nothing in staging."""
+    publisher.connector("1.0.0")
+    for number in range(20):
+        publisher.connector(f"2.{number}.0")
+    mine = fetched(own, "connector", "github://acme/mail@1.0.0")
+    for _ in range(20):
+        assert fetch(own, "connector", "github://acme/nothing@1.0.0")["status"] == "failed"
+
+    install(own, mine)
+    for number in range(20):
+        fetched(own, "connector", f"github://acme/mail@2.{number}.0")
+
+    assert len(staged(own)) <= 16
+
+
+def test_a_latest_release_that_is_no_ref_is_refused(own: DaemonHome, forge: ForgeServer, publisher: Publisher) -> None:
+    """A forge's word for a tag leads nowhere else, and is no bug of ours."""
+    publisher.connector("1.0.0")
+    for tag in ("../../other/repository/main", "v1 0", "x" * 300, "-"):
+        body = json.dumps({"tag_name": tag}).encode()
+        suite = b'name = "S"\ndescription = "D"\nactions = ["github://acme/mail/actions/say@1.0.0"]\n'
+        forge.disturb(
+            *(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(text), text) for text in (body, suite))
+        )
+
+        answer = own.ask("POST", "/v1/suites", {"source": "github://acme/mail/suite.toml@latest"})
+
+        assert word(answer) in ("invalid_request", "capability_denied"), answer.body
+        forge._disturbed.clear()
+
+
+def test_a_text_of_somebody_elses_is_not_called_signed(own: DaemonHome, publisher: Publisher) -> None:
+    """An update whose text was handed in is from no publisher, however well what was fetched is signed."""
+    pin = publisher.connector("1.0.0")
+    install(own, fetched(own, "action", publisher.action("say", "1.0.0", [pin], gated=True)))
+    publisher.action("say", "1.1.0", [pin], gated=True)
+    as_published = fetched(own, "update", "say")
+    file = own.path / "actions" / "say.md"
+    file.write_text(file.read_text(encoding="utf-8").replace("Says it.", "Mine."), encoding="utf-8")
+
+    edited = fetched(own, "update", "say")
+
+    words = [job["consents"][0]["subject"]["signature"] for job in (as_published, edited)]
+    assert words[0].startswith("verified: ")
+    assert words[1].startswith("EDITED HERE, not as published")

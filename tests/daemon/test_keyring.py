@@ -170,7 +170,7 @@ def test_a_key_counts_once_the_person_signed_it(own_home: DaemonHome, approver: 
     assert (subject["authority"], subject["new"], subject["source"]) == (
         "github://acme",
         KEY.public.fingerprint,
-        "a test",
+        "handed in, said to be from a test",
     )
     assert settled["status"] == "completed"
     asked = own_home.ask("POST", "/v1/connectors", {"path": archive(tmp_path)})
