@@ -287,3 +287,37 @@ def test_each_part_is_signed_where_somebody_signs(aileron: Command, publisher: P
     assert aileron("action", "list").out.startswith("say\t1.0.0")
     assert aileron("approval", "list").out == ""
     assert aileron("run", "say").code == 0
+
+
+def test_a_hash_that_was_asked_for_is_held_against_what_is_there_too(aileron: Command, publisher: Publisher) -> None:
+    """Installed already with other bytes than those is no success."""
+    pin = publisher.connector("1.0.0")
+    aileron("connector", "install", f"{MAIL}@1.0.0", "--yes")
+
+    same = aileron("connector", "install", f"{MAIL}@1.0.0", "--hash", pin.hash, "--yes")
+    other = aileron("connector", "install", f"{MAIL}@1.0.0", "--hash", f"sha256:{'0' * 64}", "--yes")
+
+    assert (same.code, other.code) == (0, 9)
+
+
+def test_what_was_resolved_is_asked_about(
+    aileron: Command, publisher: Publisher, own: DaemonHome, tmp_path: Path
+) -> None:
+    """An editor that was closed is no yes: the publisher's other changes come with it."""
+    pin = publisher.connector("1.0.0")
+    aileron("action", "add", publisher.action("say", "1.0.0", [pin], gated=True), "--yes")
+    file = own.path / "actions" / "say.md"
+    mine = file.read_text(encoding="utf-8").replace("Says it.", "Mine.")
+    file.write_text(mine, encoding="utf-8")
+    publisher.action("say", "1.1.0", [pin], body="Theirs.", gated=False)
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nsed -i -e "/^<<<<<<</d;/^=======/,/^>>>>>>>/d" "$1"\n', encoding="utf-8")
+    editor.chmod(0o755)
+
+    declined = aileron.at_terminal("action", "update", "say", answers=[(QUESTION, "")], EDITOR=str(editor))
+    untouched = file.read_text(encoding="utf-8")
+    agreed = aileron.at_terminal("action", "update", "say", answers=[(QUESTION, "y")], EDITOR=str(editor))
+
+    assert (declined.code, untouched) == (6, mine)
+    assert agreed.code == 0
+    assert "required = false" in file.read_text(encoding="utf-8")
