@@ -115,9 +115,10 @@ class Agreements:
         before: ActionFile | None = None,
         coming: Mapping[ConnectorPin, ConnectorManifest] = MappingProxyType({}),
     ) -> ActionFileConsent:
-        """What a person is asked before this file may run. `coming`: what is installed with it; `before` is what it is compared
-        with where nobody signs, so that nobody has agreed to anything.
+        """What a person is asked before this file may run. `coming`: what is installed with it; `before` is what lies there: what
+        it is compared with where nobody signs, and too where somebody does, since edits of theirs that narrow it would be lost.
         """
+        here = before
         consents = self._approver.consents()
         if consents is not None:
             self._check_connectors(consents, action, coming)
@@ -126,7 +127,11 @@ class Agreements:
         def manifests(pin: ConnectorPin) -> ConnectorManifest:
             return coming[pin] if pin in coming else self._manifest(pin)
 
-        return consent_of(before, action, manifests=manifests, install=install, replace=replace)
+        subject = consent_of(before, action, manifests=manifests, install=install, replace=replace)
+        if consents is None or here is None or before is None:
+            return subject
+        lost = tuple(one for one in changes(here, action) if one.widens and one not in subject.changes)
+        return msgspec.structs.replace(subject, changes=(*subject.changes, *lost))
 
     def _check_connectors(
         self,

@@ -65,7 +65,7 @@ from aileron.model.consent import (
 from aileron.model.credential import OAuthGrant, Reach
 from aileron.model.decision import parse_moment
 from aileron.model.failure import AileronError, Boundary, FailureClass
-from aileron.model.manifest import ConnectorManifest
+from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.names import BindingName
 from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
@@ -286,7 +286,10 @@ class Consenting:
 
     def _is_file_so(self, subject: ActionFileConsent, coming: Mapping[ConnectorPin, ConnectorManifest]) -> bool:
         action = parse_action(subject.text, file=f"{subject.name}.md")
-        now = self._agreements.consent_to(action, install=subject.install, replace=subject.replace, coming=coming)
+        here = None if subject.fetched is None else self._maybe_installed(subject.name)
+        now = self._agreements.consent_to(
+            action, install=subject.install, replace=subject.replace, before=here, coming=coming
+        )
         if subject.fetched is not None and subject.published is not None:
             fetched = self.finding.action(Wanted.parse(subject.fetched), subject.published)
             now = msgspec.structs.replace(
@@ -298,6 +301,12 @@ class Consenting:
                 installs=subject.installs,
             )
         return now == subject
+
+    def _maybe_installed(self, name: str) -> ActionFile | None:
+        try:
+            return self._actions.load(name)
+        except AileronError:
+            return None
 
     def _action_text(self, subject: ActionFileConsent) -> ActionText:
         if subject.fetched is None or subject.published is None:

@@ -908,3 +908,23 @@ def test_a_text_of_somebody_elses_is_not_called_signed(own: DaemonHome, publishe
     words = [job["consents"][0]["subject"]["signature"] for job in (as_published, edited)]
     assert words[0].startswith("verified: ")
     assert words[1].startswith("EDITED HERE, not as published")
+
+
+def test_an_update_says_what_it_takes_of_the_users_own_edits(
+    signed: DaemonHome, publisher: Publisher, approver: Approver
+) -> None:
+    """A gate that the user put into their file, and never had to agree to, is not lost without a word."""
+    pin = publisher.connector("1.0.0")
+    job = fetched(signed, "action", publisher.action("say", "1.0.0", [pin]))
+    for one in signed.must("POST", f"/v1/fetches/{job['fetch']}/install", {})["approvals"]:
+        approver.decide(signed, one["approval_id"])
+    file = signed.path / "actions" / "say.md"
+    file.write_text(file.read_text(encoding="utf-8").replace("required = false", "required = true"), encoding="utf-8")
+    publisher.action("say", "1.1.0", [pin])
+
+    job = fetched(signed, "update", "say", theirs=True)
+    [asked] = signed.must("POST", f"/v1/fetches/{job['fetch']}/install", {})["approvals"]
+    subject = approver.shown(signed, asked["approval_id"])["subject"]
+
+    assert {"where": "approval.required", "before": "true", "after": "false", "widens": True} in subject["changes"]
+    assert approver.decide(signed, asked["approval_id"]).body["status"] == "completed"
