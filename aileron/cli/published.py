@@ -102,9 +102,6 @@ def installed(
     if not is_decided:
         try:
             _agree(job["consents"], again=again, yes=yes)
-            is_shown = any(one.get("kind") == "action_file" for one in job["consents"])
-            if text is not None and not is_shown and not yes and not _is_yes({}):
-                raise Problem("nothing is installed", exit_code=6, name="cancelled")
         except BaseException:
             given_up(supervisor, job)
             raise
