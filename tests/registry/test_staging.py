@@ -54,14 +54,17 @@ def test_there_is_a_bound_and_it_says_what_to_do(tmp_path: Path, monkeypatch: py
     assert staging.take(digest_of(b"12345"), "the first") == b"12345"
 
 
-def test_a_folder_in_the_way_is_an_error_of_ours(tmp_path: Path) -> None:
-    """Something of somebody else's, older than a day: told with its place, as nothing foreign."""
+def test_a_folder_in_the_way_stops_nothing(tmp_path: Path) -> None:
+    """Something of somebody else's, older than a day: it stays, and what is fetched is kept all the same."""
     (tmp_path / "fetched").mkdir(mode=0o700)
     (tmp_path / "fetched" / "folder").mkdir()
     os.utime(tmp_path / "fetched" / "folder", (0, 0))
+    staging = Staging(tmp_path / "fetched")
 
-    with pytest.raises(AileronError, match=r"fetched cannot be tidied"):
-        Staging(tmp_path / "fetched").put(digest_of(b"one"), b"one")
+    staging.put(digest_of(b"one"), b"one")
+
+    assert staging.take(digest_of(b"one"), "one") == b"one"
+    assert (tmp_path / "fetched" / "folder").is_dir()
 
 
 def test_one_that_is_dropped_while_another_is_kept_disturbs_nobody(
@@ -70,24 +73,14 @@ def test_one_that_is_dropped_while_another_is_kept_disturbs_nobody(
     """Between the listing and the look at each: what is gone takes no room."""
     staging = Staging(tmp_path / "fetched")
     staging.put(digest_of(b"one"), b"one")
-    scandir = os.scandir
+    listdir = os.listdir
 
-    def scandir_then_dropped(directory: int) -> object:
-        found = list(scandir(directory))
+    def listed_then_dropped(directory: int) -> list[str]:
+        found = listdir(directory)
         staging.drop(digest_of(b"one"))
-        return _Listed(found)
+        return found
 
-    monkeypatch.setattr(os, "scandir", scandir_then_dropped)
+    monkeypatch.setattr(os, "listdir", listed_then_dropped)
     staging.put(digest_of(b"two"), b"two")
 
     assert staging.take(digest_of(b"two"), "two") == b"two"
-
-
-class _Listed(list[os.DirEntry[str]]):
-    """A listing that is over already."""
-
-    def __enter__(self) -> _Listed:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing is open."""
