@@ -335,7 +335,7 @@ def test_what_is_not_installed_is_named_with_its_cure(bare_home: DaemonHome) -> 
     unknown, gone = bare_home.run("nothing-like-it"), bare_home.run("give-back", {"text": "a"})
 
     assert (unknown.status, gone.status) == (404, 404)
-    assert "aileron connector install" in gone.body["error"]["message"]
+    assert "is not installed: aileron sync" in gone.body["error"]["message"]
 
 
 def test_a_disabled_action_does_not_run(home: DaemonHome) -> None:
