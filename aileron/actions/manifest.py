@@ -61,15 +61,15 @@ from aileron.model.names import (
     OP_NAME,
     PIN,
     SEMVER,
+    UNBOUND_HASH,
     Fqn,
     check_pin,
     check_semver,
 )
 from aileron.model.text import hidden_at
 
-__all__ = ["PLACEHOLDER", "SCHEMA", "bind_placeholders", "input_schema", "parse_action"]
+__all__ = ["SCHEMA", "bind_placeholders", "input_schema", "parse_action"]
 
-PLACEHOLDER: Final = "sha256:bound-at-release"
 
 _ARGUMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,5})([smh])")
@@ -145,10 +145,10 @@ SCHEMA: Final = {
                         Kind.STRING,
                         required=True,
                         says="the pin, `sha256:` and 64 hex digits: exactly these bytes run. In a source file "
-                        f"`{PLACEHOLDER}`, which `aileron action add` replaces by the hash of the one installed connector "
+                        f"`{UNBOUND_HASH}`, which `aileron action add` replaces by the hash of the one installed connector "
                         "of that name and version",
-                        pattern=f"{PIN.pattern}|{PLACEHOLDER}",
-                        example=PLACEHOLDER,
+                        pattern=f"{PIN.pattern}|{UNBOUND_HASH}",
+                        example=UNBOUND_HASH,
                     ),
                     "capabilities": Field(
                         Kind.STRINGS,
@@ -375,10 +375,10 @@ def bind_placeholders(text: str, *, file: str, pins: Callable[[Fqn, str], Sequen
     only a person can say. Everything else in the file stays byte for byte.
     """
     unbound = parse_action(text, file=file, allow_placeholder=True)
-    needed = [connector for connector in unbound.connectors if connector.hash == PLACEHOLDER]
-    pieces = re.split(rf"(?<=[\"']){re.escape(PLACEHOLDER)}(?=[\"'])", text)
+    needed = [connector for connector in unbound.connectors if connector.hash == UNBOUND_HASH]
+    pieces = re.split(rf"(?<=[\"']){re.escape(UNBOUND_HASH)}(?=[\"'])", text)
     if len(pieces) != len(needed) + 1:
-        problem = f"{PLACEHOLDER!r} is also written outside a connector's hash; write the hashes by hand"
+        problem = f"{UNBOUND_HASH!r} is also written outside a connector's hash; write the hashes by hand"
         raise _refused(file, None, problem)
     bound = pieces[0]
     for connector, piece in zip(needed, pieces[1:], strict=True):
@@ -442,12 +442,12 @@ def _connector(entry: Table, allow_placeholder: bool) -> RequiredConnector:
 
 
 def _hash(entry: Table, allow_placeholder: bool) -> str:
-    if entry.string("hash") != PLACEHOLDER:
+    if entry.string("hash") != UNBOUND_HASH:
         return entry.parsed("hash", check_pin)
     if allow_placeholder:
-        return PLACEHOLDER
+        return UNBOUND_HASH
     cure = "install the file with `aileron action add`, or write what `aileron connector show` prints"
-    raise entry.refuse("hash", f"hash is the placeholder {PLACEHOLDER!r}: {cure}")
+    raise entry.refuse("hash", f"hash is the placeholder {UNBOUND_HASH!r}: {cure}")
 
 
 def _capabilities(entry: Table) -> tuple[str, ...]:

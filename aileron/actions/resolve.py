@@ -42,7 +42,6 @@ from aileron.model.manifest import (
     ConnectorManifest,
     HostFunction,
     LimitsSpec,
-    OAuth2Provider,
     PreviewRule,
     RequiredConnector,
     StepSpec,
@@ -302,17 +301,9 @@ def _grant(manifest: ConnectorManifest, credential: CredentialUse | None, settin
         plain=plain,
         private=(hosts & settings.egress_private) | plain,
         credential=credential,
-        reserved=_reserved(manifest.oauth2),
+        reserved=() if manifest.oauth2 is None else manifest.oauth2.token_endpoints,
         imports=manifest.imports,
     )
-
-
-def _reserved(provider: OAuth2Provider | None) -> tuple[str, ...]:
-    """The provider's endpoints that answer with tokens, or end them: whoever declares their host does not get to ask them."""
-    if provider is None:
-        return ()
-    endpoints = (provider.token_url, provider.device_authorization_url, provider.revocation_url)
-    return tuple(sorted({url for url in endpoints if url is not None}))
 
 
 def _step(step: StepSpec, pin: ConnectorPin, manifest: ConnectorManifest, final: _Final, grant: Grant) -> Step:

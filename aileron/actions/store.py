@@ -88,6 +88,13 @@ class ActionStore:
         except FileNotFoundError:
             raise self._unknown(name) from None
 
+    def maybe_load(self, name: str) -> ActionFile | None:
+        """The same; None where there is none, or none that can be read."""
+        try:
+            return self.load(name)
+        except AileronError:
+            return None
+
     def load_enabled(self, name: str) -> ActionFile:
         """The same for a run: AileronError(action_disabled) when the user switched it off."""
         action = self.load(name)

@@ -65,7 +65,7 @@ from aileron.model.consent import (
 from aileron.model.credential import OAuthGrant, Reach
 from aileron.model.decision import parse_moment
 from aileron.model.failure import AileronError, Boundary, FailureClass
-from aileron.model.manifest import ActionFile, ConnectorManifest
+from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BindingName
 from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
@@ -286,7 +286,7 @@ class Consenting:
 
     def _is_file_so(self, subject: ActionFileConsent, coming: Mapping[ConnectorPin, ConnectorManifest]) -> bool:
         action = parse_action(subject.text, file=f"{subject.name}.md")
-        here = None if subject.fetched is None else self._maybe_installed(subject.name)
+        here = None if subject.fetched is None else self._actions.maybe_load(subject.name)
         now = self._agreements.consent_to(
             action, install=subject.install, replace=subject.replace, before=here, coming=coming
         )
@@ -301,12 +301,6 @@ class Consenting:
                 installs=subject.installs,
             )
         return now == subject
-
-    def _maybe_installed(self, name: str) -> ActionFile | None:
-        try:
-            return self._actions.load(name)
-        except AileronError:
-            return None
 
     def _action_text(self, subject: ActionFileConsent) -> ActionText:
         if subject.fetched is None or subject.published is None:

@@ -406,7 +406,7 @@ class Fetching:
         """What an action of this text needs, and it can be installed."""
         action = await anyio.to_thread.run_sync(lambda: self._actions.check_addable(text, replace=replace))
         await self._fetch_needed(job, action)
-        installed = await anyio.to_thread.run_sync(self._maybe_installed, action.name)
+        installed = await anyio.to_thread.run_sync(self._actions.maybe_load, action.name)
         if installed is None or installed.digest != action.digest:
             job.action = _Action(wanted, published.digest, text, replace)
 
@@ -488,7 +488,7 @@ class Fetching:
         published = self._consents.finding.action(wanted.wanted, wanted.published)
         action = parse_action(wanted.text, file="the new action")
         subject = self._agreements.consent_to(
-            action, install=True, replace=wanted.replace, before=self._maybe_installed(action.name), coming=coming
+            action, install=True, replace=wanted.replace, before=self._actions.maybe_load(action.name), coming=coming
         )
         return msgspec.structs.replace(
             subject,
@@ -498,12 +498,6 @@ class Fetching:
             group=None if together is None else together.group,
             installs=tuple(sorted(pin.hash for pin in coming)) if together is not None else (),
         )
-
-    def _maybe_installed(self, name: str) -> ActionFile | None:
-        try:
-            return self._actions.load(name)
-        except AileronError:
-            return None
 
     async def _put(self, job: _Job) -> dict[str, Any]:
         """Nobody signs, or all of it was agreed to: it is done now."""

@@ -78,6 +78,12 @@ class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):
     authorize_params: tuple[tuple[str, str], ...] = ()
     """What else the provider wants to be asked with, sorted by name, as `access_type=offline`."""
 
+    @property
+    def token_endpoints(self) -> tuple[str, ...]:
+        """Those that answer with tokens, or end them: whoever declares their host does not get to ask them."""
+        endpoints = (self.token_url, self.device_authorization_url, self.revocation_url)
+        return tuple(sorted({url for url in endpoints if url is not None}))
+
     def __repr__(self) -> str:
         return f"<provider {self.client_id} at {self.token_url}>"
 

@@ -29,6 +29,7 @@ __all__ = [
     "RESERVED_TOOLS",
     "SCHEMES",
     "SEMVER",
+    "UNBOUND_HASH",
     "BindingName",
     "Fqn",
     "HostPort",
@@ -39,6 +40,8 @@ __all__ = [
 ]
 
 SCHEMES: Final = ("github", "gitlab", "hub")
+UNBOUND_HASH: Final = "sha256:bound-at-release"
+"""In sources, where the hash of a connector will stand once it is released, or installed."""
 ACTION_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 INPUT_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 OP_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")

@@ -22,10 +22,9 @@ from typing import Final, NamedTuple
 from aileron.model.document import refusal
 from aileron.model.failure import Boundary
 
-__all__ = ["UNBOUND_CLIENT", "UNBOUND_HASH", "UNRELEASED", "Place", "bind", "check_none_left", "line_of"]
+__all__ = ["UNBOUND_CLIENT", "UNRELEASED", "Place", "bind", "check_none_left", "line_of"]
 
 UNRELEASED: Final = "0.0.0-dev"
-UNBOUND_HASH: Final = "sha256:bound-at-release"
 UNBOUND_CLIENT: Final = "bound-at-release"
 
 _LEFT: Final = re.compile(

@@ -33,13 +33,13 @@ from aileron import files
 from aileron.model.document import refusal
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile
-from aileron.model.names import Fqn, HostPort, check_semver
+from aileron.model.names import UNBOUND_HASH, Fqn, HostPort, check_semver
 from aileron.registry.artifact import ParseAction, Trust, Wanted, action_of, connector_of
 from aileron.registry.build import Application, build
 from aileron.registry.forges.forge import ARCHIVE, KEY_PATH, tag_of
 from aileron.registry.keyring import Authority, Keyring
 from aileron.registry.manifest import parse_connector_manifest
-from aileron.registry.placeholders import UNBOUND_HASH, UNRELEASED, Place, bind, check_none_left, line_of
+from aileron.registry.placeholders import UNRELEASED, Place, bind, check_none_left, line_of
 from aileron.registry.signatures import MAX_KEY_FILE_BYTES, PublicKey, SigningKey
 from aileron.registry.tarball import ACTION, CONNECTOR, MANIFEST, MAX_BYTES, SIGNATURE, Kind, pack, unpack
 

@@ -40,7 +40,7 @@ from aileron.executor.conversation import Claims, Conversation
 from aileron.executor.execute import policy_of, runtime_of
 from aileron.executor.jails import Jails
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
-from aileron.model.manifest import ConnectorManifest, OAuth2Provider
+from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import CredentialUse, Grant, Step
 from aileron.model.secret import Secret
@@ -274,16 +274,9 @@ def _grant(manifest: ConnectorManifest, hosts: tuple[HostPort, ...], upstream: U
         plain=here if upstream is not None and upstream.is_plain else frozenset(),
         private=here,
         credential=use,
-        reserved=_reserved(manifest.oauth2),
+        reserved=() if manifest.oauth2 is None else manifest.oauth2.token_endpoints,
         imports=manifest.imports,
     )
-
-
-def _reserved(provider: OAuth2Provider | None) -> tuple[str, ...]:
-    if provider is None:
-        return ()
-    endpoints = (provider.token_url, provider.device_authorization_url, provider.revocation_url)
-    return tuple(sorted({url for url in endpoints if url is not None}))
 
 
 def _mismatch(case: Case, done: Attempt) -> str | None:

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from aileron.actions.manifest import PLACEHOLDER, parse_action
+from aileron.actions.manifest import parse_action
 from aileron.model.failure import AileronError, FailureClass
-from aileron.model.names import Fqn, HostPort
+from aileron.model.names import UNBOUND_HASH, Fqn, HostPort
 from aileron.model.secret import Secret
 from aileron.registry.artifact import Trust, Wanted, action_of, connector_of
 from aileron.registry.build import Application
 from aileron.registry.keyring import Authority, Keyring
-from aileron.registry.placeholders import UNBOUND_HASH
 from aileron.registry.release import Release, check_key_is_published, release, sign, write_release
 from aileron.registry.signatures import SigningKey
 from aileron.registry.tarball import pack, unpack
@@ -328,5 +327,7 @@ def test_the_key_of_a_connector_inside_a_repository_is_at_its_top(sources: Path)
 
 def test_both_rooms_mean_the_same_placeholder():
     """What an action file may say unbound is what a release binds."""
-    assert UNBOUND_HASH == PLACEHOLDER
+    read = parse_action(ACTION, file="action.md", allow_placeholder=True)
+
+    assert read.connectors[0].hash == UNBOUND_HASH == "sha256:bound-at-release"
     assert str(Fqn.parse("github://acme/mail")) in ACTION

@@ -111,7 +111,8 @@ def new(
 
     What is not known stands there as a placeholder. No file is ever overwritten.
     """
-    from aileron.actions.manifest import PLACEHOLDER, parse_action
+    from aileron.actions.manifest import parse_action
+    from aileron.model.names import UNBOUND_HASH
 
     _check_names(name, op)
     called, version = _named(connector)
@@ -121,7 +122,7 @@ def new(
         name=name,
         connector=called or _SOME_CONNECTOR,
         version=(pin or {}).get("version") or version or _SOME_VERSION,
-        hash=(pin or {}).get("hash") or PLACEHOLDER,
+        hash=(pin or {}).get("hash") or UNBOUND_HASH,
         hash_note="" if pin else "# `aileron action add` puts the hash of the installed connector here.\n",
         op=op,
         intent=words,

@@ -13,7 +13,7 @@ import typer
 
 from aileron.cli import output
 from aileron.cli.commands.done import print_connector, tell_done
-from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
+from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, PassphraseFile, Yes
 from aileron.cli.deciding import carry_through
 from aileron.cli.problem import OK, Problem, local_work
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
@@ -37,18 +37,9 @@ Which = Annotated[
 
 def build(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where manifest.toml and the program are.")],
-    host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME:PORT", help='Replaces hosts = ["bound-at-build"]; may be given again.'),
-    ] = None,
-    client_id: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help='Replaces client_id = "bound-at-release": your application at the provider.'),
-    ] = None,
-    client_secret_file: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help='Where what replaces client_secret = "bound-at-release" is read from.'),
-    ] = None,
+    host: Hosts = None,
+    client_id: ClientId = None,
+    client_secret_file: ClientSecretFile = None,
     file: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The archive to write.")] = Path(
         "aileron.tar.gz"
     ),

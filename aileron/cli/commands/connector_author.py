@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aileron.cli import output
-from aileron.cli.commands.options import AsJson
+from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts
 from aileron.cli.problem import FAILED, Problem, local_work
 from aileron.cli.publisher import KEY_VARIABLE, application, hosts, maybe_signing_key, write_new_key
 from aileron.model.visible import visible
@@ -173,18 +173,9 @@ def release(
     version: Annotated[str, typer.Option("--version", metavar="X", help="The version, as SemVer: 1.2.0, without a v.")],
     directory: Directory = _HERE,
     key: Key = None,
-    host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME:PORT", help='Replaces hosts = ["bound-at-build"]; may be given again.'),
-    ] = None,
-    client_id: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help='Replaces client_id = "bound-at-release": your application at the provider.'),
-    ] = None,
-    client_secret_file: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help='Where what replaces client_secret = "bound-at-release" is read from.'),
-    ] = None,
+    host: Hosts = None,
+    client_id: ClientId = None,
+    client_secret_file: ClientSecretFile = None,
     directory_out: Annotated[
         Path, typer.Option("-o", "--output", metavar="DIR", help="The directory to write; it must not be there yet.")
     ] = Path("dist"),
