@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aileron.cli import output
 from aileron.cli.commands.done import tell_done
 from aileron.cli.deciding import carry_through
-from aileron.cli.plan import COLUMN, host_line
+from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
 from aileron.cli.prompts import ask, ask_now, ask_unseen, can_ask, passphrase_from
 from aileron.cli.signin import How, browser, sign_in
@@ -33,6 +33,7 @@ from aileron.model.visible import visible
 
 if TYPE_CHECKING:
     from aileron.cli.run import Asked
+from aileron.review.plan import host_line
 
 __all__ = ["Given", "Wanted", "bind", "facts_of", "mended", "print_new", "reauthorize", "rebind", "wanted_by"]
 

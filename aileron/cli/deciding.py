@@ -31,23 +31,24 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from aileron.cli import output
-from aileron.cli.consent import asker_of, kind_of, show_question, title_of
+from aileron.cli.consent import show_question
 from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
 from aileron.cli.prompts import ask_now, can_ask
 from aileron.cli.run import report
 from aileron.cli.signing import (
     UNSIGNED,
-    Preview,
     Signer,
     Standing,
     alone,
+    as_shown,
     ask_alone,
     check_terminal,
-    mismatch,
     standing_of,
 )
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.preview import Preview
 from aileron.model.visible import visible
+from aileron.review.question import asker_of, kind_of, title_of
 
 __all__ = [
     "UNDER_WAY",
@@ -403,13 +404,13 @@ def checked(question: dict[str, Any], edit: str | None, *, is_signed: bool) -> d
 
     To be signed, it holds nothing that is not covered by the digest, which was computed here. Problem hash_mismatch.
     """
-    question = question if edit is None else _edited(question, edit)
-    if not is_signed:
+    if edit is None and not is_signed:
         return question
-    what, computed = _computed(question)
-    if computed != question.get("digest"):
-        raise mismatch(f"this {what}", question.get("digest"), computed)
-    return question
+    from aileron.review.genuine import edited, genuine
+
+    with as_shown():
+        question = question if edit is None else edited(question, edit)
+        return genuine(question) if is_signed else question
 
 
 def more_of(approval_id: str) -> str:
@@ -497,41 +498,6 @@ def _ask_here(show_whole: Callable[[], None]) -> _Said:
 def _ask_reason() -> str | None:
     """Why not, in the person's words."""
     return ask_now("Reason (the agent reads it; Enter for none): ") or None
-
-
-def _edited(question: dict[str, Any], edit: str) -> dict[str, Any]:
-    for one in question.get("edits") or []:
-        if one.get("digest") == edit:
-            kept = [other for other in question["edits"] if other is not one]
-            return {**question, "digest": edit, "plan": one.get("plan"), "edits": kept, "changes": one.get("changes")}
-    raise mismatch("the edited plan", "others", edit)
-
-
-def _computed(question: dict[str, Any]) -> tuple[str, str]:
-    """`plan` or `subject`, and its digest; in `question` it becomes the value that the digest covers, without anything beside."""
-    import msgspec
-
-    from aileron.model.consent import Subject, subject_digest
-    from aileron.model.plan import Plan
-
-    try:
-        if kind_of(question) == "action":
-            plan = Plan.from_json(question["plan"])
-            question["plan"] = plan.to_json()
-            return "plan", plan.digest
-        subject: Any = msgspec.convert(question["subject"], Subject)
-        question["subject"] = msgspec.to_builtins(subject)
-        if subject.__struct_config__.tag != question["kind"]:
-            raise ValueError("the subject is of another kind")
-        return "subject", subject_digest(subject)
-    except (KeyError, TypeError, ValueError):  # msgspec.ValidationError is a ValueError
-        raise Problem(
-            f"this command cannot show {question.get('approval_id')} whole, so that nothing is signed",
-            exit_code=9,
-            name="hash_mismatch",
-            why="the daemon and this command may be of two versions",
-            fix="aileron daemon stop",
-        ) from None
 
 
 def _is_locked_out(answer: dict[str, Any]) -> bool:

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
-from aileron.model.visible import visible, visible_json, visible_lines
+from aileron.model.visible import BAR, as_text, visible_json, visible_lines
 
 __all__ = [
     "BAR",
@@ -50,8 +50,6 @@ __all__ = [
 
 GUTTER = "  │ "
 """Before each line that somebody else wrote, so that none can pass for a line of ours."""
-BAR = "│ "
-"""The same among facts; a line that is folded has it on each of its parts."""
 _LONGEST_WORD = 200
 """Characters: a hash has 71, a link not many more."""
 _LEAST_INDENT = 2
@@ -183,17 +181,6 @@ def print_block(text: str) -> None:
     gutter = styled(GUTTER, "dim") if is_terminal() else ""
     for line in visible_lines(text.rstrip("\n")):
         write(gutter + line)
-
-
-def as_text(value: Any) -> str:
-    """One value on one line, harmless. JSON for what is not text."""
-    if isinstance(value, str):
-        return visible(value)
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return visible_json(json.dumps(value, ensure_ascii=False))
 
 
 def local_time(moment: Any, stream: str = "stdout") -> str:

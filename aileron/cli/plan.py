@@ -1,46 +1,19 @@
-"""What would be done, as a person reads it: for `run --dry-run`, `approval show`, and before a decision.
+"""A plan on standard output or standard error: for `run --dry-run`, `approval show`, and before a decision.
 
-Runs in commands. A plan is the daemon's, but its arguments are an agent's and its names a stranger's: every value is shown on
-lines that cannot pass for ours.
-
-Rules
-- Nothing is left out without a word: where `more` names a command that shows all, a long value ends with how much is missing and
-  that command; where it is None everything is shown.
-- A host whose name is not plain ASCII, or stands for one that is not, is marked: it may look like another.
-
-Source: model/plan.py, whose JSON this is. Not here: consents, previews, differences (consent.py), deciding (deciding.py).
+Runs in commands. Not here: what is said of it (review/plan.py), consents, previews, differences (consent.py).
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from typing import Any
 
 from aileron.cli import output
-from aileron.model.visible import visible_lines
+from aileron.review.plan import argument_lines, step_facts
 
-__all__ = [
-    "COLUMN",
-    "argument_lines",
-    "cut",
-    "host_line",
-    "missing_lines",
-    "plan_facts",
-    "print_plan",
-    "print_steps",
-    "text_lines",
-]
+__all__ = ["COLUMN", "print_plan", "print_steps"]
 
 COLUMN = 12
 """Where values begin, in the plan and in what stands above it."""
-_PARTS = ("kind", "service", "identity")
-_MAX_CHARACTERS = 600
-"""Of one value: eight lines of a terminal; an address, a title or a paragraph has fewer."""
-_MAX_LINES = 12
-"""Of one value that has several: half of a small terminal."""
-_MAX_ARGUMENTS = 40
-"""Two screens of them; actions declare a handful."""
 
 
 def print_plan(plan: dict[str, Any], stream: str = "stdout", *, more: str | None = None) -> None:
@@ -48,7 +21,7 @@ def print_plan(plan: dict[str, Any], stream: str = "stdout", *, more: str | None
     output.print_facts([("arguments", argument_lines(plan.get("args") or {}, more))], stream, column=COLUMN)
     for number, step in enumerate(plan.get("steps") or [], start=1):
         output.write("", stream)
-        output.print_facts(_step_facts(number, step, more, is_whole=True), stream, column=COLUMN)
+        output.print_facts(step_facts(number, step, more, is_whole=True), stream, column=COLUMN)
 
 
 def print_steps(plan: dict[str, Any], stream: str, *, more: str | None = None) -> None:
@@ -56,157 +29,7 @@ def print_steps(plan: dict[str, Any], stream: str, *, more: str | None = None) -
     steps = plan.get("steps") or []
     for number, step in enumerate(steps, start=1):
         output.write("", stream)
-        facts = _step_facts(number, step, more, is_whole=len(steps) > 1)
+        facts = step_facts(number, step, more, is_whole=len(steps) > 1)
         if len(steps) == 1 and step.get("args") == plan.get("args"):
             facts = [(name, value) for name, value in facts if name != "given"]
         output.print_facts(facts, stream, column=COLUMN)
-
-
-def plan_facts(plan: dict[str, Any], more: str | None) -> list[tuple[str, Any]]:
-    """The whole of it in a few lines: with what, where to, under which account, and whether it can be undone."""
-    grants = [step.get("grant") or {} for step in plan.get("steps") or []]
-    hosts = _each(host_line(_host(host)) for grant in grants for host in grant.get("hosts") or [])
-    accounts = _each(line for grant in grants for line in _credential(grant.get("credential"), more))
-    return [
-        ("arguments", argument_lines(_in_order(plan), more)),
-        ("reaches", hosts or "nothing"),
-        ("account", accounts or "none"),
-        ("undo", _undo(plan.get("approval") or {})),
-    ]
-
-
-def argument_lines(args: dict[str, Any], more: str | None = None) -> list[str] | str:
-    """One line for each, and one for each line of a text that has several."""
-    lines: list[str] = []
-    for number, (name, value) in enumerate(args.items()):
-        if more is not None and number == _MAX_ARGUMENTS:
-            lines += missing_lines(len(args) - number, "arguments", more)
-            break
-        if isinstance(value, str) and "\n" in value:
-            lines += [f"{name} =", *text_lines(value, more)]
-        else:
-            lines += cut(f"{name} = ", json.dumps(value, ensure_ascii=False), more)
-    return lines or "none"
-
-
-def text_lines(text: str, more: str | None = None, *, lines: int = _MAX_LINES) -> list[str]:
-    """A text of several lines, each marked as not ours; cut after some, with how much is missing, where `more` shows all."""
-    shown = text if more is None else "\n".join(text[:_MAX_CHARACTERS].split("\n")[:lines])
-    marked = [f"{output.BAR}{line}" for line in visible_lines(shown)]
-    if more is not None and len(shown) < len(text):
-        marked += missing_lines(len(text) - len(shown), "characters", more)
-    return marked
-
-
-def cut(before: str, value: str, more: str | None = None) -> list[str]:
-    """`before` and a value of one line; a long one cut, with how much is missing on a line of its own, where `more` shows all."""
-    missing = len(value) - _MAX_CHARACTERS
-    if more is None or missing <= 0:
-        return [before + value]
-    return [f"{before}{value[:_MAX_CHARACTERS]}…", *missing_lines(missing, "characters", more)]
-
-
-def host_line(host: str) -> str:
-    """HOST:PORT, marked where its name is, or stands for, one in other letters than ASCII's."""
-    name = host.rpartition(":")[0] or host
-    if name.isascii() and not any(label.startswith("xn--") for label in name.lower().split(".")):
-        return host
-    return f"{host}  (! not in plain letters: reads {_in_letters(name)}, and may look like another)"
-
-
-def _in_letters(name: str) -> str:
-    """What a browser might show for an `xn--` name, in code points where it cannot be told from ASCII: RFC 3492."""
-    labels = []
-    for label in name.split("."):
-        try:
-            raw = label[4:].encode("ascii").decode("punycode") if label.lower().startswith("xn--") else label
-        except ValueError:
-            raw = label
-        labels.append("".join(one if one.isascii() else f"<U+{ord(one):04X}>" for one in raw))
-    return ".".join(labels)
-
-
-def missing_lines(count: int, what: str, more: str) -> list[str]:
-    """How much is not shown, and the command that shows it, on a line of its own to be copied."""
-    return [f"… {count:,} more {what}:", more]
-
-
-def _in_order(plan: dict[str, Any]) -> dict[str, Any]:
-    """The arguments in the order of the action's file, each with the label that its author gave it."""
-    from aileron.actions.manifest import parse_action
-    from aileron.model.failure import AileronError
-
-    args: dict[str, Any] = plan.get("args") or {}
-    try:
-        inputs = parse_action(str(plan.get("action_text")), file="the action").inputs
-    except AileronError:  # by another version, perhaps: then as they come
-        return args
-    ordered = [spec.name for spec in inputs if spec.name in args]
-    labels = {
-        spec.name: f"{spec.name} ({spec.label})"
-        for spec in inputs
-        if spec.label and spec.label.casefold() != spec.name.casefold()
-    }
-    return {labels.get(name, name): args[name] for name in [*ordered, *sorted(set(args) - set(ordered))]}
-
-
-def _step_facts(number: int, step: dict[str, Any], more: str | None, *, is_whole: bool) -> list[tuple[str, Any]]:
-    connector, grant = step.get("connector") or {}, step.get("grant") or {}
-    facts: list[tuple[str, Any]] = [
-        (f"step {number}", f"{step.get('id')}: {step.get('op')}"),
-        ("connector", f"{connector.get('name')}@{connector.get('version')}"),
-        ("hash", _hash(connector.get("hash"), more)),
-    ]
-    if is_whole:
-        facts += [
-            ("reaches", [host_line(_host(host)) for host in grant.get("hosts") or []] or "nothing"),
-            ("account", _credential(grant.get("credential"), more) or "none"),
-        ]
-    return [
-        *facts,
-        ("repeated", "if need be" if step.get("idempotent") else "never"),
-        ("given", argument_lines(step.get("args") or {}, more)),
-        ("filled in", _filled_lines(step.get("filled") or [], more) or None),
-    ]
-
-
-def _filled_lines(places: list[dict[str, Any]], more: str | None) -> list[str]:
-    """Where what an earlier step answers comes in: nobody knows yet what that is."""
-    lines: list[str] = []
-    for place in places:
-        values = [part for part in place.get("parts") or [] if isinstance(part, dict)]
-        steps = _each(f"{part.get('step')}: {'.'.join(map(str, part.get('path') or []))}" for part in values)
-        lines += cut(f"{str(place.get('at')).removeprefix('/')} ", f"from the answer of {', '.join(steps)}", more)
-    return lines
-
-
-def _hash(pin: Any, more: str | None) -> str | None:
-    """Beside its name and version 12 digits are enough to tell two apart; marked where they are not all."""
-    return pin if not isinstance(pin, str) or more is None else f"{pin[:19]}…"
-
-
-def _undo(rule: dict[str, Any]) -> list[str]:
-    lines = ["it cannot be undone" if rule.get("irreversible", True) else "it can be undone, says the action"]
-    if window_s := rule.get("undo_window_s"):
-        lines.append(f"it is held for {window_s} s after a yes, and can be cancelled until then")
-    return lines
-
-
-def _each(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))
-
-
-def _host(value: Any) -> str:
-    return f"{value.get('host')}:{value.get('port')}" if isinstance(value, dict) else str(value)
-
-
-def _credential(use: Any, more: str | None) -> list[str]:
-    """Whose it is, what it is called, its kind, and what its connector wants it for; nothing where none is used."""
-    if not isinstance(use, dict):
-        return []
-    name = use.get("binding")
-    called = "/".join(str(name.get(part)) for part in _PARTS) if isinstance(name, dict) else str(name)
-    account, need = use.get("account"), use.get("need") or {}
-    whose = called if account is None else f"{account}, as {called}"
-    purpose = f" ({need.get('kind')}: {need.get('scope')})" if need else ""
-    return cut("", whose + purpose, more)

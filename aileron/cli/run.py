@@ -283,7 +283,7 @@ def note_edited(answer: dict[str, Any]) -> None:
     """Say so, where a person changed the arguments before it ran, and with which it did."""
     executed = answer.get("executed_arguments")
     if isinstance(executed, dict):
-        from aileron.cli.plan import argument_lines
+        from aileron.review.plan import argument_lines
 
         output.note("a person changed the arguments before it ran; it ran with")
         output.print_facts([("", argument_lines(executed))], "stderr")

@@ -15,12 +15,8 @@ the dialogue (deciding.py).
 
 from __future__ import annotations
 
-import base64
 import binascii
 import contextlib
-import json
-import secrets
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
@@ -33,20 +29,20 @@ from aileron.cli.supervisor import Supervisor, path_of
 if TYPE_CHECKING:
     from aileron.approver.keyfile import ApproverKey
     from aileron.model.failure import AileronError
+    from aileron.model.preview import Preview
     from aileron.model.secret import Secret
 
 __all__ = [
     "TRIES",
     "UNSIGNED",
-    "Preview",
     "Signer",
     "Standing",
     "alone",
+    "as_shown",
     "ask_alone",
     "ask_until_right",
     "check_terminal",
     "key_in",
-    "mismatch",
     "standing_of",
     "text_of",
 ]
@@ -54,9 +50,6 @@ __all__ = [
 UNSIGNED: Final = "not signed: any process of this user can decide; aileron approver init"
 TRIES: Final = 3
 _T = TypeVar("_T")
-_NONCE_BYTES: Final = 16
-_PREVIEW_S: Final = 30.0
-"""The daemon reads it from the service within 5 s; a jail on a machine under load takes its time."""
 
 
 class Standing(NamedTuple):
@@ -69,15 +62,6 @@ class Standing(NamedTuple):
     def is_signed(self) -> bool:
         """Decisions count with a signature only."""
         return self.status != "none"
-
-
-class Preview(NamedTuple):
-    """What the action's preview says, or the `problem` why it says nothing. `digest` is computed here, with the plan's."""
-
-    fields: list[dict[str, Any]] | None
-    problem: str | None
-    taken_at: str | None
-    digest: str | None
 
 
 def standing_of(supervisor: Supervisor) -> Standing:
@@ -200,47 +184,19 @@ class Signer:
         self, approval_id: str, digest: str, decision: Literal["approve", "deny"], reason: str | None, head: Any
     ) -> dict[str, Any]:
         """The body of a signed decision, and the signed `head` of the record where the daemon told one."""
-        from aileron.model.decision import DecisionStatement, HeadStatement, moment
+        from aileron.approver.signing import signed_decision
 
-        key, at = self.unlock(), moment(time.time())
-        statement = DecisionStatement(
-            approval_id=approval_id, digest=digest, decision=decision, reason=reason, at=at, key_id=key.key_id
-        )
-        body: dict[str, Any] = {"decision": decision, "digest": digest, "at": at, "key_id": key.key_id}
-        body["signature"] = key.sign(statement)
-        if reason is not None:
-            body["reason"] = reason
-        if isinstance(head, str):
-            body["head"] = head
-            body["head_signature"] = key.sign(HeadStatement(head=head, at=at, key_id=key.key_id))
-        return body
+        return signed_decision(self.unlock(), approval_id, digest, decision, reason, head)
 
     def preview(self, supervisor: Supervisor, approval_id: str, plan_digest: str) -> Preview:
         """Have the preview read, and open it. One that failed comes with its problem, not as an error."""
-        from aileron.approver.box import Recipient
-        from aileron.model.decision import PreviewStatement, moment
+        from aileron.approver.signing import PREVIEW_S, PreviewAsked
 
-        key, recipient = self.unlock(), Recipient()
-        statement = PreviewStatement(
-            approval_id=approval_id,
-            recipient=recipient.public,
-            nonce=secrets.token_hex(_NONCE_BYTES),
-            at=moment(time.time()),
-            key_id=key.key_id,
-        )
-        body = {
-            "digest": plan_digest,
-            "recipient": statement.recipient,
-            "nonce": statement.nonce,
-            "at": statement.at,
-            "key_id": statement.key_id,
-            "signature": key.sign(statement),
-        }
+        asked = PreviewAsked(self.unlock(), approval_id, plan_digest)
         path = path_of("v1", "action-approvals", approval_id, "preview")
-        answer = supervisor.ask("POST", path, body, wait_s=_PREVIEW_S)
-        with _readable(), local_work():
-            sealed = base64.b64decode(answer["sealed"], validate=True)
-            return _opened_preview(json.loads(recipient.open(sealed, statement.signed_bytes())), plan_digest)
+        answer = supervisor.ask("POST", path, asked.body, wait_s=PREVIEW_S)
+        with _readable(), as_shown(), local_work():
+            return asked.opened(answer)
 
     def _opened(self) -> ApproverKey:
         from aileron.approver import keyfile
@@ -275,28 +231,17 @@ def _not_opened(failed: AileronError) -> Problem:
     return problem
 
 
-def mismatch(what: str, named: object, computed: str) -> Problem:
-    """What was shown is not what the daemon would have decided: nothing is signed."""
-    return Problem(
-        f"{what} is not the one that would be decided: nothing is signed",
-        exit_code=INTEGRITY,
-        name="hash_mismatch",
-        why=f"the daemon names {named}, what it sent is {computed}; they may be of two versions, or somebody else answers",
-        fix="aileron daemon status",
-    )
+@contextlib.contextmanager
+def as_shown() -> Iterator[None]:
+    """What is shown is what is signed, or the Problem says which two things differ."""
+    from aileron.model.decision import MismatchError
 
-
-def _opened_preview(seen: Any, plan_digest: str) -> Preview:
-    from aileron.model.decision import digest_with_preview, preview_digest
-
-    fields, problem = seen["fields"], seen["problem"]
-    if fields is None:
-        return Preview(None, str(problem or "it says nothing"), seen.get("taken_at"), None)
-    shown = [{"label": str(one["label"]), "value": one["value"], "multiline": bool(one["multiline"])} for one in fields]
-    computed = digest_with_preview(plan_digest, preview_digest({"fields": shown}))
-    if seen.get("digest") != computed:
-        raise mismatch("the preview", seen.get("digest"), computed)
-    return Preview(shown, None, seen.get("taken_at"), computed)
+    try:
+        yield
+    except MismatchError as error:
+        raise Problem(
+            error.failure.message, exit_code=INTEGRITY, name="hash_mismatch", why=error.why, fix=error.fix
+        ) from None
 
 
 @contextlib.contextmanager

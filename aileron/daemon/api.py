@@ -714,8 +714,9 @@ class Api:
     # audit and the daemon itself
 
     async def list_audit(self, request: Request) -> Response:
-        """Events, newest first, filtered."""
-        return as_json({"events": await self._manager.events(dict(request.query_params))})
+        """Events, newest first, filtered; waited for, where there are none yet."""
+        wanted = {name: value for name, value in request.query_params.items() if name != "wait"}
+        return as_json({"events": await self._manager.events(wanted, _wait_s(request, 0.0))})
 
     async def show_audit(self, request: Request) -> Response:
         """One run with all its events."""

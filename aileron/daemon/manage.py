@@ -393,9 +393,16 @@ class Manager:
         """Put on record that somebody asked for what their socket does not serve."""
         await self._audit.caller_refused(scope, route, session)
 
-    async def events(self, wanted: dict[str, str]) -> list[dict[str, Any]]:
-        """Events by filter."""
-        return await query.events(self._ledger, wanted)
+    async def events(self, wanted: dict[str, str], wait_s: float = 0.0) -> list[dict[str, Any]]:
+        """Events by filter; where there are none, those that come within `wait_s`."""
+        found = await query.events(self._ledger, wanted)
+        with anyio.move_on_after(wait_s):
+            while not found and wait_s:
+                news = self._ledger.news()
+                found = await query.events(self._ledger, wanted)
+                if not found:
+                    await news.wait()
+        return found
 
     async def audit_of(self, audit_id: str) -> dict[str, Any]:
         """One run with all its events."""

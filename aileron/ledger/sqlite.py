@@ -439,6 +439,7 @@ class Ledger:
         self._store = store
         self._writer: GroupWriter[Transaction] = GroupWriter(store)
         self._readers = _Readers(path)
+        self._news: anyio.Event | None = None
 
     @classmethod
     def open(cls, path: Path, home: Path, version: str, *, clock: Callable[[], int] | None = None) -> Self:
@@ -465,7 +466,21 @@ class Ledger:
         AileronError(internal_error) when the disk is full or fails: nothing is written, and the caller must not go on.
         A cancelled caller's work is committed all the same.
         """
-        return await self._writer.commit(work)
+        try:
+            return await self._writer.commit(work)
+        finally:
+            if self._news is not None:
+                self._news.set()
+                self._news = None
+
+    def news(self) -> anyio.Event:
+        """Set when something is written after this call: take it, read, then wait for it, and nothing is missed.
+
+        It says that something was, never what, and may be set for nothing.
+        """
+        if self._news is None:
+            self._news = anyio.Event()
+        return self._news
 
     def commit_now(self, work: Callable[[Transaction], T]) -> T:
         """The same for a caller without an event loop. Blocks."""

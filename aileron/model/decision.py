@@ -18,7 +18,7 @@ import base64
 import binascii
 import datetime
 import hashlib
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 import msgspec
 
@@ -29,6 +29,7 @@ __all__ = [
     "ApproverStatement",
     "DecisionStatement",
     "HeadStatement",
+    "MismatchError",
     "PreviewStatement",
     "Signature",
     "Statement",
@@ -122,6 +123,24 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     signature: str
     head: str | None = None
     head_signature: str | None = None
+
+
+class MismatchError(AileronError):
+    """What is shown is not what the daemon would have decided, so nothing is signed: `why`, and the command that helps."""
+
+    def __init__(self, message: str, why: str, fix: str) -> None:
+        super().__init__(FailureClass.HASH_MISMATCH, message, boundary=Boundary.USER)
+        self.why = why
+        self.fix = fix
+
+    @classmethod
+    def between(cls, what: str, named: object, computed: str) -> Self:
+        """Two digests that differ: the one that was named, and that of `what` came."""
+        return cls(
+            f"{what} is not the one that would be decided: nothing is signed",
+            f"the daemon names {named}, what it sent is {computed}; they may be of two versions, or somebody else answers",
+            "aileron daemon status",
+        )
 
 
 def check_signature(public_key: bytes, statement: Statement, signature: str) -> None:

@@ -12,9 +12,14 @@ Source: text.py says which characters, docs/reference/cli.md what is promised. N
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
-__all__ = ["visible", "visible_json", "visible_lines"]
+__all__ = ["BAR", "as_text", "visible", "visible_json", "visible_lines"]
+
+BAR = "│ "
+"""Before each line that somebody else wrote, so that none can pass for a line of ours."""
 
 _MOST_MARKS = 8
 """Marks on one letter: Hebrew and Vietnamese need four; what follows is spelled out."""
@@ -83,6 +88,17 @@ def visible_lines(text: str) -> list[str]:
 def visible_json(document: str) -> str:
     r"""A JSON document that is still the same JSON: hidden characters of its strings become `\u` escapes."""
     return _JSON.spelled(document)
+
+
+def as_text(value: Any) -> str:
+    """One value on one line, harmless. JSON for what is not text."""
+    if isinstance(value, str):
+        return visible(value)
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return visible_json(json.dumps(value, ensure_ascii=False))
 
 
 def _is_plain(text: str) -> bool:

@@ -32,6 +32,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.oauth": (*BASE, "aileron.egress"),
     # The kernel's prctl: the process in which a key is open is not dumpable.
     "aileron.approver": (*BASE, "aileron.passphrase", "aileron_sandbox.kernel"),
+    # What a person is shown: the same on every surface.
+    "aileron.review": ("aileron.model", "aileron.actions.manifest"),
     "aileron.registry": BASE,
     "aileron.ledger": BASE,
     "aileron.audit": (*BASE, "aileron.ledger"),
@@ -99,6 +101,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.client",
         "aileron.launch",
         "aileron.registry",
+        "aileron.review",
         "aileron.actions.manifest",
         "aileron.trial",
         "aileron.audit.verify",

@@ -10,7 +10,7 @@ from aileron.cli import deciding, output
 from aileron.cli.arguments import from_json
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile
-from aileron.cli.consent import KINDS, change_lines, kind_of, name_of, show_question, title_of
+from aileron.cli.consent import show_question
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem
 from aileron.cli.prompts import ask_now, can_ask, edit_text, passphrase_from
@@ -18,6 +18,8 @@ from aileron.cli.run import DEFAULT_WAIT, note_edited, seconds, tell
 from aileron.cli.signing import standing_of
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
+from aileron.review.changes import change_lines
+from aileron.review.question import KINDS, kind_of, name_of, title_of
 
 __all__ = ["approve", "ask", "cancel", "deny", "edit", "list_", "show"]
 

@@ -12,7 +12,7 @@ from aileron.cli import output
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.problem import FAILED, INTEGRITY, OK, UNREACHABLE, Problem, local_work
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
-from aileron.cli.signing import TRIES, Standing, alone, ask_until_right, key_in, mismatch, standing_of, text_of
+from aileron.cli.signing import TRIES, Standing, alone, as_shown, ask_until_right, key_in, standing_of, text_of
 from aileron.cli.supervisor import Supervisor, checked
 from aileron.model.visible import visible
 
@@ -180,15 +180,17 @@ class _Init:
     def _agreed_inventory(self) -> str | None:
         """Show what is here; its digest, computed from what was shown, if the person agrees."""
         from aileron.model.canonical import canonical_json, sha256_digest
+        from aileron.model.decision import MismatchError
 
         answer = self._supervisor.ask("GET", _INVENTORY)
         inventory, named = (answer.get("inventory"), answer.get("digest")) if isinstance(answer, dict) else (None, None)
         try:
             computed = sha256_digest(canonical_json(inventory))
         except ValueError as error:
-            raise mismatch("what is here already", named, f"nothing that has a digest ({error})") from None
-        if named != computed:
-            raise mismatch("what is here already", named, computed)
+            computed = f"nothing that has a digest ({error})"
+        with as_shown():
+            if named != computed:
+                raise MismatchError.between("what is here already", named, computed)
         _show(inventory)
         output.note(_AFTER_REPLACE if self._replace else _AFTER)
         question = "Exchange the key of the approver? [y/N] " if self._replace else "Make the approver's key? [y/N] "

@@ -16,12 +16,13 @@ from aileron.cli.bind import Given, bind, facts_of, print_new, wanted_by
 from aileron.cli.bind import reauthorize as sign_in_anew
 from aileron.cli.bind import rebind as bind_anew
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
-from aileron.cli.plan import COLUMN, host_line
+from aileron.cli.plan import COLUMN
 from aileron.cli.problem import UNFINISHED, Problem
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
 from aileron.cli.signin import How
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
+from aileron.review.plan import host_line
 
 __all__ = ["inspect", "list_", "reauthorize", "rebind", "revoke", "setup"]
 

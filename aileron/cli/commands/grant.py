@@ -13,13 +13,13 @@ from aileron.cli.arguments import typed
 from aileron.cli.commands.completion import action_names
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
-from aileron.cli.consent import constraint_words
 from aileron.cli.deciding import carry_through
 from aileron.cli.problem import Problem
 from aileron.cli.prompts import passphrase_from
 from aileron.cli.run import seconds
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
+from aileron.review.subject import constraint_words
 
 __all__ = ["add", "list_", "revoke"]
 

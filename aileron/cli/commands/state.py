@@ -18,10 +18,10 @@ from aileron.cli import output
 from aileron.cli.commands.daemon import facts_of, not_running
 from aileron.cli.commands.options import AsJson
 from aileron.cli.commands.vault import state_of
-from aileron.cli.consent import kind_of
 from aileron.cli.problem import FAILED, Problem
 from aileron.cli.supervisor import Supervisor
 from aileron.model.visible import visible
+from aileron.review.question import kind_of
 
 if TYPE_CHECKING:
     from aileron.config import SandboxMode

@@ -1,0 +1,103 @@
+"""What an open key signs: a decision about what is shown, and the request for a preview that only this process can read.
+
+Runs where the key is open. Neither the daemon nor what answers in its place is trusted with what is signed: each statement is
+made here, about a digest that whoever shows the question computed from what they show (review/genuine.py).
+
+Rules
+- A preview is opened with a key made for it, and its digest is computed from the fields that are shown.
+
+Source: docs/reference/signed-decisions.md. Not here: the key (keyfile.py), who may watch (presence.py), how it is sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import time
+from typing import Any, Final, Literal, final
+
+from aileron.approver.box import Recipient
+from aileron.approver.keyfile import ApproverKey
+from aileron.model.decision import (
+    DecisionStatement,
+    HeadStatement,
+    MismatchError,
+    PreviewStatement,
+    digest_with_preview,
+    moment,
+    preview_digest,
+)
+from aileron.model.preview import Preview
+
+__all__ = ["PREVIEW_S", "PreviewAsked", "signed_decision"]
+
+PREVIEW_S: Final = 30.0
+"""The daemon reads it from the service within 5 s; a jail on a machine under load takes its time."""
+_NONCE_BYTES: Final = 16
+
+
+def signed_decision(
+    key: ApproverKey,
+    approval_id: str,
+    digest: str,
+    decision: Literal["approve", "deny"],
+    reason: str | None,
+    head: Any,
+) -> dict[str, Any]:
+    """The body of a signed decision (model/wire.py, Decision), and the signed `head` of the record where the daemon told one."""
+    at = moment(time.time())
+    statement = DecisionStatement(
+        approval_id=approval_id, digest=digest, decision=decision, reason=reason, at=at, key_id=key.key_id
+    )
+    body: dict[str, Any] = {"decision": decision, "digest": digest, "at": at, "key_id": key.key_id}
+    body["signature"] = key.sign(statement)
+    if reason is not None:
+        body["reason"] = reason
+    if isinstance(head, str):
+        body["head"] = head
+        body["head_signature"] = key.sign(HeadStatement(head=head, at=at, key_id=key.key_id))
+    return body
+
+
+@final
+class PreviewAsked:
+    """One signed request for the preview of a plan (`body`), and the only one who can open its answer."""
+
+    def __init__(self, key: ApproverKey, approval_id: str, plan_digest: str) -> None:
+        self._recipient: Final = Recipient()
+        self._plan_digest: Final = plan_digest
+        self._statement: Final = PreviewStatement(
+            approval_id=approval_id,
+            recipient=self._recipient.public,
+            nonce=secrets.token_hex(_NONCE_BYTES),
+            at=moment(time.time()),
+            key_id=key.key_id,
+        )
+        self.body: Final = {
+            "digest": plan_digest,
+            "recipient": self._statement.recipient,
+            "nonce": self._statement.nonce,
+            "at": self._statement.at,
+            "key_id": self._statement.key_id,
+            "signature": key.sign(self._statement),
+        }
+
+    def opened(self, answer: Any) -> Preview:
+        """What was sealed. One that failed comes with its problem, not as an error.
+
+        MismatchError where the daemon names another digest, AileronError(hash_mismatch) for what is not sealed to us, and
+        KeyError, TypeError or ValueError for what is no answer of this version.
+        """
+        sealed = base64.b64decode(answer["sealed"], validate=True)
+        seen = json.loads(self._recipient.open(sealed, self._statement.signed_bytes()))
+        fields, problem = seen["fields"], seen["problem"]
+        if fields is None:
+            return Preview(None, str(problem or "it says nothing"), seen.get("taken_at"), None)
+        shown = [
+            {"label": str(one["label"]), "value": one["value"], "multiline": bool(one["multiline"])} for one in fields
+        ]
+        computed = digest_with_preview(self._plan_digest, preview_digest({"fields": shown}))
+        if seen.get("digest") != computed:
+            raise MismatchError.between("the preview", seen.get("digest"), computed)
+        return Preview(shown, None, seen.get("taken_at"), computed)

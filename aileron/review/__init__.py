@@ -1,0 +1,6 @@
+"""What a person is shown before they decide: the same facts, in the same order, on every surface.
+
+plan.py a run · subject.py a consent · question.py what is said around either · changes.py what is other than before
+
+Pure. Used by the command line, the console and the page, which lay it out and never decide what matters.
+"""

@@ -1,0 +1,65 @@
+"""What is other than before, one change a line: of arguments, files, manifests, settings.
+
+Pure. `more` is how the rest is seen where something is too long, None shows everything. Not here: what counts as a change
+(approvals/difference.py, actions/widening.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aileron.review.plan import missing_lines
+
+__all__ = ["change_lines"]
+
+_MAX_CHANGES = 30
+"""Lines of one comparison; a screen has 24."""
+_MAX_SIDE = 160
+"""Characters of each side of a change: two lines."""
+
+
+def change_lines(changes: Iterable[Mapping[str, Any]], more: str | None = None, *, marks: bool = False) -> list[str]:
+    """`where: before → after`, one change after the other; with `marks`, those that widen say so."""
+    lines: list[str] = []
+    listed = list(changes)
+    for number, change in enumerate(listed):
+        if more is not None and len(lines) >= _MAX_CHANGES:
+            lines += missing_lines(len(listed) - number, "changes", more)
+            break
+        mark = "WIDER  " if marks and change.get("widens") else ""
+        where = str(change.get("where"))
+        if (
+            more is not None and marks and where.endswith(": hash")
+        ):  # the version stands beside it, and the whole is an f away
+            lines.append(f"{mark}{where}: {_digits(change.get('before'))} → {_digits(change.get('after'))}")
+            continue
+        if more is not None and marks and where == "body" and not change.get("widens"):
+            lines.append("body: its prose is another")
+            continue
+        if change.get("before") is not None:  # the arrow says that the value is another
+            where = where.removesuffix(" (new)")
+        lines += _change(f"{mark}{where}: ", change.get("before"), change.get("after"), more)
+    return lines
+
+
+def _digits(pin: Any) -> str:
+    """The first of a hash, to be told from another."""
+    return f"{str(pin).removeprefix('sha256:')[:12]}…"
+
+
+def _change(where: str, before: Any, after: Any, more: str | None) -> list[str]:
+    """On one line if that is short; else one side below the other."""
+    if before is None or after is None:
+        side, word = (after, "new, ") if before is None else (before, "gone, was ")
+        return _side(f"{where}{word}", str(side), more)
+    if len(where) + len(str(before)) + len(str(after)) <= _MAX_SIDE // 2 and "\n" not in f"{before}{after}":
+        return [f"{where}{before} → {after}"]
+    return [*_side(f"{where}was ", str(before), more), *_side(f"{where}is ", str(after), more)]
+
+
+def _side(before: str, value: str, more: str | None) -> list[str]:
+    missing = len(value) - _MAX_SIDE
+    if more is None or missing <= 0:
+        return [f"{before}{value}"]
+    return [f"{before}{value[:_MAX_SIDE]}…", *missing_lines(missing, "characters", more)]

@@ -1,0 +1,129 @@
+"""A question of the queue: what it is called, who asks, what its preview says, and what differs from the call approved last.
+
+Pure. A question is the daemon's answer to `GET /v1/action-approvals/{id}`, with words of agents and strangers in it. A digest
+covers a plan, a subject and a preview; what is said beside them (who asks, what was approved before, what the agent says) is the
+daemon's or the agent's word and is not part of what is signed.
+
+Rules
+- A preview that failed is shown as failed, with its reason.
+
+Not here: the plan itself (plan.py), what a consent is about (subject.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from aileron.model.preview import Preview
+from aileron.review.changes import change_lines
+from aileron.review.plan import cut, text_lines
+
+__all__ = [
+    "KINDS",
+    "asker_of",
+    "difference_lines",
+    "edit_lines",
+    "kind_of",
+    "name_of",
+    "preview_lines",
+    "title_of",
+]
+
+KINDS: Final = {
+    "action": "run",
+    "action_file": "action file",
+    "connector": "connector",
+    "connector_update": "connector update",
+    "trusted_key": "trusted key",
+    "binding": "binding",
+    "secret": "secret",
+    "grant": "grant",
+    "settings": "settings",
+}
+"""What each kind of row is called."""
+
+
+def kind_of(question: Mapping[str, Any]) -> str:
+    """`action` for a run, else the kind of a consent."""
+    return str(question.get("kind") or "action")
+
+
+def name_of(question: Mapping[str, Any]) -> str:
+    """What it is about: the action of a run, the name of what a consent changes."""
+    return str(question.get("action") or question.get("name") or kind_of(question))
+
+
+def title_of(question: Mapping[str, Any]) -> str:
+    """Kind and name, as lists and confirmations say it: `send-mail`, `binding basic/mail/home`."""
+    kind, name = kind_of(question), name_of(question)
+    return name if kind == "action" or name == kind else f"{KINDS.get(kind, kind)} {name}"
+
+
+def asker_of(question: Mapping[str, Any]) -> str | None:
+    """Who asks, for a person: `claude in /home/you/work`, or the session where no more is known."""
+    session, agent, folder = (question.get(name) for name in ("session", "agent", "folder"))
+    return f"{agent} in {folder}" if agent and folder else None if session is None else str(session)
+
+
+def preview_lines(plan: dict[str, Any], preview: Preview | None, more: str | None) -> list[str] | str | None:
+    """What is there now, as the preview found it; None where the action has none."""
+    if plan.get("preview") is None:
+        return None
+    if preview is None:
+        return "there is one, for whoever signs the decision"
+    if preview.fields is None:
+        return [f"FAILED, nothing is shown: {preview.problem}"]
+    lines: list[str] = []
+    for label, value, field in _together(preview.fields):
+        if isinstance(value, str) and (field.get("multiline") or "\n" in value):
+            lines += [f"{label}:", *text_lines(value, more)]
+        else:
+            lines += cut(f"{label}: ", _value(value), more)
+    return lines or "it says nothing"
+
+
+def _together(fields: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Label, value and field; neighbours that found nothing as one, so that the rest stays on the screen."""
+    for is_nothing, some in itertools.groupby(fields, lambda field: field.get("value") is None):
+        group = list(some)
+        if is_nothing:
+            yield ", ".join(str(field.get("label")) for field in group), None, group[0]
+        else:
+            yield from ((str(field.get("label")), field.get("value"), field) for field in group)
+
+
+def _value(value: Any) -> str:
+    """What a preview found at its place, or that it found nothing there."""
+    return "n/a" if value is None else value if isinstance(value, str) else _json(value)
+
+
+def difference_lines(question: dict[str, Any], more: str | None, when: Callable[[Any], str]) -> list[str] | str | None:
+    """What differs from the call approved last, where the question says; `when` spells a moment."""
+    if "difference" not in question:
+        return None
+    found = question["difference"]
+    if not isinstance(found, dict):
+        return "there is no approved call of this action to compare it with"
+    at = when(found.get("decided_at"))
+    if "changes" in question:
+        at += "; your edit not counted"
+    changes = change_lines(found.get("changes") or [], more)
+    if not changes:
+        return f"in nothing from the call approved last ({at})"
+    return [f"from the call approved last ({at}):", *changes]
+
+
+def edit_lines(question: dict[str, Any], more: str | None) -> list[str] | None:
+    """Edited arguments that nobody decided about yet."""
+    lines: list[str] = []
+    for number, edit in enumerate(question.get("edits") or [], start=1):
+        changes = change_lines(edit.get("changes") or [], more)
+        lines += [f"{number}, not decided: {edit.get('digest')}", *(f"  {line}" for line in changes)]
+    return lines or None
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

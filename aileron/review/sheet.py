@@ -1,0 +1,362 @@
+"""One question laid out for a screen: what will happen, where, as whom, whether it can be undone, what differs from last time.
+
+Pure; the console and the page show the same sheet in the same order, and only lay it out. Every text in it has been made harmless
+(model/visible.py): a surface may print it, and must not interpret it.
+
+    title · essentials (a few short lines that are never scrolled away) · alarms · sections, the effect first
+
+Rules
+- What the runtime knows stands first; what somebody says stands last, in a section of its own, as not verified.
+- What a preview found and what the agent gave under the same label are compared, and a contradiction is an alarm.
+- Nothing is cut: a surface that shows less says how much less.
+- A mark is a word or a sign as well as a tone: no tone is the only sign of anything.
+
+Source: docs/reference/console.md. Not here: whether the digest is of what is shown (genuine.py), colours, keys.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from aileron.model.preview import Preview
+from aileron.model.visible import BAR, as_text, visible, visible_lines
+from aileron.review.plan import (
+    Given,
+    accounts_of,
+    given_of,
+    hosts_of,
+    is_irreversible,
+    operations_of,
+    step_facts,
+    undo_of,
+)
+from aileron.review.question import asker_of, kind_of, name_of, title_of
+from aileron.review.subject import subject_facts
+
+__all__ = ["Fact", "Line", "Section", "Sheet", "Tone", "sheet_of"]
+
+_ARGUMENT: Final = re.compile(r"args\.(.+) \(([a-z ]+)\)", re.DOTALL)
+"""How a difference names an argument (approvals/difference.py)."""
+_TAKEN_BACK: Final = {
+    "action_file": "the action can be removed again; what it did by then cannot be undone",
+    "connector": "it can be removed again",
+    "connector_update": "the version of before stays installed",
+    "trusted_key": "it can be revoked; what was installed by then stays",
+    "binding": "it can be revoked; what was done with it by then cannot be undone",
+    "secret": "the value there is now is gone then",
+    "grant": "it can be revoked; runs that it let through cannot be undone",
+    "settings": "they can be changed back",
+}
+
+
+class Tone(enum.StrEnum):
+    """How a line is meant."""
+
+    PLAIN = "plain"
+    ALARM = "alarm"
+    """Begins with `! `: look here."""
+    CHANGED = "changed"
+    """Begins with `≠ `: other than last time."""
+    QUOTED = "quoted"
+    """One line of somebody else's text: a surface puts a bar before each row of it."""
+    SOFT = "soft"
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One line, harmless, without its bar."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """A name and what is to be said of it; no line: nothing."""
+
+    name: str
+    lines: tuple[Line, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """Facts under a title. `is_said`: somebody's words, boxed and not verified."""
+
+    title: str
+    facts: tuple[Fact, ...]
+    is_said: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Sheet:
+    """One question. `word` is what a person types in the second step where a yes cannot be undone; None: a key is enough."""
+
+    title: str
+    verdict: Line
+    word: str | None
+    essentials: tuple[Fact, ...]
+    alarms: tuple[Line, ...]
+    sections: tuple[Section, ...]
+
+
+def sheet_of(question: Mapping[str, Any], preview: Preview | None, when: Callable[[Any], str]) -> Sheet:
+    """The sheet of a question as the daemon tells it (`GET /v1/action-approvals/{id}`); `when` spells a moment.
+
+    `preview` is what the person may see of it; None where it was not read.
+    """
+    if kind_of(question) == "action":
+        return _of_run(question, preview, when)
+    return _of_consent(question, when)
+
+
+def _of_run(question: Mapping[str, Any], preview: Preview | None, when: Callable[[Any], str]) -> Sheet:
+    plan: dict[str, Any] = question.get("plan") or {}
+    given = given_of(plan)
+    changes = _argument_changes(question)
+    action = visible(f"{plan.get('action', name_of(question))} {plan.get('action_version', '')}".strip())
+    is_final = is_irreversible(plan)
+    return Sheet(
+        title=action,
+        verdict=Line("! CANNOT BE UNDONE", Tone.ALARM) if is_final else Line("can be undone, says the action"),
+        word=visible(name_of(question)) if is_final else None,
+        essentials=(
+            _fact("does", operations_of(plan) or "nothing"),
+            _fact("undo", undo_of(plan)),
+            _fact("reaches", hosts_of(plan) or "nothing"),
+            _fact("account", accounts_of(plan) or "none"),
+            _fact("asked by", _asker(question)),
+            Fact("differs", tuple(_difference(question, given, changes, when))),
+        ),
+        alarms=tuple(_alarms(plan, preview, given)),
+        sections=tuple(_run_sections(question, plan, preview, given, changes, when)),
+    )
+
+
+def _of_consent(question: Mapping[str, Any], when: Callable[[Any], str]) -> Sheet:
+    kind = kind_of(question)
+    facts = [_fact(name, value) for name, value in subject_facts(question, None, when) if value is not None]
+    pinned = {"reaches", "credential", "account"}
+    changes = (question.get("subject") or {}).get("changes") or []
+    wider = sum(1 for change in changes if change.get("widens"))
+    differs = [_line(f"≠ {wider} of {len(changes)} changes allow more", Tone.CHANGED)] if wider else []
+    return Sheet(
+        title=visible(title_of(question)),
+        verdict=Line("! A LASTING PERMISSION", Tone.ALARM),
+        word=visible(kind.replace("_", " ")),
+        essentials=(
+            *(fact for fact in facts if fact.name in pinned),
+            _fact("undo", _TAKEN_BACK.get(kind, "nobody knows")),
+            _fact("asked by", _asker(question)),
+            *((Fact("differs", tuple(differs)),) if differs else ()),
+        ),
+        alarms=(),
+        sections=(
+            Section("what you would agree to", tuple(fact for fact in facts if fact.name not in pinned)),
+            *_said(question),
+            Section("bound to", (_fact("digest", str(question.get("digest"))),)),
+        ),
+    )
+
+
+def _run_sections(
+    question: Mapping[str, Any],
+    plan: dict[str, Any],
+    preview: Preview | None,
+    given: list[Given],
+    changes: dict[str, tuple[str, Any]],
+    when: Callable[[Any], str],
+) -> Iterator[Section]:
+    arguments = tuple(_argument(one, changes.get(one.name)) for one in given)
+    left_out = [name for name, (how, _) in changes.items() if how == "left out"]
+    gone = tuple(Fact(visible(name), (_was("left out, was ", changes[name][1]),)) for name in left_out)
+    if preview is not None and preview.fields is not None:
+        yield Section(f"what is there now, read {when(preview.taken_at)}", tuple(_previewed(preview.fields)))
+        yield Section("arguments, from the agent", (*arguments, *gone))
+    else:
+        yield Section("what will be done, with these arguments", (*arguments, *gone) or (_fact("arguments", "none"),))
+    if question.get("changes"):
+        edits = tuple(_change(change) for change in question["changes"])
+        yield Section("you edited", edits)
+    yield from _said(question)
+    yield Section("how", tuple(_steps(plan)))
+    why = f"{plan.get('action')} {plan.get('action_version')} asks for a person each time, says its file"
+    yield Section(
+        "why you are asked, and what you sign",
+        (
+            _fact("rule", why),
+            _fact("file", str(plan.get("action_digest"))),
+            _fact("digest", str(question.get("digest"))),
+            _fact("session", str(question.get("session", "none"))),
+            _fact("record", str(question.get("audit_id", "none"))),
+        ),
+    )
+
+
+def _alarms(plan: dict[str, Any], preview: Preview | None, given: list[Given]) -> Iterator[Line]:
+    if plan.get("preview") is None:
+        return
+    if preview is None:
+        yield Line("! what is there now was not read yet", Tone.ALARM)
+    elif preview.fields is None:
+        yield _line(f"! what is there now could not be read: {preview.problem}", Tone.ALARM)
+    else:
+        yield from (_line(f"! {text}", Tone.ALARM) for text in _contradictions(preview.fields, given))
+
+
+def _contradictions(fields: list[dict[str, Any]], given: list[Given]) -> Iterator[str]:
+    """Where the preview found something else under a label than what the agent gave under the same."""
+    by_label = {_compared(name): one for one in given for name in (one.name, one.label) if name}
+    for field in fields:
+        one, found = by_label.get(_compared(str(field.get("label")))), field.get("value")
+        if one is None or found is None or _same(one.value, found):
+            continue
+        yield f"{field.get('label')} is {_one_line(found)}, and the agent says {_one_line(one.value)}"
+
+
+def _compared(label: str) -> str:
+    return " ".join(label.casefold().replace("_", " ").replace("-", " ").split())
+
+
+def _same(value: Any, found: Any) -> bool:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return " ".join(text.split()) == " ".join(str(found).split())
+
+
+def _previewed(fields: list[dict[str, Any]]) -> Iterator[Fact]:
+    for field in fields:
+        value = field.get("value")
+        yield Fact(visible(str(field.get("label"))), (_SOFT_NOTHING,) if value is None else _value_lines(value))
+
+
+def _argument(one: Given, change: tuple[str, Any] | None) -> Fact:
+    name = one.name if not one.label or _compared(one.label) == _compared(one.name) else f"{one.label} ({one.name})"
+    lines = _value_lines(one.value)
+    if change is not None:
+        how, before = change
+        lines = (*lines, _was(f"{how}, was " if before is not None else how, before))
+    return Fact(visible(name), lines)
+
+
+def _was(how: str, before: Any) -> Line:
+    return _line(f"≠ {how}" + ("" if before is None else _one_line(before)), Tone.CHANGED)
+
+
+def _difference(
+    question: Mapping[str, Any], given: list[Given], changes: dict[str, tuple[str, Any]], when: Callable[[Any], str]
+) -> Iterator[Line]:
+    found = question.get("difference")
+    if not isinstance(found, dict):
+        yield Line("≠ no call of this action was approved before", Tone.CHANGED)
+        return
+    listed = found.get("changes") or []
+    at = when(found.get("decided_at"))
+    if not listed:
+        yield _line(f"nothing, from the call approved last ({at})", Tone.PLAIN)
+        return
+    names = [one.label or one.name for one in given if one.name in changes]
+    names += [f"{name} (left out)" for name, (how, _) in changes.items() if how == "left out"]
+    if names:
+        yield _line(f"≠ from the call approved last ({at}): {', '.join(names)}", Tone.CHANGED)
+    for change in listed:
+        if _ARGUMENT.fullmatch(str(change.get("where"))) is None:
+            yield from _change(change).lines
+
+
+def _argument_changes(question: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """By argument: how it differs from the call approved last, and what it was."""
+    found = question.get("difference")
+    listed = found.get("changes") or [] if isinstance(found, dict) else []
+    matches = ((_ARGUMENT.fullmatch(str(change.get("where"))), change) for change in listed)
+    return {match[1]: (match[2], change.get("before")) for match, change in matches if match is not None}
+
+
+def _change(change: Mapping[str, Any]) -> Fact:
+    where, before, after = str(change.get("where")), change.get("before"), change.get("after")
+    text = (
+        f"{where}: "
+        + ("" if before is None else f"{_one_line(before)} → ")
+        + ("gone" if after is None else _one_line(after))
+    )
+    return Fact(visible(where), (_line(f"≠ {text}", Tone.CHANGED),))
+
+
+def _said(question: Mapping[str, Any]) -> Iterator[Section]:
+    facts: list[Fact] = []
+    for turn in question.get("conversation") or []:
+        facts.append(Fact("you asked", _text_lines(str(turn.get("question")))))
+        answer = turn.get("answer")
+        facts.append(
+            Fact(
+                "the agent", (Line("has not answered yet", Tone.SOFT),) if answer is None else _text_lines(str(answer))
+            )
+        )
+    if facts:
+        yield Section("agent says (not verified)", tuple(facts), is_said=True)
+
+
+def _steps(plan: dict[str, Any]) -> Iterator[Fact]:
+    steps = plan.get("steps") or []
+    for number, step in enumerate(steps, start=1):
+        for name, value in step_facts(number, step, None, is_whole=len(steps) > 1):
+            if value is not None and not (name == "given" and step.get("args") == plan.get("args")):
+                yield _fact(name, value)
+
+
+def _asker(question: Mapping[str, Any]) -> str:
+    session = question.get("session")
+    if question.get("agent"):
+        return f"{asker_of(question)}"
+    return "a command on this machine, of no agent's session" if session in (None, "local") else f"session {session}"
+
+
+def _value_lines(value: Any) -> tuple[Line, ...]:
+    if isinstance(value, str) and "\n" in value:
+        return _text_lines(value)
+    return (_line(_spelled(value), Tone.PLAIN),)
+
+
+def _text_lines(text: str) -> tuple[Line, ...]:
+    return tuple(Line(line, Tone.QUOTED) for line in visible_lines(text))
+
+
+def _spelled(value: Any) -> str:
+    """A text as it is, unless that could be taken for something else: then, and all that is no text, as JSON."""
+    if isinstance(value, str) and value == value.strip() and value and not _reads_as_json(value):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _reads_as_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _one_line(value: Any) -> str:
+    return _spelled(value)
+
+
+def _fact(name: str, value: Any) -> Fact:
+    """A fact as the command line has it: a text, or several with a bar before what somebody else wrote."""
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return Fact(visible(name), tuple(_line(as_text(one), Tone.PLAIN) for one in values))
+
+
+def _line(text: str, tone: Tone) -> Line:
+    """On one line, with its tone found in its mark where it has one."""
+    shown = visible(text)
+    if shown.startswith(BAR):
+        return Line(shown.removeprefix(BAR), Tone.QUOTED)
+    if "(! not in plain letters" in shown or shown.startswith(("WIDER ", "FAILED")):
+        return Line(f"! {shown}", Tone.ALARM)
+    return Line(shown, tone)
+
+
+_SOFT_NOTHING: Final = Line("n/a", Tone.SOFT)

@@ -1,0 +1,204 @@
+"""What a consent is about, as a person reads it before they agree: what matters most first.
+
+Pure. All of it was written by somebody else: authors of actions and connectors, services, and whatever answered for the daemon;
+the digest of a decision covers the subject whole.
+
+Rules
+- Widening is a word, not a colour.
+
+Source: docs/reference/consents.md. Not here: runs (plan.py), the question around it (question.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from aileron.model.visible import as_text
+from aileron.review.changes import change_lines
+from aileron.review.plan import cut, host_line, missing_lines, text_lines
+from aileron.review.question import kind_of
+
+__all__ = ["constraint_words", "subject_facts"]
+
+_MAX_FILE_LINES = 6
+"""Of an action's file: what it comes to stands above it, and the question below; a screen has 24."""
+
+
+def constraint_words(constraint: Mapping[str, Any]) -> str:
+    """One condition of a grant: `to is "mira@example.com"`."""
+    name, value = constraint.get("argument"), constraint.get("value")
+    match constraint.get("operator"):
+        case "equals":
+            return f"{name} is {_json(value)}"
+        case "one_of" if isinstance(value, list):
+            return f"{name} is one of {', '.join(_json(one) for one in value)}"
+        case "prefix":
+            return f"{name} begins with {_json(value)}"
+        case "at_most":
+            return f"{name} is at most {_json(value)}"
+        case other:
+            return f"{name} {other} {_json(value)}"
+
+
+def subject_facts(question: Mapping[str, Any], more: str | None, when: Callable[[Any], str]) -> list[tuple[str, Any]]:
+    """Name and value of each fact, a list for several lines; None where there is nothing to say."""
+    subject = question.get("subject") or {}
+    match kind_of(question):
+        case "action_file":
+            return list(_of_action_file(subject, more))
+        case "connector" | "connector_update":
+            return list(_of_connector(subject, more))
+        case "binding":
+            return list(_of_binding(subject))
+        case "secret":
+            return [
+                ("secret", f"{subject.get('name')} gets another value"),
+                ("used by", list(subject.get("bindings") or [])),
+                ("value", "not shown; agree only if it was you who set it just now"),
+                ("commitment", subject.get("commitment")),
+            ]
+        case "trusted_key":
+            return list(_of_trusted_key(subject))
+        case "grant":
+            return list(_of_grant(subject, more, when))
+        case "settings":
+            return [("settings", _settings_lines(subject, more))]
+        case kind:
+            return [("kind", kind), ("subject", cut("", _json(subject), more))]
+
+
+def _of_binding(subject: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Whose credential it is, and all that it may be used for. A sign-in has no secret yet that anybody could name."""
+    connector, is_sign_in = subject.get("connector"), subject.get("commitment") is not None
+    yield "binding", f"{subject.get('name')}{', in place of the one there is' if subject.get('replaces') else ''}"
+    if is_sign_in:
+        yield "so that", f"{connector} may use the sign-in that was just made"
+        yield "account", subject.get("account") or "the provider did not say whose it is"
+    else:
+        yield "so that", f"{connector} may use the secret {subject.get('secret')}"
+        yield "user name", subject.get("username")
+        yield "account", subject.get("account")
+    yield "reaches", _hosts(subject)
+    yield "scopes", list(subject.get("scopes") or []) or None
+    yield "sent as", subject.get("wire") or None
+    yield "application", subject.get("client")
+    if is_sign_in:
+        yield "value", "not shown; agree only if it was you who signed in just now"
+        yield "commitment", subject.get("commitment")
+
+
+def _of_action_file(subject: dict[str, Any], more: str | None) -> Iterator[tuple[str, Any]]:
+    is_new = subject.get("before") is None
+    changes = subject.get("changes") or []
+    is_wider = any(change.get("widens") for change in changes)
+    how = "new" if is_new else "wider than what you agreed to" if is_wider else "changed since you agreed to it"
+    yield "signature", subject.get("signature")
+    yield "action", f"{subject.get('name')}, its file: {how}"
+    yield "from", subject.get("fetched")
+    if subject.get("installs"):
+        count = len(subject["installs"])
+        yield (
+            "with",
+            "1 new connector, asked about by itself" if count == 1 else f"{count} new connectors, each asked about",
+        )
+    yield "so that", "it is installed, and may run" if subject.get("install") else "it may run as it lies there now"
+    if subject.get("replace"):
+        yield "replaces", "the action of that name"
+    intent, when = _what_it_is(str(subject.get("text")))
+    yield "intent", intent
+    yield "each run", when
+    yield "reaches", _hosts(subject)
+    yield "credential", list(subject.get("credentials") or []) or "none"
+    if not is_new:
+        yield "changes", change_lines(changes, more, marks=True) or "none"
+    text = str(subject.get("text")).rstrip("\n")
+    if is_new or more is None or subject.get("fetched") is None:
+        yield "text", text_lines(text, more, lines=_MAX_FILE_LINES)
+    else:  # the changes say what is new, and stand on one screen with the question
+        yield "text", missing_lines(len(text), "characters", more)
+
+
+def _what_it_is(text: str) -> tuple[str | None, str | None]:
+    """What it is for, and whether a run is asked about, out of the very text that is signed; None where that cannot be read."""
+    from aileron.actions.manifest import parse_action
+    from aileron.model.failure import AileronError
+
+    try:
+        action = parse_action(text, file="the action", allow_placeholder=True)
+    except AileronError:
+        return None, None
+    return action.intent, "is asked about" if action.approval.required else "goes through: NOBODY IS ASKED"
+
+
+def _of_connector(subject: dict[str, Any], more: str | None) -> Iterator[tuple[str, Any]]:
+    """Whose it is said to be, and by what that is known, before what it would be allowed."""
+    yield "signature", subject.get("signature")
+    yield "connector", f"{subject.get('name')}@{subject.get('version')}"
+    yield "publisher", subject.get("publisher")
+    yield (
+        "from",
+        subject.get("source") if subject.get("source") != f"{subject.get('name')}@{subject.get('version')}" else None,
+    )
+    yield "hash", subject.get("hash")
+    yield "for", subject.get("for_action")
+    if "before" in subject:
+        changes = change_lines(subject.get("changes") or [], more, marks=True)
+        yield "differs", [f"from {subject.get('before')}{':' if changes else ' in nothing it may do'}", *changes]
+    yield "reaches", _hosts(subject)
+    yield "credential", subject.get("credential") or "none"
+    yield "uses", ", ".join(subject.get("imports") or []) or "nothing"
+    yield (
+        "limits",
+        ", ".join(f"{name} {as_text(value)}" for name, value in (subject.get("limits") or {}).items()),
+    )
+    match subject.get("on_conflict"):
+        case "replace":
+            yield "replaces", "other bytes of that version, if there are any: actions pinned to them no longer run"
+        case "keep_both":
+            yield "beside", "other bytes of that version, if there are any"
+
+
+def _of_trusted_key(subject: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Whose key it is said to be, and what it would be worth."""
+    authority = str(subject.get("authority"))
+    whole = " and all their repositories" if authority.count("/") == 2 else ""  # scheme://owner
+    yield "publisher", authority
+    yield "key", subject.get("new")
+    yield "from", subject.get("source")
+    yield "so that", f"what it signs counts as signed by {authority}{whole}"
+    yield "beside", list(subject.get("before") or []) or "no other key"
+    yield "compare", "it with what its publisher says elsewhere: whoever has that key can sign for them"
+
+
+def _of_grant(subject: dict[str, Any], more: str | None, when: Callable[[Any], str]) -> Iterator[tuple[str, Any]]:
+    words = [line for one in subject.get("constraints") or [] for line in cut("", constraint_words(one), more)]
+    yield "grant", f"runs of {subject.get('action')} are not asked about"
+    yield "where", words or "ALWAYS: whatever its arguments are"
+    yield "at most", f"{subject.get('uses')} times"
+    yield "until", when(subject.get("until"))
+    yield "account", list(subject.get("credentials") or []) or "none"
+    yield "action file", subject.get("action_digest")
+
+
+def _settings_lines(subject: dict[str, Any], more: str | None) -> list[str]:
+    before, after = subject.get("before") or {}, subject.get("after") or {}
+    changes = [
+        {"where": key, "before": _maybe_json(before, key), "after": _maybe_json(after, key)}
+        for key in sorted({*before, *after})
+        if before.get(key) != after.get(key) or (key in before) != (key in after)
+    ]
+    return change_lines(changes, more) or ["no change"]
+
+
+def _hosts(subject: dict[str, Any]) -> list[str] | str:
+    return [host_line(str(host)) for host in subject.get("reaches") or []] or "nothing"
+
+
+def _maybe_json(values: dict[str, Any], key: str) -> str | None:
+    return _json(values[key]) if key in values else None
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,49 @@
+"""Whoever waits for news of the record is answered when there are some, and not before."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.support.home import DaemonHome
+
+pytestmark = pytest.mark.jail
+
+
+def _newest(home: DaemonHome) -> int:
+    return int(home.must("GET", "/v1/audit?limit=1")["events"][0]["seq"])
+
+
+def test_a_wait_ends_with_the_first_row_that_matches(home: DaemonHome) -> None:
+    """A row of another type does not end it; the one that was asked for does, long before the wait is over."""
+    home.add_probe_action("give_back", "text:string", name="told")
+    after = _newest(home)
+    path = f"/v1/audit?after={after}&type=run.finished&order=oldest&wait=20"
+
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(home.must, "GET", path, wait_s=20)
+        began = time.monotonic()
+        assert home.must("GET", "/v1/audit?run=nothing-of-the-kind")["events"] == []
+        run = home.run("told", {"text": "x"}).body["audit_id"]
+        events = waiting.result()["events"]
+
+    assert [(event["type"], event["run"]) for event in events] == [("run.finished", run)]
+    assert time.monotonic() - began < 19
+
+
+def test_a_wait_for_what_is_there_already_is_none(home: DaemonHome) -> None:
+    """And one for what never comes ends empty, when its time is over."""
+    began = time.monotonic()
+
+    assert home.must("GET", "/v1/audit?limit=1&wait=20", wait_s=20)["events"]
+    assert home.must("GET", "/v1/audit?after=900000&wait=0.3", wait_s=1)["events"] == []
+    assert 0.3 <= time.monotonic() - began < 19
+
+
+def test_a_wait_of_no_number_is_refused(home: DaemonHome) -> None:
+    """As of every route that waits."""
+    answer = home.ask("GET", "/v1/audit?wait=soon")
+
+    assert (answer.status, answer.body["error"]["class"]) == (400, "invalid_request")
