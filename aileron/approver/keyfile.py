@@ -56,6 +56,8 @@ __all__ = [
     "PublicHalf",
     "check_passphrase",
     "create",
+    "file_of",
+    "key_in",
     "locked",
     "open_key",
     "public_of",
@@ -201,6 +203,20 @@ def check_passphrase(passphrase: Secret) -> None:
         reason = "whoever copies the file can try shorter ones one by one"
         message = f"the passphrase has {len(passphrase)} bytes; {bounds} ({reason})"
         raise AileronError(FailureClass.BAD_INPUT, message, boundary=Boundary.USER)
+
+
+def key_in(path: Path) -> str | None:
+    """The id of the key in a file, unverified; None where there is none that can be read."""
+    try:
+        return public_of(path).key_id
+    except AileronError:
+        return None
+
+
+def file_of(path: Path, key_id: str | None) -> Path:
+    """Where the key of this id lies: beside `path`, where a command that exchanges keys ended before it took its place."""
+    new = staged(path)
+    return new if key_id is not None and key_in(new) == key_id else path
 
 
 def staged(path: Path) -> Path:

@@ -41,6 +41,7 @@ from aileron.cli.commands import (
     vault,
 )
 from aileron.cli.commands.completion import action_names, completion
+from aileron.cli.commands.console import console
 from aileron.cli.commands.options import AsJson
 from aileron.cli.commands.sync import sync
 from aileron.cli.problem import INTERRUPTED, Problem
@@ -51,7 +52,7 @@ __all__ = ["app", "main"]
 _SECTIONS = {
     "See": ("demo",),
     "Let agents act": ("launch", "sessions", "mcp"),
-    "Act": ("run", "approve", "deny", "approval", "grant"),
+    "Act": ("run", "console", "approve", "deny", "approval", "grant"),
     "Set up": ("action", "connector", "sync", "hub", "keyring", "binding", "secret", "vault", "approver", "config"),
     "Look": ("audit", "status", "doctor", "daemon", "completion"),
 }
@@ -163,6 +164,7 @@ _group(
     "What waits for a person.",
     *(approval.list_, approval.show, approval.edit, approval.ask, approval.cancel),
 )
+app.command("console")(console)
 app.command("launch")(launch.launch)
 _group(
     "sessions", "Agents at work, and what their tokens open.", sessions.list_, sessions.show, sessions.new, sessions.end

@@ -42,7 +42,6 @@ __all__ = [
     "ask_alone",
     "ask_until_right",
     "check_terminal",
-    "key_in",
     "standing_of",
     "text_of",
 ]
@@ -135,17 +134,6 @@ def text_of(passphrase: Secret) -> str:
         raise Problem.usage("the passphrase is not UTF-8") from None
 
 
-def key_in(file: Path) -> str | None:
-    """The id of the key in an approver's file, unverified; None where there is none that can be read."""
-    from aileron.approver import keyfile
-    from aileron.model.failure import AileronError
-
-    try:
-        return keyfile.public_of(file).key_id
-    except AileronError:
-        return None
-
-
 class Signer:
     """The approver at this terminal. The key is opened when it is needed first; the end of the `with` wipes it."""
 
@@ -202,7 +190,7 @@ class Signer:
         from aileron.approver import keyfile
         from aileron.model.failure import AileronError
 
-        file = self._file_of_approver()
+        file = keyfile.file_of(self._file, self._key_id)
 
         def opened(passphrase: Secret) -> ApproverKey:
             try:
@@ -211,13 +199,6 @@ class Signer:
                 raise _not_opened(failed) from None
 
         return ask_until_right("Approver passphrase", opened)
-
-    def _file_of_approver(self) -> Path:
-        """The staged one where a command that exchanges the key ended before it took its place: keyfile.py."""
-        from aileron.approver import keyfile
-
-        new = keyfile.staged(self._file)
-        return new if self._key_id is not None and key_in(new) == self._key_id else self._file
 
 
 def _not_opened(failed: AileronError) -> Problem:

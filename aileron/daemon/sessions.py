@@ -281,4 +281,5 @@ def _facts(snapshot: Snapshot, row: EventRow) -> dict[str, Any]:
         "reason": None if ended is None else ended["reason"],
         "exit_code": None if ended is None else ended.get("exit_code"),
         "runs": snapshot.count_asked(started["session"]),
+        "pid": started.get("pid"),
     }

@@ -40,8 +40,11 @@ from aileron.review.subject import subject_facts
 
 __all__ = ["Fact", "Line", "Section", "Sheet", "Tone", "sheet_of"]
 
+_MAX_BRIEF: Final = 100
+"""Characters of each side of a contradiction: two lines of a small terminal."""
 _ARGUMENT: Final = re.compile(r"args\.(.+) \(([a-z ]+)\)", re.DOTALL)
 """How a difference names an argument (approvals/difference.py)."""
+_SHORT: Final = {"credential": "account"}
 _TAKEN_BACK: Final = {
     "action_file": "the action can be removed again; what it did by then cannot be undone",
     "connector": "it can be removed again",
@@ -139,8 +142,9 @@ def _of_run(question: Mapping[str, Any], preview: Preview | None, when: Callable
 
 def _of_consent(question: Mapping[str, Any], when: Callable[[Any], str]) -> Sheet:
     kind = kind_of(question)
-    facts = [_fact(name, value) for name, value in subject_facts(question, None, when) if value is not None]
-    pinned = {"reaches", "credential", "account"}
+    named = ((_SHORT.get(name, name), value) for name, value in subject_facts(question, None, when))
+    facts = [_fact(name, value) for name, value in named if value is not None]
+    pinned = {"reaches", "account"}
     changes = (question.get("subject") or {}).get("changes") or []
     wider = sum(1 for change in changes if change.get("widens"))
     differs = [_line(f"≠ {wider} of {len(changes)} changes allow more", Tone.CHANGED)] if wider else []
@@ -215,7 +219,7 @@ def _contradictions(fields: list[dict[str, Any]], given: list[Given]) -> Iterato
         one, found = by_label.get(_compared(str(field.get("label")))), field.get("value")
         if one is None or found is None or _same(one.value, found):
             continue
-        yield f"{field.get('label')} is {_one_line(found)}, and the agent says {_one_line(one.value)}"
+        yield f"{field.get('label')} is {_brief(found)}, and the agent says {_brief(one.value)}"
 
 
 def _compared(label: str) -> str:
@@ -243,7 +247,7 @@ def _argument(one: Given, change: tuple[str, Any] | None) -> Fact:
 
 
 def _was(how: str, before: Any) -> Line:
-    return _line(f"≠ {how}" + ("" if before is None else _one_line(before)), Tone.CHANGED)
+    return _line(f"≠ {how}" + ("" if before is None else _spelled(before)), Tone.CHANGED)
 
 
 def _difference(
@@ -279,8 +283,8 @@ def _change(change: Mapping[str, Any]) -> Fact:
     where, before, after = str(change.get("where")), change.get("before"), change.get("after")
     text = (
         f"{where}: "
-        + ("" if before is None else f"{_one_line(before)} → ")
-        + ("gone" if after is None else _one_line(after))
+        + ("" if before is None else f"{_spelled(before)} → ")
+        + ("gone" if after is None else _spelled(after))
     )
     return Fact(visible(where), (_line(f"≠ {text}", Tone.CHANGED),))
 
@@ -339,8 +343,10 @@ def _reads_as_json(text: str) -> bool:
     return True
 
 
-def _one_line(value: Any) -> str:
-    return _spelled(value)
+def _brief(value: Any) -> str:
+    """The beginning of a value, and how much more there is: all of it stands below."""
+    text = _spelled(value)
+    return text if len(text) <= _MAX_BRIEF else f"{text[:_MAX_BRIEF]}… ({len(text) - _MAX_BRIEF:,} more characters)"
 
 
 def _fact(name: str, value: Any) -> Fact:

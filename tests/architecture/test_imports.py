@@ -86,6 +86,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron_sandbox",
     ),
     "aileron.client": ("aileron.model", "aileron.config"),
+    "aileron.tui": ("aileron.model", "aileron.client", "aileron.approver", "aileron.review"),
     # Front doors in the daemon: what they may ask of it comes in as a Protocol.
     "aileron.mcp": ("aileron.model", "aileron.config"),
     "aileron.mcp.relay": ("aileron.mcp.relay_requests", "aileron.mcp.relay_start", "aileron.mcp.relay_http"),
@@ -107,6 +108,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.audit.verify",
         "aileron_sandbox.support",
     ),
+    # The one command that begins the console.
+    "aileron.cli.commands.console": ("aileron.cli", "aileron.approver", "aileron.tui"),
     "aileron.__main__": ("aileron.__version__", "aileron.cli", "aileron.client", "aileron.model.visible"),
     "aileron_sandbox": ("aileron_sandbox",),
     "aileron_sandbox.frames": (),

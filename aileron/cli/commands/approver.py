@@ -12,7 +12,7 @@ from aileron.cli import output
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.problem import FAILED, INTEGRITY, OK, UNREACHABLE, Problem, local_work
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
-from aileron.cli.signing import TRIES, Standing, alone, as_shown, ask_until_right, key_in, standing_of, text_of
+from aileron.cli.signing import TRIES, Standing, alone, as_shown, ask_until_right, standing_of, text_of
 from aileron.cli.supervisor import Supervisor, checked
 from aileron.model.visible import visible
 
@@ -154,7 +154,7 @@ class _Init:
         """Whether an earlier `init` came as far as the vault, and all that was left to do was to put its key in place."""
         from aileron.approver import keyfile
 
-        if standing.key_id is None or key_in(keyfile.staged(self._file)) != standing.key_id:
+        if standing.key_id is None or keyfile.key_in(keyfile.staged(self._file)) != standing.key_id:
             return False
         keyfile.put_in_place(self._file)
         output.note(f"the key of the last try decides for this home, and is in its place now: {self._file}")
@@ -199,7 +199,7 @@ class _Init:
     def _old_key(self, standing: Standing) -> ApproverKey:
         from aileron.approver import keyfile, presence
 
-        if key_in(self._file) != standing.key_id:
+        if keyfile.key_in(self._file) != standing.key_id:
             raise Problem(
                 f"the approver's key, {standing.key_id}, is not in {self._file}",
                 exit_code=INTEGRITY,
@@ -321,7 +321,7 @@ def _file_status(path: Path, named: Any) -> dict[str, Any]:
     from aileron.approver import keyfile
     from aileron.model.failure import AileronError, FailureClass
 
-    if named is not None and key_in(path) != named and key_in(keyfile.staged(path)) == named:
+    if named is not None and keyfile.key_in(path) != named and keyfile.key_in(keyfile.staged(path)) == named:
         return {"path": str(keyfile.staged(path)), "status": "waiting", "key_id": named}
     try:
         found = keyfile.public_of(path).key_id

@@ -1,0 +1,96 @@
+"""When a key that approves may do so: a table of reasons why not, each of which a person can read.
+
+Pure; times are monotonic seconds, handed in. A key that is pressed at the wrong moment, was meant for something else, or arrives
+when the screen has just changed, decides nothing.
+
+1. the daemon answers
+2. the question waits, and its time is not over
+3. what is shown is what would be decided: it came whole, and nothing has replaced it since
+4. it has stood there, unmoved, for SETTLED_S
+5. all of it was on the screen, or the person said that they have not read all
+
+Source: docs/reference/console.md (What a key needs). Not here: the signature (holder.py), the second step (screens.py).
+
+>>> guard = Guard()
+>>> guard.show("a", "sha256:1", now=10.0)
+>>> guard.refusal(now=10.1)
+'it has only just come up: look at it, then press the key again'
+>>> guard.read_to_end()
+>>> guard.refusal(now=10.5) is None
+True
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["SETTLED_S", "Guard"]
+
+SETTLED_S: Final = 0.4
+"""400 ms: longer than a key that was on its way, shorter than a person reads anything."""
+
+
+class Guard:
+    """What is on the screen, and since when."""
+
+    def __init__(self) -> None:
+        self.shown: str | None = None
+        self.digest: str | None = None
+        self._since = 0.0
+        self._is_daemon_there = True
+        self._closed: str | None = None
+        self._is_read = False
+        self._problem: str | None = None
+
+    def show(self, approval_id: str | None, digest: str | None, *, now: float, closed: str | None = None) -> None:
+        """This question is on the screen now, with this digest; `closed` says why it cannot be decided any more."""
+        if (approval_id, digest) != (self.shown, self.digest):
+            self._is_read = False
+        self.shown, self.digest, self._closed, self._problem = approval_id, digest, closed, None
+        self._since = now
+
+    def cannot_show(self, approval_id: str, why: str, *, now: float) -> None:
+        """It is on the screen, and not such that it could be decided."""
+        self.show(approval_id, None, now=now)
+        self._problem = why
+
+    def disturb(self, *, now: float) -> None:
+        """Something else on the screen has moved or come up."""
+        self._since = now
+
+    def lose_daemon(self) -> None:
+        """Nobody answers."""
+        self._is_daemon_there = False
+
+    def regain_daemon(self, *, now: float) -> None:
+        """Somebody answers again."""
+        if not self._is_daemon_there:
+            self._since = now
+        self._is_daemon_there = True
+
+    def read_to_end(self) -> None:
+        """Its end was on the screen, or the person said that they decide without."""
+        self._is_read = True
+
+    @property
+    def is_read(self) -> bool:
+        """Whether nothing of it is left to be scrolled to."""
+        return self._is_read
+
+    def refusal(self, *, now: float, is_approval: bool = True) -> str | None:
+        """Why a key decides nothing now; None: it may. A no needs no reading."""
+        if not self._is_daemon_there:
+            return "the daemon does not answer: nothing can be decided"
+        if self.shown is None:
+            return "nothing is selected"
+        if self._problem is not None:
+            return self._problem
+        if self._closed is not None:
+            return self._closed
+        if self.digest is None:
+            return "it is still being read"
+        if now - self._since < SETTLED_S:
+            return "it has only just come up: look at it, then press the key again"
+        if is_approval and not self._is_read:
+            return "there is more of it: scroll to its end, or press ! to decide without"
+        return None

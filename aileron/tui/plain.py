@@ -1,0 +1,430 @@
+"""The console in lines: for screen readers, simple terminals and logs, with the power of the other one.
+
+Runs in its own process, alone (approver/presence.py). A question has a number, which stays its own for as long as the console is
+open; what comes and what is settled is said when it happens. A yes is asked about after all of the question was printed, and
+counts for exactly that.
+
+    1 send-mail, asked by claude, expires in 4:41
+    > approve 1
+
+Not here: the screen (app.py), what a question says (review/), the key (holder.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import select
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
+
+from rich.text import Text
+
+from aileron.model.visible import as_text, visible, visible_json
+from aileron.review.sheet import Sheet, sheet_of
+from aileron.tui import paint
+from aileron.tui.door import Door, GoneError, RefusedError
+from aileron.tui.holder import Holder
+from aileron.tui.waiting import Entry, Waiting, seconds_left
+
+if TYPE_CHECKING:
+    from aileron.model.preview import Preview
+    from aileron.model.secret import Secret
+
+__all__ = ["Plain"]
+
+_LOOK_S: Final = 2.0
+"""Between two looks at the queue while the person types nothing."""
+_MOST_LINE: Final = 8192
+_PROMPT: Final = "> "
+_HELP: Final = """\
+list                     what waits            show N             all of a question
+preview N                read what is there now; only you can
+approve N                and then the word it asks for
+deny N [REASON]          the agent reads the reason
+stop N [REASON]          deny it, and end the session of the agent that asked
+edit N                   change the arguments in your editor, and show it so
+for N USES MINUTES       ask for a grant: the same arguments, not asked about again
+ask N QUESTION           ask the agent         diff N             what differs from the call approved last
+cancel N                 take it back          raw N              as it came
+record N                 what it did, with every request that left
+activity [COUNT]         the newest events     grants, sessions, status
+revoke ID, end ID        a grant, a session    unlock, lock       the approver's key
+vault                    open or lock it       quit"""
+
+
+class Plain:
+    """The console of one home, line by line. `run` until `quit` or the end of input."""
+
+    def __init__(
+        self,
+        door: Door,
+        *,
+        ask: Callable[[str], Secret],
+        edit: Callable[[str], str],
+        not_kept: str | None,
+        out: TextIO | None = None,
+    ) -> None:
+        self._door: Final = door
+        self._ask: Final = ask
+        self._edit_text: Final = edit
+        self._out: Final = out or sys.stdout
+        self._holder: Final = Holder(door.home / "approver.json", ask=ask, tell=self._say, not_kept=not_kept)
+        self._waiting: Final = Waiting()
+        self._numbers: dict[str, int] = {}
+        self._edits: dict[str, str] = {}
+        self._previews: dict[tuple[str, str], Preview] = {}
+        self._is_signed = True
+        self._is_lost = False
+        self._commands: Final[dict[str, Callable[[str], None]]] = {
+            "list": self._list,
+            "show": self._on_one(self._show),
+            "preview": self._on_one(self._read_preview),
+            "approve": self._on_one(self._approve),
+            "deny": self._on_one(self._deny),
+            "stop": self._on_one(self._stop),
+            "edit": self._on_one(self._edit),
+            "for": self._on_one(self._grant),
+            "ask": self._on_one(self._ask_back),
+            "diff": self._on_one(self._difference),
+            "cancel": self._on_one(self._cancel),
+            "raw": self._on_one(self._raw),
+            "record": self._on_one(self._record),
+            "activity": self._activity,
+            "grants": self._grants,
+            "sessions": self._sessions,
+            "status": self._status,
+            "revoke": self._revoke,
+            "end": self._end,
+            "unlock": self._unlock,
+            "lock": self._lock,
+            "vault": self._vault,
+            "help": lambda _: self._say(_HELP),
+        }
+
+    def run(self) -> int:
+        """Until the person is done; 0."""
+        self._try(self._door.start)
+        self._try(self._look)
+        self._list("")
+        self._say("type help for all that can be typed here")
+        try:
+            while (line := self._line()) is not None:
+                word, _, rest = line.strip().partition(" ")
+                if word in ("quit", "q", "exit"):
+                    break
+                if not word:
+                    continue
+                command = self._commands.get(word)
+                if command is None:
+                    self._say(f"there is no {visible(word):.40}: type help")
+                else:
+                    self._try(functools.partial(command, rest.strip()))
+        finally:
+            self._holder.close()
+        return 0
+
+    # reading and saying
+
+    def _line(self) -> str | None:
+        """The next line that the person types; what happens meanwhile is said. None at the end of input."""
+        self._write(_PROMPT)
+        while True:
+            if select.select([sys.stdin], [], [], _LOOK_S)[0]:
+                return sys.stdin.readline(_MOST_LINE) or None
+            if self._holder.close_on_time():
+                self._say("\nthe approver's key is locked: its time was over")
+                self._write(_PROMPT)
+            self._try(self._look, prompt=_PROMPT)
+
+    def _say(self, text: str) -> None:
+        self._write(text + "\n")
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()
+
+    def _rows(self, rows: Iterable[Text]) -> None:
+        for row in rows:
+            self._say(row.plain.rstrip())
+
+    def _try(self, work: Callable[[], None], prompt: str = "") -> None:
+        """Do it; what stood in the way is said, and the console stays."""
+        from aileron.model.failure import AileronError
+
+        try:
+            work()
+            self._is_lost = False
+        except GoneError as error:
+            if not self._is_lost or not prompt:
+                self._say(f"! the daemon does not answer ({visible(str(error))}): nothing can be decided")
+            self._is_lost = True
+        except (RefusedError, AileronError, ValueError) as error:
+            self._say(f"! {visible(str(error))}")
+        except KeyboardInterrupt:
+            self._say("\nnothing is decided")
+
+    # the queue
+
+    def _look(self) -> None:
+        """What has come and what is settled, in a line each."""
+        approver = self._door.approver()
+        self._is_signed, self._holder.key_id = approver.get("status") != "none", approver.get("key_id")
+        is_first = not self._numbers
+        news = self._waiting.take(self._door.waiting())
+        said = []
+        for name in news.new:
+            self._numbers[name] = len(self._numbers) + 1
+            if not is_first:
+                said.append(f"new: {self._title(self._waiting[name])}")
+        for name in news.gone:
+            self._waiting.settle(name, str(self._door.outcome(name).get("status")))
+            if name in self._waiting:
+                said.append(f"{self._waiting[name].status}: {self._title(self._waiting[name])}")
+        if said:
+            self._say("\n" + "\n".join(said))
+            self._write(_PROMPT)
+
+    def _title(self, entry: Entry) -> str:
+        left = seconds_left(entry.expires_at)
+        when = f", expires in {paint.duration(left)}" if entry.is_open and left is not None else f", {entry.status}"
+        return f"{self._numbers.get(entry.id, 0)} {entry.title}, asked by {entry.asker}{when}"
+
+    def _list(self, _: str) -> None:
+        self._look()
+        waiting = self._waiting.open
+        for entry in waiting:
+            self._say(self._title(entry))
+        if not waiting:
+            self._say("nothing waits for you")
+        if not self._is_signed:
+            self._say("! not signed: any process of this user can decide; aileron approver init")
+
+    def _on_one(self, work: Callable[[str, str], None]) -> Callable[[str], None]:
+        """A command about a question by its number, or the end of its id."""
+
+        def command(rest: str) -> None:
+            number, _, more = rest.partition(" ")
+            names = [name for name, own in self._numbers.items() if str(own) == number]
+            names = names or [name for name in self._numbers if len(number) >= 4 and name.endswith(number)]
+            if len(names) != 1:
+                raise ValueError(f"there is no question {number[:40]!r}: type list")
+            work(names[0], more.strip())
+
+        return command
+
+    # one question
+
+    def _question(self, name: str) -> dict[str, Any]:
+        from aileron.review.genuine import edited, genuine
+
+        question = self._door.question(name)
+        if (edit := self._edits.get(name)) is not None and question.get("status") == "pending_approval":
+            question = edited(question, edit)
+        return genuine(question) if self._is_signed else question
+
+    def _sheet(self, name: str, question: dict[str, Any]) -> Sheet:
+        return sheet_of(question, self._previews.get((name, str(question.get("digest")))), paint.local_time)
+
+    def _show(self, name: str, _: str) -> None:
+        self._shown(name)
+
+    def _shown(self, name: str) -> dict[str, Any]:
+        """Print all of it; what was printed."""
+        question = self._question(name)
+        sheet = self._sheet(name, question)
+        width = self._width()
+        left = seconds_left(str(question.get("expires_at")))
+        self._say("")
+        self._rows(paint.essential_rows(sheet, width))
+        status = str(question.get("status"))
+        is_open = status == "pending_approval"
+        self._say(
+            f"expires in {paint.duration(left)}" if is_open and left is not None else f"! it is {visible(status)}"
+        )
+        self._rows(paint.body_rows(sheet.sections, width, is_whole=True)[0])
+        return question
+
+    def _read_preview(self, name: str, _: str) -> None:
+        self._previewed(name, self._question(name))
+        self._shown(name)
+
+    def _previewed(self, name: str, question: dict[str, Any]) -> None:
+        from aileron.approver.signing import PREVIEW_S, PreviewAsked
+
+        if (question.get("plan") or {}).get("preview") is None:
+            raise ValueError("it has no preview")
+        with self._holder.key("to read what is there now") as key:
+            asked = PreviewAsked(key, name, str(question["digest"]))
+        answer = self._door.preview(name, asked.body, PREVIEW_S)
+        self._previews[name, str(question["digest"])] = asked.opened(answer)
+
+    # decisions
+
+    def _approve(self, name: str, _: str) -> None:
+        """Print all of it, and take a word for a yes: for what was printed."""
+        question = self._question(name)
+        has_preview = (question.get("plan") or {}).get("preview") is not None
+        if has_preview and self._is_signed and (name, str(question.get("digest"))) not in self._previews:
+            self._previewed(name, question)
+        question = self._shown(name)
+        if question.get("status") != "pending_approval":
+            raise ValueError("it cannot be decided any more")
+        word = self._sheet(name, question).word or "yes"
+        self._write(f"To approve, type  {word}  (anything else decides nothing): ")
+        if sys.stdin.readline(_MOST_LINE).strip() != word:
+            self._say("nothing is decided")
+            return
+        preview = self._previews.get((name, str(question.get("digest"))))
+        digest = (preview.digest if preview is not None else None) or str(question.get("digest"))
+        self._decide(name, question, digest, "approve", None)
+
+    def _deny(self, name: str, reason: str) -> None:
+        question = self._question(name)
+        self._decide(name, question, str(question.get("digest")), "deny", reason or None)
+
+    def _stop(self, name: str, reason: str) -> None:
+        question = self._question(name)
+        self._decide(name, question, str(question.get("digest")), "deny", reason or None)
+        if question.get("session") not in (None, "local"):
+            self._door.end_session(str(question["session"]))
+            self._say("its session is ended")
+
+    def _decide(
+        self,
+        name: str,
+        question: dict[str, Any],
+        digest: str,
+        decision: Literal["approve", "deny"],
+        reason: str | None,
+    ) -> None:
+        if self._is_signed:
+            from aileron.approver.signing import signed_decision
+
+            with self._holder.key(f"to {decision} {name}") as key:
+                body = signed_decision(key, name, digest, decision, reason, question.get("head"))
+        else:
+            body = {"decision": decision, "digest": digest, **({"reason": reason} if reason else {})}
+        settled = self._door.decide(name, body, is_run=(question.get("kind") or "action") == "action")
+        failed = settled.get("error")
+        if isinstance(failed, dict):
+            raise RefusedError(str(failed.get("class")), f"approved, and it could not be done: {failed.get('message')}")
+        held = (
+            f", held until {paint.local_time(settled['held_until'])}: cancel takes it back"
+            if settled.get("held_until")
+            else ""
+        )
+        self._say(f"{visible(str(settled.get('status')))}: {self._title(self._waiting[name])}{held}")
+
+    def _edit(self, name: str, _: str) -> None:
+        question = self._question(name)
+        if (question.get("kind") or "action") != "action":
+            raise ValueError("only a run has arguments to edit")
+        before = (question.get("plan") or {}).get("args") or {}
+        wanted = json.loads(self._edit_text(json.dumps(before, indent=2, ensure_ascii=True) + "\n"))
+        if not isinstance(wanted, dict) or wanted == before:
+            raise ValueError("nothing was changed")
+        self._edits[name] = self._door.edit(name, wanted)
+        self._shown(name)
+
+    def _grant(self, name: str, rest: str) -> None:
+        question = self._question(name)
+        uses, _, minutes = rest.partition(" ")
+        if self._sheet(name, question).word is not None:
+            raise ValueError("not offered: it cannot be undone, so each run is decided by itself")
+        if not (uses.isdigit() and minutes.strip().isdigit()):
+            raise ValueError("for N USES MINUTES, as in: for 1 3 15")
+        plan = question.get("plan") or {}
+        constraints = [
+            {"argument": argument, "operator": "equals", "value": value}
+            for argument, value in (plan.get("args") or {}).items()
+        ]
+        self._door.grant(str(plan.get("action")), constraints, int(uses), int(minutes) * 60)
+        self._look()
+
+    def _ask_back(self, name: str, question: str) -> None:
+        if not question:
+            raise ValueError("ask N QUESTION")
+        self._door.ask_back(name, question)
+        self._say("asked; the agent reads it with its next look, and show has what it says")
+
+    def _cancel(self, name: str, _: str) -> None:
+        self._say(visible(str(self._door.cancel(name).get("status"))))
+
+    def _difference(self, name: str, _: str) -> None:
+        from aileron.review.question import difference_lines
+
+        found = difference_lines(self._question(name), None, paint.local_time)
+        for line in found if isinstance(found, list) else [found or "there is nothing to compare a consent with"]:
+            self._say(as_text(line))
+
+    def _raw(self, name: str, _: str) -> None:
+        self._say(visible_json(json.dumps(self._door.question(name), indent=2, ensure_ascii=False)))
+
+    def _record(self, name: str, _: str) -> None:
+        from aileron.review.record import record_of
+
+        run = self._door.question(name).get("audit_id")
+        if run is None:
+            raise ValueError("nothing ran for it")
+        self._rows(paint.record_rows(record_of(self._door.record(str(run))), self._width()))
+
+    # the rest
+
+    def _activity(self, count: str) -> None:
+        for event in self._door.newest(int(count) if count.isdigit() else 20):
+            self._say(paint.event_row(event).plain)
+
+    def _grants(self, _: str) -> None:
+        for one in self._door.grants():
+            self._say(f"{as_text(one.get('id'))}  {paint.grant_row(one).plain}")
+
+    def _sessions(self, _: str) -> None:
+        for one in self._door.sessions():
+            self._say(f"{as_text(one.get('id'))}  {paint.session_row(one).plain}")
+
+    def _status(self, _: str) -> None:
+        self._say(paint.system_text(self._door.status(), self._door.approver(), self._key_word()).plain)
+
+    def _revoke(self, name: str) -> None:
+        self._door.revoke(name)
+        self._say("revoked")
+
+    def _end(self, name: str) -> None:
+        self._door.end_session(name)
+        self._say("ended")
+
+    def _unlock(self, _: str) -> None:
+        if self._holder.not_kept is not None:
+            raise ValueError(f"it is asked for each time: {self._holder.not_kept}")
+        self._holder.open("to decide for 15 minutes")
+        self._say(self._key_word())
+
+    def _lock(self, _: str) -> None:
+        self._holder.close()
+        self._say(self._key_word())
+
+    def _vault(self, _: str) -> None:
+        if (self._door.status().get("vault") or {}).get("locked"):
+            with contextlib.suppress(UnicodeDecodeError):
+                self._door.unlock_vault(self._ask("Vault passphrase").reveal().decode())
+        else:
+            self._door.lock_vault()
+        self._say("locked" if (self._door.status().get("vault") or {}).get("locked") else "open")
+
+    def _key_word(self) -> str:
+        if self._holder.not_kept is not None:
+            return f"the key is asked for each time: {self._holder.not_kept}"
+        return (
+            f"the key is open, {paint.duration(self._holder.left_s)} left"
+            if self._holder.is_open
+            else "the key is locked"
+        )
+
+    def _width(self) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            return max(os.get_terminal_size(self._out.fileno()).columns, 40)
+        return 100

@@ -1,0 +1,173 @@
+"""What comes up over the console: the second step of a yes, a reason, a question, all of a question, help.
+
+Runs in the console. While one of these is up no key reaches what lies below it, and what is typed into a field decides nothing.
+
+Rules
+- A yes that cannot be undone takes a word that is typed, and Enter after it; any other takes `y`. Neither is taken in the first
+  SETTLED_S, so that a key that was on its way decides nothing.
+- Escape, and anything else, decides nothing.
+
+Not here: what the answers bring about (app.py).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar, Final, NamedTuple
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.events import Key
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from aileron.tui.guard import SETTLED_S
+
+__all__ = ["Confirm", "GrantForm", "Granted", "Line", "Pages"]
+
+_CSS: Final = """
+Confirm, Line, GrantForm, Pages { align: center middle; }
+#box { width: 90%; max-width: 100; height: auto; max-height: 90%; border: round $primary; padding: 0 1; background: $surface; }
+#box Static { width: 100%; }
+#pages { width: 96%; height: 92%; border: round $primary; background: $surface; padding: 0 1; }
+Input { margin: 1 0 0 0; }
+"""
+
+
+class Confirm(ModalScreen[bool]):
+    """The second step: `word` is to be typed, or `y` where there is none. True: yes."""
+
+    CSS = _CSS
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss_no", "back")]
+
+    def __init__(self, facts: Text, word: str | None, verb: str = "approve") -> None:
+        super().__init__()
+        self._facts: Final = facts
+        self._word: Final = word
+        self._verb: Final = verb
+        self._since = time.monotonic()
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="box"):
+            yield Static(self._facts)
+            if self._word is None:
+                yield Static(Text(f"\ny  {self._verb}     any other key  back", style="bold"))
+            else:
+                yield Static(
+                    Text(f"\nThis is for good. To {self._verb}, type  {self._word}  and press Enter.", style="bold")
+                )
+                yield Input(id="word")
+                yield Static(Text("Esc  back", style="dim"), id="hint")
+
+    def on_mount(self) -> None:
+        self._since = time.monotonic()
+
+    def on_key(self, event: Key) -> None:
+        if self._word is not None:
+            return
+        event.stop()
+        if event.key == "y" and not self._is_settled():
+            return  # it was on its way before this came up
+        self.dismiss(event.key == "y")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        if event.value.strip() == self._word and self._is_settled():
+            self.dismiss(True)
+        else:
+            self.query_one("#hint", Static).update(
+                Text(f"! that is not  {self._word}: nothing is decided.  Esc  back", style="bold red")
+            )
+
+    def action_dismiss_no(self) -> None:
+        self.dismiss(False)
+
+    def _is_settled(self) -> bool:
+        return time.monotonic() - self._since >= SETTLED_S
+
+
+class Line(ModalScreen[str | None]):
+    """One line of text; None: never mind."""
+
+    CSS = _CSS
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss_none", "back")]
+
+    def __init__(self, title: Text, *, hint: str, value: str = "", may_be_empty: bool = False) -> None:
+        super().__init__()
+        self._title: Final = title
+        self._hint: Final = hint
+        self._value: Final = value
+        self._may_be_empty: Final = may_be_empty
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="box"):
+            yield Static(self._title)
+            yield Input(value=self._value)
+            yield Static(Text(self._hint, style="dim"))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        typed = event.value.strip()
+        if typed or self._may_be_empty:
+            self.dismiss(typed)
+
+    def action_dismiss_none(self) -> None:
+        self.dismiss(None)
+
+
+class Granted(NamedTuple):
+    """How often, and for how long, something runs without asking."""
+
+    uses: int
+    for_s: int
+
+
+class GrantForm(ModalScreen[Granted | None]):
+    """For how many runs, and how long, the same call is not to be asked about."""
+
+    CSS = _CSS
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss_none", "back")]
+    _CHOICES: ClassVar[dict[str, Granted]] = {"1": Granted(3, 900), "2": Granted(10, 3600), "3": Granted(50, 8 * 3600)}
+
+    def __init__(self, title: Text) -> None:
+        super().__init__()
+        self._title: Final = title
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="box"):
+            yield Static(self._title)
+            yield Static(
+                Text(
+                    "\n1  3 times, within 15 minutes\n2  10 times, within an hour\n3  50 times, within 8 hours\n\n"
+                    "It is asked about as a question of its own, with exactly these arguments.     Esc  back"
+                )
+            )
+
+    def on_key(self, event: Key) -> None:
+        if event.key in self._CHOICES:
+            event.stop()
+            self.dismiss(self._CHOICES[event.key])
+
+    def action_dismiss_none(self) -> None:
+        self.dismiss(None)
+
+
+class Pages(ModalScreen[None]):
+    """Text to be read: all of a question as it came, a run on record, help."""
+
+    CSS = _CSS
+    BINDINGS: ClassVar[list[BindingType]] = [("escape,q,r,question_mark", "dismiss_it", "back")]
+
+    def __init__(self, text: Text) -> None:
+        super().__init__()
+        self._text: Final = text
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="pages"):
+            yield Static(self._text)
+
+    def on_mount(self) -> None:
+        self.query_one("#pages", VerticalScroll).focus()
+
+    def action_dismiss_it(self) -> None:
+        self.dismiss(None)

@@ -1,0 +1,142 @@
+"""What waits for a person, in an order that does not move while they look.
+
+Pure. What is new is added at the end; what is decided, has expired or was taken back stays where it is, marked, until newer such
+entries push it out. So nothing is ever under a key, or a pointer, that was not there when the person last looked.
+
+>>> queue = Waiting()
+>>> queue.take([{"approval_id": "a", "action": "send-mail"}, {"approval_id": "b", "action": "delete"}]).new
+('a', 'b')
+>>> queue.take([{"approval_id": "b", "action": "delete"}, {"approval_id": "c", "action": "send-mail"}]).gone
+('a',)
+>>> [entry.id for entry in queue.entries]
+['a', 'b', 'c']
+
+Not here: what a question says (review/), when it may be decided (guard.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from aileron.model.visible import visible
+from aileron.review.question import kind_of, name_of, title_of
+
+__all__ = ["Entry", "News", "Waiting", "matches", "seconds_left"]
+
+_MAX_SETTLED: Final = 50
+"""Entries that wait no more; the record has them all."""
+_OPEN: Final = "pending_approval"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One question as the list shows it; every text harmless."""
+
+    id: str
+    title: str
+    asker: str
+    kind: str
+    action: str
+    status: str
+    expires_at: str | None
+    same: str
+    """What is alike in questions that ask for the same: kind and name."""
+
+    @property
+    def is_open(self) -> bool:
+        """It waits for a decision."""
+        return self.status == _OPEN
+
+
+@dataclasses.dataclass(frozen=True)
+class News:
+    """What a look at the queue brought: ids that came, ids that wait no more."""
+
+    new: tuple[str, ...]
+    gone: tuple[str, ...]
+
+
+class Waiting:
+    """The queue as it was seen so far."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+
+    @property
+    def entries(self) -> list[Entry]:
+        """In the order in which they came."""
+        return list(self._entries.values())
+
+    @property
+    def open(self) -> list[Entry]:
+        """Those that wait for a decision."""
+        return [entry for entry in self._entries.values() if entry.is_open]
+
+    def __getitem__(self, entry_id: str) -> Entry:
+        return self._entries[entry_id]
+
+    def __contains__(self, entry_id: object) -> bool:
+        return entry_id in self._entries
+
+    def take(self, listed: Iterable[Mapping[str, Any]]) -> News:
+        """What the daemon lists now. What it lists no more is `gone`, and is to be settled by whoever asks what became of it."""
+        now = {str(one.get("approval_id")): one for one in listed}
+        new = tuple(name for name in now if name not in self._entries)
+        gone = tuple(entry.id for entry in self._entries.values() if entry.is_open and entry.id not in now)
+        for name, one in now.items():
+            self._entries[name] = _entry(name, one)
+        return News(new, gone)
+
+    def settle(self, entry_id: str, status: str) -> None:
+        """It is decided, over or taken back. It stays where it is."""
+        entry = self._entries.get(entry_id)
+        if entry is not None:
+            self._entries[entry_id] = dataclasses.replace(entry, status=visible(status))
+        settled = [one.id for one in self._entries.values() if not one.is_open]
+        for name in settled[: max(0, len(settled) - _MAX_SETTLED)]:
+            del self._entries[name]
+
+
+def matches(entry: Entry, wanted: str) -> bool:
+    """Whether an entry is one of those a filter is for: words, all of which it has; `agent:x`, `action:x`, `kind:x`, `status:x`.
+
+    >>> entry = Entry("act-1", "send-mail", "claude in /w", "action", "send-mail", "pending_approval", None, "")
+    >>> [matches(entry, text) for text in ("send", "agent:codex", "agent:claude mail")]
+    [True, False, True]
+    """
+    fields = {"agent": entry.asker, "action": entry.action, "kind": entry.kind, "status": entry.status}
+    whole = " ".join((entry.id, entry.title, *fields.values())).casefold()
+    for word in wanted.casefold().split():
+        name, colon, value = word.partition(":")
+        if value not in fields[name].casefold() if colon and name in fields else word not in whole:
+            return False
+    return True
+
+
+def seconds_left(moment: str | None, now: datetime.datetime | None = None) -> float | None:
+    """Until a moment (RFC 3339), negative after it; None where there is none, or nobody can read it."""
+    if moment is None:
+        return None
+    try:
+        until = datetime.datetime.fromisoformat(moment)
+        return (until - (now or datetime.datetime.now(datetime.UTC))).total_seconds()
+    except (ValueError, TypeError):
+        return None
+
+
+def _entry(name: str, one: Mapping[str, Any]) -> Entry:
+    agent, session = one.get("agent"), one.get("session")
+    expires = one.get("expires_at")
+    return Entry(
+        id=visible(name),
+        title=visible(title_of(one)),
+        asker=visible(str(agent or session or "you")),
+        kind=visible(kind_of(one)),
+        action=visible(name_of(one)),
+        status=visible(str(one.get("status") or _OPEN)),
+        expires_at=None if expires is None else str(expires),
+        same=visible(f"{kind_of(one)} {name_of(one)}"),
+    )
