@@ -19,13 +19,14 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from rich.text import Text
 
 from aileron.model.visible import as_text, visible, visible_json
 from aileron.review.sheet import Sheet, sheet_of
 from aileron.tui import paint
+from aileron.tui.deciding import Decision, Said, is_run, send, signed, why_closed
 from aileron.tui.door import Door, GoneError, RefusedError
 from aileron.tui.holder import Holder
 from aileron.tui.waiting import Entry, Waiting, seconds_left
@@ -222,7 +223,7 @@ class Plain:
         from aileron.review.genuine import edited, genuine
 
         question = self._door.question(name)
-        if (edit := self._edits.get(name)) is not None and question.get("status") == "pending_approval":
+        if (edit := self._edits.get(name)) is not None and why_closed(question) is None:
             question = edited(question, edit)
         return genuine(question) if self._is_signed else question
 
@@ -271,7 +272,7 @@ class Plain:
         if has_preview and self._is_signed and (name, str(question.get("digest"))) not in self._previews:
             self._previewed(name, question)
         question = self._shown(name)
-        if question.get("status") != "pending_approval":
+        if why_closed(question) is not None:
             raise ValueError("it cannot be decided any more")
         word = self._sheet(name, question).word or "yes"
         self._write(f"To approve, type  {word}  (anything else decides nothing): ")
@@ -298,30 +299,16 @@ class Plain:
         name: str,
         question: dict[str, Any],
         digest: str,
-        decision: Literal["approve", "deny"],
+        decision: Decision,
         reason: str | None,
     ) -> None:
-        if self._is_signed:
-            from aileron.approver.signing import signed_decision
-
-            with self._holder.key(f"to {decision} {name}") as key:
-                body = signed_decision(key, name, digest, decision, reason, question.get("head"))
-        else:
-            body = {"decision": decision, "digest": digest, **({"reason": reason} if reason else {})}
-        settled = self._door.decide(name, body, is_run=(question.get("kind") or "action") == "action")
-        failed = settled.get("error")
-        if isinstance(failed, dict):
-            raise RefusedError(str(failed.get("class")), f"approved, and it could not be done: {failed.get('message')}")
-        held = (
-            f", held until {paint.local_time(settled['held_until'])}: cancel takes it back"
-            if settled.get("held_until")
-            else ""
-        )
-        self._say(f"{visible(str(settled.get('status')))}: {self._title(self._waiting[name])}{held}")
+        made = signed(self._holder, name, digest, decision, reason, question.get("head"), is_signed=self._is_signed)
+        said = made if isinstance(made, Said) else send(self._door, name, made, is_a_run=is_run(question))
+        self._say(("" if said.is_done else "! ") + visible(said.words))
 
     def _edit(self, name: str, _: str) -> None:
         question = self._question(name)
-        if (question.get("kind") or "action") != "action":
+        if not is_run(question):
             raise ValueError("only a run has arguments to edit")
         before = (question.get("plan") or {}).get("args") or {}
         wanted = json.loads(self._edit_text(json.dumps(before, indent=2, ensure_ascii=True) + "\n"))

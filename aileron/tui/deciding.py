@@ -1,0 +1,90 @@
+"""From a person's second step to what the daemon says of it: the body that is signed, and the words for what came.
+
+No widgets. Every failure is words for a person: a console goes on whatever happens.
+
+Rules
+- What is signed is the digest that is handed in, which is of what was on the screen. Nothing is fetched in between.
+- Nothing is sent twice.
+
+Not here: when a key may decide (guard.py), the second step (screens.py), the key (holder.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final, Literal
+
+from aileron.model.failure import AileronError
+from aileron.tui import paint
+from aileron.tui.door import Door, RefusedError
+from aileron.tui.holder import Holder
+
+__all__ = ["EXPIRED", "Decision", "Said", "is_run", "send", "signed", "why_closed"]
+
+EXPIRED: Final = "its time is over: nothing ran, and nothing can be decided"
+Decision = Literal["approve", "deny"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """Words for the person, and whether it was done."""
+
+    words: str
+    is_done: bool
+
+
+def signed(
+    holder: Holder,
+    approval_id: str,
+    digest: str,
+    decision: Decision,
+    reason: str | None,
+    head: Any,
+    *,
+    is_signed: bool,
+) -> dict[str, Any] | Said:
+    """The body of a decision, signed where somebody signs for this home; or why there is none.
+
+    May ask for the passphrase, so it is for the thread that has the terminal.
+    """
+    if not is_signed:
+        body = {"decision": decision, "digest": digest}
+        return body if reason is None else {**body, "reason": reason}
+    from aileron.approver.signing import signed_decision
+
+    try:
+        with holder.key(f"to {decision} {approval_id}") as key:
+            return signed_decision(key, approval_id, digest, decision, reason, head)
+    except (AileronError, KeyboardInterrupt) as error:
+        return Said(str(error) or "nothing is decided", is_done=False)
+
+
+def send(door: Door, approval_id: str, body: dict[str, Any], *, is_a_run: bool) -> Said:
+    """Send it, and say what was settled. GoneError where nobody answers: then nobody knows whether it counts."""
+    try:
+        settled = door.decide(approval_id, body, is_run=is_a_run)
+    except RefusedError as error:
+        words = f"somebody else has decided it: {error.status}" if error.name == "already_decided" else error.message
+        return Said(words, is_done=False)
+    failed = settled.get("error")
+    if isinstance(failed, dict):
+        return Said(f"approved, and it could not be done: {failed.get('message')}", is_done=True)
+    until = settled.get("held_until")
+    held = f", held until {paint.local_time(until)} (it can be taken back)" if until else ""
+    return Said(f"{settled.get('status')}: {approval_id}{held}", is_done=True)
+
+
+def why_closed(question: dict[str, Any]) -> str | None:
+    """Why it cannot be decided any more; None: it can."""
+    status = question.get("status")
+    if status == "pending_approval":
+        return None
+    if status == "expired":
+        return EXPIRED
+    reason = f" ({question['reason']})" if question.get("reason") else ""
+    return f"it is {status}{reason}"
+
+
+def is_run(question: dict[str, Any]) -> bool:
+    """It is about a gated run, and no consent."""
+    return (question.get("kind") or "action") == "action"

@@ -1,0 +1,108 @@
+"""The list of what waits: a widget over `Waiting`, with a filter, groups and marks.
+
+Rules
+- What is listed grows at its end. It is put together anew only when the person asks for other rows: a filter, groups.
+- The cursor is on a question, not on a row.
+
+Not here: what was asked (waiting.py), what a row looks like (paint.py).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from aileron.tui import paint
+from aileron.tui.waiting import Entry, Waiting, matches
+
+__all__ = ["Queue", "Rows"]
+
+
+class Rows(OptionList):
+    """A list that is moved in with j and k too."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "cursor_down", show=False),
+        Binding("k", "cursor_up", show=False),
+    ]
+
+    def chosen(self) -> str | None:
+        """The id of the row under the cursor."""
+        return None if self.highlighted is None else self.get_option_at_index(self.highlighted).id
+
+
+class Queue(Rows):
+    """What waits, and what was settled since. `wanted` filters, `is_grouped` makes one row of the same."""
+
+    def __init__(self, waiting: Waiting, *, id: str) -> None:
+        super().__init__(id=id, markup=False)
+        self._waiting = waiting
+        self._names: list[str] = []
+        self._is_grouped = False
+        self.marked: set[str] = set()
+        self.wanted = ""
+
+    @property
+    def names(self) -> list[str]:
+        """The ids that are listed, in order."""
+        return self._names
+
+    def filter(self, wanted: str) -> None:
+        """List only what has these words."""
+        self.wanted, self._names = wanted, []
+
+    def group(self) -> None:
+        """Questions for the same, by the same, as one row; or each by itself again."""
+        self._is_grouped, self._names = not self._is_grouped, []
+
+    def show(self, width: int, selected: str | None) -> None:
+        """Bring the rows up to date; what was listed stays where it is."""
+        entries = [entry for entry in self._waiting.entries if not self.wanted or matches(entry, self.wanted)]
+        counts = self._counts(entries)
+        rows = {
+            entry.id: paint.entry_row(entry, width, is_marked=entry.id in self.marked, count=counts.get(entry.id, 1))
+            for entry in entries
+            if counts.get(entry.id, 1)
+        }
+        names = list(rows)
+        known = len(self._names)
+        if names[:known] == self._names and self.option_count == known:
+            for name in self._names:
+                self.replace_option_prompt(name, rows[name])
+            self.add_options([Option(rows[name], id=name) for name in names[known:]])
+        else:
+            self.clear_options()
+            self.add_options([Option(row, id=name) for name, row in rows.items()])
+            if selected in rows:
+                self.highlighted = names.index(selected)
+        self._names = names
+        if self.highlighted is None and names:
+            self.highlighted = 0
+
+    def step(self, by: int) -> None:
+        """To the next question that waits, or the one before."""
+        waiting = [number for number, name in enumerate(self._names) if self._waiting[name].is_open]
+        at = self.highlighted if self.highlighted is not None else -1
+        found = [number for number in waiting if (number > at if by > 0 else number < at)]
+        if found:
+            self.highlighted = found[0] if by > 0 else found[-1]
+
+    def mark(self, name: str) -> None:
+        """One of several that are denied together, or no more."""
+        self.marked ^= {name}
+
+    def _counts(self, entries: list[Entry]) -> dict[str, int]:
+        """With groups: how many a row stands for; 0 for those that have none of their own."""
+        if not self._is_grouped:
+            return {}
+        heads: dict[str, str] = {}
+        counts: dict[str, int] = {}
+        for entry in entries:
+            if entry.is_open:
+                head = heads.setdefault(f"{entry.same} {entry.asker}", entry.id)
+                counts[entry.id] = 0
+                counts[head] += 1
+        return counts

@@ -1,0 +1,124 @@
+"""One question on the screen: what is never scrolled away, and below it all the rest.
+
+A widget. It shows what it is given, says when all of that has been on the screen, and knows nothing of deciding.
+
+Not here: what is said (review/sheet.py), how it is folded (paint.py), when it may be decided (guard.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, VerticalScroll
+from textual.message import Message
+from textual.widgets import Static
+
+from aileron.model.visible import visible
+from aileron.review.sheet import Sheet
+from aileron.tui import paint
+
+__all__ = ["View"]
+
+_LEAST_WIDTH = 30
+
+
+class _Body(VerticalScroll):
+    """The part that scrolls; says when its end is on the screen."""
+
+    class EndSeen(Message):
+        """There is nothing below what is shown."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "scroll_down", show=False),
+        Binding("k", "scroll_up", show=False),
+        Binding("space", "page_down", show=False),
+    ]
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self.check_end()
+
+    def check_end(self) -> None:
+        """Tell, if the end is on the screen."""
+        if self.is_attached and self.size.height and self.scroll_y >= self.max_scroll_y:
+            self.post_message(self.EndSeen())
+
+
+class View(Container):
+    """The question under the cursor."""
+
+    class AllSeen(Message):
+        """All of it has been on the screen."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._sheet: Sheet | None = None
+        self._why_closed: str | None = None
+        self._left_s: float | None = None
+        self._record: dict[str, Any] | None = None
+        self._is_whole = False
+        self._is_cut = False
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="essentials")
+        with _Body(id="body"):
+            yield Static(id="text")
+
+    def put(
+        self, sheet: Sheet, *, closed: str | None, left_s: float | None, record: dict[str, Any] | None = None
+    ) -> None:
+        """Show a sheet; `closed` says why it cannot be decided any more, `record` is what came of the run."""
+        self._sheet, self._why_closed, self._left_s, self._record = sheet, closed, left_s, record
+        self.paint()
+
+    def say(self, text: Text) -> None:
+        """Show a line in place of a question."""
+        self._sheet = None
+        self.screen.remove_class("stale")
+        self.query_one("#essentials", Static).update(text)
+        self.query_one("#text", Static).update(Text())
+
+    def turn(self, *, is_whole: bool | None = None) -> None:
+        """All of it, however long, or as much as is usual; the other of the two unless said."""
+        self._is_whole = not self._is_whole if is_whole is None else is_whole
+        self.paint()
+
+    def read(self) -> None:
+        """Give it the keys."""
+        self.query_one("#body", _Body).focus()
+
+    def paint(self) -> None:
+        """Lay it out for the room there is now."""
+        if self._sheet is None:
+            return
+        self.screen.set_class(self._why_closed is not None, "stale")
+        width = max(self.size.width - 2, _LEAST_WIDTH)
+        rows, self._is_cut = paint.body_rows(self._sheet.sections, width, is_whole=self._is_whole)
+        self.query_one("#essentials", Static).update(paint.joined(self._top(self._sheet, width)))
+        self.query_one("#text", Static).update(paint.joined([*self._outcome(width), *rows]))
+        self.call_after_refresh(self.query_one("#body", _Body).check_end)
+
+    def on__body_end_seen(self, event: _Body.EndSeen) -> None:
+        """All of it, unless something was left out."""
+        event.stop()
+        if self._sheet is not None and not self._is_cut:
+            self.post_message(self.AllSeen())
+
+    def _top(self, sheet: Sheet, width: int) -> list[Text]:
+        top = paint.essential_rows(sheet, width)
+        if self._why_closed is not None:
+            top.insert(1, Text(f"! {visible(self._why_closed)}", style="bold"))
+        elif self._left_s is not None:
+            top[0] = Text.assemble(top[0], f"  expires in {paint.duration(self._left_s)}")
+        return top
+
+    def _outcome(self, width: int) -> list[Text]:
+        """What became of a run, and every request that left for it."""
+        if self._record is None:
+            return []
+        from aileron.review.record import record_of
+
+        return [*paint.record_rows(record_of(self._record), width), Text()]
