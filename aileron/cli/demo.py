@@ -55,9 +55,10 @@ class _Event:
         return f"{_moment(self.in_days, self.hour + hours):%Y-%m-%dT%H:%M:%SZ}"
 
 
+_DENTIST: Final = "Dentist"
 _EVENTS: Final = (
     ("planning", "Planning with Mira", 1, 10),
-    ("dentist", "Dentist", 2, 8),
+    ("dentist", _DENTIST, 2, 8),
     ("train", "Train to Hamburg", 4, 16),
 )
 _LUNCH: Final = _Event("Lunch with Mira", 3, 12)
@@ -359,6 +360,7 @@ class _Demo:
             init.status == 0 and error.get("class") == "unauthorized" and _SAILING.title not in caldav.titles(),
             f"exit {said.status}, {error.get('class')}",
         )
+        self._contradicted(caldav)
         self._gate_taken_away(caldav)
         approved = self._typed(("approve", approval), ("Approver passphrase", self._approver), ("[y/N]", "y"))
         self._claim(
@@ -366,6 +368,20 @@ class _Demo:
             "you approve it at your terminal, with your passphrase: the event is on the server",
             approved.status == 0 and caldav.titles().count(_SAILING.title) == 1,
             f"exit {approved.status}, the server has {len(caldav.titles())} events",
+        )
+
+    def _contradicted(self, caldav: CalDav) -> None:
+        self._show.note("it asks to delete one event, and points at another")
+        said = self._aileron(*("run", "delete-calendar-event", "uid=dentist@demo", f"title={_SAILING.title}", "--json"))
+        approval = str((said.json or {}).get("approval_id"))
+        shown = self._typed(("approve", approval), ("Approver passphrase", self._approver), ("[y/N]", "n"))
+        marked = f"Title is {_DENTIST}, and the agent says {_SAILING.title}"
+        self._must("approval", "cancel", approval, quiet=True)
+        self._claim(
+            "contradiction-marked",
+            "it asks to delete one event and points at another: you are shown which, and that it is not what the agent says",
+            marked in " ".join(shown.text.split()) and _DENTIST in caldav.titles(),
+            f"exit {shown.status}; the calendar still has {_DENTIST!r}",
         )
 
     def _gate_taken_away(self, caldav: CalDav) -> None:

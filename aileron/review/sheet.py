@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from aileron.model.preview import Preview
 from aileron.model.visible import BAR, as_text, visible, visible_lines
+from aileron.review.contradiction import alarms, compared, spelled
 from aileron.review.plan import (
     Given,
     accounts_of,
@@ -40,8 +40,6 @@ from aileron.review.subject import subject_facts
 
 __all__ = ["Fact", "Line", "Section", "Sheet", "Tone", "sheet_of"]
 
-_MAX_BRIEF: Final = 100
-"""Characters of each side of a contradiction: two lines of a small terminal."""
 _ARGUMENT: Final = re.compile(r"args\.(.+) \(([a-z ]+)\)", re.DOTALL)
 """How a difference names an argument (approvals/difference.py)."""
 _SHORT: Final = {"credential": "account"}
@@ -135,7 +133,7 @@ def _of_run(question: Mapping[str, Any], preview: Preview | None, when: Callable
             _fact("asked by", _asker(question)),
             Fact("differs", tuple(_difference(question, given, changes, when))),
         ),
-        alarms=tuple(_alarms(plan, preview, given)),
+        alarms=tuple(_line(f"! {text}", Tone.ALARM) for text in alarms(plan, preview)),
         sections=tuple(_run_sections(question, plan, preview, given, changes, when)),
     )
 
@@ -201,36 +199,6 @@ def _run_sections(
     )
 
 
-def _alarms(plan: dict[str, Any], preview: Preview | None, given: list[Given]) -> Iterator[Line]:
-    if plan.get("preview") is None:
-        return
-    if preview is None:
-        yield Line("! what is there now was not read yet", Tone.ALARM)
-    elif preview.fields is None:
-        yield _line(f"! what is there now could not be read: {preview.problem}", Tone.ALARM)
-    else:
-        yield from (_line(f"! {text}", Tone.ALARM) for text in _contradictions(preview.fields, given))
-
-
-def _contradictions(fields: list[dict[str, Any]], given: list[Given]) -> Iterator[str]:
-    """Where the preview found something else under a label than what the agent gave under the same."""
-    by_label = {_compared(name): one for one in given for name in (one.name, one.label) if name}
-    for field in fields:
-        one, found = by_label.get(_compared(str(field.get("label")))), field.get("value")
-        if one is None or found is None or _same(one.value, found):
-            continue
-        yield f"{field.get('label')} is {_brief(found)}, and the agent says {_brief(one.value)}"
-
-
-def _compared(label: str) -> str:
-    return " ".join(label.casefold().replace("_", " ").replace("-", " ").split())
-
-
-def _same(value: Any, found: Any) -> bool:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return " ".join(text.split()) == " ".join(str(found).split())
-
-
 def _previewed(fields: list[dict[str, Any]]) -> Iterator[Fact]:
     for field in fields:
         value = field.get("value")
@@ -238,7 +206,7 @@ def _previewed(fields: list[dict[str, Any]]) -> Iterator[Fact]:
 
 
 def _argument(one: Given, change: tuple[str, Any] | None) -> Fact:
-    name = one.name if not one.label or _compared(one.label) == _compared(one.name) else f"{one.label} ({one.name})"
+    name = one.name if not one.label or compared(one.label) == compared(one.name) else f"{one.label} ({one.name})"
     lines = _value_lines(one.value)
     if change is not None:
         how, before = change
@@ -247,7 +215,7 @@ def _argument(one: Given, change: tuple[str, Any] | None) -> Fact:
 
 
 def _was(how: str, before: Any) -> Line:
-    return _line(f"≠ {how}" + ("" if before is None else _spelled(before)), Tone.CHANGED)
+    return _line(f"≠ {how}" + ("" if before is None else spelled(before)), Tone.CHANGED)
 
 
 def _difference(
@@ -283,8 +251,8 @@ def _change(change: Mapping[str, Any]) -> Fact:
     where, before, after = str(change.get("where")), change.get("before"), change.get("after")
     text = (
         f"{where}: "
-        + ("" if before is None else f"{_spelled(before)} → ")
-        + ("gone" if after is None else _spelled(after))
+        + ("" if before is None else f"{spelled(before)} → ")
+        + ("gone" if after is None else spelled(after))
     )
     return Fact(visible(where), (_line(f"≠ {text}", Tone.CHANGED),))
 
@@ -321,32 +289,11 @@ def _asker(question: Mapping[str, Any]) -> str:
 def _value_lines(value: Any) -> tuple[Line, ...]:
     if isinstance(value, str) and "\n" in value:
         return _text_lines(value)
-    return (_line(_spelled(value), Tone.PLAIN),)
+    return (_line(spelled(value), Tone.PLAIN),)
 
 
 def _text_lines(text: str) -> tuple[Line, ...]:
     return tuple(Line(line, Tone.QUOTED) for line in visible_lines(text))
-
-
-def _spelled(value: Any) -> str:
-    """A text as it is, unless that could be taken for something else: then, and all that is no text, as JSON."""
-    if isinstance(value, str) and value == value.strip() and value and not _reads_as_json(value):
-        return value
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _reads_as_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _brief(value: Any) -> str:
-    """The beginning of a value, and how much more there is: all of it stands below."""
-    text = _spelled(value)
-    return text if len(text) <= _MAX_BRIEF else f"{text[:_MAX_BRIEF]}… ({len(text) - _MAX_BRIEF:,} more characters)"
 
 
 def _fact(name: str, value: Any) -> Fact:

@@ -1,4 +1,4 @@
-"""The calendars of one CalDAV account: list them, list and create and delete events.
+"""The calendars of one CalDAV account: list them, list, read, create and delete events.
 
 Runs inside the jail, bound to one server when it is built. It asks the host to send requests and to add the password; it
 never has it. Everything a server sends may come from a stranger's invitation and is handed on as data.
@@ -57,6 +57,23 @@ def list_events(
         "events": events[:limit],
         "left_out": max(0, len(events) - limit),
     }
+
+
+@op
+def get_event(uid: str, calendar: str | None = None) -> dict[str, Any]:
+    """The one event with this uid, as list_events gives it; of a recurring one its first occurrence."""
+    account = _account()
+    found = [
+        event
+        for candidate in _chosen(account.calendars(), calendar)
+        for event in _events(account.find(candidate, uid), candidate)
+    ]
+    if not found:
+        raise ExternalApiError("there is no such event", status=404)
+    if len({event["href"] for event in found}) > 1:
+        names = ", ".join(sorted({str(event["calendar"]) for event in found}))
+        raise BadInput(f"several calendars have an event with this uid; say which: {names}", argument="calendar")
+    return {"event": min(found, key=lambda event: _sort_key(event["start"]))}
 
 
 @op

@@ -111,13 +111,17 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
         "basic",
     )
     gated = {name: (action.approval.required, action.steps[0].idempotent) for name, action in actions.items()}
-    assert gated == {"list-upcoming-events": (False, True), "create-calendar-event": (True, False)}
+    assert gated == {
+        "list-upcoming-events": (False, True),
+        "create-calendar-event": (True, False),
+        "delete-calendar-event": (True, False),
+    }
     for name, action in actions.items():
         assert action.name == name
         assert action.steps[0].op in manifest.intents
         previewed = [] if action.preview is None else [action.preview.op]
         assert [action.steps[0].op, *previewed] == list(action.connectors[0].capabilities)
-        assert set(previewed) <= {"list_calendars", "list_events"}
+        assert set(previewed) <= {"list_calendars", "list_events", "get_event"}
 
 
 # Reading
@@ -360,6 +364,27 @@ def test_an_event_is_deleted_by_uid_or_by_href(server: RadicaleServer, call: Cal
     assert titles(call("list_events", **WEEK)) == ["c"]
     for gone in ({"uid": "a"}, {"href": "/ada/work/b.ics"}):
         assert call("delete_event", **gone).failure.message == "there is no such event"
+
+
+def test_an_event_is_read_by_its_uid(server: RadicaleServer, call: Call) -> None:
+    """One and whole; of a recurring one the first; none is no event, and in two calendars it is not guessed."""
+    server.put("work/a.ics", calendar_object("UID:a\nSUMMARY:One\nDTSTART:20260330T070000Z\nLOCATION:Room 4"))
+    server.put("work/r.ics", calendar_object("UID:r\nSUMMARY:Many\nDTSTART:20260330T070000Z\nRRULE:FREQ=DAILY;COUNT=3"))
+
+    one = call("get_event", uid="a").output["event"]
+    many = call("get_event", uid="r").output["event"]
+
+    assert (one["title"], one["location"], one["calendar"]) == ("One", "Room 4", "Work")
+    assert (many["title"], many["start"], many["recurrence"]) == (
+        "Many",
+        "2026-03-30T07:00:00+00:00",
+        "FREQ=DAILY;COUNT=3",
+    )
+    assert call("get_event", uid="b").failure.message == "there is no such event"
+    server.make_calendar("home", "Home")
+    server.put("home/a.ics", calendar_object("UID:a\nSUMMARY:Other\nDTSTART:20260330T070000Z"))
+    assert call("get_event", uid="a").failure.details["argument"] == "calendar"
+    assert call("get_event", uid="a", calendar="Home").output["event"]["title"] == "Other"
 
 
 @pytest.mark.parametrize(
