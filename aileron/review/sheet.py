@@ -86,11 +86,14 @@ class Fact:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """Facts under a title. `is_said`: somebody's words, boxed and not verified."""
+    """Facts under a title. `is_said`: somebody's words, boxed and not verified; `is_fine_print`: how it is done, and what is
+    signed, which nobody needs to have read before they decide.
+    """
 
     title: str
     facts: tuple[Fact, ...]
     is_said: bool = False
+    is_fine_print: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +163,7 @@ def _of_consent(question: Mapping[str, Any], when: Callable[[Any], str]) -> Shee
         sections=(
             Section("what you would agree to", tuple(fact for fact in facts if fact.name not in pinned)),
             *_said(question),
-            Section("bound to", (_fact("digest", str(question.get("digest"))),)),
+            Section("bound to", (_fact("digest", str(question.get("digest"))),), is_fine_print=True),
         ),
     )
 
@@ -185,7 +188,7 @@ def _run_sections(
         edits = tuple(_change(change) for change in question["changes"])
         yield Section("you edited", edits)
     yield from _said(question)
-    yield Section("how", tuple(_steps(plan)))
+    yield Section("how", tuple(_steps(plan)), is_fine_print=True)
     why = f"{plan.get('action')} {plan.get('action_version')} asks for a person each time, says its file"
     yield Section(
         "why you are asked, and what you sign",
@@ -196,6 +199,7 @@ def _run_sections(
             _fact("session", str(question.get("session", "none"))),
             _fact("record", str(question.get("audit_id", "none"))),
         ),
+        is_fine_print=True,
     )
 
 

@@ -871,15 +871,17 @@ class Console(App[None]):
     def _away(self) -> Iterator[None]:
         """The terminal as a command has it: for a passphrase, or an editor."""
         self._hooks.let_go()
-        try:
-            if self._driver is not None and self._driver.can_suspend:
-                with self.suspend():
-                    yield
-            else:
+        can_suspend = self._driver is not None and self._driver.can_suspend
+        failed: BaseException | None = None
+        with self.suspend() if can_suspend else contextlib.nullcontext():
+            try:
                 yield
-        finally:
-            self._hooks.take()
-            self._guard.disturb(now=time.monotonic())
+            except BaseException as error:  # noqa: BLE001 - an exception that passed through suspend() would leave it so
+                failed = error
+        self._hooks.take()
+        self._guard.disturb(now=time.monotonic())
+        if failed is not None:
+            raise failed
 
 
 def _is_over(entry: Entry) -> bool:

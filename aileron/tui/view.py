@@ -29,8 +29,10 @@ class _Body(VerticalScroll):
     """The part that scrolls; says when its end is on the screen."""
 
     class EndSeen(Message):
-        """There is nothing below what is shown."""
+        """All that matters has been on the screen."""
 
+    matter_rows: int | None = None
+    """How many of its rows have to be read; None: nothing is shown yet. The fine print stands below them."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", show=False),
         Binding("k", "scroll_up", show=False),
@@ -42,8 +44,10 @@ class _Body(VerticalScroll):
         self.check_end()
 
     def check_end(self) -> None:
-        """Tell, if the end is on the screen."""
-        if self.is_attached and self.size.height and self.scroll_y >= self.max_scroll_y:
+        """Tell, if the last row that matters is on the screen."""
+        if not self.is_attached or not self.size.height or self.matter_rows is None:
+            return
+        if self.scroll_y + self.size.height >= self.matter_rows or self.scroll_y >= self.max_scroll_y > 0:
             self.post_message(self.EndSeen())
 
 
@@ -77,6 +81,7 @@ class View(Container):
     def say(self, text: Text) -> None:
         """Show a line in place of a question."""
         self._sheet = None
+        self.query_one("#body", _Body).matter_rows = None
         self.screen.remove_class("stale")
         self.query_one("#essentials", Static).update(text)
         self.query_one("#text", Static).update(Text())
@@ -96,10 +101,16 @@ class View(Container):
             return
         self.screen.set_class(self._why_closed is not None, "stale")
         width = max(self.size.width - 2, _LEAST_WIDTH)
-        rows, self._is_cut = paint.body_rows(self._sheet.sections, width, is_whole=self._is_whole)
+        matter = [section for section in self._sheet.sections if not section.is_fine_print]
+        fine = [section for section in self._sheet.sections if section.is_fine_print]
+        rows, self._is_cut = paint.body_rows(matter, width, is_whole=self._is_whole)
+        rows = [*self._outcome(width), *rows]
+        body = self.query_one("#body", _Body)
+        body.matter_rows = len(rows) - 1  # the last is empty
         self.query_one("#essentials", Static).update(paint.joined(self._top(self._sheet, width)))
-        self.query_one("#text", Static).update(paint.joined([*self._outcome(width), *rows]))
-        self.call_after_refresh(self.query_one("#body", _Body).check_end)
+        text = paint.joined([*rows, *paint.body_rows(fine, width, is_whole=self._is_whole)[0]])
+        self.query_one("#text", Static).update(text)
+        self.call_after_refresh(body.check_end)
 
     def on__body_end_seen(self, event: _Body.EndSeen) -> None:
         """All of it, unless something was left out."""
