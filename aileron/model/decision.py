@@ -8,6 +8,7 @@ Rules
 - A decision is about a digest. Whoever signs computes that digest from what they show, and never takes the daemon's word for it.
 - Times are RFC 3339 in UTC with milliseconds: one spelling, made by `moment`.
 - A signature is 64 bytes of Ed25519 (RFC 8032), in base64; a key is its 32 public bytes, and is named by `key_id_of`.
+- Or it is a passkey's over the sha256 of the same bytes: one text as well, and `key_id` says which of the two (passkey.py).
 
 Source: docs/reference/signed-decisions.md. Not here: the private key (approver/), when a decision counts (approvals/, audit/).
 """
@@ -30,6 +31,7 @@ __all__ = [
     "DecisionStatement",
     "HeadStatement",
     "MismatchError",
+    "PageStatement",
     "PreviewStatement",
     "Signature",
     "Statement",
@@ -96,6 +98,17 @@ class PreviewStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def _line(self) -> bytes:
         return b"aileron-preview-v1\n"
+
+
+class PageStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whoever decides is at the page that asked for `nonce` (16 random bytes, hex), which is answered once."""
+
+    nonce: str
+    at: str
+    key_id: str
+
+    def _line(self) -> bytes:
+        return b"aileron-page-v1\n"
 
 
 class ApproverStatement(Statement, frozen=True, kw_only=True, forbid_unknown_fields=True):

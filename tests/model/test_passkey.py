@@ -1,0 +1,369 @@
+"""A passkey's signature counts for one statement, on one page, by somebody the device knew; each lie is refused by its reason."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import struct
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.model.decision import DecisionStatement, PageStatement, Statement
+from aileron.model.passkey import (
+    MAX_ATTESTATION_BYTES,
+    MAX_AUTHENTICATOR_BYTES,
+    MAX_CLIENT_BYTES,
+    MAX_CREDENTIAL_ID_BYTES,
+    MAX_SIGNATURE_BYTES,
+    Assertion,
+    PasskeyError,
+    PasskeyKey,
+    base64url,
+    challenge_of,
+    check_assertion,
+    check_registration,
+    from_base64url,
+    is_passkey,
+    passkey_id,
+    said_challenge,
+)
+from tests.support.authenticator import ORIGIN, Algorithm, Authenticator, Told, cbor
+
+ALL: tuple[Algorithm, ...] = get_args(Algorithm)
+DEVICES = {algorithm: Authenticator(algorithm) for algorithm in ALL}
+DEVICE = DEVICES["ES256"]
+STATEMENT = DecisionStatement(
+    approval_id="act-1", digest="sha256:" + "5d" * 32, decision="approve", reason=None, at="…", key_id=DEVICE.key_id
+)
+
+
+def why(signature: str, statement: Statement = STATEMENT, passkey: PasskeyKey | None = None) -> str | None:
+    """What is wrong with an assertion; None: nothing."""
+    try:
+        check_assertion(passkey or DEVICE.enrolled(), statement, signature)
+    except PasskeyError as error:
+        return error.why
+    return None
+
+
+def made(told: Told = Told(), device: Authenticator = DEVICE, origin: str = ORIGIN) -> Any:  # noqa: B008
+    """What comes of making a passkey: what it is, or why it is none."""
+    options = {
+        "rp": {"id": "localhost"},
+        "challenge": base64url(b"c" * 32),
+        "pubKeyCredParams": [{"type": "public-key", "alg": number} for number in (-7, -8, -257)],
+        "excludeCredentials": [],
+    }
+    answer = device.make({"publicKey": options}, told)
+    client, attestation = from_base64url(answer["client_data"]), from_base64url(answer["attestation"])
+    try:
+        return check_registration(client, attestation, challenge=options["challenge"], origin=origin)
+    except PasskeyError as error:
+        return error.why
+
+
+@pytest.mark.parametrize("algorithm", ALL)
+def test_a_passkey_signs_a_statement_and_no_other(algorithm: Algorithm) -> None:
+    """By each algorithm: over these bytes it counts; of another question, answer or kind of statement it does not."""
+    device = DEVICES[algorithm]
+    signature = device.sign(STATEMENT)
+    others = [
+        msgspec.structs.replace(STATEMENT, digest="sha256:" + "00" * 32),
+        msgspec.structs.replace(STATEMENT, approval_id="act-2"),
+        msgspec.structs.replace(STATEMENT, decision="deny"),
+        msgspec.structs.replace(STATEMENT, reason="no"),
+        PageStatement(nonce="00" * 16, at="…", key_id=device.key_id),
+    ]
+
+    assert why(signature, passkey=device.enrolled()) is None
+    assert [why(signature, other, device.enrolled()) for other in others] == ["challenge"] * len(others)
+
+
+LIES = [
+    ("type", Told(type="webauthn.create")),
+    ("challenge", Told(challenge=base64url(b"x" * 32))),
+    ("challenge", Told(challenge=challenge_of(STATEMENT) + "=")),
+    ("origin", Told(origin="http://localhost:24101")),
+    ("origin", Told(origin="http://localhost")),
+    ("origin", Told(origin="https://localhost:24100")),
+    ("origin", Told(origin="http://LOCALHOST:24100")),
+    ("origin", Told(origin="http://localhost:24100/")),
+    ("origin", Told(origin="http://127.0.0.1:24100")),
+    ("frame", Told(client={"crossOrigin": True})),
+    ("frame", Told(client={"topOrigin": "https://example.com"})),
+    ("rp", Told(rp_id="example.com")),
+    ("rp", Told(rp_id="localhost:24100")),
+    ("presence", Told(is_there=False)),
+    ("verification", Told(is_verified=False)),
+]
+"""In an assertion as in what is made."""
+
+
+@pytest.mark.parametrize(("reason", "told"), LIES)
+def test_a_lie_is_refused_by_its_reason(reason: str, told: Told) -> None:
+    """Signed by the right key, all of them; the honest answer beside it counts."""
+    assert why(DEVICE.sign(STATEMENT, told)) == reason
+    assert why(DEVICE.sign(STATEMENT)) is None
+
+
+def test_what_a_browser_may_say_beside_changes_nothing() -> None:
+    """Fields nobody knows, no word of frames, a count of signatures or none, a passkey that is copied."""
+    for told in (
+        Told(client={"other_keys_can_be_added_here": "do not compare"}),
+        Told(client={"crossOrigin": None}),
+        Told(count=7),
+        Told(is_synced=True),
+    ):
+        assert why(DEVICE.sign(STATEMENT, told)) is None
+
+
+def test_another_key_signs_for_nobody() -> None:
+    """Another device's answer in its place, whatever its algorithm; and an honest one with a byte changed."""
+    other = Authenticator()
+    signature, data, client = Assertion.parse(DEVICE.sign(STATEMENT))
+    changed = struct.pack(">I", 1)
+
+    assert why(other.sign(STATEMENT)) == "signature"
+    assert [why(DEVICES[name].sign(STATEMENT)) for name in ALL[1:]] == ["signature", "signature"]
+    assert why(Assertion(signature, data[:-4] + changed, client).spelled()) == "signature"
+    assert why(Assertion(signature, data, client + b" ").spelled()) == "signature"
+    assert why(Assertion(signature, data, client).spelled()) is None
+
+
+def test_a_key_of_the_approver_is_no_passkeys_and_the_other_way_round() -> None:
+    """One text each, told apart by whose it is said to be."""
+    assert is_passkey(passkey_id(b"x"))
+    assert passkey_id(b"x") == "webauthn:" + hashlib.sha256(b"x").hexdigest()[:32]
+    assert not is_passkey("ed25519:" + "0" * 32)
+    assert why("7C+RWLbsHRIeJl3oOu5zIeU6Dqhr38AeN0F13l3H2R6AlNpv0GhdtF6hTBmCZ8/SXRbzPOIyYQe6EiipcDhYAA==") == "form"
+
+
+def test_parts_that_are_missing_too_long_or_spelled_otherwise_are_refused() -> None:
+    """One spelling, three parts, each within its bound."""
+    good = Assertion.parse(DEVICE.sign(STATEMENT))
+    spelled = good.spelled()
+    signature, data, client = spelled.split(".")
+    wrong = [
+        "",
+        ".",
+        "..",
+        "...",
+        signature,
+        f"{signature}.{data}",
+        f"{spelled}.",
+        f"{spelled}.{client}",
+        f".{data}.{client}",
+        f"{signature}..{client}",
+        f"{signature}.{data}.",
+        f"{signature}=.{data}.{client}",
+        f"{signature}.{data}.{client}\n",
+        f" {spelled}",
+        f"{signature}.{data}.{client[:-1]}é",
+        Assertion(b"s" * (MAX_SIGNATURE_BYTES + 1), good.authenticator_data, good.client_data).spelled(),
+        Assertion(good.signature, b"d" * (MAX_AUTHENTICATOR_BYTES + 1), good.client_data).spelled(),
+        Assertion(good.signature, good.authenticator_data, b"c" * (MAX_CLIENT_BYTES + 1)).spelled(),
+        "A" * (1 << 20),
+        Assertion(good.signature, good.authenticator_data[:36], good.client_data).spelled(),
+        Assertion(good.signature, good.authenticator_data + b"x", good.client_data).spelled(),
+        Assertion(good.signature, good.authenticator_data, good.client_data[:-1]).spelled(),
+        Assertion(good.signature, good.authenticator_data, b"[]").spelled(),
+        Assertion(good.signature, good.authenticator_data, b"\xff{}").spelled(),
+        Assertion(good.signature, good.authenticator_data, b"[" * MAX_CLIENT_BYTES).spelled(),
+    ]
+
+    assert [why(text) for text in wrong] == ["form"] * len(wrong)
+    assert why(spelled) is None
+    (short,) = {why(Assertion(cut, good.authenticator_data, good.client_data).spelled()) for cut in (b"\0",)}
+    assert short == "signature"
+
+
+def test_the_last_bits_of_a_part_have_one_spelling() -> None:
+    """Base64 has room for bits that mean nothing: with any of them set it is another text, and refused."""
+    assert from_base64url("AA") == b"\0"
+    for text in ("AB", "A", "AA==", "A+", "A/", "A A", "AA\n"):
+        with pytest.raises(PasskeyError, match="base64url"):
+            from_base64url(text)
+
+
+def test_a_credential_in_an_assertion_is_refused() -> None:
+    """It belongs into what is made."""
+    name = b"\1" * 16
+    holding = bytes(16) + struct.pack(">H", len(name)) + name + cbor(DEVICE.cose)
+
+    assert why(DEVICE.sign(STATEMENT, Told(flags=0x45, more=holding))) == "form"
+    assert why(DEVICE.sign(STATEMENT, Told(flags=0x85, more=cbor({"credProps": True})))) is None, (
+        "extensions may be there"
+    )
+
+
+@pytest.mark.parametrize("algorithm", ALL)
+def test_what_is_made_is_what_counts_later(algorithm: Algorithm) -> None:
+    """The key in its one spelling, what it is called, and what the device says of itself."""
+    device = DEVICES[algorithm]
+    found = made(device=device)
+
+    assert (found.credential_id, found.algorithm) == (device.credential_id, algorithm)
+    assert found.public_key.hex() == device.enrolled().public_key
+    assert (found.synced, found.aaguid) == ("no", None)
+    assert made(Told(is_synced=True), device).synced == "yes"
+    assert made(Told(flags=0x4D), device).synced == "possible"
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [(reason, told) for reason, told in LIES if told.type is None],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_lie_in_what_is_made_is_refused_by_its_reason(reason: str, told: Told) -> None:
+    """As in an assertion."""
+    assert made(told) == reason
+    assert not isinstance(made(), str)
+
+
+def test_an_assertion_is_not_what_is_made() -> None:
+    """Nor the other way round: whoever has one has not the other."""
+    assert made(Told(type="webauthn.get")) == "type"
+
+
+def _beside_the_curve() -> dict[int, Any]:
+    return {**DEVICE.cose, -3: bytes(32)}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {1: 2, -1: 1, -2: bytes(32), -3: bytes(32)},
+        {**DEVICE.cose, 3: 0},
+        {**DEVICE.cose, 3: -35},
+        {**DEVICE.cose, 3: -47},
+        {**DEVICE.cose, 3: -9},
+        {**DEVICE.cose, 1: 1},
+        {**DEVICE.cose, -1: 2},
+        {**DEVICE.cose, -1: True},
+        {**DEVICE.cose, -2: bytes(31)},
+        {**DEVICE.cose, -4: b"private"},
+        _beside_the_curve(),
+        {**DEVICES["EdDSA"].cose, -2: bytes(31)},
+        {**DEVICES["EdDSA"].cose, -1: 7},
+        {**DEVICES["RS256"].cose, -2: b"\x03"},
+        {**DEVICES["RS256"].cose, -1: b"\xff" * 128},
+        {**DEVICES["RS256"].cose, -1: b"\0" + b"\xff" * 255},
+        {**DEVICES["RS256"].cose, -1: b"\xff" * 513},
+        {**DEVICES["RS256"].cose, 3: -65535},
+    ],
+    ids=lambda key: f"{key.get(3)}-{len(key)}",
+)
+def test_a_key_of_another_algorithm_or_with_other_numbers_is_none(key: dict[int, Any]) -> None:
+    """No algorithm, one nobody asked for, a point that is none, a short RSA key; enrolled it would not count either."""
+    assert made(Told(key=key)) in ("algorithm", "form")
+    enrolled = msgspec.structs.replace(DEVICE.enrolled(), public_key=cbor(key).hex())
+    assert why(DEVICE.sign(STATEMENT), passkey=enrolled) in ("algorithm", "signature")
+
+
+def test_what_is_made_has_bounds() -> None:
+    """A credential has a name, of at most so many bytes; nothing comes after; it is not copied where it cannot be."""
+    for told in (
+        Told(credential_id=b""),
+        Told(credential_id=b"i" * (MAX_CREDENTIAL_ID_BYTES + 1)),
+        Told(more=b"x"),
+        Told(flags=0x05),
+        Told(flags=0x55),
+        Told(attestation=b""),
+        Told(attestation=b"\0" * (MAX_ATTESTATION_BYTES + 1)),
+        Told(attestation=cbor({"fmt": "none", "attStmt": {}, "authData": b"short"})),
+        Told(attestation=cbor([])),
+        Told(attestation=b"\x81" * MAX_ATTESTATION_BYTES),
+        Told(client_data=b"{" + b" " * MAX_CLIENT_BYTES),
+    ):
+        assert made(told) == "form", told
+    assert len(made(Told(credential_id=b"i" * MAX_CREDENTIAL_ID_BYTES)).credential_id) == MAX_CREDENTIAL_ID_BYTES
+
+
+def test_what_an_authenticator_attests_is_passed_over() -> None:
+    """Some send it unasked."""
+    name = DEVICE.credential_id
+    data = hashlib.sha256(b"localhost").digest() + b"\x45" + bytes(4)
+    data += bytes(range(16)) + struct.pack(">H", len(name)) + name + cbor(DEVICE.cose)
+    told = cbor({"fmt": "packed", "attStmt": {"alg": -7, "sig": b"s" * 70, "x5c": [b"c" * 900] * 3}, "authData": data})
+
+    assert made(Told(attestation=told)).aaguid == "00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+
+# Laws over arbitrary bytes
+
+GOOD = Assertion.parse(DEVICE.sign(STATEMENT))
+
+
+@given(st.text(max_size=200) | st.lists(st.binary(max_size=80).map(base64url), max_size=4).map(".".join))
+def test_any_text_is_a_passkeys_signature_or_the_familys_error(text: str) -> None:
+    """Nothing else leaves; and what is read is written the same."""
+    with contextlib.suppress(PasskeyError):
+        assert Assertion.parse(text).spelled() == text
+    assert why(text) is not None
+
+
+@given(st.tuples(*[st.binary(min_size=1, max_size=80)] * 3))
+def test_what_is_spelled_is_read_back(parts: tuple[bytes, bytes, bytes]) -> None:
+    """decode(encode(x)) = x."""
+    assert Assertion.parse(Assertion(*parts).spelled()) == parts
+
+
+@given(st.data())
+def test_a_good_signature_with_anything_changed_does_not_count(data: st.DataObject) -> None:
+    """Cut, doubled or mutated in any part: refused, and by this family's error alone."""
+    which = data.draw(st.integers(0, 2))
+    parts = list(GOOD)
+    start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(parts[which]))] * 2)))
+    parts[which] = parts[which][:start] + data.draw(st.binary(max_size=8)) + parts[which][end:]
+
+    assert (why(Assertion(*parts).spelled()) is None) == (tuple(parts) == tuple(GOOD))
+
+
+@given(st.data())
+def test_any_bytes_are_a_passkey_that_was_made_or_the_familys_error(data: st.DataObject) -> None:
+    """What is made, mutated, and bytes that never were any."""
+    answer = DEVICE.make(
+        {
+            "publicKey": {
+                "rp": {"id": "localhost"},
+                "challenge": "AA",
+                "pubKeyCredParams": [{"type": "public-key", "alg": -7}],
+                "excludeCredentials": [],
+            }
+        }
+    )
+    client, attestation = from_base64url(answer["client_data"]), from_base64url(answer["attestation"])
+    start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(attestation))] * 2)))
+    mutated = attestation[:start] + data.draw(st.binary(max_size=16)) + attestation[end:]
+    for raw in (mutated, data.draw(st.binary(max_size=200))):
+        with contextlib.suppress(PasskeyError):
+            check_registration(client, raw, challenge="AA", origin=ORIGIN)
+    for raw in (client[:start], data.draw(st.binary(max_size=60))):
+        with contextlib.suppress(PasskeyError):
+            said_challenge(raw)
+
+
+def test_bytes_of_the_longest_kind_are_read_soon() -> None:
+    """The reader copies what is left at each value: the bound on the whole is what keeps that short."""
+    for raw in (
+        b"\x80" * MAX_ATTESTATION_BYTES,
+        b"\x99\xff\xff" + b"\x00" * (MAX_ATTESTATION_BYTES - 3),
+        b"\xbb" + b"\xff" * 64,
+    ):
+        with pytest.raises(PasskeyError):
+            check_registration(b"{}", raw, challenge="", origin="")
+
+
+def test_points_of_another_curve_are_no_keys() -> None:
+    """Numbers of P-384 under the name of P-256."""
+    numbers = ec.generate_private_key(ec.SECP384R1()).public_key().public_numbers()
+    key = {**DEVICE.cose, -2: numbers.x.to_bytes(48, "big"), -3: numbers.y.to_bytes(48, "big")}
+
+    assert made(Told(key=key)) == "algorithm"
+    assert list(itertools.islice(key, 2)) == [1, 3]
