@@ -27,7 +27,7 @@ from typing import Protocol
 from aileron.approvals.grants import matches
 from aileron.approvals.rules import needs_person
 from aileron.approvals.signed import check_signed, check_still_fresh, usable_until
-from aileron.model.consent import Consents, StandingGrant
+from aileron.model.consent import ConsentKind, Consents, StandingGrant
 from aileron.model.decision import Signature, digest_with_preview
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.plan import ApprovedPlan, Plan
@@ -131,6 +131,7 @@ class Gate:
             digest=decided.digest,
             decision="approve",
             reason=decided.reason,
+            kind=ConsentKind.ACTION,
         )
         if decided.signed is not None:
             check_still_fresh(decided.signed, plan)

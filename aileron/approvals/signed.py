@@ -4,9 +4,10 @@ Runs in the daemon, twice for every decision: when it comes in, and again when i
 Trusts the `Consents` it is given, which come out of an open vault; not the caller, and not the ledger's file, which anybody with
 a shell of the same user can write while no daemon runs.
 
-1. it is signed at all, by the key that decides for this home
-2. the signature is over exactly this question, this digest, this decision and reason, at this time
-3. it was made about now (when it comes in), and not longer ago than the plan itself allows (when it is used)
+1. it is signed at all, by the key that decides for this home, or by a passkey that this key enrolled and nobody revoked
+2. a passkey says yes only to what passkeys decide
+3. the signature is over exactly this question, this digest, this decision and reason, at this time
+4. it was made about now (when it comes in), and not longer ago than the plan itself allows (when it is used)
 
 Source: docs/reference/signed-decisions.md. Not here: that it is used once (ledger), what the digest covers (model/plan.py).
 """
@@ -16,19 +17,22 @@ from __future__ import annotations
 import time
 from typing import Final, Literal
 
-from aileron.model.consent import Consents
+from aileron.model.consent import PASSKEY_DECIDES, Consents
 from aileron.model.decision import (
     DecisionStatement,
     HeadStatement,
+    PageStatement,
     PreviewStatement,
     Signature,
     check_signature,
     parse_moment,
 )
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.passkey import check_assertion, is_passkey
 from aileron.model.plan import Plan
 
 __all__ = [
+    "CEREMONY_S",
     "CLOCK_S",
     "NotCounted",
     "Why",
@@ -40,11 +44,15 @@ __all__ = [
     "usable_until",
 ]
 
-Why = Literal["unsigned", "key", "signature", "time", "digest", "decided", "locked", "scope"]
+Why = Literal["unsigned", "key", "kind", "signature", "time", "digest", "decided", "locked", "scope"]
 """What is wrong with a decision, as the record has it (`approval.refused`)."""
 
 CLOCK_S: Final = 60.0
 """Between the moment a program signs and the moment the daemon hears of it: one machine, one clock, and a slow disk."""
+CEREMONY_S: Final = 300.0
+"""Between the moment a page asks for a passkey and the moment it has an answer: somebody has to find their phone. As long as
+browsers wait (Web Authentication, section 15.1).
+"""
 
 
 class NotCounted(AileronError):
@@ -63,12 +71,21 @@ def check_signed(
     digest: str,
     decision: Literal["approve", "deny"],
     reason: str | None,
+    kind: str,
 ) -> None:
-    """Return if the approver of `consents` signed exactly this. NotCounted otherwise."""
+    """Return if the approver of `consents`, or a passkey of theirs, signed exactly this, about a question of this kind.
+
+    NotCounted otherwise.
+    """
     if signed is None:
         raise NotCounted(
             "unsigned",
             "decisions about this home are signed, and this one is not: decide with `aileron approve` or `aileron deny`",
+        )
+    if is_passkey(signed.key_id) and decision == "approve" and kind not in PASSKEY_DECIDES:
+        raise NotCounted(
+            "kind",
+            f"a passkey does not say yes to this ({kind:.40}): decide it with `aileron approve {approval_id:.60}`",
         )
     statement = DecisionStatement(
         approval_id=approval_id, digest=digest, decision=decision, reason=reason, at=signed.at, key_id=signed.key_id
@@ -77,13 +94,23 @@ def check_signed(
 
 
 def counted(
-    consents: Consents, statement: DecisionStatement | HeadStatement | PreviewStatement, signature: str
+    consents: Consents,
+    statement: DecisionStatement | HeadStatement | PreviewStatement | PageStatement,
+    signature: str,
 ) -> None:
-    """Return if the approver of `consents` signed this statement. NotCounted otherwise."""
-    if statement.key_id != consents.key_id:
-        raise NotCounted("key", "it is signed with another key than the approver's: see `aileron approver status`")
+    """Return if the approver of `consents`, or a passkey of theirs, signed this statement. NotCounted otherwise."""
+    passkey = consents.passkey(statement.key_id)
+    if passkey is None and statement.key_id != consents.key_id:
+        raise NotCounted(
+            "key",
+            "it is signed with another key than the approver's, or a passkey that does not count (any more): "
+            "see `aileron approver status` and `aileron approver passkeys`",
+        )
     try:
-        check_signature(bytes.fromhex(consents.public_key), statement, signature)
+        if passkey is None:
+            check_signature(bytes.fromhex(consents.public_key), statement, signature)
+        else:
+            check_assertion(passkey.subject, statement, signature)
     except AileronError as error:
         raise NotCounted("signature", error.failure.message) from None
 
@@ -96,10 +123,11 @@ def check_head(consents: Consents, signed: Signature) -> None:
     counted(consents, statement, signed.head_signature)
 
 
-def check_fresh(at: str, now: float | None = None) -> None:
-    """Return if it was signed about now. NotCounted otherwise."""
+def check_fresh(at: str, key_id: str = "", now: float | None = None) -> None:
+    """Return if it was signed about now; with a passkey, which is asked for after `at`, a little before. NotCounted otherwise."""
     now = time.time() if now is None else now
-    if abs(_moment(at) - now) > CLOCK_S:
+    ago_s = now - _moment(at)
+    if not -CLOCK_S <= ago_s <= (CEREMONY_S if is_passkey(key_id) else CLOCK_S):
         raise NotCounted("time", f"it was signed at {at}, not about now: decide again")
 
 

@@ -68,6 +68,8 @@ __all__ = [
     "KeyRevoked",
     "KeyTrusted",
     "Notice",
+    "PasskeyAdded",
+    "PasskeyRemoved",
     "PlannedStep",
     "RefusedReason",
     "RefusedTry",
@@ -387,15 +389,15 @@ class ApprovalDecided(_Event, frozen=True, kw_only=True, tag="approval.decided")
     """Until when it may be used, if that is later than before: it is held first."""
 
 
-RefusedTry = Literal["approve", "deny", "preview", "appoint"]
-RefusedReason = Literal["unsigned", "key", "signature", "time", "digest", "decided", "locked", "scope"]
+RefusedTry = Literal["approve", "deny", "preview", "appoint", "page"]
+RefusedReason = Literal["unsigned", "key", "kind", "signature", "time", "digest", "decided", "locked", "scope"]
 
 
 class ApprovalRefused(_Event, frozen=True, kw_only=True, tag="approval.refused"):
     """Somebody tried to decide and was refused. Nothing changed."""
 
     decision: RefusedTry
-    """What was tried: `approve`, `deny`; to read a `preview`; to `appoint` another approver."""
+    """What was tried: `approve`, `deny`; to read a `preview`; to `appoint` another approver; to open the `page`."""
     reason: RefusedReason
     """What was wrong with it."""
     surface: str
@@ -452,6 +454,31 @@ class ApproverSet(_Event, frozen=True, kw_only=True, tag="approver.set"):
     """The key that decided before."""
     old_signature: str | None = None
     """The same, by that key."""
+
+
+class PasskeyAdded(_Event, frozen=True, kw_only=True, tag="passkey.added"):
+    """From here on decisions may be signed with this passkey, too."""
+
+    passkey: str
+    """What its decisions name: `webauthn:…`."""
+    name: str
+    approval: str
+    """Where the person agreed to it."""
+    subject: dict[str, Any]
+    """What they agreed to, whole, the public key in it."""
+    signed_at: str
+    signature: str
+    """Over that decision, by the approver's key: base64."""
+    reason: str | None = None
+    """Signed with it."""
+
+
+class PasskeyRemoved(_Event, frozen=True, kw_only=True, tag="passkey.removed"):
+    """From here on this passkey decides nothing."""
+
+    passkey: str
+    reason: Literal["revoked", "vault"]
+    """`vault`: the vault that was opened has it no more."""
 
 
 class ConsentAgreed(_Event, frozen=True, kw_only=True, tag="consent.agreed"):
@@ -862,6 +889,8 @@ Event = (
     | ApprovalExpired
     | ApprovalCancelled
     | ApproverSet
+    | PasskeyAdded
+    | PasskeyRemoved
     | ConsentAgreed
     | ConsentEnded
     | GrantUsed

@@ -24,7 +24,7 @@ Source: docs/reference/audit-events.md; docs/adr (audit chain). Not here: SQL (l
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -44,6 +44,8 @@ from aileron.audit.events import (
     GrantRevoked,
     GrantUsed,
     Notice,
+    PasskeyAdded,
+    PasskeyRemoved,
     PlannedStep,
     RefusedReason,
     RefusedTry,
@@ -69,12 +71,13 @@ from aileron.audit.moves import (
     storable,
     unfit,
 )
+from aileron.audit.passkeys import PasskeysOnRecord, passkeys_on_record
 from aileron.audit.questions import Questions, cancelled, check_room, expire_due, insert_question
 from aileron.audit.refusals import Tally, Throttle
 from aileron.ledger import ACTION_KIND, ApprovalRow, ApprovalState, EventFilter, Ledger, RunRow, Transaction
 from aileron.ledger.sqlite import MAX_ROWS
 from aileron.model.canonical import canonical_json, sha256_digest
-from aileron.model.consent import ConsentKind
+from aileron.model.consent import ConsentKind, Passkey, subject_digest
 from aileron.model.decision import ApproverStatement
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation
@@ -425,6 +428,48 @@ class Audit(Questions):
         """The id of the key that this ledger names last; None where it names none."""
         known = await self._ledger.read(lambda snapshot: snapshot.newest("approver.set"))
         return None if known is None else str(known.get("key_id"))
+
+    async def passkey_added(self, passkey: Passkey) -> None:
+        """Record that this passkey may decide from now on. The caller has checked that the approver's key agreed to it.
+
+        Nothing is written where it is on record already.
+        """
+        subject = passkey.subject
+        added = PasskeyAdded(
+            passkey=passkey.id,
+            name=subject.name,
+            approval=passkey.approval,
+            subject=msgspec.to_builtins(subject),
+            signed_at=passkey.at,
+            signature=passkey.signature,
+            reason=passkey.reason,
+        )
+        agreed = ConsentAgreed(
+            kind=ConsentKind.PASSKEY.value,
+            name=subject.name,
+            digest=subject_digest(subject),
+            approval=passkey.approval,
+        )
+
+        def write(tx: Transaction) -> None:
+            if passkey.id not in passkeys_on_record(tx).in_force:
+                tx.append(facts_of(added))
+                tx.append(facts_of(agreed))
+
+        await self._ledger.commit(write)
+
+    async def passkey_removed(self, key_id: str, reason: Literal["revoked", "vault"]) -> None:
+        """Record that this passkey decides nothing from now on. Nothing is written where the record has it not."""
+
+        def write(tx: Transaction) -> None:
+            if key_id in passkeys_on_record(tx).in_force:
+                tx.append(facts_of(PasskeyRemoved(passkey=key_id, reason=reason)))
+
+        await self._ledger.commit(write)
+
+    async def passkeys(self) -> PasskeysOnRecord:
+        """Which passkeys decide, as this ledger has it."""
+        return await self._ledger.read(passkeys_on_record)
 
     async def agreed(self, kind: ConsentKind, name: str, digest: str, approval_id: str) -> None:
         """Record that what was consented to is what counts now under this name."""

@@ -42,6 +42,7 @@ from aileron.audit.events import (
 )
 from aileron.audit.frozen import Frozen, Question, decision_of, freeze, subject_of, thaw
 from aileron.audit.moves import MAX_MESSAGE_CHARACTERS, MAX_NAME_CHARACTERS, bounded, end_unstarted, move, new_id
+from aileron.audit.passkeys import passkeys_on_record
 from aileron.audit.watch import Watch
 from aileron.ledger import (
     ACTION_KIND,
@@ -57,6 +58,7 @@ from aileron.model.consent import ConsentKind
 from aileron.model.decision import Signature, digest_with_preview, parse_moment
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.outcome import Failed, RunStatus
+from aileron.model.passkey import is_passkey
 from aileron.model.plan import Plan
 
 __all__ = [
@@ -603,9 +605,16 @@ def _held_until(tx: Transaction, row: ApprovalRow, hold_s: float) -> int:
 
 
 def _check_signer(tx: Transaction, signed: Signature | None) -> None:
-    """The approver may have been set, or changed, between the caller's look and now; and a head is a row of this ledger."""
+    """The approver, or a passkey, may have been set or changed between the caller's look and now, and a passkey that is not on
+    record yet would sign before its own enrolment; and a head is a row of this ledger.
+    """
     known = tx.newest("approver.set")
-    if known is not None and (signed is None or signed.key_id != known.get("key_id")):
+    is_theirs = signed is not None and (
+        known is None
+        or signed.key_id == known.get("key_id")
+        or (is_passkey(signed.key_id) and signed.key_id in passkeys_on_record(tx).in_force)
+    )
+    if known is not None and not is_theirs:
         raise AileronError(
             FailureClass.UNAUTHORIZED,
             f"decisions are signed by {known.get('key_id')}, and this one is not: nothing is decided",

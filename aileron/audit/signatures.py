@@ -4,8 +4,11 @@ Pure but for the arithmetic of Ed25519. For verify.py, which hands in every even
 checked before, and none of its words: whoever can write the file can chain any words they like, but signs for nobody else.
 
 1. `approver.set`: signed with the key it names, and, where a key decided before, with that one too
-2. `approval.decided`: signed with the key that decides then, over exactly what the row says; unsigned only before there was one
-3. the head that was signed with it is a row of this chain, older than the decision: what came before it is as it was then
+2. `passkey.added`: the row holds what was agreed to, and the signature of the key that decides then, over its digest; one such
+   decision enrols one passkey, once. `passkey.removed` ends it, and another approver ends them all
+3. `approval.decided`: signed with the key that decides then, or by a passkey between its enrolment and its end, which says yes
+   only to what passkeys decide; over exactly what the row says; unsigned only before there was a key
+4. the head that was signed with it is a row of this chain, older than the decision: what came before it is as it was then
 
 What the caller still owes: that the key is the person's. In a ledger that never names one (it was begun anew, with a vault that
 has an approver) signatures cannot be checked; they are counted as that.
@@ -20,8 +23,10 @@ from typing import Any
 
 import msgspec
 
-from aileron.audit.events import ApprovalDecided, ApproverSet
+from aileron.audit.events import ApprovalDecided, ApproverSet, PasskeyAdded, PasskeyRemoved
 from aileron.ledger import Head
+from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.consent import PASSKEY_DECIDES, PasskeyConsent
 from aileron.model.decision import (
     ApproverStatement,
     DecisionStatement,
@@ -31,6 +36,7 @@ from aileron.model.decision import (
     key_id_of,
 )
 from aileron.model.failure import AileronError
+from aileron.model.passkey import check_assertion, from_base64url, passkey_id
 
 __all__ = ["Decisions", "ForeignHeadError", "Signatures", "WrongSignatureError"]
 
@@ -58,6 +64,9 @@ class Signatures:
         """`hash_of` gives the hash of a row that was checked already."""
         self._hash_of = hash_of
         self._public_key = b""
+        self._passkeys: dict[str, PasskeyConsent] = {}
+        self._enrolments: set[str] = set()
+        """With which approvals, so that none enrols twice."""
         self._signed = self._unsigned = self._unchecked = 0
         self.key_id: str | None = None
         """Whose signature counts now."""
@@ -75,6 +84,10 @@ class Signatures:
             match facts["type"]:
                 case "approver.set":
                     self._appoint(msgspec.convert(facts, ApproverSet))
+                case "passkey.added":
+                    self._enrol(msgspec.convert(facts, PasskeyAdded))
+                case "passkey.removed":
+                    self._end(msgspec.convert(facts, PasskeyRemoved))
                 case "approval.decided":
                     self._check_decision(msgspec.convert(facts, ApprovalDecided), facts["seq"])
         except msgspec.ValidationError as error:
@@ -100,6 +113,29 @@ class Signatures:
                 raise WrongSignatureError(f"it does not replace {self.key_id}, which decided until then")
             _check(self._public_key, statement, named.old_signature, f"{self.key_id} did not sign it")
         self.key_id, self._public_key = named.key_id, public_key
+        self._passkeys, self._enrolments = {}, set()
+
+    def _enrol(self, added: PasskeyAdded) -> None:
+        if self.key_id is None:  # nobody can be asked whose it is; its decisions are counted as that
+            return
+        enrolment = DecisionStatement(
+            approval_id=added.approval,
+            digest=sha256_digest(canonical_json(added.subject)),
+            decision="approve",
+            reason=added.reason,
+            at=added.signed_at,
+            key_id=self.key_id,
+        )
+        _check(self._public_key, enrolment, added.signature, f"{self.key_id} did not agree to this passkey")
+        subject = _passkey_of(added)
+        if added.approval in self._enrolments or added.passkey in self._passkeys:
+            raise WrongSignatureError("it enrols a passkey with a decision that was used, or a second time")
+        self._enrolments.add(added.approval)
+        self._passkeys[added.passkey] = subject
+
+    def _end(self, removed: PasskeyRemoved) -> None:
+        if self.key_id is not None and self._passkeys.pop(removed.passkey, None) is None:
+            raise WrongSignatureError(f"it ends a passkey that did not decide: {removed.passkey:.100}")
 
     def _check_decision(self, decided: ApprovalDecided, seq: int) -> None:
         signed = (decided.key_id, decided.signed_at, decided.signature)
@@ -119,8 +155,11 @@ class Signatures:
         if self.key_id is None:
             self._unchecked += 1
             return
-        if key_id != self.key_id:
+        passkey = self._passkeys.get(key_id)
+        if passkey is None and key_id != self.key_id:
             raise WrongSignatureError(f"it is signed by {key_id:.100}, and {self.key_id} decides by then")
+        if passkey is not None and decided.decision == "approve" and decided.kind not in PASSKEY_DECIDES:
+            raise WrongSignatureError(f"a passkey says yes to what it does not decide: {decided.kind:.40}")
         statement = DecisionStatement(
             approval_id=decided.approval,
             digest=decided.digest,
@@ -129,10 +168,11 @@ class Signatures:
             at=at,
             key_id=key_id,
         )
-        _check(self._public_key, statement, signature, "its signature is not over what it says")
+        signer = passkey or self._public_key
+        _check(signer, statement, signature, "its signature is not over what it says")
         if decided.head is not None and decided.head_signature is not None:
             head = HeadStatement(head=decided.head, at=at, key_id=key_id)
-            _check(self._public_key, head, decided.head_signature, "its head is not signed")
+            _check(signer, head, decided.head_signature, "its head is not signed")
             self._check_head(decided.head, seq)
         self._signed += 1
 
@@ -147,8 +187,23 @@ class Signatures:
             self.head = head
 
 
-def _check(public_key: bytes, statement: Statement, signature: str, otherwise: str) -> None:
+def _passkey_of(added: PasskeyAdded) -> PasskeyConsent:
+    """What was agreed to, which the signature covers. WrongSignatureError where it is not of the passkey that the row names."""
     try:
-        check_signature(public_key, statement, signature)
+        subject = msgspec.convert(added.subject, PasskeyConsent)
+        named = passkey_id(from_base64url(subject.credential_id))
+    except (msgspec.ValidationError, AileronError) as error:
+        raise WrongSignatureError(f"what was agreed to is no passkey: {error}") from error
+    if not added.passkey == subject.key_id == named:
+        raise WrongSignatureError(f"what was agreed to is not {added.passkey:.100}")
+    return subject
+
+
+def _check(signer: bytes | PasskeyConsent, statement: Statement, signature: str, otherwise: str) -> None:
+    try:
+        if isinstance(signer, PasskeyConsent):
+            check_assertion(signer, statement, signature)
+        else:
+            check_signature(signer, statement, signature)
     except AileronError as error:
         raise WrongSignatureError(otherwise) from error

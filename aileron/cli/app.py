@@ -171,7 +171,11 @@ _group(
 )
 _group("mcp", "The server that agents see the actions through.", mcp.config)
 _group("grant", "What runs without asking, within signed limits.", grant.add, grant.list_, grant.revoke)
-_group("approver", "Whose signature a decision needs.", approver.init, approver.status)
+_group(
+    "approver",
+    "Whose signature a decision needs.",
+    *(approver.init, approver.status, approver.passkeys, approver.revoke_passkey),
+)
 _group(
     "action",
     "Actions: the Markdown files that agents may run.",

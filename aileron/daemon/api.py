@@ -19,7 +19,7 @@ import binascii
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import anyio
 import msgspec
@@ -34,6 +34,7 @@ from aileron.daemon.doors import Following
 from aileron.daemon.fetching import Fetching
 from aileron.daemon.hubs import Hubs
 from aileron.daemon.manage import Manager
+from aileron.daemon.passkeys import Passkeys
 from aileron.daemon.runner import Runner
 from aileron.daemon.serving import BODY_S, MAX_BODY_BYTES, drained
 from aileron.daemon.sessions import LOCAL_SESSION, Sessions, no_token, token_shown
@@ -51,6 +52,7 @@ from aileron.model.wire import (
     ConsentsAnswer,
     Decision,
     FetchRequest,
+    PasskeyMade,
     PreviewRequest,
     RunRequest,
 )
@@ -91,6 +93,7 @@ ROUTES: Final = (
     RouteSpec("GET", "/v1/action-approvals/{id}", "show_approval", _OPERATOR),
     RouteSpec("GET", "/v1/action-approvals/{id}/result", "approval_result", _ALL),
     RouteSpec("POST", "/v1/action-approvals/{id}/decide", "decide", _OPERATOR),
+    RouteSpec("POST", "/v1/action-approvals/{id}/challenge", "challenge", _OPERATOR),
     RouteSpec("POST", "/v1/action-approvals/{id}/cancel", "cancel", _ALL),
     RouteSpec("POST", "/v1/action-approvals/{id}/edit", "edit", _OPERATOR),
     RouteSpec("POST", "/v1/action-approvals/{id}/preview", "preview", _OPERATOR),
@@ -99,6 +102,10 @@ ROUTES: Final = (
     RouteSpec("GET", "/v1/approver", "show_approver", _OPERATOR),
     RouteSpec("POST", "/v1/approver", "appoint", _OPERATOR),
     RouteSpec("GET", "/v1/approver/inventory", "inventory", _OPERATOR),
+    RouteSpec("GET", "/v1/passkeys", "list_passkeys", _OPERATOR),
+    RouteSpec("POST", "/v1/passkeys", "enrol_passkey", _OPERATOR),
+    RouteSpec("POST", "/v1/passkeys/options", "passkey_options", _OPERATOR),
+    RouteSpec("DELETE", "/v1/passkeys/{id}", "revoke_passkey", _OPERATOR),
     RouteSpec("GET", "/v1/grants", "list_grants", _OPERATOR),
     RouteSpec("POST", "/v1/grants", "add_grant", _OPERATOR),
     RouteSpec("DELETE", "/v1/grants/{id}", "revoke_grant", _OPERATOR),
@@ -229,6 +236,16 @@ class _Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answer: str
 
 
+class _Challenge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    decision: Literal["approve", "deny"]
+    digest: str
+    reason: str | None = None
+
+
+class _PasskeyName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+
+
 class _AddGrant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     action: str
     constraints: tuple[Constraint, ...] = ()
@@ -315,6 +332,7 @@ class Api:
         fetching: Fetching,
         upkeep: Upkeep,
         hubs: Hubs,
+        passkeys: Passkeys,
         review: str,
         stop: Callable[[], None],
         needs_token: bool = False,
@@ -332,6 +350,7 @@ class Api:
         self._fetching = fetching
         self._upkeep = upkeep
         self._hubs = hubs
+        self._passkeys = passkeys
         self._review = review
         self._stop = stop
         self._needs_token = needs_token
@@ -477,6 +496,29 @@ class Api:
     async def inventory(self, _request: Request) -> Response:
         """What would be agreed to with an approver's key."""
         return as_json(await self._manager.inventory())
+
+    async def challenge(self, request: Request) -> Response:
+        """What a passkey has to sign for a decision."""
+        asked = await _body(request, _Challenge)
+        approval_id = request.path_params["id"]
+        return as_json(await self._passkeys.challenge(approval_id, asked.digest, asked.decision, asked.reason))
+
+    async def list_passkeys(self, _request: Request) -> Response:
+        """The passkeys that decide."""
+        return as_json({"passkeys": self._passkeys.listed()})
+
+    async def passkey_options(self, request: Request) -> Response:
+        """What a browser needs to make one."""
+        return as_json(self._passkeys.registration((await _body(request, _PasskeyName)).name))
+
+    async def enrol_passkey(self, request: Request) -> Response:
+        """Ask whether one that was made may decide."""
+        return _consent(await self._passkeys.register(await _body(request, PasskeyMade)))
+
+    async def revoke_passkey(self, request: Request) -> Response:
+        """Let one decide nothing any more."""
+        await self._passkeys.revoke(request.path_params["id"])
+        return as_json({"removed": request.path_params["id"]})
 
     async def list_grants(self, _request: Request) -> Response:
         """The standing grants in force."""

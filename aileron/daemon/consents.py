@@ -32,6 +32,7 @@ from aileron.actions.agreed import AgreedTexts
 from aileron.actions.manifest import parse_action
 from aileron.actions.store import ActionStore
 from aileron.approvals.grants import MIN_FOR_S, check_grant
+from aileron.approvals.passkeys import check_enrollable
 from aileron.approvals.signed import NotCounted
 from aileron.audit import events
 from aileron.audit.log import Audit
@@ -54,6 +55,8 @@ from aileron.model.consent import (
     ConsentKind,
     Consents,
     GrantConsent,
+    Passkey,
+    PasskeyConsent,
     SecretConsent,
     SettingsConsent,
     StandingGrant,
@@ -97,6 +100,7 @@ _KINDS: Final[dict[type[Any], ConsentKind]] = {
     GrantConsent: ConsentKind.GRANT,
     TrustedKeyConsent: ConsentKind.TRUSTED_KEY,
     SettingsConsent: ConsentKind.SETTINGS,
+    PasskeyConsent: ConsentKind.PASSKEY,
 }
 
 
@@ -202,10 +206,10 @@ class Consenting:
         subject = msgspec.convert(stored, Subject)
         if (group := group_of(subject)) is not None:
             return await self._carry_out_group(group)
-        await self._use(row)
+        await self._use(row, subject)
         if not await anyio.to_thread.run_sync(self._is_so, subject):
             raise _not_so(row.id)
-        result = await self._do(subject, row.id)
+        result = await self._do(subject, row)
         await self._drop([subject])
         return result
 
@@ -216,13 +220,14 @@ class Consenting:
         if whole is None:
             return None
         (asked, head), connectors = whole
-        for row in (asked, *(row for row, _ in connectors)):  # before one is used up, all of them count
-            self._check_decided(row)
-        for row in (asked, *(row for row, _ in connectors)):
-            await self._use(row)
+        all_of_it: list[tuple[ApprovalRow, Subject]] = [(asked, head), *connectors]
+        for row, one in all_of_it:  # before one is used up, all of them count
+            self._check_decided(row, one)
+        for row, one in all_of_it:
+            await self._use(row, one)
         found, action = await anyio.to_thread.run_sync(self._as_agreed, [one for _, one in connectors], head)
-        for row, one in connectors:
-            await self._agree_connector(one, row.id)
+        for row, connector in connectors:
+            await self._agree_connector(connector, row.id)
         await self._agree_text(head, asked.id)
         result = await self._installing.put_together(found, action)
         for row, _ in await self._members(group):  # the same, asked in another way: it is done
@@ -268,9 +273,9 @@ class Consenting:
         for digest in gone - await self.fetched():
             await anyio.to_thread.run_sync(self.finding.drop, digest)
 
-    async def _use(self, row: ApprovalRow) -> None:
+    async def _use(self, row: ApprovalRow, subject: Subject) -> None:
         """The decision is used up. AileronError where it does not count."""
-        signed_at = self._check_decided(row)
+        signed_at = self._check_decided(row, subject)
         await self._audit.redeem(row.id, row.digest)
         await self._standing.spend_decision(row.id, signed_at + SETTINGS_WAIT_S)
 
@@ -329,6 +334,11 @@ class Consenting:
                 return self.key_consent(subject.authority, _newest(subject), subject.source) == subject
             case SettingsConsent():
                 return self._agreements.settings_consent() == subject
+            case PasskeyConsent():
+                consents = self._standing.consents()
+                if consents is not None:
+                    check_enrollable(consents, subject, self._review)
+                return consents is not None
             case ConnectorConsent():
                 return True
             case impossible:
@@ -345,11 +355,11 @@ class Consenting:
                 return False
         return _is_binding(self._connectors, subject)
 
-    def _check_decided(self, row: ApprovalRow) -> float:
+    def _check_decided(self, row: ApprovalRow, subject: Subject) -> float:
         """When the approver signed what the ledger's row says: its file could have been written while no daemon ran."""
         if self._standing.consents() is None or row.signed is None:
             raise NotCounted("unsigned", f"{row.id} was not agreed to with a signature: nothing is changed")
-        self._standing.check_approved(row)
+        self._standing.check_approved(row, _KINDS[type(subject)])
         signed_at = parse_moment(row.signed.at)
         if time.time() > signed_at + SETTINGS_WAIT_S:
             raise AileronError(
@@ -434,7 +444,8 @@ class Consenting:
         await self._audit.note(events.SecretSet(name=name))
         return {"name": name}
 
-    async def _do(self, subject: Subject, approval_id: str) -> dict[str, Any]:
+    async def _do(self, subject: Subject, row: ApprovalRow) -> dict[str, Any]:
+        approval_id = row.id
         match subject:
             case ActionFileConsent():
                 return await self._action_file(subject, approval_id)
@@ -450,6 +461,8 @@ class Consenting:
                 return await self._trusted_key(subject, approval_id)
             case SettingsConsent():
                 return await self._config(subject, approval_id)
+            case PasskeyConsent():
+                return await self._passkey(subject, row)
             case impossible:
                 assert_never(impossible)
 
@@ -581,6 +594,22 @@ class Consenting:
         digest = trust_digest(Authority.parse(subject.authority), keys)
         await self._agree(ConsentKind.TRUSTED_KEY, subject.authority, digest, approval_id)
         return await self.put_key(subject)
+
+    async def _passkey(self, subject: PasskeyConsent, row: ApprovalRow) -> dict[str, Any]:
+        signed = row.signed
+        if signed is None:
+            raise NotCounted("unsigned", f"{row.id} was not agreed to with a signature: nothing is changed")
+        passkey = Passkey(
+            id=subject.key_id,
+            approval=row.id,
+            subject=subject,
+            at=signed.at,
+            reason=row.reason,
+            signature=signed.signature,
+        )
+        await self._change(lambda consents: consents.with_passkey(passkey))
+        await self._audit.passkey_added(passkey)
+        return {"id": passkey.id, "name": subject.name, "origin": subject.origin}
 
     async def _config(self, subject: SettingsConsent, approval_id: str) -> dict[str, Any]:
         await self._agree(ConsentKind.SETTINGS, SETTINGS, settings_digest(subject.after), approval_id)

@@ -23,7 +23,16 @@ import msgspec
 
 from aileron.actions.resolve import with_args
 from aileron.approvals.difference import against_last
-from aileron.approvals.signed import CLOCK_S, NotCounted, Why, check_fresh, check_head, check_signed, counted
+from aileron.approvals.signed import (
+    CEREMONY_S,
+    CLOCK_S,
+    NotCounted,
+    Why,
+    check_fresh,
+    check_head,
+    check_signed,
+    counted,
+)
 from aileron.approver.box import seal
 from aileron.audit import query
 from aileron.audit.events import RefusedTry
@@ -43,7 +52,7 @@ from aileron.runs.perform import Spine
 __all__ = ["Deciding"]
 
 MAX_NONCES: Final = 1000
-"""Requests for previews within two minutes: a person makes a handful."""
+"""Requests for previews while one could be tried again, six minutes: a person makes a handful."""
 
 
 class Deciding:
@@ -81,7 +90,7 @@ class Deciding:
                 await self._audit.refuse(approval_id, decision.decision, "decided", scope.value, decision.key_id)
             raise
         try:
-            signed = self._counted(decision, approval_id)
+            signed = self._counted(decision, approval_id, question.row.kind)
             if decision.digest not in question.digests:
                 raise NotCounted(
                     "digest",
@@ -132,7 +141,7 @@ class Deciding:
             return None
         try:
             before, now = await self._audit.frozen(last.id), await self._audit.frozen(approval_id)
-            self._standing.check_approved(last)
+            self._standing.check_approved(last, ConsentKind.ACTION)
         except AileronError:  # not as it was signed: nothing to compare with
             return None
         changes = msgspec.to_builtins(against_last(before.plan, now.plan))
@@ -184,7 +193,7 @@ class Deciding:
             return settled
         return msgspec.structs.replace(settled, status="completed", result=result)
 
-    def _counted(self, decision: Decision, approval_id: str) -> Signature | None:
+    def _counted(self, decision: Decision, approval_id: str, kind: str) -> Signature | None:
         """The signature to keep; None where nobody signs. AileronError for a decision that does not count."""
         consents = self._standing.consents()
         signed = decision.signed()
@@ -204,9 +213,10 @@ class Deciding:
             digest=decision.digest,
             decision=decision.decision,
             reason=decision.reason,
+            kind=kind,
         )
         if signed is not None:
-            check_fresh(signed.at)
+            check_fresh(signed.at, signed.key_id)
             check_head(consents, signed)
         return signed
 
@@ -219,12 +229,12 @@ class Deciding:
                 boundary=Boundary.USER,
             )
         counted(consents, statement, asked.signature)
-        check_fresh(asked.at)
+        check_fresh(asked.at, asked.key_id)
         self._use(asked.nonce)
 
     def _use(self, nonce: str) -> None:
         now = time.monotonic()
-        self._nonces = {used: at for used, at in self._nonces.items() if now - at <= 2 * CLOCK_S}
+        self._nonces = {used: at for used, at in self._nonces.items() if now - at <= CLOCK_S + CEREMONY_S}
         if nonce in self._nonces:
             raise NotCounted("signature", "this request was answered before: ask anew")
         if len(self._nonces) >= MAX_NONCES:

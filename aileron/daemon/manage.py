@@ -33,6 +33,7 @@ from aileron.daemon.appointing import Appointing
 from aileron.daemon.consents import SETTINGS_WAIT_S, Consenting
 from aileron.daemon.deciding import Deciding
 from aileron.daemon.installing import ActionText, Found, Installing, check_runs_here
+from aileron.daemon.passkeys import Passkeys
 from aileron.daemon.reach import action_reach
 from aileron.daemon.shown import action_facts, connector_facts, gateway_facts, listed_facts
 from aileron.daemon.standing import Standing
@@ -79,6 +80,7 @@ class Manager:
         installing: Installing,
         deciding: Deciding,
         appointing: Appointing,
+        passkeys: Passkeys,
         layers: tuple[str, ...],
         settings: Settings,
         web: str,
@@ -98,6 +100,7 @@ class Manager:
         self._installing = installing
         self._deciding = deciding
         self._appointing = appointing
+        self._passkeys = passkeys
         self._layers = layers
         self._settings = settings
         self._web = web
@@ -274,6 +277,7 @@ class Manager:
         async with self._changing:
             with contextlib.suppress(AileronError):  # an older vault: whoever runs something is told
                 await self._appointing.catch_up()
+                await self._passkeys.catch_up()
                 if (subject := self._agreements.settings_consent()) is not None:
                     await self._consents.ask(subject, SETTINGS_WAIT_S)
             await self._deciding.carry_out_agreed()

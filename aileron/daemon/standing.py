@@ -27,7 +27,7 @@ import anyio.to_thread
 
 from aileron.approvals.signed import check_signed
 from aileron.ledger.rows import ApprovalRow
-from aileron.model.consent import Consents
+from aileron.model.consent import ConsentKind, Consents
 from aileron.model.decision import moment
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.vault.vault import Vault
@@ -77,15 +77,22 @@ class Standing:
             )
         return consents
 
-    def check_approved(self, row: ApprovalRow) -> None:
+    def check_approved(self, row: ApprovalRow, kind: ConsentKind) -> None:
         """Return if the approver signed what the ledger's row says they approved: its file could have been written by others.
 
-        Nothing to say where nobody signs. AileronError vault_locked, hash_mismatch, NotCounted.
+        `kind` is that of what is about to be done, and not the row's word. Nothing to say where nobody signs. AileronError
+        vault_locked, hash_mismatch, NotCounted.
         """
         consents = self.consents()
         if consents is not None:
             check_signed(
-                consents, row.signed, approval_id=row.id, digest=row.digest, decision="approve", reason=row.reason
+                consents,
+                row.signed,
+                approval_id=row.id,
+                digest=row.digest,
+                decision="approve",
+                reason=row.reason,
+                kind=kind,
             )
 
     async def spend_decision(self, approval_id: str, until: float) -> None:

@@ -51,6 +51,7 @@ from aileron.daemon.keys import GatewayKeys
 from aileron.daemon.lending import Lending, RenewalsOnRecord
 from aileron.daemon.manage import Manager
 from aileron.daemon.notify import Notifier
+from aileron.daemon.passkeys import Passkeys
 from aileron.daemon.ports import OnlyHere, Served, WithToken, listen_on, listen_on_loopback, loopback_names
 from aileron.daemon.protocol import AgentProtocol, action_files
 from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
@@ -257,6 +258,14 @@ class _Daemon:
             forges=forges, actions=actions, connectors=connectors, ledger=ledger, audit=audit, changing=changing
         )
         hubs = Hubs(forges=forges, keyring=consents.keyring)
+        passkeys = Passkeys(
+            standing,
+            audit=audit,
+            vault=vault,
+            consents=consents,
+            origin=review_base(self._port),
+            changing=changing,
+        )
         spine = Spine(
             actions=actions,
             agreements=agreements,
@@ -307,6 +316,7 @@ class _Daemon:
                         texts=texts,
                         agreements=agreements,
                     ),
+                    passkeys=passkeys,
                     layers=self._jails.layers,
                     settings=self._settings,
                     web=review_base(self._port),
@@ -344,6 +354,7 @@ class _Daemon:
                             fetching=fetching,
                             upkeep=upkeep,
                             hubs=hubs,
+                            passkeys=passkeys,
                             review=review,
                             stop=self._stop,
                             needs_token=needs_token,

@@ -357,6 +357,11 @@ class Transaction(States):
                 return facts
         return super().newest(kind)
 
+    def all_of(self, kind: str, after: int) -> list[dict[str, Any]]:
+        """The facts of every event of a type after that row, oldest first, those of this group included."""
+        here = [msgspec.json.decode(row[_RECORD]) for row in self._rows if row[2] == kind and row[0] > after]
+        return [*super().all_of(kind, after), *here]
+
     def move_approval(
         self,
         approval_id: str,

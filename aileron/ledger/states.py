@@ -144,6 +144,13 @@ class States:
         facts: dict[str, Any] | None = msgspec.json.decode(row[0]) if row else None
         return facts
 
+    def all_of(self, kind: str, after: int) -> list[dict[str, Any]]:
+        """The facts of every event of a type after that row, oldest first: for types of which there are few."""
+        rows = self._db.execute(
+            "SELECT record FROM events INDEXED BY events_type WHERE type = ? AND seq > ? ORDER BY seq", (kind, after)
+        ).fetchall()
+        return [msgspec.json.decode(record) for (record,) in rows]
+
     def hash_of(self, seq: int) -> bytes | None:
         """The hash of an event that is on disk, by its number."""
         row = self._db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()

@@ -15,10 +15,13 @@ from typing import Any, Final, Literal, Self
 import msgspec
 
 from aileron.model.canonical import canonical_json, sha256_digest
-from aileron.model.decision import ApproverStatement
+from aileron.model.decision import ApproverStatement, DecisionStatement
+from aileron.model.passkey import PasskeyKey, Synced
 
 __all__ = [
     "MAX_CHANGE_CHARACTERS",
+    "MAX_PASSKEYS",
+    "PASSKEY_DECIDES",
     "ActionFileConsent",
     "Agreement",
     "Appointed",
@@ -31,6 +34,8 @@ __all__ = [
     "Constraint",
     "GrantConsent",
     "Operator",
+    "Passkey",
+    "PasskeyConsent",
     "SecretConsent",
     "SettingsConsent",
     "StandingGrant",
@@ -55,8 +60,27 @@ class ConsentKind(enum.StrEnum):
     SECRET = "secret"  # noqa: S105 - the kind of a row
     GRANT = "grant"
     SETTINGS = "settings"
+    PASSKEY = "passkey"
 
 
+PASSKEY_DECIDES: Final = frozenset(
+    {
+        ConsentKind.ACTION,
+        ConsentKind.ACTION_FILE,
+        ConsentKind.CONNECTOR,
+        ConsentKind.CONNECTOR_UPDATE,
+        ConsentKind.TRUSTED_KEY,
+        ConsentKind.BINDING,
+        ConsentKind.SECRET,
+        ConsentKind.GRANT,
+    }
+)
+"""What a passkey may say yes to; it may say no to everything. Not another passkey, which would outlive its own revocation, and
+not settings, which all else stands on: docs/adr/0028-passkeys.md.
+"""
+
+MAX_PASSKEYS: Final = 16
+"""One for each device of a person, and room."""
 MAX_CHANGE_CHARACTERS: Final = 2000
 """Of one side of a change: a screen. The whole of a file is beside its changes."""
 _CONTEXT_CHARACTERS: Final = 200
@@ -229,6 +253,19 @@ class SettingsConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind
     after: dict[str, Any]
 
 
+class PasskeyConsent(PasskeyKey, frozen=True, kw_only=True, tag_field="kind", tag="passkey"):
+    """A passkey is to decide, on the page at `origin`. Which device it is in, nobody proves: the person has it in their hand."""
+
+    key_id: str
+    """What its decisions name, and the page shows where it was made."""
+    algorithm: str
+    synced: Synced
+    aaguid: str | None
+    """The model of its authenticator, as that says itself."""
+    transports: tuple[str, ...]
+    """How it is reached, as the browser says: `internal`, `hybrid`, `usb`."""
+
+
 Subject = (
     ActionFileConsent
     | ConnectorConsent
@@ -238,6 +275,7 @@ Subject = (
     | GrantConsent
     | TrustedKeyConsent
     | SettingsConsent
+    | PasskeyConsent
 )
 
 
@@ -284,6 +322,29 @@ class Appointed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     old_signature: str | None
 
 
+class Passkey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A passkey that decides, with the decision of the approver's key that let it (`DecisionStatement` of model/decision.py)."""
+
+    id: str
+    """Of its key: `webauthn:…`."""
+    approval: str
+    subject: PasskeyConsent
+    at: str
+    reason: str | None
+    signature: str
+
+    def enrolment(self, approver: str) -> DecisionStatement:
+        """What the approver's key of this id signed."""
+        return DecisionStatement(
+            approval_id=self.approval,
+            digest=subject_digest(self.subject),
+            decision="approve",
+            reason=self.reason,
+            at=self.at,
+            key_id=approver,
+        )
+
+
 class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who decides for this home, and all they agreed to. `public_key` is 32 bytes, hex."""
 
@@ -297,6 +358,8 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """In order of id."""
     used: tuple[UsedDecision, ...] = ()
     """In order of approval: what the ledger says was used, said again where nobody can set it back."""
+    passkeys: tuple[Passkey, ...] = ()
+    """In order of id."""
 
     def appointment(self) -> ApproverStatement | None:
         """What the approver was named with, as it was signed; None where that was not kept."""
@@ -342,6 +405,19 @@ class Consents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """The same with one more use of this grant."""
         counted = [msgspec.structs.replace(one, used=one.used + (one.id == grant_id)) for one in self.grants]
         return msgspec.structs.replace(self, grants=tuple(counted))
+
+    def passkey(self, key_id: str) -> Passkey | None:
+        """The passkey of this id; None: it decides nothing, or not any more."""
+        return next((one for one in self.passkeys if one.id == key_id), None)
+
+    def with_passkey(self, passkey: Passkey) -> Consents:
+        """The same with one more passkey."""
+        ordered = sorted([*self.passkeys, passkey], key=lambda one: one.id)
+        return msgspec.structs.replace(self, passkeys=tuple(ordered))
+
+    def without_passkey(self, key_id: str) -> Consents:
+        """The same without it."""
+        return msgspec.structs.replace(self, passkeys=tuple(one for one in self.passkeys if one.id != key_id))
 
     def is_used(self, approval: str) -> bool:
         """Whether this decision was used, or taken back."""

@@ -48,6 +48,7 @@ __all__ = [
     "base64url",
     "challenge_of",
     "check_assertion",
+    "check_key",
     "check_registration",
     "from_base64url",
     "is_passkey",
@@ -205,7 +206,7 @@ def check_assertion(passkey: PasskeyKey, statement: Statement, signature: str) -
     authenticator = _authenticator_data(assertion.authenticator_data)
     _check_client(client, "webauthn.get", challenge_of(statement), passkey.origin)  # 2, 3, 4
     _check_authenticator(authenticator, passkey.rp_id)  # 5, 6
-    key = _key(bytes.fromhex(passkey.public_key))  # 7
+    key = _key(_from_hex(passkey.public_key))  # 7
     signed = assertion.authenticator_data + hashlib.sha256(assertion.client_data).digest()
     try:
         key.verify(signed, assertion.signature)
@@ -213,6 +214,14 @@ def check_assertion(passkey: PasskeyKey, statement: Statement, signature: str) -
         raise PasskeyError("signature", "it is not signed with the key that was enrolled") from None
     except ValueError as error:
         raise PasskeyError("algorithm", f"the enrolled key is none: {error}") from None
+
+
+def check_key(public_key: str, algorithm: str) -> None:
+    """Return if this (COSE, hex) is a key of this algorithm, in its one spelling. PasskeyError("algorithm")."""
+    key = _key(_from_hex(public_key))
+    _check_usable(key)
+    if ALGORITHMS[key[3]] != algorithm:
+        raise PasskeyError("algorithm", f"its key is not of {algorithm:.20}")
 
 
 def said_challenge(client_data: bytes) -> str:
@@ -289,6 +298,13 @@ def _check_authenticator(data: AuthenticatorData, rp_id: str) -> None:
         raise PasskeyError("presence", "nobody was there")
     if not data.is_user_verified():
         raise PasskeyError("verification", "the device did not check who was there")
+
+
+def _from_hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""
 
 
 def _spelled(key: Any) -> bytes:

@@ -22,6 +22,8 @@ __all__ = [
     "ErrorAnswer",
     "ErrorBody",
     "FetchRequest",
+    "PageUnlock",
+    "PasskeyMade",
     "PendingAnswer",
     "PreviewRequest",
     "RunAnswer",
@@ -102,6 +104,28 @@ class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     key_id: str
     signature: str
     digest: str | None = None
+
+
+class PasskeyMade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of `POST /v1/passkeys`: what a browser made for the options it was given, in base64url without padding.
+
+    Of `navigator.credentials.create(…)`: `response.clientDataJSON`, `response.attestationObject`, `response.getTransports()`.
+    """
+
+    client_data: str
+    attestation: str
+    transports: tuple[str, ...] = ()
+
+
+class PageUnlock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whoever decides is at the page: the fields of model/decision.py `PageStatement`, and its signature, of a passkey or the
+    approver's key.
+    """
+
+    nonce: str
+    at: str
+    key_id: str
+    signature: str
 
 
 class FetchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -42,6 +42,7 @@ KINDS: Final = {
     "secret": "secret",
     "grant": "grant",
     "settings": "settings",
+    "passkey": "passkey",
 }
 """What each kind of row is called."""
 

@@ -52,6 +52,7 @@ _TAKEN_BACK: Final = {
     "secret": "the value there is now is gone then",
     "grant": "it can be revoked; runs that it let through cannot be undone",
     "settings": "they can be changed back",
+    "passkey": "it can be revoked; what was decided with it by then stays decided",
 }
 
 

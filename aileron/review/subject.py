@@ -13,14 +13,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from aileron.model.visible import as_text
 from aileron.review.changes import change_lines
 from aileron.review.plan import cut, host_line, missing_lines, text_lines
 from aileron.review.question import kind_of
 
-__all__ = ["constraint_words", "subject_facts"]
+__all__ = ["SYNCED", "constraint_words", "subject_facts"]
+
+SYNCED: Final = {
+    "no": "no, it stays in one device",
+    "possible": "it can be, by whoever keeps its account",
+    "yes": "yes, by whoever keeps its account",
+}
+"""Whether a passkey is on other devices too."""
 
 _MAX_FILE_LINES = 6
 """Of an action's file: what it comes to stands above it, and the question below; a screen has 24."""
@@ -65,6 +72,8 @@ def subject_facts(question: Mapping[str, Any], more: str | None, when: Callable[
             return list(_of_grant(subject, more, when))
         case "settings":
             return [("settings", _settings_lines(subject, more))]
+        case "passkey":
+            return list(_of_passkey(subject))
         case kind:
             return [("kind", kind), ("subject", cut("", _json(subject), more))]
 
@@ -180,6 +189,19 @@ def _of_grant(subject: dict[str, Any], more: str | None, when: Callable[[Any], s
     yield "until", when(subject.get("until"))
     yield "account", list(subject.get("credentials") or []) or "none"
     yield "action file", subject.get("action_digest")
+
+
+def _of_passkey(subject: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Whose it is said to be, and what to compare: nothing proves where it is."""
+    yield "passkey", subject.get("name")
+    yield "key", subject.get("key_id")
+    yield "compare", "it with what your page shows; agree only if it was you who made it just now"
+    yield "so that", "it decides as your key does, but for other passkeys and settings"
+    yield "page", subject.get("origin")
+    yield "copied", SYNCED.get(str(subject.get("synced")), str(subject.get("synced")))
+    yield "device", ", ".join(str(one) for one in subject.get("transports") or []) or "it does not say"
+    yield "model", subject.get("aaguid")
+    yield "algorithm", subject.get("algorithm")
 
 
 def _settings_lines(subject: dict[str, Any], more: str | None) -> list[str]:

@@ -4,7 +4,8 @@ Pure. The values are model/consent.py's; here is what of them a file may hold. T
 may have written, and what is about to be written, so that nothing is written which could not be read back.
 
 Rules
-- Each agreement once, in order of kind and name; each grant once, in order of its id; each used decision, of its approval.
+- Each agreement once, in order of kind and name; each grant once, in order of its id; each used decision, of its approval; each
+  passkey, of its id. Where there is no passkey, nothing is said of them: such a file is what it was before there were any.
 - The spelling is canonical JSON (RFC 8785), also of a grant's values, which are whatever JSON its action takes.
 - Nothing here can be verified: that is the seal's work (opened.py).
 
@@ -21,8 +22,10 @@ from typing import Any, Final
 import msgspec
 
 from aileron.model.canonical import canonical_json
-from aileron.model.consent import Agreement, Consents, StandingGrant
+from aileron.model.consent import MAX_PASSKEYS, Agreement, Consents, Passkey, StandingGrant
 from aileron.model.decision import key_id_of
+from aileron.model.failure import AileronError
+from aileron.model.passkey import ALGORITHMS, MAX_CREDENTIAL_ID_BYTES, RP_ID, from_base64url, passkey_id
 from aileron.model.text import hidden_at
 from aileron.vault.bindings import LATEST_S
 
@@ -33,14 +36,22 @@ MAX_GRANTS: Final = 256  # read by a person, who has to know what runs unasked
 MAX_GRANT_BYTES: Final = 64 << 10  # 64 KiB as canonical JSON: a list of a thousand recipients
 MAX_USES: Final = 1_000_000  # more are no limit
 MAX_USED: Final = 4096  # decisions of a day at most, each by a person
+MAX_REASON: Final = 4000  # characters, as of every decision's (audit/moves.py)
 _MAX_TEXT: Final = 1024  # characters: a full name of the greatest length
+_MAX_KEY_BYTES: Final = 600  # RSA of 4096 bits, in COSE
+_MAX_TRANSPORTS: Final = 8  # Web Authentication, section 5.8.4, knows six
 _KEY: Final = re.compile(r"[0-9a-f]{64}")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_COSE: Final = re.compile(rf"(?:[0-9a-f]{{2}}){{1,{_MAX_KEY_BYTES}}}")
+_ORIGIN: Final = re.compile(rf"http://{RP_ID}:[1-9][0-9]{{0,4}}")
 
 
 def spelled_consents(consents: Consents) -> bytes:
     """Canonical JSON. ValueError for what has none, as a number of 2**53 and up in a grant."""
-    return canonical_json(msgspec.to_builtins(consents))
+    values: dict[str, Any] = msgspec.to_builtins(consents)
+    if not consents.passkeys:
+        del values["passkeys"]
+    return canonical_json(values)
 
 
 def check_consents(consents: Consents) -> None:
@@ -66,6 +77,10 @@ def check_consents(consents: Consents) -> None:
         _check_text(one.approval, "what a used decision was about")
         _expect(0 <= one.until <= LATEST_S, "the end of a used decision is no date")
     _check_ascending([one.approval for one in consents.used], "used decisions are not in order of their approvals")
+    _expect(len(consents.passkeys) <= MAX_PASSKEYS, f"{len(consents.passkeys)} passkeys, more than {MAX_PASSKEYS}")
+    for passkey in consents.passkeys:
+        _check_passkey(passkey)
+    _check_ascending([one.id for one in consents.passkeys], "passkeys are not in order of their ids")
 
 
 def check_kept(consents: Consents) -> None:
@@ -103,6 +118,33 @@ def _check_grant(grant: StandingGrant) -> None:
     _expect(0 <= grant.used <= grant.uses, f"a grant of {grant.uses} uses was used {grant.used} times")
     size = len(canonical_json(msgspec.to_builtins(grant)))
     _expect(size <= MAX_GRANT_BYTES, f"a grant has {size} bytes, more than {MAX_GRANT_BYTES}")
+
+
+def _check_passkey(passkey: Passkey) -> None:
+    """Whether its key is one is found when it is used: nothing of a library is needed to open a vault."""
+    subject = passkey.subject
+    try:
+        credential = from_base64url(subject.credential_id)
+    except AileronError:
+        credential = b""
+    _expect(1 <= len(credential) <= MAX_CREDENTIAL_ID_BYTES, "what a passkey is called by its device is no such name")
+    is_named = passkey.id == subject.key_id == passkey_id(credential)
+    _expect(is_named, "a passkey has another id")
+    _expect(_COSE.fullmatch(subject.public_key) is not None, "the key of a passkey is not hex digits, or too long")
+    is_here = subject.rp_id == RP_ID and _ORIGIN.fullmatch(subject.origin) is not None
+    _expect(is_here, "the page of a passkey is none of this machine")
+    _expect(subject.algorithm in ALGORITHMS.values(), "the algorithm of a passkey is none of those there are")
+    _expect(len(subject.transports) <= _MAX_TRANSPORTS, "a passkey is reached in more ways than there are")
+    for text in (
+        subject.name,
+        passkey.approval,
+        passkey.at,
+        passkey.signature,
+        subject.aaguid or "none",
+        *subject.transports,
+    ):
+        _check_text(text, "what is known of a passkey")
+    _expect(len(passkey.reason or "") <= MAX_REASON, "the reason of a passkey's enrolment is too long")
 
 
 def _check_text(text: str, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -11,14 +12,31 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from aileron.approvals.passkeys import MAX_NAME_CHARACTERS
+from aileron.approvals.signed import CEREMONY_S, CLOCK_S
 from aileron.approver.keyfile import ApproverKey
+from aileron.model.consent import MAX_PASSKEYS, PASSKEY_DECIDES, ConsentKind
 from aileron.model.decision import (
     ApproverStatement,
     DecisionStatement,
     HeadStatement,
+    PageStatement,
     PreviewStatement,
     Statement,
     check_signature,
+)
+from aileron.model.passkey import (
+    ALGORITHMS,
+    MAX_AUTHENTICATOR_BYTES,
+    MAX_CLIENT_BYTES,
+    MAX_SIGNATURE_BYTES,
+    Assertion,
+    PasskeyKey,
+    base64url,
+    challenge_of,
+    check_assertion,
+    from_base64url,
+    passkey_id,
 )
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "signed-decisions.md").read_text(encoding="utf-8")
@@ -26,6 +44,7 @@ KINDS: dict[str, type[Statement]] = {
     "aileron-decision-v1": DecisionStatement,
     "aileron-head-v1": HeadStatement,
     "aileron-preview-v1": PreviewStatement,
+    "aileron-page-v1": PageStatement,
     "aileron-approver-v1": ApproverStatement,
 }
 WORKED = re.findall(r"```text\n(aileron-\w+-v1)\n(\{.*\})\n```\n\n`([A-Za-z0-9+/=]+)`", PAGE)
@@ -58,6 +77,74 @@ def test_the_worked_bytes_are_what_is_signed(line: str, fields: str, signature: 
         assert key.public_key == Ed25519PrivateKey.from_private_bytes(seed()).public_key().public_bytes_raw()
         assert json.loads(fields)["key_id"] == key.key_id
         assert f'"public_key": "{key.public_key.hex()}"' in PAGE  # of the file that is shown
+
+
+def _passkey() -> tuple[DecisionStatement, PasskeyKey, Assertion]:
+    """The worked one of the page: what it signs, with which key, and what came of it."""
+    (section,) = re.findall(r"### Worked bytes of a passkey\n(.*?)\n## ", PAGE, re.DOTALL)
+    fields, client = re.findall(r"^(\{.*\})$", section, re.MULTILINE)
+    (signature,) = re.findall(r"^`([\w.-]+)`$", section, re.MULTILINE)
+    credential, origin, public_key = re.findall(r"`([\w-]{22}|http://[\w:]+|[0-9a-f]{84})`", " ".join(section.split()))
+    passkey = PasskeyKey(
+        name="worked", credential_id=credential, public_key=public_key, rp_id="localhost", origin=origin
+    )
+    assertion = Assertion.parse(signature)
+    assert assertion.client_data == client.encode()
+    return DecisionStatement(**json.loads(fields)), passkey, assertion
+
+
+def test_the_worked_bytes_of_a_passkey_are_what_it_signs() -> None:
+    """Ours says so, and any Ed25519 with the key of the page; the id and the challenge are those that the page says."""
+    statement, passkey, assertion = _passkey()
+    public = Ed25519PrivateKey.from_private_bytes(seed()).public_key()
+
+    check_assertion(passkey, statement, assertion.spelled())
+    public.verify(assertion.signature, assertion.authenticator_data + hashlib.sha256(assertion.client_data).digest())
+    assert statement.key_id == passkey_id(from_base64url(passkey.credential_id))
+    assert bytes.fromhex(passkey.public_key).endswith(public.public_bytes_raw())
+    assert json.loads(assertion.client_data)["challenge"] == challenge_of(statement)
+
+
+def test_the_bounds_of_a_passkey_are_those_of_the_code() -> None:
+    """Sizes, times, algorithms, and what it does not say yes to."""
+    words = " ".join(PAGE.split())
+    consents = " ".join((Path(__file__).resolve().parents[2] / "docs/reference/consents.md").read_text().split())
+
+    assert f"signature | {MAX_SIGNATURE_BYTES} bytes |" in words
+    assert f"| 2 | `authenticatorData` | {MAX_AUTHENTICATOR_BYTES >> 10} KiB |" in words
+    assert f"byte for byte | {MAX_CLIENT_BYTES >> 10} KiB |" in words
+    assert f"no more than {CLOCK_S:.0f} s from now, of a passkey up to {CEREMONY_S / 60:.0f} minutes ago" in words
+    assert list(ALGORITHMS.values()) == ["ES256", "EdDSA", "RS256"]
+    assert set(ConsentKind) - PASSKEY_DECIDES == {ConsentKind.PASSKEY, ConsentKind.SETTINGS}
+    assert "but for the kinds `passkey` and `settings`" in words
+    assert f"| passkeys | at most {MAX_PASSKEYS} |" in consents
+    assert f"| name | 1 to {MAX_NAME_CHARACTERS} characters, and no other passkey's |" in consents
+    assert f"| from the challenge to the answer | {CEREMONY_S / 60:.0f} minutes; one answer |" in consents
+    assert f"| algorithms | {', '.join(ALGORITHMS.values())} |" in consents
+
+
+def test_a_passkeys_signature_is_checked_by_hand(tmp_path: Path) -> None:
+    """The commands of the page, as they stand there, after those that make the key's file."""
+    if any(shutil.which(tool) is None for tool in ("openssl", "xxd", "base64", "sh")):
+        pytest.skip("openssl, xxd or base64 is not installed")
+    (block,) = re.findall(r"### Worked bytes of a passkey\n.*?```console\n(.*?)```", PAGE, re.DOTALL)
+    (made,) = re.findall(r"^\$ (echo 302a.* > key\.der)$", PAGE, re.MULTILINE)
+    commands = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
+    statement, _, _ = _passkey()
+    (tmp_path / "statement").write_bytes(statement.signed_bytes())
+
+    done = subprocess.run(
+        ["sh", "-c", "\n".join([made, *commands])],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    said = [line for line in block.splitlines() if not line.startswith("$ ")]
+    assert done.stdout.split() == " ".join(said).split(), done.stderr
+    assert base64url(hashlib.sha256(statement.signed_bytes()).digest()) == said[0]
 
 
 def test_a_signature_is_checked_by_hand(tmp_path: Path) -> None:

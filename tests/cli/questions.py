@@ -19,6 +19,7 @@ from aileron.model.consent import (
     ConnectorUpdateConsent,
     Constraint,
     GrantConsent,
+    PasskeyConsent,
     SecretConsent,
     SettingsConsent,
     Subject,
@@ -210,6 +211,18 @@ SUBJECTS: dict[str, Subject] = {
     "settings": SettingsConsent(
         before={"egress.private": [], "sandbox.mode": "full"},
         after={"egress.private": ["nas.local:443"], "sandbox.mode": "full"},
+    ),
+    "passkey": PasskeyConsent(
+        name="Mira's phone",
+        credential_id="AAECAwQFBgcICQoLDA0ODw",
+        public_key="a401010327200621582003a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8",
+        rp_id="localhost",
+        origin="http://localhost:24100",
+        key_id="webauthn:be45cb2605bf36bebde684841a28f0fd",
+        algorithm="EdDSA",
+        synced="yes",
+        aaguid=None,
+        transports=("hybrid", "internal"),
     ),
 }
 

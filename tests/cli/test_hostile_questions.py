@@ -72,6 +72,13 @@ def subjects(text: str) -> dict[str, dict[str, Any]]:
             "uses": 1,
             "until": LATER,
         },
+        "passkey": {
+            **dict.fromkeys(
+                ("name", "credential_id", "public_key", "rp_id", "origin", "key_id", "algorithm", "synced", "aaguid"),
+                text,
+            ),
+            "transports": [text],
+        },
         "settings": {"before": {text: [text], "sandbox.mode": text}, "after": {text: text, text + "2": None}},
         text: {text: text},
     }

@@ -493,6 +493,7 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
         "trusted_key": {"authority": "github://acme", "key": "sha256:O0kx3R3JU/Buyr2UoNBPtY", "new": True},
         "grant": {"id": ID, "action": "send-mail", "uses": 10, "until": "2099-11-21T04:15:00Z"},
         "settings": {"settings": {}, "restart": True},
+        "passkey": {"id": "webauthn:be45", "name": "Mira's phone", "origin": "http://localhost:24100"},
     }
     words = {
         "action_file": [
@@ -522,6 +523,14 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
             "10 times",
         ],
         "settings": ['egress.private: [] → ["nas.local:443"]'],
+        "passkey": [
+            "passkey     Mira's phone",
+            "key         webauthn:be45cb2605bf36bebde684841a28f0fd",
+            "agree only if it was you",
+            "page        http://localhost:24100",
+            "copied      yes, by whoever keeps its account",
+            "device      hybrid, internal",
+        ],
     }
     after = {
         "action_file": "send-mail\nadded\n",
@@ -532,6 +541,7 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
         "trusted_key": "sha256:O0kx3R3JU/Buyr2UoNBPtY\ncounts from now on for github://acme\n",
         "grant": f"{ID}\nsend-mail is not asked about",
         "settings": "in force when the daemon starts again\n",
+        "passkey": "webauthn:be45\nMira's phone decides from now on, on http://localhost:24100\n",
     }
     subject = SUBJECTS[kind]
     asks(fake, subject_question(subject), answer={"status": "completed", "result": results[kind]})
@@ -935,11 +945,10 @@ def test_a_signed_decision_names_its_key(fake: FakeDaemon, aileron: Command):
 
 
 def _with_text(value: Any, text: str) -> Any:
-    """`value` with every string in it replaced, but for what says which kind it is."""
+    """`value` with every string in it replaced, but for words of a closed list."""
     if isinstance(value, dict):
-        return {
-            name: inner if name in ("kind", "operator") else _with_text(inner, text) for name, inner in value.items()
-        }
+        closed = ("kind", "operator", "synced")
+        return {name: inner if name in closed else _with_text(inner, text) for name, inner in value.items()}
     if isinstance(value, list):
         return [_with_text(inner, text) for inner in value]
     return text if isinstance(value, str) else value

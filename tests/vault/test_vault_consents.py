@@ -13,9 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.model.canonical import canonical_json
-from aileron.model.consent import Agreement, ConsentKind, Consents, Constraint, StandingGrant, UsedDecision
+from aileron.model.consent import (
+    Agreement,
+    ConsentKind,
+    Consents,
+    Constraint,
+    Passkey,
+    PasskeyConsent,
+    StandingGrant,
+    UsedDecision,
+)
 from aileron.model.decision import key_id_of
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.passkey import base64url, passkey_id
 from aileron.model.secret import Secret
 from aileron.vault import Vault
 from aileron.vault.contents import ContentsError, decode, encode
@@ -49,6 +59,31 @@ def grant(grant_id: str, *values: Any) -> StandingGrant:
         constraints=constraints,
         uses=3,
         until=1_800_000_000,
+    )
+
+
+def passkey(number: int = 1, name: str = "laptop", **others: Any) -> Passkey:
+    """One that decides; `others` take the place of parts of what was agreed to."""
+    credential = bytes([number]) * 32
+    subject = PasskeyConsent(
+        name=name,
+        credential_id=base64url(credential),
+        public_key="a5" * 77,
+        rp_id="localhost",
+        origin="http://localhost:24100",
+        key_id=passkey_id(credential),
+        algorithm="ES256",
+        synced="no",
+        aaguid=None,
+        transports=("internal",),
+    )
+    return Passkey(
+        id=passkey_id(credential),
+        approval="act-3",
+        subject=msgspec.structs.replace(subject, **others),
+        at="2026-11-21T14:00:00.000Z",
+        reason=None,
+        signature="c2ln",
     )
 
 
@@ -183,6 +218,29 @@ def test_changes_from_many_threads_all_happen(agreed: Vault) -> None:
     assert {one.name for one in consents.agreed} == {*names, "send", "basic/mail/home"}
 
 
+def test_a_passkey_is_kept_and_a_file_without_one_is_as_it_was(agreed: Vault, path: Path) -> None:
+    """Under the seal with the rest; taken out again, nothing of it is left in the file."""
+    without = page_reader.load(path)["consents"]
+    assert "passkeys" not in without
+
+    agreed.change_consents(lambda now: now.with_passkey(passkey(2, "phone")).with_passkey(passkey(1)))
+
+    assert [one.subject.name for one in _again(path).passkeys] == sorted(
+        ("phone", "laptop"), key=lambda name: passkey(2 if name == "phone" else 1).id
+    )
+    agreed.change_consents(lambda now: now.without_passkey(passkey(1).id).without_passkey(passkey(2).id))
+    assert page_reader.load(path)["consents"] == without
+
+
+def _again(path: Path) -> Consents:
+    """What the file says to whoever opens it next."""
+    vault = Vault(path)
+    vault.unlock(Secret(PASSPHRASE))
+    found = vault.consents()
+    assert found is not None
+    return found
+
+
 # Refused
 
 
@@ -237,6 +295,20 @@ TOO_MUCH: dict[str, Consents] = {
     "0 uses": approver().with_grant(msgspec.structs.replace(grant("a"), uses=0)),
     "end of a grant": approver().with_grant(msgspec.structs.replace(grant("a"), until=10**13)),
     "more than 65536": approver().with_grant(grant("a", "x" * 65536)),
+    "17 passkeys": msgspec.structs.replace(
+        approver(), passkeys=tuple(sorted((passkey(number) for number in range(17)), key=lambda one: one.id))
+    ),
+    "passkeys are not in order": msgspec.structs.replace(approver(), passkeys=(passkey(), passkey())),
+    "what a passkey is called by its device": approver().with_passkey(passkey(credential_id="AA==")),
+    "a passkey has another id": approver().with_passkey(passkey(credential_id="AAAA")),
+    "the key of a passkey": approver().with_passkey(passkey(public_key="A5")),
+    "the page of a passkey": approver().with_passkey(passkey(origin="https://example.com")),
+    "page of a passkey is none": approver().with_passkey(passkey(rp_id="example.com")),
+    "the algorithm of a passkey": approver().with_passkey(passkey(algorithm="none")),
+    "reached in more ways": approver().with_passkey(passkey(transports=("usb",) * 9)),
+    "what is known of a passkey has 0": approver().with_passkey(passkey(name="")),
+    "what is known of a passkey has a character": approver().with_passkey(passkey(transports=("u\nsb",))),
+    "the reason of a passkey": approver().with_passkey(msgspec.structs.replace(passkey(), reason="x" * 4001)),
     "digest of a grant": approver().with_grant(msgspec.structs.replace(grant("a"), action_digest="sha256:0")),
 }
 UNKEPT: dict[str, Any] = {"a number past 2**53": 2**53, "a float that large": 1e16, "not a number": float("nan")}
@@ -251,6 +323,8 @@ def test_what_no_file_may_hold_is_neither_written_nor_read(vault: Vault, path: P
     assert words in refusal.message
     assert path.read_bytes() == before
     said = msgspec.to_builtins(TOO_MUCH[words])
+    if not said["passkeys"]:
+        del said["passkeys"]
     page_reader.store(path, {**page_reader.load(path), "consents": said})
     with refused(FailureClass.HASH_MISMATCH) as refusal:
         Vault(path).bindings()

@@ -13,23 +13,26 @@ from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.problem import FAILED, INTEGRITY, OK, UNREACHABLE, Problem, local_work
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
 from aileron.cli.signing import TRIES, Standing, alone, as_shown, ask_until_right, standing_of, text_of
-from aileron.cli.supervisor import Supervisor, checked
+from aileron.cli.supervisor import Supervisor, checked, path_of
 from aileron.model.visible import visible
+from aileron.review.subject import SYNCED
 
 if TYPE_CHECKING:
     from aileron.approver.keyfile import ApproverKey
     from aileron.model.secret import Secret
 
-__all__ = ["init", "status"]
+__all__ = ["init", "passkeys", "revoke_passkey", "status"]
 
 _ROUTE: Final = "/v1/approver"
 _INVENTORY: Final = "/v1/approver/inventory"
+_PASSKEYS: Final = "/v1/passkeys"
 _KEY_DERIVATION_S: Final = 30.0
 """The daemon derives the vault's key once more; a machine under load takes its time."""
 _YES: Final = ("y", "yes")
 _COLUMN: Final = 14
 _AFTER_REPLACE: Final = """\
-The present key decides nothing any more then, and what it granted is gone. What is listed above counts as agreed to.
+The present key decides nothing any more then, nor does any passkey, and what it granted is gone. What is listed above counts as \
+agreed to.
 """
 _AFTER: Final = """\
 With a key, decisions here count only with a signature, which needs a passphrase that no agent knows. \
@@ -84,6 +87,46 @@ def status(as_json: AsJson = False) -> None:
     )
     if fix := _FIXES.get((said, file["status"])) or _FIXES.get((said, None)):
         output.note(f"  fix: {fix}")
+
+
+def passkeys(as_json: AsJson = False) -> None:
+    """List the passkeys that may decide, too."""
+    found = Supervisor().ask("GET", _PASSKEYS)["passkeys"]
+    if as_json:
+        output.print_json({"passkeys": found})
+        return
+    output.print_table(
+        ("NAME", "ID", "SINCE", "COPIED", "PAGE"),
+        [
+            (
+                one.get("name"),
+                one.get("id"),
+                output.local_time(one.get("enrolled_at")),
+                SYNCED.get(str(one.get("synced")), one.get("synced")),
+                one.get("origin") if one.get("usable") else f"{one.get('origin')}: not this home's any more",
+            )
+            for one in found
+        ],
+        empty="no passkey decides for this home",
+    )
+
+
+def revoke_passkey(
+    passkey: Annotated[str, typer.Argument(metavar="NAME", help="The passkey, or its id.")],
+    passphrase_file: PassphraseFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a passkey decide nothing any more, from now on. It needs no signature."""
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    found = supervisor.ask("GET", _PASSKEYS)["passkeys"]
+    meant = [one for one in found if passkey in (one.get("id"), one.get("name"))]
+    if len(meant) != 1:
+        raise Problem.missing(f"there is no passkey {passkey!r}", fix="aileron approver passkeys")
+    supervisor.ask("DELETE", path_of("v1", "passkeys", str(meant[0].get("id"))))
+    if as_json:
+        output.print_json({"removed": meant[0].get("id")})
+        return
+    output.note(f"revoked {visible(str(meant[0].get('name')))}: it decides nothing any more")
 
 
 _FILE_WORDS: Final = {

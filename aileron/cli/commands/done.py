@@ -35,6 +35,11 @@ def tell_done(kind: str, result: Any) -> None:
             until = output.local_time(found.get("until"), "stderr")
             name, uses = visible(str(found.get("action"))), output.as_text(found.get("uses"))
             output.note(f"{name} is not asked about, where it fits, at most {uses} times until {until}")
+        case "passkey":
+            output.write(visible(str(found.get("id"))))
+            output.note(
+                f"{visible(str(found.get('name')))} decides from now on, on {visible(str(found.get('origin')))}"
+            )
         case "settings":
             output.note("in force when the daemon starts again\n  fix: aileron daemon stop")
         case _:

@@ -1,0 +1,52 @@
+"""Which passkey may be enrolled, beside those there are. Pure.
+
+Runs in the daemon, twice: when a passkey was made, and when the approver's key has agreed to it, perhaps a quarter of an hour
+later. Trusts neither who made it nor what was kept of the question.
+
+1. it was made on this home's own page, at the port of today
+2. its key is one, its id is its own
+3. it has a name of its own that a person can read, and is not there already
+4. there is room
+
+Source: docs/reference/consents.md. Not here: what a browser sent (model/passkey.py), what a passkey decides (model/consent.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aileron.model.consent import MAX_PASSKEYS, Consents, PasskeyConsent
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.passkey import RP_ID, check_key, from_base64url, passkey_id
+from aileron.model.text import hidden_at
+
+__all__ = ["MAX_NAME_CHARACTERS", "check_enrollable", "check_name"]
+
+MAX_NAME_CHARACTERS: Final = 64
+"""`Mira's old phone`."""
+
+
+def check_name(consents: Consents, name: str) -> None:
+    """Return if there may be one more passkey, of this name. AileronError(invalid_request)."""
+    if not 1 <= len(name) <= MAX_NAME_CHARACTERS or name.strip() != name or hidden_at(name) is not None:
+        raise _refused(f"a passkey's name is 1 to {MAX_NAME_CHARACTERS} characters that can be seen")
+    if any(one.subject.name == name for one in consents.passkeys):  # 3
+        raise _refused(f"there is a passkey {name!r} already: give this one another name, or revoke that one")
+    if len(consents.passkeys) >= MAX_PASSKEYS:  # 4
+        raise _refused(f"there are {MAX_PASSKEYS} passkeys already: revoke one (`aileron approver passkeys`)")
+
+
+def check_enrollable(consents: Consents, passkey: PasskeyConsent, origin: str) -> None:
+    """Return if this one may decide beside those there are. AileronError(invalid_request), PasskeyError for what is no key."""
+    if (passkey.rp_id, passkey.origin) != (RP_ID, origin):  # 1
+        raise _refused(f"it was made on {passkey.origin!r:.80}, and this home's page is {origin}: make it there")
+    check_key(passkey.public_key, passkey.algorithm)  # 2
+    if passkey.key_id != passkey_id(from_base64url(passkey.credential_id)):
+        raise _refused("its id is not its own")
+    if consents.passkey(passkey.key_id) is not None:  # 3
+        raise _refused("this passkey decides already")
+    check_name(consents, passkey.name)
+
+
+def _refused(message: str) -> AileronError:
+    return AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)

@@ -1,0 +1,480 @@
+"""A passkey that the approver's key enrolled decides like that key, for runs and most changes, and what is not its own not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from aileron.client import Answer
+from aileron.model.consent import ConsentKind
+from aileron.model.decision import PreviewStatement
+from tests.cli.command import Command
+from tests.support.approver import Approver, decided_home
+from tests.support.authenticator import Algorithm, Told, cbor
+from tests.support.home import PASSPHRASE, DaemonHome, daemon_home, probe_action
+from tests.support.passkeys import Device
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+ROUTE = "/v1/action-approvals"
+
+
+@pytest.fixture(scope="module")
+def home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
+    """A home with an approver, the vault open."""
+    with decided_home(upstream, approver) as made:
+        yield made
+
+
+@pytest.fixture
+def own_home(upstream: CountingServer, approver: Approver) -> Iterator[DaemonHome]:
+    """The same for tests that stop its daemon, or count what is there."""
+    with decided_home(upstream, approver) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def device(home: DaemonHome, approver: Approver) -> Device:
+    """A passkey that decides for the home of this module."""
+    made = Device(home)
+    made.enrol(approver, "the phone")
+    return made
+
+
+def word(answer: Answer) -> str:
+    """The class of a failure, or the status."""
+    return str(answer.body["error"]["class"] if answer.is_error else answer.body["status"])
+
+
+def refusals(home: DaemonHome, about: str) -> list[str]:
+    """Why tries did not count, as it is on record."""
+    found = home.must("GET", "/v1/audit?type=approval.refused&order=oldest&limit=1000")["events"]
+    return [event["reason"] for event in found if event["approval"] == about]
+
+
+def verified(home: DaemonHome) -> dict[str, Any]:
+    """What a check of the record finds."""
+    found: dict[str, Any] = home.must("GET", "/v1/audit/verify")
+    return found
+
+
+@pytest.mark.parametrize("algorithm", get_args(Algorithm))
+def test_a_passkey_decides_and_the_record_proves_it(
+    home: DaemonHome, approver: Approver, upstream: CountingServer, algorithm: Algorithm
+) -> None:
+    """Enrolled, asked, carried out: the row has its id and its three parts, and whoever verifies counts it."""
+    device, before = Device(home, algorithm), upstream.effects
+    device.enrol(approver, f"a {algorithm} device")
+    question = home.asked("gated")
+    counted = verified(home)["decisions"]["signed"]
+
+    decided = device.decide(question["approval_id"], reason="looks right")
+
+    assert (decided.status, word(decided)) == (200, "approved")
+    assert home.result(question)["status"] == "completed"
+    assert upstream.effects == before + 1
+    (event,) = [event for event in home.events(question["audit_id"]) if event["type"] == "approval.decided"]
+    assert (event["key_id"], event["signature"].count(".")) == (device.key_id, 2)
+    found = verified(home)
+    assert found["ok"], found
+    assert found["decisions"] == {"signed": counted + 1, "unsigned": 0, "unchecked": 0}
+
+
+def test_what_the_page_is_told_is_what_counts(home: DaemonHome, device: Device) -> None:
+    """The daemon's own challenge for a decision, answered, sent with what it said: nothing else has to be computed."""
+    question = home.asked("gated")
+    route = f"{ROUTE}/{question['approval_id']}"
+    asked = {"decision": "deny", "digest": question["digest"], "reason": "not today"}
+    told = home.must("POST", f"{route}/challenge", asked)
+    chosen = device.chosen(told["statements"])
+    signature = device.answer(chosen["publicKey"]["challenge"]).spelled()
+
+    body = {**asked, "at": told["at"], "key_id": chosen["key_id"], "signature": signature}
+    other = home.ask("POST", f"{route}/challenge", {**asked, "digest": "sha256:" + "0" * 64})
+
+    assert chosen["name"] == "the phone"
+    assert word(other) == "invalid_request"
+    assert word(home.ask("POST", f"{route}/decide", {**body, "reason": "put in its mouth"})) == "unauthorized"
+    assert word(home.ask("POST", f"{route}/decide", body)) == "denied"
+    assert home.result(question)["reason"] == "not today"
+
+
+def test_nothing_else_counts(home: DaemonHome, device: Device, approver: Approver, upstream: CountingServer) -> None:
+    """Another page, another party, nobody verified, another question's answer, another key, another time: refused, on record."""
+    before = upstream.effects
+    question, other = home.asked("gated"), home.asked("gated", {"path": "/other"})
+    approval_id = question["approval_id"]
+    good, stranger = device.decision(approval_id), Device(home)
+    port = device.origin.rpartition(":")[2]
+    signature, data, client = good["signature"].split(".")
+    tries: list[tuple[dict[str, Any], str]] = [
+        (device.decision(approval_id, told=Told(origin=f"http://localhost:{int(port) - 1}")), "signature"),
+        (device.decision(approval_id, told=Told(origin="http://localhost")), "signature"),
+        (device.decision(approval_id, told=Told(client={"crossOrigin": True})), "signature"),
+        (device.decision(approval_id, told=Told(rp_id="example.com")), "signature"),
+        (device.decision(approval_id, told=Told(is_verified=False)), "signature"),
+        (device.decision(approval_id, told=Told(is_there=False)), "signature"),
+        (device.decision(approval_id, told=Told(type="webauthn.create")), "signature"),
+        (device.decision(other["approval_id"]), "signature"),
+        ({**good, "digest": other["digest"]}, "signature"),
+        ({**good, "decision": "deny"}, "signature"),
+        ({**good, "reason": "put in its mouth"}, "signature"),
+        (stranger.decision(approval_id), "key"),
+        ({**stranger.decision(approval_id), "key_id": device.key_id}, "signature"),
+        ({**good, "key_id": approver.key_id}, "signature"),
+        ({**approver.decision(home, approval_id), "key_id": device.key_id}, "signature"),
+        ({**good, "signature": f"{signature}.{data}"}, "signature"),
+        ({**good, "signature": f"{signature}.{data}.{client}.{client}"}, "signature"),
+        ({**good, "signature": f"{signature}.{data}.{'A' * 100_000}"}, "signature"),
+        (device.decision(approval_id, at=time.time() - 400), "time"),
+        (device.decision(approval_id, at=time.time() + 100), "time"),
+    ]
+
+    answers = [home.ask("POST", f"{ROUTE}/{approval_id}/decide", body) for body, _ in tries]
+
+    assert [word(answer) for answer in answers] == ["unauthorized"] * len(tries)
+    assert refusals(home, approval_id) == [why for _, why in tries]
+    assert home.result(question, wait=0)["status"] == "pending_approval"
+    assert word(home.ask("POST", f"{ROUTE}/{approval_id}/decide", good)) == "approved"  # the control
+    assert home.result(question)["status"] == "completed"
+    assert word(home.ask("POST", f"{ROUTE}/{approval_id}/decide", good)) == "already_decided"
+    slow = device.decide(other["approval_id"], "deny", at=time.time() - 200)  # somebody had to find their phone
+    assert word(slow) == "denied"
+    assert upstream.effects == before + 1
+    assert verified(home)["ok"]
+
+
+def test_a_change_is_agreed_to_with_a_passkey(home: DaemonHome, device: Device) -> None:
+    """An action's file, as with the approver's key."""
+    answer = home.ask("POST", "/v1/actions", {"text": probe_action("give_back", name="by-passkey"), "file": "x"})
+
+    assert word(device.decide(answer.body["approval_id"])) == "completed"
+    assert home.run("by-passkey").status == 200
+
+
+def test_a_passkey_enrols_no_other_and_may_refuse_it(home: DaemonHome, device: Device, approver: Approver) -> None:
+    """Yes takes the approver's key; no narrows. The daemon does not even ask for it."""
+    second = Device(home)
+    asked = second.made("a second one")
+    approval_id = asked.body["approval_id"]
+
+    tried = device.decide(approval_id)
+    own = second.decide(approval_id)
+    page = {"decision": "approve", "digest": asked.body["digest"]}
+    offered = home.ask("POST", f"{ROUTE}/{approval_id}/challenge", page)
+    denied = device.decide(approval_id, "deny")
+
+    assert asked.body["kind"] == "passkey"
+    assert [word(answer) for answer in (tried, own, offered)] == ["unauthorized"] * 3
+    assert "a passkey does not say yes to this" in tried.body["error"]["message"]
+    assert refusals(home, approval_id) == ["kind", "kind"]
+    assert word(denied) == "denied"
+    assert second.key_id not in [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]]
+    second.enrol(approver, "a second one")  # the control
+    assert second.key_id in [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]]
+
+
+def test_a_row_that_says_another_kind_helps_no_passkey(own_home: DaemonHome, approver: Approver) -> None:
+    """The ledger edited so that enrolling looks like a binding: what is agreed to says itself what it is."""
+    device, second = Device(own_home), Device(own_home)
+    device.enrol(approver)
+    approval_id = second.made("a second one").body["approval_id"]
+    with contextlib.closing(sqlite3.connect(own_home.path / "ledger.db")) as ledger, ledger:
+        ledger.execute("UPDATE approvals SET kind = 'binding' WHERE id = ?", (approval_id,))
+
+    decided = device.decide(approval_id)
+
+    assert (decided.body["status"], decided.body["error"]["class"]) == ("failed", "unauthorized")
+    assert [one["name"] for one in own_home.must("GET", "/v1/passkeys")["passkeys"]] == ["laptop"]
+    assert not verified(own_home)["ok"]
+
+
+def test_settings_take_the_approvers_key(own_home: DaemonHome, approver: Approver) -> None:
+    """What the jail and all else stands on is not decided on a page."""
+    device = Device(own_home)
+    device.enrol(approver)
+    own_home.stop()
+    text = (own_home.path / "config.toml").read_text(encoding="utf-8")
+    own_home.configure(text.replace("[egress]\n", '[egress]\nprivate = ["nas.local:443"]\n'))
+    own_home.unlock()
+    (row,) = [one for one in own_home.must("GET", f"{ROUTE}")["approvals"] if one["kind"] == "settings"]
+
+    tried = device.decide(row["approval_id"])
+
+    assert word(tried) == "unauthorized"
+    assert refusals(own_home, row["approval_id"]) == ["kind"]
+    assert word(approver.decide(own_home, row["approval_id"])) == "completed"
+
+
+def test_a_passkey_names_no_approver(home: DaemonHome, device: Device) -> None:
+    """Not in its own name, nor in that of the key there is."""
+    thief = Approver()
+    body = thief.appointment(home, thief)
+    statement = PreviewStatement(approval_id="x", recipient="x", nonce="x", at="x", key_id=device.key_id)
+    tries = [
+        {**body, "replaces": device.key_id, "old_signature": device.sign(statement)},
+        {**body, "replaces": home.must("GET", "/v1/approver")["key_id"], "old_signature": device.sign(statement)},
+    ]
+
+    assert [word(home.ask("POST", "/v1/approver", one)) for one in tries] == ["unauthorized"] * 2
+
+
+def test_what_is_made_counts_for_one_challenge_on_this_page(home: DaemonHome, approver: Approver) -> None:
+    """Another page, nobody verified, an old challenge, one that was answered, a key nobody asked for: none becomes a question."""
+    device = Device(home)
+    lies = [
+        (Told(origin="http://localhost:1"), "unauthorized"),
+        (Told(rp_id="example.com"), "unauthorized"),
+        (Told(is_verified=False), "unauthorized"),
+        (Told(type="webauthn.get"), "unauthorized"),
+        (Told(challenge="AAAA"), "invalid_request"),
+        (Told(key={**device.cose, 3: 0}), "unauthorized"),
+        (Told(key={**device.cose, 3: -35}), "unauthorized"),
+        (Told(attestation=cbor({})), "unauthorized"),
+    ]
+
+    assert [word(device.made("mine", told)) for told, _ in lies] == [why for _, why in lies]
+    body = device.make(device.options("mine"))
+    first, again = home.ask("POST", "/v1/passkeys", body), home.ask("POST", "/v1/passkeys", body)
+    assert (word(first), word(again)) == ("pending_approval", "invalid_request")
+    assert approver.agree(home, first)["status"] == "completed"
+    assert "decides already" in str(_twice(device).body)
+    for name in ("", " x", "a\u202eb", "x" * 65, "mine"):
+        assert word(home.ask("POST", "/v1/passkeys/options", {"name": name})) == "invalid_request", name
+
+
+def _twice(device: Device) -> Answer:
+    """The same device once more, by a browser that passes over what it is told to leave out."""
+    options = device.options("mine again")
+    options["publicKey"]["excludeCredentials"] = []
+    return device.home.ask("POST", "/v1/passkeys", device.make(options))
+
+
+def test_the_options_leave_out_what_is_enrolled_and_say_what_is_needed(home: DaemonHome, device: Device) -> None:
+    """So that one device holds one passkey of a home, and asks who is there."""
+    first, second = device.home.must("POST", "/v1/passkeys/options", {"name": "n"}), device.options("n")
+    public = first["publicKey"]
+
+    assert [one["alg"] for one in public["pubKeyCredParams"]] == [-7, -8, -257]
+    assert public["authenticatorSelection"] == {
+        "residentKey": "preferred",
+        "requireResidentKey": False,
+        "userVerification": "required",
+    }
+    listed = [one["credential_id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]]
+    assert [one["id"] for one in public["excludeCredentials"]] == listed
+    assert (public["rp"]["id"], public["attestation"], public["timeout"]) == ("localhost", "none", 300_000)
+    assert public["user"]["id"] != second["publicKey"]["user"]["id"]
+    assert public["challenge"] != second["publicKey"]["challenge"]
+
+
+def test_a_revoked_passkey_decides_nothing_any_more(
+    own_home: DaemonHome, approver: Approver, upstream: CountingServer
+) -> None:
+    """At once; what it approved and was not begun does not begin; what it decided before stays proved. It can come back."""
+    device, before = Device(own_home), upstream.effects
+    first = device.enrol(approver)
+    done, waits = own_home.asked("gated"), own_home.asked("gated", {"path": "/late"})
+    assert word(device.decide(done["approval_id"])) == "approved"
+    assert own_home.result(done)["status"] == "completed"
+    held = device.decision(waits["approval_id"])
+
+    revoked = own_home.ask("DELETE", f"/v1/passkeys/{device.key_id}")
+    late = own_home.ask("POST", f"{ROUTE}/{waits['approval_id']}/decide", held)
+
+    assert revoked.body == {"removed": device.key_id}
+    assert (word(late), refusals(own_home, waits["approval_id"])) == ("unauthorized", ["key"])
+    assert own_home.ask("DELETE", f"/v1/passkeys/{device.key_id}").body["error"]["class"] == "not_found"
+    assert own_home.must("GET", "/v1/passkeys") == {"passkeys": []}
+    found = verified(own_home)
+    assert found["ok"], found
+    assert device.enrol(approver, "back again") != first
+    assert word(device.decide(waits["approval_id"])) == "approved"
+    assert own_home.result(waits)["status"] == "completed"
+    assert upstream.effects == before + 2
+    assert verified(own_home)["ok"]
+
+
+def test_an_approval_that_is_held_ends_with_its_passkey(own_home: DaemonHome, approver: Approver) -> None:
+    """Approved, not begun because it can still be undone, and then the passkey is revoked: it does not run."""
+    text = probe_action("effect", "path:string?", name="held", gated=True)
+    text = text.replace("[approval]\n", "[approval]\nundo_window_s = 3\n")
+    approver.agree(own_home, own_home.ask("POST", "/v1/actions", {"text": text, "file": "x"}))
+    device = Device(own_home)
+    device.enrol(approver)
+    question = own_home.asked("held")
+    assert word(device.decide(question["approval_id"])) == "approved"
+
+    own_home.must("DELETE", f"/v1/passkeys/{device.key_id}")
+
+    result = own_home.result(question)
+    assert (result["status"], result["error"]["class"]) == ("failed", "unauthorized")
+    assert verified(own_home)["ok"]
+
+
+def test_another_approver_ends_all_passkeys(own_home: DaemonHome, approver: Approver) -> None:
+    """What the key before enrolled is not of the one that came."""
+    device, successor = Device(own_home), Approver()
+    device.enrol(approver)
+    successor.appoint(own_home, approver)
+    question = own_home.asked("gated")
+
+    assert word(device.decide(question["approval_id"])) == "unauthorized"
+    assert own_home.must("GET", "/v1/passkeys") == {"passkeys": []}
+    device.enrol(successor)
+    assert word(device.decide(question["approval_id"])) == "approved"
+    assert verified(own_home)["ok"]
+
+
+def test_a_passkey_survives_the_daemon_and_not_another_port(own_home: DaemonHome, approver: Approver) -> None:
+    """It is in the vault. At another port the page is another one: it is listed as that, and cannot be asked."""
+    device = Device(own_home)
+    device.enrol(approver)
+    own_home.stop()
+    own_home.unlock()
+    question = own_home.asked("gated")
+    assert word(device.decide(question["approval_id"])) == "approved"
+    own_home.stop()
+    text = (own_home.path / "config.toml").read_text(encoding="utf-8")
+    port = int(device.origin.rpartition(":")[2])
+    own_home.configure(text.replace(str(port), str(port + 1 if port % 2 else port - 1)))
+    own_home.unlock()
+    question = own_home.asked("gated")
+
+    (listed,) = own_home.must("GET", "/v1/passkeys")["passkeys"]
+    body = {"decision": "approve", "digest": question["digest"]}
+    told = own_home.must("POST", f"{ROUTE}/{question['approval_id']}/challenge", body)
+    moved = Told(origin=own_home.must("GET", "/v1/status")["web"])
+
+    assert (listed["origin"], listed["usable"]) == (device.origin, False)
+    assert moved.origin != device.origin
+    assert told["statements"] == []
+    assert word(device.decide(question["approval_id"], told=moved)) == "unauthorized"
+
+
+def test_while_the_vault_is_locked_there_are_no_passkeys(own_home: DaemonHome, approver: Approver) -> None:
+    """They are in it."""
+    device = Device(own_home)
+    device.enrol(approver)
+    own_home.must("POST", "/v1/vault/lock")
+
+    answers = [
+        own_home.ask("GET", "/v1/passkeys"),
+        own_home.ask("POST", "/v1/passkeys/options", {"name": "x"}),
+        own_home.ask("DELETE", f"/v1/passkeys/{device.key_id}"),
+    ]
+
+    assert [word(answer) for answer in answers] == ["vault_locked"] * 3
+
+
+def test_the_commands_list_and_revoke(own_home: DaemonHome, approver: Approver) -> None:
+    """By its name as by its id; what is not there is said, and no signature is asked for."""
+    aileron = Command(own_home.path)
+    first, second = Device(own_home), Device(own_home)
+    assert aileron("approver", "passkeys").out == ""
+    first.enrol(approver, "the phone")
+    second.enrol(approver, "the laptop")
+
+    listed = aileron("approver", "passkeys", "--json").json["passkeys"]
+    shown = aileron("approver", "passkeys").out
+    missing = aileron("approver", "revoke-passkey", "the watch")
+    revoked = aileron("approver", "revoke-passkey", "the phone")
+    again = aileron("approver", "revoke-passkey", second.key_id, "--json")
+
+    assert [one["id"] for one in listed] == sorted([first.key_id, second.key_id])
+    assert "the phone" in shown
+    assert first.key_id in shown
+    assert (missing.code, "aileron approver passkeys" in missing.err) == (3, True)
+    assert (revoked.code, revoked.err) == (0, "revoked the phone: it decides nothing any more\n")
+    assert again.json == {"removed": second.key_id}
+    assert own_home.must("GET", "/v1/passkeys") == {"passkeys": []}
+
+
+def test_without_an_approver_there_are_none() -> None:
+    """Nobody could enrol one."""
+    with daemon_home() as home:
+        home.unlock()
+
+        assert home.must("GET", "/v1/passkeys") == {"passkeys": []}
+        assert word(home.ask("POST", "/v1/passkeys/options", {"name": "x"})) == "consent_required"
+
+
+def _changed(home: DaemonHome, kind: str, where: str, value: str) -> None:
+    """One fact of the newest event of a type, written over in the file, its row's hash left as it is."""
+    with contextlib.closing(sqlite3.connect(home.path / "ledger.db")) as ledger, ledger:
+        seq, record = ledger.execute(
+            "SELECT seq, record FROM events WHERE type = ? ORDER BY seq DESC LIMIT 1", (kind,)
+        ).fetchone()
+        facts = json.loads(record)
+        facts[where] = value
+        ledger.execute(
+            "UPDATE events SET record = ? WHERE seq = ?", (msgspec.json.encode(facts, order="sorted").decode(), seq)
+        )
+
+
+def test_a_changed_row_is_found(own_home: DaemonHome, approver: Approver) -> None:
+    """By the chain's hashes, before any signature is looked at; what a whole chain computed anew would show is in tests/audit."""
+    device = Device(own_home)
+    device.enrol(approver)
+    question = own_home.asked("gated")
+    device.decide(question["approval_id"])
+    own_home.result(question)
+    own_home.stop()
+    assert verified(own_home)["ok"]
+    _changed(own_home, "passkey.added", "name", "another")
+
+    found = verified(own_home)
+
+    assert (found["ok"], found["problem"]["reason"]) == (False, "hash")
+
+
+def test_an_older_vault_brings_no_revoked_passkey_back(own_home: DaemonHome, approver: Approver) -> None:
+    """A copy from before it was revoked, put back on purpose: the record knows, and the passkey is taken out again."""
+    kept, gone = Device(own_home), Device(own_home)
+    kept.enrol(approver, "kept")
+    gone.enrol(approver, "gone")
+    own_home.must("POST", "/v1/vault/backup", {"file": str(own_home.path / "copy.json")})
+    own_home.must("DELETE", f"/v1/passkeys/{gone.key_id}")
+    late = Device(own_home)
+    late.enrol(approver, "enrolled after the copy")
+    own_home.must("POST", "/v1/vault/restore", {"file": str(own_home.path / "copy.json"), "passphrase": PASSPHRASE})
+    own_home.unlock()
+
+    question = own_home.asked("gated")
+
+    assert [one["name"] for one in own_home.must("GET", "/v1/passkeys")["passkeys"]] == ["kept"]
+    assert [word(one.decide(question["approval_id"])) for one in (gone, late)] == ["unauthorized"] * 2
+    assert word(kept.decide(question["approval_id"])) == "approved"
+    found = verified(own_home)
+    assert found["ok"], found
+
+
+def test_a_ledger_that_is_begun_anew_still_proves_the_enrolment(own_home: DaemonHome, approver: Approver) -> None:
+    """The vault kept the approver's signature: the new ledger has it, and what the passkey decides is counted as signed."""
+    device = Device(own_home)
+    device.enrol(approver)
+    own_home.stop()
+    for path in own_home.path.glob("ledger.db*"):
+        path.unlink()
+    own_home.unlock()
+    question = own_home.asked("gated")
+
+    assert word(device.decide(question["approval_id"])) == "approved"
+    found = verified(own_home)
+    assert found["ok"], found
+    assert found["decisions"] == {"signed": 1, "unsigned": 0, "unchecked": 0}
+
+
+def test_every_kind_is_thought_of() -> None:
+    """A new kind of question is closed to passkeys until somebody lists it."""
+    from aileron.model.consent import PASSKEY_DECIDES
+
+    assert set(ConsentKind) - PASSKEY_DECIDES == {ConsentKind.PASSKEY, ConsentKind.SETTINGS}
