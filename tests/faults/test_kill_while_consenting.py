@@ -12,6 +12,7 @@ from aileron.client import DaemonUnreachable
 from tests.support.approver import Approver
 from tests.support.crashing_daemon import crashing_daemon
 from tests.support.home import DaemonHome, daemon_home, probe_action
+from tests.support.passkeys import Device
 
 pytestmark = pytest.mark.jail
 
@@ -58,6 +59,75 @@ def test_a_consent_is_carried_out_or_asked_about_again(point: str, count: int) -
         if again.status == 202:
             assert approver.agree(home, again)["status"] == "completed"
         assert home.run("more").status == 200
+        verified = home.must("GET", "/v1/audit/verify")
+        assert verified["ok"], verified
+
+
+# Agreeing to a passkey: decided, redeemed, the decision spent in the vault, the passkey in the vault, passkey.added.
+ENROLLING = [
+    *((point, count) for point in ("before_commit", "after_commit") for count in (1, 2, 3)),
+    *((f"{when}_vault", count) for when in ("before", "after") for count in (1, 2)),
+]
+
+
+@pytest.mark.parametrize(("point", "count"), ENROLLING)
+def test_a_passkey_decides_and_is_on_record_or_is_made_again(point: str, count: int) -> None:
+    """Whatever moment it was: in the vault it is on record once that is open, else it decides nothing; and the chain verifies."""
+    approver = Approver()
+    with daemon_home() as home:
+        home.install_probe()
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("give_back", name="gated", gated=True)
+        approver.appoint(home)
+        device = Device(home)
+        home.stop()
+        daemon = crashing_daemon(home.path, point, count)
+        home.unlock()
+        approval_id = device.made().body["approval_id"]
+        with pytest.raises((DaemonUnreachable, OSError)):
+            approver_ask(home, approver, approval_id)
+        assert daemon.wait(10) == -9
+
+        home.unlock()
+        enrolled = [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]]
+        added = home.must("GET", "/v1/audit?type=passkey.added")["events"]
+        assert [one["passkey"] for one in added] == enrolled
+        question = home.asked("gated")
+        decided = device.decide(question["approval_id"])
+        assert decided.is_error == (not enrolled)
+        if not enrolled:
+            device.enrol(approver)
+            assert device.decide(question["approval_id"]).body["status"] == "approved"
+        verified = home.must("GET", "/v1/audit/verify")
+        assert verified["ok"], verified
+
+
+@pytest.mark.parametrize("point", ["before_vault", "after_vault", "before_commit", "after_commit"])
+def test_a_passkey_whose_end_was_cut_short_decides_nothing_or_is_there_still(point: str) -> None:
+    """Killed while it is revoked: record and vault say the same once that is open, and the chain verifies."""
+    approver = Approver()
+    with daemon_home() as home:
+        home.install_probe()
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("give_back", name="gated", gated=True)
+        approver.appoint(home)
+        device = Device(home)
+        device.enrol(approver)
+        home.stop()
+        daemon = crashing_daemon(home.path, point, 1)
+        home.unlock()
+        with pytest.raises((DaemonUnreachable, OSError)):
+            home.operator.ask("DELETE", f"/v1/passkeys/{device.key_id}")
+        assert daemon.wait(10) == -9
+
+        home.unlock()
+        is_there = bool(home.must("GET", "/v1/passkeys")["passkeys"])
+        assert is_there == (point == "before_vault")
+        assert bool(home.must("GET", "/v1/audit?type=passkey.removed")["events"]) == (not is_there)
+        question = home.asked("gated")
+        assert device.decide(question["approval_id"]).is_error == (not is_there)
         verified = home.must("GET", "/v1/audit/verify")
         assert verified["ok"], verified
 

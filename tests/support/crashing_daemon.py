@@ -20,6 +20,7 @@ from aileron.daemon.appointing import Appointing
 from aileron.daemon.deciding import Deciding
 from aileron.daemon.fetching import Fetching
 from aileron.daemon.installing import Installing
+from aileron.daemon.passkeys import Passkeys
 from aileron.daemon.supervise import supervise
 from aileron.executor.channel import FrameChannel
 from aileron.ledger.sqlite import Ledger
@@ -109,7 +110,12 @@ def _wrap(fuse: _Fuse) -> None:
         fuse.armed = True
         return await begin(self, *arguments)
 
-    appoint, decide, begin = Appointing.appoint, Deciding.decide, Fetching.begin
+    async def arming_revoke(self: Passkeys, *arguments: Any) -> Any:
+        fuse.armed = True
+        return await revoke(self, *arguments)
+
+    appoint, decide, begin, revoke = Appointing.appoint, Deciding.decide, Fetching.begin, Passkeys.revoke
+    Passkeys.revoke = arming_revoke  # type: ignore[method-assign]
     Fetching.begin = arming_fetch  # type: ignore[method-assign]
     Appointing.appoint = arming_appoint  # type: ignore[method-assign]
     Deciding.decide = arming_decide  # type: ignore[method-assign]
