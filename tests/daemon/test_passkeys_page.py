@@ -1,0 +1,187 @@
+"""Opening the page: a passkey, or the approver's key, over a nonce that counts once, about now; what does not is on record."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from aileron.audit.log import Audit
+from aileron.daemon.consents import Consenting
+from aileron.daemon.passkeys import MAX_CHALLENGES, Passkeys
+from aileron.daemon.standing import Standing
+from aileron.ledger import EventFilter
+from aileron.ledger.sqlite import Ledger
+from aileron.model.consent import Consents, Passkey, PasskeyConsent
+from aileron.model.decision import PageStatement, moment
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.invocation import Scope
+from aileron.model.passkey import base64url
+from aileron.model.secret import Secret
+from aileron.model.wire import PageUnlock
+from aileron.vault import Vault
+from tests.support.approver import Approver
+from tests.support.authenticator import ORIGIN, Authenticator, Told, cbor
+
+pytestmark = pytest.mark.anyio
+
+PERSON = Approver()
+PHONE, STRANGER = Authenticator(), Authenticator()
+
+
+class World:
+    """A vault that names an approver and their phone, and the daemon's half of the page."""
+
+    def __init__(self, vault: Vault, ledger: Ledger) -> None:
+        self.vault = vault
+        self.ledger = ledger
+        self.audit = Audit(ledger)
+        self.passkeys = Passkeys(
+            Standing(vault, on_record=False),
+            audit=self.audit,
+            vault=vault,
+            consents=cast(Consenting, None),  # nothing is asked here
+            origin=ORIGIN,
+            changing=anyio.Lock(),
+        )
+
+    async def opened(self, asked: PageUnlock) -> str | None:
+        """Whose key opened it; None: nobody's."""
+        with contextlib.suppress(AileronError):
+            return await self.passkeys.check_unlocked(asked, Scope.OPERATOR)
+        return None
+
+    def refusals(self) -> list[Any]:
+        """What is on record of tries that did not count."""
+        rows = self.ledger.read_now(
+            lambda look: look.events(EventFilter(type="approval.refused", oldest_first=True, limit=100))
+        )
+        return [(row.facts["decision"], row.facts["reason"], row.facts["approval"]) for row in rows]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """The vault open."""
+    vault = Vault(tmp_path / "vault.json")
+    vault.create(Secret(b"correct horse battery"))
+    subject = PasskeyConsent(
+        name="phone",
+        credential_id=base64url(PHONE.credential_id),
+        public_key=cbor(PHONE.cose).hex(),
+        rp_id="localhost",
+        origin=ORIGIN,
+        key_id=PHONE.key_id,
+        algorithm="ES256",
+        synced="no",
+        aaguid=None,
+        transports=("internal",),
+    )
+    passkey = Passkey(id=PHONE.key_id, approval="act-1", subject=subject, at="…", reason=None, signature="…")
+    consents = Consents(key_id=PERSON.key_id, public_key=PERSON.public.hex(), created_ms=1_750_000_000_000)
+    vault.set_approver(consents.with_passkey(passkey))
+    with Ledger.open(tmp_path / "ledger.db", tmp_path, "0.1.0") as ledger:
+        yield World(vault, ledger)
+
+
+def answered(told: dict[str, Any], lie: Told = Told()) -> PageUnlock:  # noqa: B008 - frozen
+    """The phone's answer to what the page was told."""
+    chosen = PHONE.chosen(told["statements"])
+    signature = PHONE.answer(chosen["publicKey"]["challenge"], lie).spelled()
+    return PageUnlock(nonce=told["nonce"], at=told["at"], key_id=chosen["key_id"], signature=signature)
+
+
+async def test_a_passkey_opens_the_page_once(world: World) -> None:
+    """The same answer again does not."""
+    asked = answered(world.passkeys.unlocking())
+
+    assert await world.opened(asked) == PHONE.key_id
+    assert await world.opened(asked) is None
+    assert world.refusals() == [("page", "signature", "page")]
+
+
+async def test_the_approvers_key_opens_it_too(world: World) -> None:
+    """From a terminal, for a browser without a passkey."""
+    told = world.passkeys.unlocking()
+    statement = PageStatement(nonce=told["nonce"], at=told["at"], key_id=PERSON.key_id)
+
+    assert (
+        await world.opened(
+            PageUnlock(nonce=told["nonce"], at=told["at"], key_id=PERSON.key_id, signature=PERSON.sign(statement))
+        )
+        == PERSON.key_id
+    )
+
+
+async def test_what_does_not_count_opens_nothing(world: World) -> None:
+    """Another page's answer, nobody verified, another nonce, a stranger's key, an old one; and each is on record."""
+    tell = world.passkeys.unlocking
+    old, told = moment(time.time() - 400), tell()
+    statement = PageStatement(nonce=told["nonce"], at=old, key_id=PHONE.key_id)
+    strange = tell()
+    tries = [
+        (answered(tell(), Told(origin="http://localhost:1")), "signature"),
+        (answered(tell(), Told(is_verified=False)), "signature"),
+        (answered({**tell(), "nonce": "00" * 16}), "signature"),
+        (answered({**tell(), "nonce": tell()["nonce"]}), "signature"),
+        (PageUnlock(nonce=told["nonce"], at=old, key_id=PHONE.key_id, signature=PHONE.sign(statement)), "time"),
+        (
+            PageUnlock(
+                nonce=strange["nonce"],
+                at=strange["at"],
+                key_id=STRANGER.key_id,
+                signature=STRANGER.sign(
+                    PageStatement(nonce=strange["nonce"], at=strange["at"], key_id=STRANGER.key_id)
+                ),
+            ),
+            "key",
+        ),
+    ]
+
+    assert [await world.opened(asked) for asked, _ in tries] == [None] * len(tries)
+    assert world.refusals() == [("page", why, "page") for _, why in tries]
+    assert await world.opened(answered(tell())) == PHONE.key_id  # the control
+
+
+async def test_only_so_many_pages_wait(world: World) -> None:
+    """The oldest goes first, whoever asked for it."""
+    first = world.passkeys.unlocking()
+    rest = [world.passkeys.unlocking() for _ in range(MAX_CHALLENGES)]
+
+    assert await world.opened(answered(first)) is None
+    assert await world.opened(answered(rest[0])) == PHONE.key_id
+
+
+async def test_only_so_many_that_are_made_wait(world: World) -> None:
+    """As with pages; a page's nonce is no challenge of these."""
+    options = [world.passkeys.registration(f"n{number}") for number in range(MAX_CHALLENGES + 1)]
+    assert len({one["publicKey"]["challenge"] for one in options}) == len(options)
+    assert world.passkeys._made.take(options[0]["publicKey"]["challenge"]) is None
+    assert world.passkeys._made.take(options[-1]["publicKey"]["challenge"]) == f"n{MAX_CHALLENGES}"
+    assert world.passkeys._made.take(world.passkeys.unlocking()["nonce"]) is None
+
+
+async def test_a_challenge_is_old_after_five_minutes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for, and answered too late; just in time it counts."""
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    late, in_time = world.passkeys.unlocking(), world.passkeys.unlocking()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 299)
+    assert await world.opened(answered(in_time)) == PHONE.key_id
+    monkeypatch.setattr(time, "monotonic", lambda: now + 301)
+    assert await world.opened(answered(late)) is None
+
+
+async def test_while_the_vault_is_locked_the_page_stays_closed(world: World) -> None:
+    """Who decides is in it."""
+    asked = answered(world.passkeys.unlocking())
+    world.vault.lock()
+    with pytest.raises(AileronError) as refused:
+        await world.passkeys.check_unlocked(asked, Scope.OPERATOR)
+
+    assert refused.value.failure.failure_class is FailureClass.VAULT_LOCKED
+    assert world.refusals() == [("page", "locked", "page")]
