@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
+import secrets
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -12,10 +14,12 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from aileron.approver.box import Recipient
 from aileron.client import Answer
-from aileron.model.consent import ConsentKind
-from aileron.model.decision import PreviewStatement
+from aileron.model.consent import PASSKEY_DECIDES, ConsentKind
+from aileron.model.decision import PreviewStatement, moment
 from tests.cli.command import Command
+from tests.daemon.test_signed_decisions import previewing
 from tests.support.approver import Approver, decided_home
 from tests.support.authenticator import Algorithm, Told, cbor
 from tests.support.home import PASSPHRASE, DaemonHome, daemon_home, probe_action
@@ -149,6 +153,34 @@ def test_nothing_else_counts(home: DaemonHome, device: Device, approver: Approve
     slow = device.decide(other["approval_id"], "deny", at=time.time() - 200)  # somebody had to find their phone
     assert word(slow) == "denied"
     assert upstream.effects == before + 1
+    assert verified(home)["ok"]
+
+
+def test_a_preview_is_read_for_a_passkey_and_decided_with_it(
+    home: DaemonHome, device: Device, approver: Approver, upstream: CountingServer
+) -> None:
+    """Asked for with one assertion, decided with another; what was shown is part of what is signed. Once, as with the key."""
+    question, recipient = home.asked(previewing(home, approver, "fetch")), Recipient()
+    route = f"{ROUTE}/{question['approval_id']}/preview"
+    statement = PreviewStatement(
+        approval_id=question["approval_id"],
+        recipient=recipient.public,
+        nonce=secrets.token_hex(16),
+        at=moment(time.time()),
+        key_id=device.key_id,
+    )
+    body = {name: value for name, value in msgspec.to_builtins(statement).items() if name != "approval_id"}
+    upstream.page = "what only the person reads"
+
+    strange = home.ask("POST", route, {**body, "signature": Device(home).sign(statement)})
+    answer = home.must("POST", route, {**body, "signature": device.sign(statement)})
+    again = home.ask("POST", route, {**body, "signature": device.sign(statement)})
+
+    preview = json.loads(recipient.open(base64.b64decode(answer["sealed"]), statement.signed_bytes()))
+    assert upstream.page in [field["value"] for field in preview["fields"]]
+    assert (word(strange), word(again)) == ("unauthorized", "unauthorized")
+    assert word(device.decide(question["approval_id"], digest=preview["digest"])) == "approved"
+    assert home.result(question)["status"] == "completed"
     assert verified(home)["ok"]
 
 
@@ -475,6 +507,4 @@ def test_a_ledger_that_is_begun_anew_still_proves_the_enrolment(own_home: Daemon
 
 def test_every_kind_is_thought_of() -> None:
     """A new kind of question is closed to passkeys until somebody lists it."""
-    from aileron.model.consent import PASSKEY_DECIDES
-
     assert set(ConsentKind) - PASSKEY_DECIDES == {ConsentKind.PASSKEY, ConsentKind.SETTINGS}

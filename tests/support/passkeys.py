@@ -45,14 +45,15 @@ class Device(Authenticator):
         approval_id: str,
         decision: Literal["approve", "deny"] = "approve",
         *,
+        digest: str | None = None,
         reason: str | None = None,
         at: float | None = None,
         told: Told = Told(),  # noqa: B008 - frozen
     ) -> dict[str, Any]:
-        """The body of a decision signed with it, about what the daemon shows."""
+        """The body of a decision signed with it, about what the daemon shows, or about `digest`."""
         statement = DecisionStatement(
             approval_id=approval_id,
-            digest=self.home.must("GET", f"{_ROUTE}/{approval_id}")["digest"],
+            digest=digest or self.home.must("GET", f"{_ROUTE}/{approval_id}")["digest"],
             decision=decision,
             reason=reason,
             at=moment(time.time() if at is None else at),
