@@ -371,7 +371,7 @@ class ApprovalDecided(_Event, frozen=True, kw_only=True, tag="approval.decided")
     """What the person was shown."""
     decision: Literal["approve", "deny"]
     surface: str
-    """The scope it came in with: `operator`."""
+    """The scope it came in with: `operator`; or `page`."""
     reason: str | None = None
     run: str | None = None
     key_id: str | None = None
@@ -389,21 +389,24 @@ class ApprovalDecided(_Event, frozen=True, kw_only=True, tag="approval.decided")
     """Until when it may be used, if that is later than before: it is held first."""
 
 
-RefusedTry = Literal["approve", "deny", "preview", "appoint", "page"]
-RefusedReason = Literal["unsigned", "key", "kind", "signature", "time", "digest", "decided", "locked", "scope"]
+RefusedTry = Literal["approve", "deny", "preview", "appoint", "unlock", "page"]
+RefusedReason = Literal[
+    "unsigned", "key", "kind", "signature", "time", "digest", "decided", "locked", "scope", "passphrase", "process"
+]
 
 
 class ApprovalRefused(_Event, frozen=True, kw_only=True, tag="approval.refused"):
     """Somebody tried to decide and was refused. Nothing changed."""
 
     decision: RefusedTry
-    """What was tried: `approve`, `deny`; to read a `preview`; to `appoint` another approver; to open the `page`."""
+    """What was tried: `approve`, `deny`; to read a `preview`; to `appoint` another approver; to `unlock` the page, or to use
+    a `page` that is unlocked."""
     reason: RefusedReason
     """What was wrong with it."""
     surface: str
     """The scope it came in with."""
     approval: str | None = None
-    """Absent where this row counts several."""
+    """Absent where this row counts several, and where it is about the page."""
     key_id: str | None = None
     """Whose signature it was said to be."""
     count: int = 1
@@ -813,6 +816,30 @@ class VaultLocked(_Event, frozen=True, kw_only=True, tag="vault.locked"):
     """`asked`, `stopping`, `idle`, `restored`."""
 
 
+# The page
+
+
+class PageUnlocked(_Event, frozen=True, kw_only=True, tag="page.unlocked"):
+    """The right passphrase was given to the page: one browser shows what waits, and decides it, until it is locked."""
+
+    page: str
+    """An id of this one; it opens nothing."""
+    key_id: str
+    """Whose key is open for it."""
+    pid: int
+    """The process at the other end, which it is bound to."""
+    program: str
+    """What that calls itself, which it chose."""
+
+
+class PageLocked(_Event, frozen=True, kw_only=True, tag="page.locked"):
+    """Its key is out of memory."""
+
+    page: str
+    reason: str
+    """`asked`, `over`, `process`, `replaced`, `many`."""
+
+
 # The daemon
 
 
@@ -862,6 +889,8 @@ Notice = (
     | VaultRestored
     | VaultUnlockFailed
     | VaultLocked
+    | PageUnlocked
+    | PageLocked
     | DaemonStarted
     | DaemonStopped
 )

@@ -496,7 +496,7 @@ class Audit(Questions):
 
     async def refuse(
         self,
-        approval_id: str,
+        approval_id: str | None,
         decision: RefusedTry,
         reason: RefusedReason,
         surface: str,
@@ -507,7 +507,7 @@ class Audit(Questions):
         told: list[Event] = [_counted_refusal(tally) for tally in self._refused.over(now_us)]
         if self._refused.admits("decisions", (decision, reason, surface), now_us):
             refused = ApprovalRefused(
-                approval=bounded(approval_id, MAX_NAME_CHARACTERS),
+                approval=None if approval_id is None else bounded(approval_id, MAX_NAME_CHARACTERS),
                 decision=decision,
                 reason=reason,
                 surface=surface,

@@ -54,6 +54,7 @@ __all__ = [
     "events",
     "open_approvals",
     "outcome_of",
+    "recent_approvals",
     "run_state",
     "run_with_events",
     "utc",
@@ -64,6 +65,9 @@ MAX_SHOWN: Final = 16_000
 MAX_SHOWN_BYTES: Final = 48 << 20
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"(?a:(\d{1,6})([smhdw]))")
+_ENDS: Final = ("approval.decided", "approval.expired", "approval.cancelled")
+"""How a question ends, for whoever decides."""
+_OPEN: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
 _TIMES: Final = ("expires_at_us", "until_us", "since_us")
 _NAMES: Final = (
     *("run", "session", "type", "action", "connector", "class"),
@@ -146,6 +150,19 @@ async def open_approvals(ledger: Ledger) -> list[dict[str, Any]]:
 
     def look(snapshot: Snapshot) -> list[dict[str, Any]]:
         return [_question(snapshot, row) for row in snapshot.open_approvals()]
+
+    return await ledger.read(look)
+
+
+async def recent_approvals(ledger: Ledger, limit: int) -> list[dict[str, Any]]:
+    """The questions that were decided, taken back or ran out of time last, at most `limit`, the newest first."""
+
+    def look(snapshot: Snapshot) -> list[dict[str, Any]]:
+        events = [row for kind in _ENDS for row in snapshot.events(EventFilter(type=kind, limit=limit))]
+        events.sort(key=lambda row: row.seq, reverse=True)
+        ids = dict.fromkeys(str(row.facts.get("approval")) for row in events)
+        rows = [row for name in ids if (row := snapshot.approval(name)) is not None and row.state not in _OPEN]
+        return [_question(snapshot, row) for row in rows[:limit]]
 
     return await ledger.read(look)
 

@@ -462,7 +462,7 @@ class Api:
     async def decide(self, request: Request) -> Response:
         """A person's decision; what they approve begins at once, or is done, or held."""
         asked = await _body(request, Decision)
-        return as_json(await self._manager.decide(request.path_params["id"], asked, self._scope))
+        return as_json(await self._manager.decide(request.path_params["id"], asked, self._scope.value))
 
     async def edit(self, request: Request) -> Response:
         """Other arguments, as something that may be approved in place of what was asked."""
@@ -538,7 +538,7 @@ class Api:
 
     async def cancel(self, request: Request) -> Response:
         """Take a question back, or an approval that was not used."""
-        return as_json(await self._manager.cancel(request.path_params["id"], self._scope, self._seen_by(request)))
+        return as_json(await self._manager.cancel(request.path_params["id"], self._scope.value, self._seen_by(request)))
 
     # connectors, bindings, vault
 

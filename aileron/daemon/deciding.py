@@ -76,8 +76,8 @@ class Deciding:
         self._begin = begin
         self._nonces: dict[str, float] = {}
 
-    async def decide(self, approval_id: str, decision: Decision, scope: Scope) -> Settled:
-        """Record a decision that counts, and let what it approves begin.
+    async def decide(self, approval_id: str, decision: Decision, surface: str) -> Settled:
+        """Record a decision that counts, and let what it approves begin. `surface`: the scope it came in with, or `page`.
 
         AileronError not_found, already_decided, approval_expired; unauthorized, invalid_request, vault_locked for one that does
         not count.
@@ -87,7 +87,7 @@ class Deciding:
         except AileronError as error:
             if error.failure.failure_class is not FailureClass.NOT_FOUND and self._standing.is_hinted:
                 # Somebody who was slower, or a signature that is tried once more.
-                await self._audit.refuse(approval_id, decision.decision, "decided", scope.value, decision.key_id)
+                await self._audit.refuse(approval_id, decision.decision, "decided", surface, decision.key_id)
             raise
         try:
             signed = self._counted(decision, approval_id, question.row.kind)
@@ -98,7 +98,7 @@ class Deciding:
                     FailureClass.INVALID_REQUEST,
                 )
         except AileronError as error:
-            await self._refused(approval_id, decision.decision, error, scope, decision.key_id)
+            await self._refused(approval_id, decision.decision, error, surface, decision.key_id)
             raise
         is_run = question.row.kind == ConsentKind.ACTION
         hold_s = 0.0
@@ -108,7 +108,7 @@ class Deciding:
             approval_id,
             decision.decision,
             digest=decision.digest,
-            surface=scope.value,
+            surface=surface,
             reason=decision.reason,
             signed=signed,
             hold_s=hold_s,
@@ -117,7 +117,7 @@ class Deciding:
         if decision.decision == "deny":
             self._consents.forget(row.digest)
             if not is_run:
-                await self._consents.end_group(row.id, scope.value, self._standing.spend_decision)
+                await self._consents.end_group(row.id, surface, self._standing.spend_decision)
             return settled
         if not is_run:
             return await self._carried_out(settled)
@@ -169,7 +169,7 @@ class Deciding:
         try:
             self._check_preview(statement, asked)
         except AileronError as error:
-            await self._refused(approval_id, "preview", error, scope, asked.key_id)
+            await self._refused(approval_id, "preview", error, scope.value, asked.key_id)
             raise
         seen = await self._spine.preview(approval_id, asked.digest)
         shown: dict[str, Any] = {"fields": seen.fields, "problem": seen.problem, "taken_at": utc(time.time())}
@@ -242,9 +242,9 @@ class Deciding:
         self._nonces[nonce] = now
 
     async def _refused(
-        self, approval_id: str, what: RefusedTry, error: AileronError, scope: Scope, key_id: str | None
+        self, approval_id: str, what: RefusedTry, error: AileronError, surface: str, key_id: str | None
     ) -> None:
         why: Why = error.why if isinstance(error, NotCounted) else "locked"
         if error.failure.failure_class is FailureClass.INVALID_REQUEST and not isinstance(error, NotCounted):
             why = "signature"
-        await self._audit.refuse(approval_id, what, why, scope.value, key_id)
+        await self._audit.refuse(approval_id, what, why, surface, key_id)

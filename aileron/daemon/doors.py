@@ -159,7 +159,7 @@ class AgentDoor:
     async def cancel(self, session: str, approval_id: str) -> dict[str, Any]:
         """Take a question back."""
         self._sessions.check_open(session)
-        return _plain(await self._manager.cancel(approval_id, Scope.AGENT, session))
+        return _plain(await self._manager.cancel(approval_id, Scope.AGENT.value, session))
 
     async def pending(self, session: str) -> list[dict[str, Any]]:
         """What the session asked and nobody decided yet."""

@@ -267,10 +267,10 @@ class Manager:
         async with self._changing:
             return await self._appointing.appoint(asked, scope)
 
-    async def decide(self, approval_id: str, decision: Decision, scope: Scope) -> Settled:
+    async def decide(self, approval_id: str, decision: Decision, surface: str) -> Settled:
         """Record a person's decision; a change that they agree to is made."""
         async with self._changing:
-            return await self._deciding.decide(approval_id, decision, scope)
+            return await self._deciding.decide(approval_id, decision, surface)
 
     async def catch_up(self) -> None:
         """The vault was opened: make the changes that were agreed to and could not be made then, ask what is to be asked."""
@@ -374,16 +374,16 @@ class Manager:
         """What became of an ask."""
         return await query.approval_result(self._ledger, approval_id, session)
 
-    async def cancel(self, approval_id: str, scope: Scope, session: str | None) -> Settled:
+    async def cancel(self, approval_id: str, surface: str, session: str | None) -> Settled:
         """Take a question back. One that another session asked does not exist for this one."""
         await query.approval_result(self._ledger, approval_id, session)
-        row = await self._audit.cancel(approval_id, surface=scope.value)
+        row = await self._audit.cancel(approval_id, surface=surface)
         self._consents.forget(row.digest)
         if row.signed is not None:  # it was approved: what was taken back stays so
             await self._take_back(row.id, time.time() + (row.expires_us - row.created_us) / 1_000_000 + _LONGEST_HOLD_S)
         if row.kind != ConsentKind.ACTION:
             async with self._changing:  # and not while another of its group is carried out
-                await self._consents.end_group(row.id, scope.value, self._take_back)
+                await self._consents.end_group(row.id, surface, self._take_back)
         return Settled(status=row.state.value, approval_id=row.id, audit_id=row.run)
 
     async def _take_back(self, approval_id: str, until: float) -> None:

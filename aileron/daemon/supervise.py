@@ -51,6 +51,7 @@ from aileron.daemon.keys import GatewayKeys
 from aileron.daemon.lending import Lending, RenewalsOnRecord
 from aileron.daemon.manage import Manager
 from aileron.daemon.notify import Notifier
+from aileron.daemon.page import PageDesk
 from aileron.daemon.passkeys import Passkeys
 from aileron.daemon.ports import OnlyHere, Served, WithToken, listen_on, listen_on_loopback, loopback_names
 from aileron.daemon.protocol import AgentProtocol, action_files
@@ -77,6 +78,8 @@ from aileron.registry.content import ContentStore
 from aileron.registry.staging import PublishedTexts, Staging
 from aileron.runs.perform import Spine
 from aileron.vault.vault import Vault
+from aileron.web.app import Page
+from aileron.web.sessions import Sessions as PageSessions
 from aileron_sandbox import kernel
 from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.runtime import PythonRuntime
@@ -322,6 +325,9 @@ class _Daemon:
                     web=review_base(self._port),
                     changing=changing,
                 )
+                desk = PageDesk(self._home, standing=standing, audit=audit, ledger=ledger, manager=manager, spine=spine)
+                unlocked = PageSessions(desk)
+                background.start_soon(unlocked.serve)
                 following = Following(runner, audit.watch)
                 review = review_base(self._port)
                 door = AgentDoor(
@@ -375,7 +381,9 @@ class _Daemon:
                     ):
                         servers.start_soon(serve, api(scope), [listen(path)], self._wait_stop)
                     names = loopback_names(self._port)
-                    here = OnlyHere(served(pages()), names, [f"http://{name}" for name in names])
+                    here = OnlyHere(
+                        served(pages(Page(desk, unlocked, self._port))), names, [f"http://{name}" for name in names]
+                    )
                     servers.start_soon(serve, here, self._loopback, self._wait_stop)
                     if self._elsewhere is not None:
                         listener, tls, names = self._elsewhere

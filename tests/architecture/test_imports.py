@@ -81,8 +81,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.mcp",
         "aileron.oauth",
         "aileron.registry",
+        "aileron.review.genuine",
         "aileron.runs",
         "aileron.vault",
+        "aileron.web",
         "aileron_sandbox",
     ),
     "aileron.client": ("aileron.model", "aileron.config"),
@@ -92,6 +94,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.mcp.relay": ("aileron.mcp.relay_requests", "aileron.mcp.relay_start", "aileron.mcp.relay_http"),
     "aileron.mcp.relay_start": ("aileron.client",),
     "aileron.mcp.relay_http": ("aileron.client", "aileron.mcp"),
+    "aileron.web": ("aileron.model", "aileron.config", "aileron.review"),
     "aileron.gateway": ("aileron.model", "aileron.config", "aileron.tls"),
     "aileron.launch": ("aileron.model", "aileron.config", "aileron.files", "aileron.client"),
     # The author's offline tools (docs/adr/0010 and 0027), a verifier that trusts no daemon, and doctor.

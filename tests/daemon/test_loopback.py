@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import http.client
 import json
 import re
@@ -52,6 +54,7 @@ def test_a_review_address_names_the_commands_and_shows_nothing_else(page_home: D
     assert status == 200
     commands = re.findall(r"<code>(.*?)</code>", body)
     assert commands == [
+        "aileron approver init",  # nobody signs for this home
         f"aileron approve {KNOWN}",
         f"aileron approval show {KNOWN}",
         f'aileron deny {KNOWN} --reason "…"',
@@ -67,7 +70,7 @@ def test_a_review_address_names_the_commands_and_shows_nothing_else(page_home: D
         "/approvals/act-1",
         "/approvals/%3Cscript%3E",
         f"/approvals/{KNOWN}%0A",
-        f"/approvals/{KNOWN}/decide",
+        f"/approvals/{KNOWN}/decide/",
         "/",
     ],
 )
@@ -122,15 +125,21 @@ def test_a_token_opens_no_route_of_the_person_over_tcp(page_home: DaemonHome) ->
 
 
 def test_a_page_can_do_nothing_and_be_framed_by_nobody(page_home: DaemonHome) -> None:
-    """No script, no source, no frame, no cache; the style is the one whose hash is named."""
+    """No script but ours, no source, no frame, no cache; style and script are those whose hashes are named."""
     _, body, headers = get(port_of(page_home), f"/approvals/{KNOWN}")
 
     policy = headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    for element, directive in (("style", "style-src"), ("script", "script-src")):
+        (text,) = re.findall(f"<{element}>(.*?)</{element}>", body, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{directive} 'sha256-{digest}';" in policy
     assert "frame-ancestors 'none'" in policy
-    assert "form-action 'none'" in policy
+    assert "form-action 'self'" in policy
+    assert "base-uri 'none'" in policy
+    assert headers["referrer-policy"] == "same-origin"  # under no-referrer a form has no origin that could be checked
+    assert (headers["cross-origin-opener-policy"], headers["cross-origin-resource-policy"]) == ("same-origin",) * 2
     assert (headers["x-frame-options"], headers["cache-control"]) == ("DENY", "no-store")
-    assert "<script" not in body
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "LOCALHOST"])
@@ -167,7 +176,7 @@ def test_another_site_is_refused_by_its_origin(page_home: DaemonHome) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 def test_nothing_can_be_sent_there(page_home: DaemonHome, method: str) -> None:
-    """There is nothing to decide on this port."""
+    """A question takes decisions at an address of its own, and only from who unlocked (tests/web)."""
     assert get(port_of(page_home), f"/approvals/{KNOWN}", method=method)[0] == 405
 
 

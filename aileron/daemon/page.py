@@ -1,0 +1,197 @@
+"""What the page may ask, answered: the daemon's side of web/desk.py.
+
+Runs in the daemon. Here, and nowhere else in it, an approver's private key is open: for one unlocked page, in memory that no
+other process reads (supervise.py: not dumpable), for as long as web/sessions.py lets it.
+
+Rules
+- The key that is opened is the one that the vault names, or none.
+- A decision of the page goes the way of every other: signed, sent, checked (deciding.py). Its surface is `page`.
+- A question that waits is shown as its digest was computed from it (review/genuine.py): the ledger's file can be written by
+  others while no daemon runs.
+- A preview is read for who unlocked, as for who signs a request for it: it leaves this process only as a part of their page.
+
+Not here: HTTP, sessions, forms (web/), whether a signature counts (deciding.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import Any, Final, Literal
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron.approver import keyfile
+from aileron.approver.signing import signed_decision
+from aileron.audit import query
+from aileron.audit.events import PageLocked, PageUnlocked
+from aileron.audit.log import Audit
+from aileron.config import Home
+from aileron.daemon.answers import utc
+from aileron.daemon.manage import Manager
+from aileron.daemon.peer import NoPeer, Peer, peer_of
+from aileron.daemon.standing import Standing
+from aileron.ledger.sqlite import Ledger
+from aileron.model.decision import digest_with_preview, preview_digest
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.preview import Preview
+from aileron.model.secret import Secret
+from aileron.model.wire import Decision, Settled
+from aileron.review.genuine import edited, genuine
+from aileron.runs.perform import Spine
+from aileron.web import desk
+
+__all__ = ["SURFACE", "PageDesk"]
+
+SURFACE: Final = "page"
+"""The surface of its decisions, as the record has it."""
+_RECENT: Final = 20
+"""Questions that are over, in the queue: a screen or two."""
+_log = logging.getLogger(__name__)
+
+
+class PageDesk:
+    """One for each daemon."""
+
+    def __init__(
+        self, home: Home, *, standing: Standing, audit: Audit, ledger: Ledger, manager: Manager, spine: Spine
+    ) -> None:
+        self._file = home.approver_key
+        self._standing = standing
+        self._audit = audit
+        self._ledger = ledger
+        self._manager = manager
+        self._spine = spine
+        self._looking = anyio.CapacityLimiter(
+            2
+        )  # threads that look for a process: some milliseconds of a processor each
+
+    # Who is there
+
+    def standing(self) -> desk.Standing:
+        """Who decides."""
+        found = self._standing.facts()
+        return desk.Standing(found["status"], found.get("key_id"), found.get("problem"))
+
+    async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Peer:
+        """Who holds the other end."""
+        found = await anyio.to_thread.run_sync(peer_of, client, server, limiter=self._looking)
+        if isinstance(found, NoPeer):
+            raise desk.Unseen(found.value, is_gone=found is NoPeer.GONE)
+        return found
+
+    async def open_key(self, passphrase: Secret) -> keyfile.ApproverKey:
+        """The key that the vault names."""
+        consents = self._standing.consents()
+        if consents is None:
+            raise AileronError(
+                FailureClass.CONSENT_REQUIRED,
+                "nobody signs for this home, so there is no key to open: aileron approver init",
+                boundary=Boundary.USER,
+            )
+        key = await anyio.to_thread.run_sync(keyfile.open_key, self._file_of(consents.key_id), passphrase)
+        if key.key_id != consents.key_id:
+            key.wipe()
+            raise AileronError(
+                FailureClass.HASH_MISMATCH,
+                f"the key in {self._file} is not that of this home's approver, {consents.key_id}: aileron approver status",
+            )
+        return key
+
+    def _file_of(self, key_id: str) -> Any:
+        """The staged one where a command that exchanges the key ended before it took its place: keyfile.py."""
+        new = keyfile.staged(self._file)
+        with contextlib.suppress(AileronError):
+            if keyfile.public_of(new).key_id == key_id:
+                return new
+        return self._file
+
+    async def unlocked(self, page: str, key_id: str, process: desk.Process) -> None:
+        """On record, or it is not."""
+        await self._audit.note(PageUnlocked(page=page, key_id=key_id, pid=process.pid, program=process.name[:64]))
+
+    async def locked(self, page: str, why: desk.Ended) -> None:
+        """On record, where that can be."""
+        try:
+            await self._audit.note(PageLocked(page=page, reason=why))
+        except AileronError as error:
+            _log.warning("that a page was locked is not on record: %s", error)
+
+    async def refused(self, what: Literal["unlock", "page"], why: desk.Refused, key_id: str | None) -> None:
+        """On record, where that can be."""
+        try:
+            await self._audit.refuse(None, what, why, SURFACE, key_id)
+        except AileronError as error:
+            _log.warning("that a page refused somebody is not on record: %s", error)
+
+    # What is shown
+
+    async def waiting(self) -> list[dict[str, Any]]:
+        """In the order they were asked: a new one comes last."""
+        rows = await self._manager.approvals()
+        return sorted(rows, key=lambda row: (str(row.get("created_at")), str(row.get("approval_id"))))
+
+    async def recent(self) -> list[dict[str, Any]]:
+        """What is over, the newest first."""
+        return await query.recent_approvals(self._ledger, _RECENT)
+
+    async def question(self, approval_id: str, edit: str | None = None) -> dict[str, Any]:
+        """Whole, and as its digest has it while it can be decided."""
+        found = await self._manager.approval(approval_id)
+        if found.get("status") != "pending_approval":
+            return found
+        return genuine(found if edit is None else edited(found, edit))
+
+    async def preview(self, approval_id: str, plan_digest: str) -> Preview:
+        """What is there now."""
+        seen = await self._spine.preview(approval_id, plan_digest)
+        taken_at = utc(time.time())
+        if seen.fields is None:
+            return Preview(None, seen.problem or "it says nothing", taken_at, None)
+        if seen.plan_digest != plan_digest:
+            raise AileronError(FailureClass.HASH_MISMATCH, "the preview is of another plan: nothing is shown")
+        digest = digest_with_preview(plan_digest, preview_digest({"fields": seen.fields}))
+        return Preview(seen.fields, None, taken_at, digest)
+
+    async def result(self, approval_id: str) -> dict[str, Any]:
+        """What became of it."""
+        found = await self._manager.approval_result(approval_id, None)
+        built: dict[str, Any] = msgspec.to_builtins(found)
+        return built
+
+    async def record(self, audit_id: str) -> list[dict[str, Any]]:
+        """Every event of a run."""
+        events: list[dict[str, Any]] = (await self._manager.audit_of(audit_id))["events"]
+        return events
+
+    def news(self) -> anyio.Event:
+        """The ledger's."""
+        return self._ledger.news()
+
+    # What is done
+
+    async def decide(
+        self,
+        key: desk.Key,
+        question: dict[str, Any],
+        digest: str,
+        decision: Literal["approve", "deny"],
+        reason: str | None,
+    ) -> Settled:
+        """Signed with the key of the page, and decided as any other."""
+        if not isinstance(key, keyfile.ApproverKey):
+            raise TypeError("only this module opens keys")
+        approval_id = str(question["approval_id"])
+        body = signed_decision(key, approval_id, digest, decision, reason, question.get("head"))
+        return await self._manager.decide(approval_id, msgspec.convert(body, Decision), SURFACE)
+
+    async def ask_back(self, approval_id: str, text: str) -> None:
+        """To whoever asked."""
+        await self._manager.ask_back(approval_id, text)
+
+    async def cancel(self, approval_id: str) -> None:
+        """Take back what is held."""
+        await self._manager.cancel(approval_id, SURFACE, None)

@@ -1,0 +1,146 @@
+"""What the page may ask of the daemon, and what it is told: the other side is daemon/page.py.
+
+Pure. Nothing of a question may be shown before somebody unlocked, and nothing here checks that: sessions.py and app.py do.
+
+Not here: HTTP (app.py), what a person reads (review/sheet.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, Protocol, Self
+
+import anyio
+
+from aileron.model.preview import Preview
+from aileron.model.secret import Secret
+from aileron.model.wire import Settled
+
+__all__ = ["Desk", "Ended", "Key", "Process", "Refused", "Standing", "Unseen"]
+
+Refused = Literal["passphrase", "process"]
+"""Why somebody was not let in, as the record has it."""
+Ended = Literal["asked", "over", "process", "replaced", "many", "stopping"]
+"""Why an unlocked page is locked again, as the record has it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """Who decides for this home, as far as can be known now: nobody signs, the vault that knows is locked, or this key."""
+
+    status: Literal["none", "locked", "ready", "problem"]
+    key_id: str | None = None
+    problem: str | None = None
+
+
+class Key(Protocol):
+    """An approver's private key while it is open. The page only holds it, and has it wiped."""
+
+    @property
+    def key_id(self) -> str:
+        """Its name."""
+        ...
+
+    def wipe(self) -> None:
+        """Overwrite it."""
+        ...
+
+
+class Process(Protocol):
+    """Who is at the other end of a connection."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """What it calls itself: nothing to rely on."""
+        ...
+
+    def is_same(self, other: Self) -> bool:
+        """Whether it is the same one, and not another with its number."""
+        ...
+
+
+class Unseen(Exception):
+    """Nobody can say which process asks: `why`. `is_gone`: its connection is closed, so that nobody is suspected."""
+
+    def __init__(self, why: str, *, is_gone: bool) -> None:
+        super().__init__(why)
+        self.why = why
+        self.is_gone = is_gone
+
+
+class Desk(Protocol):
+    """One for each daemon. Every method may raise AileronError; what it is told is hostile text."""
+
+    def standing(self) -> Standing:
+        """Who decides. Never raises."""
+        ...
+
+    async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Process:
+        """Who holds the end `client` of this connection. Unseen."""
+        ...
+
+    async def open_key(self, passphrase: Secret) -> Key:
+        """The approver's key, opened. AileronError(unauthorized) for a wrong passphrase, vault_locked, hash_mismatch."""
+        ...
+
+    async def unlocked(self, page: str, key_id: str, process: Process) -> None:
+        """Put on record that a page was unlocked. Where that cannot be, nothing is unlocked."""
+        ...
+
+    async def locked(self, page: str, why: Ended) -> None:
+        """Put on record that it is locked again. Never raises: it is locked whatever the disk says."""
+        ...
+
+    async def refused(self, what: Literal["unlock", "page"], why: Refused, key_id: str | None) -> None:
+        """Put on record that somebody was refused. Never raises."""
+        ...
+
+    async def waiting(self) -> list[dict[str, Any]]:
+        """What waits for a person, the oldest first."""
+        ...
+
+    async def recent(self) -> list[dict[str, Any]]:
+        """What was decided, taken back or ran out of time lately, the newest first."""
+        ...
+
+    async def question(self, approval_id: str, edit: str | None = None) -> dict[str, Any]:
+        """One question, whole; one that waits with exactly what its digest covers, computed here.
+
+        AileronError not_found, hash_mismatch.
+        """
+        ...
+
+    async def preview(self, approval_id: str, plan_digest: str) -> Preview:
+        """Read what is there now, for who unlocked."""
+        ...
+
+    async def decide(
+        self, key: Key, question: dict[str, Any], digest: str, decision: Literal["approve", "deny"], reason: str | None
+    ) -> Settled:
+        """Sign that decision about that digest with the key, and have it count. AileronError as Deciding.decide."""
+        ...
+
+    async def ask_back(self, approval_id: str, text: str) -> None:
+        """Ask whoever asked."""
+        ...
+
+    async def cancel(self, approval_id: str) -> None:
+        """Take back what is held."""
+        ...
+
+    async def result(self, approval_id: str) -> dict[str, Any]:
+        """What became of a question."""
+        ...
+
+    async def record(self, audit_id: str) -> list[dict[str, Any]]:
+        """Every event of a run, oldest first."""
+        ...
+
+    def news(self) -> anyio.Event:
+        """Set when something is written after this call."""
+        ...

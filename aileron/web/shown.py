@@ -1,0 +1,237 @@
+"""Rows of the page that are not a question's own: the queue, what came of a run, every request that left, moments and spans.
+
+Pure. Everything it is given is hostile text, and is spelled out when it is printed (looks.py).
+
+Rules
+- A moment is said in the machine's own time, with the date where it is not today's.
+- A run's requests are those on record: one that left and never came back says so.
+
+Source: docs/reference/audit-events.md. Not here: the question itself (review/sheet.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from aileron.review.question import KINDS, asker_of, kind_of, name_of
+from aileron.review.sheet import Sheet
+
+__all__ = [
+    "Entry",
+    "Sent",
+    "entry_of",
+    "is_long",
+    "mark_of",
+    "milliseconds",
+    "outcome_lines",
+    "requests_of",
+    "state_of",
+    "step_lines",
+    "when",
+]
+
+_LONG_ROWS: Final = 40
+"""Rows of a phone, of some 48 characters: more than its screen has."""
+_ROW: Final = 48
+_WORDS: Final = {
+    "pending_approval": "waits for you",
+    "pending": "waits for you",
+    "approved": "approved",
+    "running": "approved, running",
+    "completed": "approved, done",
+    "redeemed": "approved, done",
+    "failed": "approved, failed",
+    "denied": "denied",
+    "expired": "expired",
+    "cancelled": "taken back",
+    "unknown": "approved, outcome unknown",
+}
+"""What each state is called."""
+_MAX_RESULT: Final = 20_000
+"""Characters of a result; `aileron audit show` has all of it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One line of the queue."""
+
+    id: str
+    title: str
+    kind: str
+    asker: str
+    status: str
+    state: str
+    asked_at: str
+    expires_at: str
+    expires_ms: int
+    decided_at: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Sent:
+    """One request of a run: to where, as whom, and what came of it."""
+
+    at: str
+    step: str
+    method: str
+    where: str
+    credential: str
+    status: str
+    up: str
+    down: str
+    ms: str
+    is_bad: bool
+
+
+def when(moment: Any) -> str:
+    """A time of the record as a person reads it, and what it is where it is none."""
+    at = _moment(moment)
+    if at is None:
+        return str(moment)
+    local = at.astimezone()
+    return (
+        f"{local:%H:%M:%S}"
+        if local.date() == datetime.datetime.now().astimezone().date()
+        else f"{local:%d %b %Y, %H:%M}"
+    )
+
+
+def _asker(row: Mapping[str, Any]) -> str:
+    asker = asker_of(row)
+    if asker is None:
+        return "asked for on this machine"
+    return "a command on this machine" if asker == "local" else asker
+
+
+def milliseconds(moment: Any) -> int:
+    """Since the epoch, for a countdown; 0 for what is no time."""
+    at = _moment(moment)
+    return 0 if at is None else int(at.timestamp() * 1000)
+
+
+def state_of(status: Any) -> str:
+    """A status in words."""
+    return _WORDS.get(str(status), str(status))
+
+
+def entry_of(row: Mapping[str, Any]) -> Entry:
+    """A row of the queue."""
+    kind = kind_of(row)
+    return Entry(
+        id=str(row.get("approval_id")),
+        title=name_of(row),
+        kind=KINDS.get(kind, kind),
+        asker=_asker(row),
+        status=str(row.get("status")),
+        state=state_of(row.get("status")),
+        asked_at=when(row.get("created_at")),
+        expires_at=when(row.get("expires_at")),
+        expires_ms=milliseconds(row.get("expires_at")),
+        decided_at=when(row["decided_at"]) if row.get("decided_at") else "",
+    )
+
+
+def mark_of(rows: Iterable[Mapping[str, Any]]) -> str:
+    """What is another string whenever the queue, or a question, is another one."""
+    told = [
+        [
+            row.get("approval_id"),
+            row.get("status"),
+            row.get("digest"),
+            row.get("conversation"),
+            len(row.get("edits") or ()),
+        ]
+        for row in rows
+    ]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def is_long(sheet: Sheet) -> bool:
+    """Whether it is more than a screen holds, so that a person says whether they read all of it."""
+    rows = 0
+    for section in sheet.sections:
+        for fact in section.facts:
+            rows += sum(1 + len(line.text) // _ROW for line in fact.lines)
+    return rows > _LONG_ROWS
+
+
+def outcome_lines(result: Any) -> tuple[list[str], int]:
+    """A result, readable, and how many characters of it are left out."""
+    text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, indent=2)
+    return text[:_MAX_RESULT].split("\n"), max(0, len(text) - _MAX_RESULT)
+
+
+def requests_of(events: Iterable[Mapping[str, Any]]) -> list[Sent]:
+    """Every request of a run that left, or was not let out, in order."""
+    rows: dict[tuple[Any, Any, int], tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+    tries: dict[tuple[Any, Any], int] = {}
+    for event in events:
+        kind, key = event.get("type"), (event.get("step"), event.get("request"))
+        if kind in ("egress.sending", "egress.denied"):
+            tries[key] = tries.get(key, 0) + 1  # a step that is tried again counts its requests anew
+            rows[*key, tries[key]] = (event, {})
+        elif kind == "egress.finished" and key in tries:
+            rows[*key, tries[key]] = (rows[*key, tries[key]][0], event)
+    return [_sent(sending, finished) for sending, finished in rows.values()]
+
+
+def step_lines(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Time and kind of every event of a run."""
+    return [(when(event.get("at")), str(event.get("type"))) for event in events]
+
+
+def _sent(sending: Mapping[str, Any], finished: Mapping[str, Any]) -> Sent:
+    if sending.get("type") == "egress.denied":
+        return Sent(
+            at=when(sending.get("at")),
+            step=str(sending.get("step")),
+            method=str(sending.get("method")),
+            where=str(sending.get("destination")),
+            credential="",
+            status=f"NOT LET OUT: {sending.get('reason')}",
+            up="",
+            down="",
+            ms="",
+            is_bad=True,
+        )
+    status, failure = finished.get("status"), finished.get("class")
+    return Sent(
+        at=when(sending.get("at")),
+        step=str(sending.get("step")),
+        method=str(sending.get("method")),
+        where=f"{sending.get('host')}:{sending.get('port')}{sending.get('path')}",
+        credential=str(sending.get("credential") or "none"),
+        status=_status(status, failure, is_over=bool(finished)),
+        up=_size(finished.get("bytes_up")),
+        down=_size(finished.get("bytes_down")),
+        ms="" if finished.get("ms") is None else f"{finished['ms']} ms",
+        is_bad=not finished or failure is not None or (isinstance(status, int) and status >= 400),
+    )
+
+
+def _status(status: Any, failure: Any, *, is_over: bool) -> str:
+    if not is_over:
+        return "left, and nothing came back"
+    words = [str(part) for part in (status, failure) if part is not None]
+    return ", ".join(words) or "no answer"
+
+
+def _size(count: Any) -> str:
+    if not isinstance(count, int):
+        return ""
+    if count < 10_000:
+        return f"{count} B"
+    return f"{count / 1024:.0f} KiB" if count < 10 << 20 else f"{count / (1 << 20):.0f} MiB"
+
+
+def _moment(text: Any) -> datetime.datetime | None:
+    try:
+        at = datetime.datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else None
