@@ -35,6 +35,7 @@ from aileron.cli.commands import (
     keyring,
     launch,
     mcp,
+    page,
     secret,
     sessions,
     state,
@@ -52,7 +53,7 @@ __all__ = ["app", "main"]
 _SECTIONS = {
     "See": ("demo",),
     "Let agents act": ("launch", "sessions", "mcp"),
-    "Act": ("run", "console", "approve", "deny", "approval", "grant"),
+    "Act": ("run", "console", "approve", "deny", "approval", "open", "grant"),
     "Set up": ("action", "connector", "sync", "hub", "keyring", "binding", "secret", "vault", "approver", "config"),
     "Look": ("audit", "status", "doctor", "daemon", "completion"),
 }
@@ -170,6 +171,7 @@ _group(
     "sessions", "Agents at work, and what their tokens open.", sessions.list_, sessions.show, sessions.new, sessions.end
 )
 _group("mcp", "The server that agents see the actions through.", mcp.config)
+_group("open", "What waits, in your browser.", page.approval, page.approvals)
 _group("grant", "What runs without asking, within signed limits.", grant.add, grant.list_, grant.revoke)
 _group(
     "approver",

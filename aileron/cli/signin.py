@@ -28,7 +28,7 @@ from aileron.cli.prompts import can_ask
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 
-__all__ = ["How", "browser", "sign_in"]
+__all__ = ["How", "browser", "open_page", "sign_in"]
 
 _TICK_S = 1.0
 """Between two looks at a terminal, which shows what time is left."""
@@ -108,7 +108,7 @@ def _invite(begun: dict[str, Any], opener: list[str] | None, how: How) -> None:
         return
     url = str(begun.get("authorize_url"))
     if opener is not None and _is_address(url):
-        _open(opener, url)
+        open_page(opener, url)
         output.note("Your browser opens, for you to sign in. If it does not, open this page on this machine:\n")
     else:
         output.note("To sign in, open this page in a browser on this machine:\n")
@@ -139,7 +139,7 @@ def _invite_elsewhere(begun: dict[str, Any]) -> None:
         output.write(visible(str(whole)) + "\n", "stderr")
 
 
-def _open(words: list[str], url: str) -> None:
+def open_page(words: list[str], url: str) -> None:
     """In a session of its own: what is opened outlives this command, and says nothing at this terminal."""
     import subprocess
 

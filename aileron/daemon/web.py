@@ -31,7 +31,9 @@ def review_base(port: int) -> str:
 
 def pages(page: Page) -> ASGIApp:
     """The application that serves them."""
-    return Starlette(routes=[*page.routes(), Route("/healthz", _health, methods=["GET"])])
+    app = Starlette(routes=[*page.routes(), Route("/healthz", _health, methods=["GET"])])
+    app.router.redirect_slashes = False  # to an address that the request named itself
+    return app
 
 
 async def _health(_request: Request) -> Response:

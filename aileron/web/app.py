@@ -55,6 +55,7 @@ from aileron.web.shown import (
     requests_of,
     state_of,
     step_lines,
+    surface_of,
     when,
 )
 
@@ -255,17 +256,18 @@ class Page:
         note = session.take_note(approval_id)
         shown = await self._shown(session, approval_id, edit)
         if shown.question.get("status") != _WAITS:
-            return await self._over(session, shown, note)
-        return self._waiting_page(session, shown, edit, note)
+            return await self._over(session, shown, note=note)
+        return self._waiting_page(session, shown, edit, note=note)
 
     def _waiting_page(
         self,
         session: Session,
         shown: _Shown,
         edit: str | None,
-        note: str | None = None,
+        problem: str | None = None,
         status: int = HTTPStatus.OK,
         reason: str = "",
+        note: str | None = None,
     ) -> Response:
         approval_id = str(shown.question["approval_id"])
         return html(
@@ -274,6 +276,7 @@ class Page:
             **self._frame(session),
             **_of(shown, edit),
             note=note,
+            problem=problem,
             reason=reason,
             is_long=is_long(shown.sheet),
             can_preview=self._has_preview(shown.question),
@@ -284,7 +287,14 @@ class Page:
             news=mark_of([shown.question]),
         )
 
-    async def _over(self, session: Session, shown: _Shown, note: str | None, status: int = HTTPStatus.OK) -> Response:
+    async def _over(
+        self,
+        session: Session,
+        shown: _Shown,
+        problem: str | None = None,
+        status: int = HTTPStatus.OK,
+        note: str | None = None,
+    ) -> Response:
         """A question that nobody can decide any more: what was decided, and what came of it."""
         question = shown.question
         approval_id, audit_id = str(question["approval_id"]), question.get("audit_id")
@@ -297,10 +307,11 @@ class Page:
             **self._frame(session),
             **_of(shown, None),
             note=note,
+            problem=problem,
             status=question.get("status"),
             state=state_of(question.get("status")),
             decided_at=when(question["decided_at"]) if question.get("decided_at") else None,
-            surface=question.get("surface"),
+            surface=surface_of(question["surface"]) if question.get("surface") else None,
             reason=question.get("reason"),
             held_until=when(result["held_until"]) if "held_until" in result else None,
             error=result.get("error"),
@@ -370,8 +381,8 @@ class Page:
         if (refusal := await self._check_shown(session, shown, needed(fields, "digest"), edit)) is not None:
             return refusal
         if is_long(shown.sheet) and fields.get("read") not in ("all", "part"):
-            note = "It is long: say below whether you have read all of it."
-            return self._waiting_page(session, shown, edit, note, HTTPStatus.BAD_REQUEST)
+            problem = "It is long: say below whether you have read all of it."
+            return self._waiting_page(session, shown, edit, problem, HTTPStatus.BAD_REQUEST)
         return self._confirm_page(session, shown, edit, fields.get("read", "all"))
 
     def _confirm_page(
@@ -442,8 +453,8 @@ class Page:
             return await self._too_late(session, str(shown.question["approval_id"]))
         if digest == shown.digest:
             return None
-        note = "It is another one now than the one you decided about: nothing was signed. Look at it again."
-        return self._waiting_page(session, shown, edit, note, HTTPStatus.CONFLICT)
+        problem = "It is another one now than the one you decided about: nothing was signed. Look at it again."
+        return self._waiting_page(session, shown, edit, problem, HTTPStatus.CONFLICT)
 
     async def _too_late(self, session: Session, approval_id: str) -> Response:
         shown = await self._shown(session, approval_id, None)

@@ -32,6 +32,7 @@ __all__ = [
     "requests_of",
     "state_of",
     "step_lines",
+    "surface_of",
     "when",
 ]
 
@@ -52,6 +53,7 @@ _WORDS: Final = {
     "unknown": "approved, outcome unknown",
 }
 """What each state is called."""
+_SURFACES: Final = {"page": "on this page", "operator": "with a command", "agent": "by the agent"}
 _MAX_RESULT: Final = 20_000
 """Characters of a result; `aileron audit show` has all of it."""
 
@@ -117,6 +119,11 @@ def milliseconds(moment: Any) -> int:
 def state_of(status: Any) -> str:
     """A status in words."""
     return _WORDS.get(str(status), str(status))
+
+
+def surface_of(surface: Any) -> str:
+    """Where it was decided or taken back, in words."""
+    return _SURFACES.get(str(surface), str(surface))
 
 
 def entry_of(row: Mapping[str, Any]) -> Entry:

@@ -37,12 +37,12 @@ PREVIEWED: Final = """
 [approval.preview]
 op = "fetch"
 [approval.preview.inputs]
-path = "/status/200"
+path = "/read"
 with_credential = true
 [approval.preview.render]
 "Path" = "body"
 """
-"""Reads something that is never what the argument `path` says: every question of it has a contradiction."""
+"""Reads what the server says on `/read` (`CountingServer.page`), under the label of the argument."""
 
 
 class KeptApprover(Approver):

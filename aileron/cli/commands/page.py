@@ -1,0 +1,53 @@
+"""`aileron open`: what waits, or one question, in the person's browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from aileron.cli import output
+from aileron.cli.deciding import find
+from aileron.cli.prompts import can_ask
+from aileron.cli.signin import browser, open_page
+from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.visible import visible
+
+__all__ = ["approval", "approvals"]
+
+Print = Annotated[bool, typer.Option("--print", help="Only print the address.")]
+
+
+def approvals(only_print: Print = False) -> None:
+    """Open the page with all that waits.
+
+    Without a terminal or a browser its address is only printed.
+    """
+    _show(f"{_web(Supervisor())}/approvals", only_print=only_print)
+
+
+def approval(
+    approval: Annotated[str, typer.Argument(metavar="ID", help="The approval, or the end of its id.")],
+    only_print: Print = False,
+) -> None:
+    """Open the page of one question.
+
+    Without a terminal or a browser its address is only printed.
+    """
+    supervisor = Supervisor()
+    name = str(find(supervisor, approval)["approval_id"])
+    _show(f"{_web(supervisor)}/approvals/{name}", only_print=only_print)
+
+
+def _web(supervisor: Supervisor) -> str:
+    return str(supervisor.ask("GET", path_of("v1", "status"))["web"])
+
+
+def _show(address: str, *, only_print: bool) -> None:
+    """The address stands on standard output in any case, to be gone to by hand."""
+    output.write(visible(address))
+    is_ours = address.startswith("http://localhost:")  # whoever answers as the daemon opens nothing else
+    opener = browser() if is_ours and not only_print and can_ask() else None
+    if opener is not None:
+        open_page(opener, address)
+        output.note("your browser opens it")

@@ -1,0 +1,319 @@
+"""The page decides as a command does: shown whole, in two steps, signed for exactly what was shown. With no script at all."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support.home import DaemonHome
+from tests.support.hostile_text import GROUPS, as_in_a_file, assert_harmless_page
+from tests.support.paged import PageClient, Reply
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+NEVER = "act-20260101T000000-00000000000000000000"
+
+
+def opened(person: PageClient, question: dict[str, object]) -> Reply:
+    """Its page."""
+    return person.get(f"/approvals/{question['approval_id']}")
+
+
+def events(home: DaemonHome, kind: str) -> list[dict[str, object]]:
+    """Of one type, oldest first."""
+    found: list[dict[str, object]] = home.must("GET", f"/v1/audit?type={kind}&order=oldest&limit=1000")["events"]
+    return found
+
+
+# Before it is unlocked
+
+
+def test_before_it_is_unlocked_nothing_of_any_question_is_shown(home: DaemonHome, stranger: PageClient) -> None:
+    """The same page for a question that waits and, but for its id, for one that never was; the queue shows none."""
+    asked = home.asked("say", {"text": "a very secret plan"})
+    there, never, queue = (
+        stranger.get(path) for path in (f"/approvals/{asked['approval_id']}", f"/approvals/{NEVER}", "/approvals")
+    )
+
+    assert there.text.replace(asked["approval_id"], NEVER) == never.text
+    for page in (there, never, queue):
+        assert "secret plan" not in page.text
+        assert "say" not in page.words.split()
+    assert f"aileron approve {NEVER}" in never.text
+    assert_harmless_page(there.text)
+    for path in ("/approvals/news", f"/approvals/news?of={asked['approval_id']}&known=x"):
+        assert (stranger.get(path).status, stranger.get(path).text) == (401, '{"locked":true}')
+    for path in ("decide", "ask", "preview", "cancel"):
+        refused = stranger.post(f"/approvals/{asked['approval_id']}/{path}", {"token": "x"})
+        assert refused.status == 403
+        assert "locked" in refused.words
+    assert home.result(asked, wait=0)["status"] == "pending_approval"
+
+
+def test_a_wrong_passphrase_is_refused_and_on_record(home: DaemonHome, stranger: PageClient) -> None:
+    """And gives no cookie; the right one does, and that is on record with the process it is for."""
+    since = len(events(home, "approval.refused"))
+    refused = stranger.unlock("not this one")
+
+    assert (refused.status, refused.cookies) == (403, [])
+    assert "That is not the passphrase." in refused.words
+    assert [(row["decision"], row["reason"], row["surface"]) for row in events(home, "approval.refused")[since:]] == [
+        ("unlock", "passphrase", "page")
+    ]
+    answer = stranger.post("/approvals/unlock", {"passphrase": "nine green bottles", "to": ""})
+    (cookie,) = answer.cookies
+    assert answer.status == 303
+    name, _, attributes = cookie.partition("=")
+    assert name == f"aileron-page-{stranger.port}"
+    assert attributes.partition("; ")[2] == "HttpOnly; Path=/approvals; SameSite=strict"
+    assert events(home, "page.unlocked")[-1]["program"] == "python"
+
+
+# Deciding
+
+
+def test_what_cannot_be_undone_takes_its_word(home: DaemonHome, person: PageClient, upstream: CountingServer) -> None:
+    """Without it, and with another, nothing is decided; with it it is done, and its page shows every request that left."""
+    asked, before = home.asked("gated", {"path": "/effect/word"}), upstream.effects
+    page = opened(person, asked)
+    assert "! CANNOT BE UNDONE" in page.words
+    confirm = person.submit(page.form("/approve"))
+
+    for word in ("", "yes", "Gated"):
+        wrong = person.submit(confirm.form("/decide"), word=word)
+        assert (wrong.status, "That is not the word" in wrong.words) == (400, True)
+    assert (home.result(asked, wait=0)["status"], upstream.effects) == ("pending_approval", before)
+    person.submit(confirm.form("/decide"), word=" gated ")
+    assert home.result(asked)["status"] == "completed"
+    done = opened(person, asked).words
+    assert "approved, done" in done
+    assert f"POST localhost:{upstream.port}/effect/word 200" in done
+    assert "3 B out, 4 B in" in done
+    assert upstream.effects == before + 1
+    decided = events(home, "approval.decided")[-1]
+    assert (decided["surface"], decided["approval"], "signature" in decided) == ("page", asked["approval_id"], True)
+    assert home.must("GET", "/v1/audit/verify")["ok"] is True
+
+
+def test_what_can_be_undone_is_confirmed_without_a_word(home: DaemonHome, person: PageClient) -> None:
+    """One button, and one more."""
+    asked = home.asked("mild")
+    confirm = person.submit(opened(person, asked).form("/approve"))
+    assert "word" not in confirm.form("/decide").fields
+    person.submit(confirm.form("/decide"))
+
+    assert home.result(asked)["status"] == "completed"
+
+
+def test_a_no_is_one_step_and_its_reason_reaches_who_asked(home: DaemonHome, person: PageClient) -> None:
+    """Nothing runs."""
+    asked = home.asked("gated", {"path": "/effect/denied"})
+    page = person.submit(opened(person, asked).form("/decide", decision="deny"), reason="not\r\ntoday")
+
+    assert home.result(asked) | {"error": None} == {
+        "status": "denied",
+        "audit_id": home.result(asked)["audit_id"],
+        "action": "gated",
+        "approval_id": asked["approval_id"],
+        "reason": "not\ntoday",
+        "error": None,
+    }
+    assert "denied" in page.words
+
+
+def test_a_reason_that_is_too_long_is_not_lost(home: DaemonHome, person: PageClient) -> None:
+    """It is said, nothing is decided, and what was typed stands there."""
+    asked = home.asked("mild")
+    page = person.submit(opened(person, asked).form("/decide", decision="deny"), reason="no" * 2001)
+
+    assert page.status == 400
+    assert "at most 4000 characters" in page.words
+    assert "nono" in page.words
+    assert home.result(asked, wait=0)["status"] == "pending_approval"
+
+
+def test_a_consent_is_decided_too(home: DaemonHome, person: PageClient) -> None:
+    """With its word, which is its kind; it is carried out."""
+    answer = home.ask("PUT", "/v1/secrets/pw", {"value_base64": "aHVudGVyMi1odW50ZXIy"})
+    assert answer.status == 202, answer.body
+    page = opened(person, answer.body)
+    assert "! A LASTING PERMISSION" in page.words
+    confirm = person.submit(page.form("/approve"))
+    over = person.submit(confirm.form("/decide"), word="secret")
+
+    assert "approved, done" in over.words
+    assert home.must("GET", f"/v1/action-approvals/{answer.body['approval_id']}")["status"] == "redeemed"
+
+
+def test_what_is_held_can_be_taken_back(home: DaemonHome, person: PageClient, upstream: CountingServer) -> None:
+    """Its page says until when, and has a button."""
+    asked, before = home.asked("held", {"path": "/effect/held"}), upstream.effects
+    confirm = person.submit(opened(person, asked).form("/approve"))
+    over = person.submit(confirm.form("/decide"), word="held")
+    assert "It is held until" in over.words
+    back = person.submit(over.form("/cancel"))
+
+    assert "taken back" in back.words
+    assert (home.result(asked)["status"], upstream.effects) == ("cancelled", before)
+
+
+def test_the_agent_is_asked_and_its_answer_stands_apart(home: DaemonHome, person: PageClient) -> None:
+    """In a box of its own, as not verified, below what the runtime knows."""
+    asked = home.asked("gated")
+    page = person.submit(opened(person, asked).form("/ask"), text="why?")
+    assert "Asked." in page.words
+    this = f"/v1/action-approvals/{asked['approval_id']}"
+    assert home.agent.request("POST", f"{this}/answer", {"answer": "<b>trust me</b>"}).status == 200
+    text = opened(person, asked).text
+
+    assert '<section class="said">' in text
+    assert "&lt;b&gt;trust me&lt;/b&gt;" in text
+    assert text.index("what will be done") < text.index("agent says (not verified)") < text.index("trust me")
+
+
+# What was shown is what is decided
+
+
+def test_a_preview_is_read_once_and_a_contradiction_is_an_alarm(
+    home: DaemonHome, person: PageClient, upstream: CountingServer
+) -> None:
+    """The decision is about the plan and what was shown; it is read again when that is asked for, and not before."""
+    upstream.page = "/effect/other"
+    asked = home.asked("previewed", {"path": "/effect/mine"})
+    reads = len([one for one in upstream.requests if one[1] == "/read"])
+    for _ in range(3):
+        page = opened(person, asked)
+        assert "! Path is /effect/other, and the agent says /effect/mine" in page.words
+    confirm = person.submit(page.form("/approve"))
+    assert "! Path is /effect/other" in confirm.words
+    assert len([one for one in upstream.requests if one[1] == "/read"]) == reads + 1
+    person.submit(confirm.form("/decide"), word="previewed")
+
+    assert home.result(asked)["status"] == "completed"
+    assert events(home, "approval.decided")[-1]["preview"]
+
+
+def test_another_preview_between_showing_and_deciding_is_another_question(
+    home: DaemonHome, person: PageClient, upstream: CountingServer
+) -> None:
+    """Read again in a second tab, it is something else by now: what the first tab showed is not signed any more."""
+    upstream.page = "/effect/mine"
+    asked = home.asked("previewed", {"path": "/effect/mine"})
+    first = opened(person, asked)
+    confirm = person.submit(first.form("/approve"))
+    upstream.page = "/effect/swapped"
+    second = person.submit(opened(person, asked).form("/preview"))
+    assert "! Path is /effect/swapped" in second.words
+
+    for form, more in ((first.form("/approve"), {}), (confirm.form("/decide"), {"word": "previewed"})):
+        refused = person.submit(form, **more)
+        assert refused.status == 409
+        assert "It is another one now than the one you decided about: nothing was signed." in refused.words
+        assert "! Path is /effect/swapped" in refused.words
+    assert home.result(asked, wait=0)["status"] == "pending_approval"
+    denied = person.submit(first.form("/decide", decision="deny"))
+    assert denied.status == 409
+    confirm = person.submit(second.form("/approve"))
+    person.submit(confirm.form("/decide"), word="previewed")
+    assert home.result(asked)["status"] == "completed"
+
+
+def test_an_edit_is_shown_and_decided_in_place_of_the_original(home: DaemonHome, person: PageClient) -> None:
+    """By who looked at it: the original's form decides the original."""
+    asked = home.asked("say", {"text": "one"})
+    this = f"/v1/action-approvals/{asked['approval_id']}"
+    edit = home.must("POST", f"{this}/edit", {"args": {"text": "two"}})["digest"]
+    original = opened(person, asked)
+    assert edit in original.text
+    edited = person.get(f"/approvals/{asked['approval_id']}?edit={edit}")
+    assert "text two" in edited.words
+    confirm = person.submit(edited.form("/approve"))
+    person.submit(confirm.form("/decide"), word="say")
+
+    result = home.result(asked)
+    assert (result["status"], result["executed_arguments"]) == ("completed", {"text": "two"})
+
+
+def test_two_who_decide_one_of_them_second(home: DaemonHome, person: PageClient) -> None:
+    """Two tabs: the loser is shown what was decided, and that theirs counts for nothing."""
+    asked = home.asked("mild")
+    page = opened(person, asked)
+    confirm = person.submit(page.form("/approve"))
+    person.submit(page.form("/decide", decision="deny"), reason="first")
+    second = person.submit(confirm.form("/decide"))
+
+    assert second.status == 409
+    assert "It was decided before your decision arrived: yours counts for nothing." in second.words
+    assert "denied" in second.words
+    assert home.result(asked)["status"] == "denied"
+    again = person.submit(page.form("/decide", decision="deny"), reason="first")  # the very same form, replayed
+    assert again.status == 409
+
+
+def test_what_ran_out_of_time_stays_with_the_reason_and_without_a_form(home: DaemonHome, person: PageClient) -> None:
+    """And the form of before decides nothing."""
+    asked = home.asked("brief")
+    page = opened(person, asked)
+    confirm = person.submit(page.form("/approve"))
+    until = time.monotonic() + 20
+    while home.result(asked, wait=1)["status"] == "pending_approval":
+        assert time.monotonic() < until
+    late = person.submit(confirm.form("/decide"))
+
+    assert late.status == 409
+    assert "Its time was over before you decided." in late.words
+    shown = opened(person, asked)
+    assert "Nobody decided it in time" in shown.words
+    assert [form.action for form in shown.forms] == ["/approvals/lock"]
+    assert "expired" in person.get("/approvals").words
+
+
+def test_a_long_question_asks_whether_all_of_it_was_read(home: DaemonHome, person: PageClient) -> None:
+    """Without an answer there is no second step; with `part` it says so once more."""
+    asked = home.asked("say", {"text": "\n".join(f"line {number}" for number in range(60))})
+    page = opened(person, asked)
+    assert "I have not read all of it" in page.words
+    refused = person.submit(page.form("/approve"))
+    assert (refused.status, "say below whether you have read all of it" in refused.words) == (400, True)
+    part = person.submit(page.form("/approve"), read="part")
+    assert "! You have not read all of it." in part.words
+    person.submit(part.form("/decide"), word="say")
+
+    assert home.result(asked)["status"] == "completed"
+    assert "I have read" not in opened(person, home.asked("say", {"text": "short"})).words
+
+
+# Hostile text
+
+
+@pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS.keys())
+def test_whatever_others_wrote_does_nothing_on_the_page(home: DaemonHome, person: PageClient, text: str) -> None:
+    """As an argument, as an answer, as a reason, as a result: shown, and inert on every page that shows it."""
+    text = as_in_a_file(text)
+    asked = home.asked("say", {"text": text})
+    this = f"/v1/action-approvals/{asked['approval_id']}"
+    home.must("POST", f"{this}/ask", {"question": text[:3000]})
+    assert home.agent.request("POST", f"{this}/answer", {"answer": text[:3000]}).status == 200
+    page = opened(person, asked)
+    confirm = person.submit(page.form("/approve"), read="part")
+    person.submit(confirm.form("/decide"), word="say", reason=text[:3000])
+    result = home.result(asked)
+    assert result["status"] == "completed", result
+    for shown in (page, confirm, opened(person, asked), person.get("/approvals")):
+        assert shown.status == 200
+        assert_harmless_page(shown.text)
+
+
+def test_the_page_says_who_asks_for_what_and_when_something_is_new(home: DaemonHome, person: PageClient) -> None:
+    """The queue in the order of asking; `news` answers at once where what is shown is old."""
+    first, second = home.asked("mild"), home.asked("mild")
+    queue = person.get("/approvals").text
+
+    assert queue.index(first["approval_id"]) < queue.index(second["approval_id"])
+    news = person.get("/approvals/news?known=old")
+    assert news.status == 200
+    assert '"news"' in news.text
+    assert person.get("/approvals/news?of=x").status == 400
+    assert person.get(f"/approvals/{NEVER}").status == 404

@@ -1,0 +1,342 @@
+"""Who is let in, and whose forms count: the browser that unlocked, from the page itself, with the token of that very form."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.home import PASSPHRASE, DaemonHome
+from tests.support.paged import APPROVER, Form, KeptApprover, PageClient, paged_home, port_of
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+THIEF = """
+import http.client, json, sys
+port, cookie, path = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+connection.request("GET", path, headers={"Host": f"localhost:{port}", "Cookie": cookie, "Sec-Fetch-Site": "none"})
+answer = connection.getresponse()
+print(json.dumps([answer.status, answer.read().decode()]))
+"""
+
+
+def stolen(client: PageClient, path: str = "/approvals") -> tuple[int, str]:
+    """What another process of this user is answered that has the client's cookie."""
+    words = [sys.executable, "-c", THIEF, str(client.port), str(client.cookie), path]
+    said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+    status, text = json.loads(said)
+    return status, text
+
+
+def of_kind(home: DaemonHome, kind: str) -> list[dict[str, Any]]:
+    """Events of one type, oldest first."""
+    found: list[dict[str, Any]] = home.must("GET", f"/v1/audit?type={kind}&order=oldest&limit=1000")["events"]
+    return found
+
+
+@pytest.fixture
+def confirm(home: DaemonHome, person: PageClient) -> Form:
+    """The form that approves a question which can be undone."""
+    asked = home.asked("mild")
+    page = person.get(f"/approvals/{asked['approval_id']}")
+    return person.submit(page.form("/approve")).form("/decide")
+
+
+def state(home: DaemonHome, form: Form) -> str:
+    """Of the question that a form decides."""
+    return str(home.must("GET", f"/v1/action-approvals/{form.action.split('/')[2]}")["status"])
+
+
+# Forms
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "why"),
+    [
+        ({"Origin": None}, 403, "not sent by this page"),
+        ({"Origin": None, "Sec-Fetch-Site": None}, 403, "not sent by this page"),
+        ({"Origin": "null"}, 403, "answers no other site"),
+        ({"Origin": "http://evil.example"}, 403, "answers no other site"),
+        ({"Origin": "http://localhost:1"}, 403, "answers no other site"),
+        ({"Origin": "http://127.0.0.1:{port}"}, 403, "not sent by this page"),  # another origin of this very port
+        ({"Sec-Fetch-Site": "cross-site"}, 403, "answers no other site"),
+        ({"Sec-Fetch-Site": "same-site"}, 403, "answers no other site"),
+        ({"Sec-Fetch-Site": "none"}, 403, "another one had it sent"),
+        ({"Host": "evil.example:{port}"}, 403, "under its own names only"),
+        ({"Content-Type": "text/plain"}, 415, "not the form of a page"),
+        ({"Content-Type": "multipart/form-data; boundary=x"}, 415, "not the form of a page"),
+        ({"Content-Type": "application/json"}, 415, "not the form of a page"),
+    ],
+)
+def test_a_form_of_elsewhere_counts_for_nothing(
+    home: DaemonHome, person: PageClient, confirm: Form, headers: dict[str, str | None], status: int, why: str
+) -> None:
+    """With the right cookie and the right token; the same form, sent by the page, is a decision."""
+    sent = {name: None if value is None else value.format(port=person.port) for name, value in headers.items()}
+    refused = person.post(confirm.action, confirm.fields, **sent)
+
+    assert (refused.status, why in refused.words) == (status, True), refused.words
+    assert state(home, confirm) == "pending_approval"
+    assert person.post(confirm.action, confirm.fields).status == 303
+    assert state(home, confirm) != "pending_approval"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"token": None},
+        {"token": ""},
+        {"token": "0" * 64},
+        {"token": "é"},
+        {"digest": "sha256:" + "0" * 64},
+        {"read": "part"},
+        {"edit": "sha256:" + "0" * 64},
+        {"decision": "deny"},
+    ],
+)
+def test_a_form_that_was_changed_counts_for_nothing(
+    home: DaemonHome, person: PageClient, confirm: Form, change: dict[str, str | None]
+) -> None:
+    """Its token is for exactly what it does."""
+    fields = {name: value for name, value in {**confirm.fields, **change}.items() if value is not None}
+    refused = person.post(confirm.action, fields)
+
+    assert refused.status in (400, 403), refused.words
+    assert state(home, confirm) == "pending_approval"
+
+
+def test_a_token_is_of_one_session_one_question_and_one_deed(
+    home: DaemonHome, person: PageClient, confirm: Form
+) -> None:
+    """Another session's, another question's, and that of another form of the same page are none."""
+    other = PageClient(home)
+    other.unlock()
+    theirs = other.submit(other.get(confirm.action.replace("/decide", "")).form("/approve")).form("/decide")
+    assert theirs.fields["token"] != confirm.fields["token"]
+    page = person.get(confirm.action.replace("/decide", ""))
+    tokens = {
+        "another session's": theirs.fields["token"],
+        "to lock": page.form("/lock").fields["token"],
+        "to ask": page.form("/ask").fields["token"],
+        "to deny": page.form("/decide", decision="deny").fields["token"],
+    }
+    for what, token in tokens.items():
+        refused = person.post(confirm.action, {**confirm.fields, "token": token})
+        assert (refused.status, "not of this session" in refused.words) == (403, True), what
+    second = home.asked("mild")["approval_id"]
+    refused = person.post(f"/approvals/{second}/decide", confirm.fields)
+    assert refused.status == 403
+    assert state(home, confirm) == "pending_approval"
+    assert other.post(theirs.action, theirs.fields).status == 303  # both may: it is the same person's
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"token=a&token=b",
+        b"token=a&other=b",
+        b"token",
+        b"\xff\xfe",
+        b"token=%ff",
+        b"&".join(b"a%d=b" % number for number in range(40)),
+        b"token=" + b"x" * (65 << 10),
+    ],
+    ids=["twice", "unknown", "no value", "not ASCII", "not UTF-8", "many", "large"],
+)
+def test_what_is_no_form_is_refused_in_words(person: PageClient, confirm: Form, body: bytes) -> None:
+    """And the page goes on."""
+    refused = person.post(confirm.action, body)
+
+    assert refused.status in (400, 413), refused.words
+    assert person.get("/approvals").status == 200
+
+
+def test_a_form_that_does_not_arrive_is_not_waited_for(person: PageClient, confirm: Form) -> None:
+    """Beyond its time the connection is answered, or closed."""
+    with socket.create_connection(("127.0.0.1", person.port), timeout=30) as connection:
+        lines = [
+            f"POST {confirm.action} HTTP/1.1",
+            f"Host: localhost:{person.port}",
+            f"Origin: http://localhost:{person.port}",
+            f"Cookie: {person.cookie}",
+            "Content-Type: application/x-www-form-urlencoded",
+            "Content-Length: 100",
+            "",
+            "token=",
+        ]
+        connection.sendall("\r\n".join(lines).encode())
+        assert b" 408 " in connection.recv(4096).split(b"\r\n", 1)[0]
+
+
+def test_every_answer_has_the_fields_that_bind_it(home: DaemonHome, person: PageClient, stranger: PageClient) -> None:
+    """Pages, refusals, redirects, news: no frame, no cache, no source, no other place for a form."""
+    asked = home.asked("mild")["approval_id"]
+    answers = [
+        person.get("/approvals"),
+        person.get(f"/approvals/{asked}"),
+        person.get("/approvals/news?known=x"),
+        person.get("/approvals/nothing"),
+        person.post(f"/approvals/{asked}/decide", {"token": "x"}),
+        stranger.get("/approvals"),
+        stranger.get("/approvals/news"),
+        stranger.post("/approvals/unlock", {"passphrase": "x" * 8}),
+        stranger.post("/approvals/unlock", {"passphrase": APPROVER}),
+    ]
+    for answer in answers:
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; style-src 'sha256-"), answer
+        assert "unsafe" not in policy
+        assert policy.endswith("form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+        assert (answer.headers["x-frame-options"], answer.headers["cache-control"]) == ("DENY", "no-store")
+
+
+# The process that unlocked
+
+
+def test_a_cookie_in_another_process_is_refused_and_locks_the_page(home: DaemonHome, person: PageClient) -> None:
+    """It is on record, and the browser is told; before that, the same cookie let its own process in."""
+    assert person.get("/approvals").status == 200
+    refusals, locked = len(of_kind(home, "approval.refused")), len(of_kind(home, "page.locked"))
+    asked = home.asked("say", {"text": "for one pair of eyes"})
+    status, text = stolen(person, f"/approvals/{asked['approval_id']}")
+
+    assert status == 403
+    assert "This page is locked." in text
+    assert "pair of eyes" not in text
+    (refusal,) = of_kind(home, "approval.refused")[refusals:]
+    assert (refusal["decision"], refusal["reason"], refusal["surface"]) == ("page", "process", "page")
+    (lock,) = of_kind(home, "page.locked")[locked:]
+    assert lock["reason"] == "process"
+    after = person.get("/approvals")
+    assert "its cookie came from another program than this browser" in after.words
+    assert "What waits for you" not in after.words
+
+
+def test_a_cookie_from_a_process_that_hides_is_refused_and_locks_the_page(home: DaemonHome, person: PageClient) -> None:
+    """A process that is not dumpable cannot be looked into, unless by root: it may be anybody."""
+    hidden = "import ctypes; assert ctypes.CDLL(None).prctl(4, 0, 0, 0, 0) == 0\n" + THIEF
+    words = [sys.executable, "-c", hidden, str(person.port), str(person.cookie), "/approvals"]
+    status, text = json.loads(subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout)
+
+    assert status == 403
+    assert "This page is locked." in text or "cannot be found out which program asks" in text
+    assert "What waits for you" not in person.get("/approvals").words
+
+
+def test_a_cookie_that_came_over_several_connections_of_one_process_is_one_session(person: PageClient) -> None:
+    """Over either address, as often as it likes."""
+    for address in ("127.0.0.1", "::1") * 3:
+        client = PageClient.__new__(PageClient)
+        client.__dict__.update(person.__dict__, _address=address)
+        assert "What waits for you" in client.get("/approvals").words
+
+
+def test_a_cookie_is_looked_for_among_others_of_its_name(home: DaemonHome, person: PageClient) -> None:
+    """Another server on localhost may set one: it is none, and does not take the person's away."""
+    own = person.cookie
+    name = str(own).partition("=")[0]
+    person.cookie = f"{name}={'A' * 43}; {own}; other=1"
+    assert "What waits for you" in person.get("/approvals").words
+    person.cookie = f"{name}={'A' * 43}"
+    assert "Approver passphrase" in person.get("/approvals").words
+
+
+def test_locking_ends_it_for_good(home: DaemonHome, person: PageClient) -> None:
+    """The old cookie opens nothing, and says why."""
+    old = person.cookie
+    page = person.submit(person.get("/approvals").form("/lock"))
+    assert "Approver passphrase" in page.words
+    assert person.cookie is None
+    person.cookie = old
+    assert "You locked this page." in person.get("/approvals").words
+    assert of_kind(home, "page.locked")[-1]["reason"] == "asked"
+
+
+# Homes of their own, because they change who decides
+
+
+@pytest.fixture
+def own_home(upstream: CountingServer) -> Iterator[DaemonHome]:
+    """One that a test may break."""
+    with paged_home(upstream) as made:
+        yield made
+
+
+def test_wrong_passphrases_have_a_rate(own_home: DaemonHome) -> None:
+    """Five in a minute; then not even the right one, and from no other process."""
+    client = PageClient(own_home)
+    for _ in range(5):
+        assert client.unlock("wrong wrong").status == 403
+    refused = client.unlock()
+
+    assert (refused.status, "wait a minute" in refused.words) == (429, True)
+    assert [row["reason"] for row in of_kind(own_home, "approval.refused")] == ["passphrase"] * 5
+
+
+def test_after_a_restart_the_address_is_the_same_and_every_page_is_locked(own_home: DaemonHome) -> None:
+    """Also after a daemon that was killed: nothing of a session is on disk."""
+    asked = own_home.asked("mild")
+    client = PageClient(own_home)
+    page = client.unlock(to=asked["approval_id"])
+    confirm = client.submit(page.form("/approve")).form("/decide")
+    for end in (own_home.stop, own_home.kill):
+        end()
+        own_home.unlock()
+        assert port_of(own_home) == client.port
+        assert asked["review_url"] == f"http://localhost:{client.port}/approvals/{asked['approval_id']}"
+        assert "Approver passphrase" in client.get(f"/approvals/{asked['approval_id']}").words
+        refused = client.post(confirm.action, confirm.fields)
+        assert (refused.status, "locked" in refused.words) == (403, True)
+    assert own_home.result(asked, wait=0)["status"] == "pending_approval"
+    assert client.unlock(to=asked["approval_id"]).form("/approve")
+
+
+def test_another_approver_ends_every_page(own_home: DaemonHome) -> None:
+    """And the key of before opens none; the new one does."""
+    client = PageClient(own_home)
+    assert client.unlock().status == 200
+    first = KeptApprover.__new__(KeptApprover)
+    kept = (own_home.path / "approver.json").read_bytes()
+    with contextlib.ExitStack() as stack:
+        from aileron.approver.keyfile import open_key
+        from aileron.model.secret import Secret
+
+        key = stack.enter_context(open_key(own_home.path / "approver.json", Secret(APPROVER.encode())))
+        first.__dict__.update(_seed=bytes(key._seed), public=key.public_key, key_id=key.key_id)
+    second = KeptApprover(own_home, "another passphrase")
+    new = (own_home.path / "approver.json").read_bytes()
+    second.appoint(own_home, replaces=first)
+
+    assert "another key decides for this home now" in client.get("/approvals").words
+    assert of_kind(own_home, "page.locked")[-1]["reason"] == "replaced"
+    (own_home.path / "approver.json").write_bytes(kept)
+    refused = client.unlock()
+    assert (refused.status, "is not that of this home's approver" in refused.words) == (409, True)
+    (own_home.path / "approver.json.new").write_bytes(new)  # as where `approver init` ended too early
+    (own_home.path / "approver.json.new").chmod(0o600)
+    assert client.unlock("another passphrase").status == 200
+
+
+def test_a_locked_vault_unlocks_no_page_and_decides_nothing(own_home: DaemonHome) -> None:
+    """It says how to open the vault; a page that was unlocked before decides again once it is open."""
+    asked = own_home.asked("mild")
+    client = PageClient(own_home)
+    page = client.unlock(to=asked["approval_id"])
+    confirm = client.submit(page.form("/approve")).form("/decide")
+    own_home.must("POST", "/v1/vault/lock")
+    assert client.post(confirm.action, confirm.fields).status == 423
+    fresh = PageClient(own_home)
+    assert "aileron vault unlock" in fresh.get("/approvals").words
+    assert fresh.get("/approvals").forms == []
+    assert fresh.unlock().status == 423
+    own_home.must("POST", "/v1/vault/unlock", {"passphrase": PASSPHRASE})
+    assert client.post(confirm.action, confirm.fields).status == 303
+    assert own_home.result(asked)["status"] == "completed"
