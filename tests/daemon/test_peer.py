@@ -23,7 +23,8 @@ if "other" in sys.argv:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))
 child = os.fork() if "shared" in sys.argv else 0
-print(connection.getsockname()[1], flush=True)
+if child or "shared" not in sys.argv:
+    print(connection.getsockname()[1], flush=True)
 sys.stdin.read()
 """
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user takes root")

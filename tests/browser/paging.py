@@ -1,0 +1,85 @@
+"""A person at the page in a real Chromium: unlocks, looks, decides; and pages of elsewhere that want something of it.
+
+Not here: the same without a browser (tests/support/paged.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from tests.support.browser import Browser
+from tests.support.home import DaemonHome
+from tests.support.paged import APPROVER, port_of
+
+__all__ = ["PHONE", "base_of", "elsewhere", "overflow", "unlocked", "without_scripts"]
+
+PHONE: Final = {"width": 390, "height": 844}
+
+
+def base_of(home: DaemonHome, host: str = "localhost") -> str:
+    """The origin of the page."""
+    return f"http://{host}:{port_of(home)}"
+
+
+def unlocked(browser: Browser, home: DaemonHome, path: str = "") -> None:
+    """Type the passphrase, and be at the page of a question, or at the queue."""
+    browser.open(f"{base_of(home)}/approvals{path and '/' + path}")
+    browser.fill("#passphrase", APPROVER)
+    browser.click("button.go")
+    browser.wait(lambda: "there" if browser.has("#left") else "", "it was not unlocked")
+
+
+@contextlib.contextmanager
+def without_scripts(browser: Browser) -> Iterator[None]:
+    """No script of any page runs for the length of the block; the driver's still do."""
+    browser.cdp("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        yield
+    finally:
+        browser.cdp("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def overflow(browser: Browser) -> int:
+    """By how many pixels the page is wider than its window."""
+    return int(
+        browser.script("return document.documentElement.scrollWidth - document.documentElement.clientWidth") or 0
+    )
+
+
+@contextlib.contextmanager
+def elsewhere(page: Callable[[str], str], address: str = "127.0.0.1") -> Iterator[tuple[int, list[tuple[str, Any]]]]:
+    """Another server on this machine, whose pages `page` writes by their path; its port, and what it was sent."""
+    seen: list[tuple[str, Any]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append((self.path, dict(self.headers)))
+            body = page(self.path).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    class Server(http.server.ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            """A client that goes away is no news here."""
+
+    server = Server((address, 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1], seen
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)

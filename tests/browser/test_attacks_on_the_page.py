@@ -1,0 +1,263 @@
+"""What a page of elsewhere, another server on localhost and another process of the same user try on an unlocked page.
+
+Each beside its positive control, in the same browser: the same form sent by the page, the same cookie from the browser.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.paging import base_of, elsewhere, unlocked
+from tests.support.browser import Browser, needs_browser
+from tests.support.home import DaemonHome
+from tests.support.paged import paged_home, port_of
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+REBOUND = "rebound.example"
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[CountingServer]:
+    """The world outside."""
+    with CountingServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def home(upstream: CountingServer) -> Iterator[DaemonHome]:
+    """Gated actions and an approver."""
+    with paged_home(upstream) as made:
+        yield made
+
+
+@pytest.fixture
+def chromium() -> Iterator[Browser]:
+    """A clean one, for which a name of somebody else's leads to this machine."""
+    needs_browser()
+    with Browser(arguments=[f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1"]) as opened:
+        yield opened
+
+
+def of_kind(home: DaemonHome, kind: str) -> list[dict[str, Any]]:
+    """Events of one type, oldest first."""
+    found: list[dict[str, Any]] = home.must("GET", f"/v1/audit?type={kind}&order=oldest&limit=1000")["events"]
+    return found
+
+
+def state(home: DaemonHome, asked: dict[str, Any]) -> str:
+    """Of a question."""
+    return str(home.result(asked, wait=0)["status"])
+
+
+def cookie_of(browser: Browser) -> str:
+    """The session's, as the browser has it; no script sees it."""
+    found = browser.cdp("Network.getAllCookies")["cookies"]
+    (one,) = [cookie for cookie in found if cookie["name"].startswith("aileron-page-")]
+    assert (one["httpOnly"], one["sameSite"], one["path"], one["session"]) == (True, "Strict", "/approvals", True)
+    return f"{one['name']}={one['value']}"
+
+
+# Pages of elsewhere
+
+
+def test_a_form_that_another_page_sends_by_itself_decides_nothing(home: DaemonHome, chromium: Browser) -> None:
+    """Another port of localhost is the same site: the cookie comes with it, and its origin tells. Its fields are right."""
+    asked = home.asked("mild")
+    unlocked(chromium, home, asked["approval_id"])
+    fields = chromium.script(
+        "return Object.fromEntries(new FormData(document.querySelector('form.no')).entries())"
+    )  # as if the attacker knew them
+    inputs = "".join(f'<input type="hidden" name="{name}" value="{value}">' for name, value in fields.items())
+    target = f"{base_of(home)}/approvals/{asked['approval_id']}/decide"
+    page = f'<form id="f" method="post" action="{target}">{inputs}</form><script>document.getElementById("f").submit()</script>'
+    with elsewhere(lambda _path: page) as (port, _):
+        for host in ("localhost", "127.0.0.1"):
+            chromium.open(f"http://{host}:{port}/")
+            chromium.wait_url("/decide")
+            assert "this address answers no other site" in chromium.text()
+            assert state(home, asked) == "pending_approval"
+    chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")  # still unlocked: nothing was done to it
+    chromium.wait(lambda: "" if chromium.has("body.dead") else "awake", "the buttons stayed dead")
+    chromium.click(".no button")
+    chromium.wait(lambda: "denied" if "denied" in chromium.text(".verdict") else "", "not denied")
+
+
+def test_a_script_of_another_page_reads_and_sends_nothing(home: DaemonHome, chromium: Browser) -> None:
+    """Fetches with and without CORS, of pages, news and decisions; the same fetch from the page itself is answered."""
+    asked = home.asked("mild")
+    unlocked(chromium, home, asked["approval_id"])
+    one = f"{base_of(home)}/approvals/{asked['approval_id']}"
+    attempt = """
+        const [url, options] = arguments;
+        return fetch(url, {credentials: "include", ...options})
+          .then((a) => a.text().then((t) => [a.status, a.type, t.length]), (e) => ["refused", e.name]);
+    """
+    form = {"method": "POST", "body": "decision=deny", "headers": {"Content-Type": "application/x-www-form-urlencoded"}}
+    assert chromium.script(attempt, one, {})[0] == 200
+    with elsewhere(lambda _path: "<p>elsewhere") as (port, _):
+        chromium.open(f"http://localhost:{port}/")
+        for url in (one, f"{base_of(home)}/approvals", f"{base_of(home)}/approvals/news"):
+            assert chromium.script(attempt, url, {}) == ["refused", "TypeError"]
+            blind = chromium.script(attempt, url, {"mode": "no-cors"})
+            assert blind in (["refused", "TypeError"], [0, "opaque", 0]), blind
+        for options in (form, {**form, "mode": "no-cors"}, {**form, "headers": {"X-Own": "1"}}):
+            said = chromium.script(attempt, f"{one}/decide", options)
+            assert said in (["refused", "TypeError"], [0, "opaque", 0]), said
+    assert state(home, asked) == "pending_approval"
+
+
+def test_nobody_frames_the_page_or_holds_its_window(home: DaemonHome, chromium: Browser) -> None:
+    """Clickjacking: the frame of another page stays empty, also on another name of this port; nor does an opener keep a hold."""
+    asked = home.asked("mild")
+    unlocked(chromium, home, asked["approval_id"])
+    one = f"{base_of(home)}/approvals/{asked['approval_id']}"
+    page = f"""<p>click here</p><iframe id="f" src="{one}"></iframe><iframe id="own" src="/own"></iframe>
+        <button onclick="window.held = window.open('{one}')">open</button>"""
+    with elsewhere(lambda path: "<p id=own>mine" if path == "/own" else page) as (port, _):
+        chromium.open(f"http://localhost:{port}/")
+        for frame, wanted in (("#f", False), ("#own", True)):
+            element = chromium._do("POST", "/element", {"using": "css selector", "value": frame})
+            chromium._do("POST", "/frame", {"id": element})
+            text = chromium.script("return document.body ? document.body.innerText : ''")
+            assert ("mild" in text or "mine" in text) is wanted, (frame, text)
+            chromium._do("POST", "/frame", {"id": None})
+        mine = chromium.tab
+        chromium.click("button")
+        handles = chromium.wait(
+            lambda: json.dumps(found) if len(found := chromium._do("GET", "/window/handles")) > 1 else "", "no window"
+        )
+        assert chromium.wait(
+            lambda: "cut" if chromium.script("return held.closed") else "", "the opener holds the page's window"
+        )
+        (other,) = set(json.loads(handles)) - {mine}
+        chromium.switch(other)
+        chromium.wait(lambda: "seen" if "mild" in chromium.text("h1") else "", "the page itself was not shown")
+        assert chromium.script("return window.opener") is None
+    assert state(home, asked) == "pending_approval"
+
+
+def test_a_name_that_was_rebound_to_this_machine_is_refused(home: DaemonHome, chromium: Browser) -> None:
+    """Its pages would be of the attacker's own origin, and read all there is; the page's own names are answered."""
+    unlocked(chromium, home)
+    chromium.open(f"http://{REBOUND}:{port_of(home)}/approvals")
+    assert chromium.text() == "this address is served under its own names only"
+    chromium.open(f"{base_of(home)}/approvals")
+    assert chromium.has("#left")
+
+
+# Another server on localhost, and another process of the same user
+
+_THIEF = """
+import http.client, sys
+port, cookie = int(sys.argv[1]), sys.argv[2]
+for method, path in (("GET", "/approvals"), ("GET", "/approvals/news")):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request(method, path, headers={"Host": f"localhost:{port}", "Cookie": cookie, "Sec-Fetch-Site": "none"})
+    answer = connection.getresponse()
+    print(answer.status, "What waits for you" in answer.read().decode())
+"""
+
+
+def stolen(port: int, cookie: str) -> list[str]:
+    """What another process is answered that has the cookie."""
+    words = [sys.executable, "-c", _THIEF, str(port), cookie]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+
+
+def test_a_cookie_that_another_server_on_localhost_was_sent_is_worth_nothing(
+    home: DaemonHome, chromium: Browser
+) -> None:
+    """Cookies know no ports: a server that has the person look at /approvals of its own is sent the cookie.
+
+    Another process has it then, is refused, and the page is locked and says why.
+    """
+    unlocked(chromium, home)
+    real = cookie_of(chromium)
+    with elsewhere(lambda _path: "<p>look") as (port, seen):
+        chromium.open(f"http://localhost:{port}/approvals")
+        (sent,) = [headers.get("Cookie", "") for path, headers in seen if path == "/approvals"]
+    assert real in sent
+    chromium.open(f"{base_of(home)}/approvals")
+    assert chromium.has("#left")
+    since = len(of_kind(home, "approval.refused"))
+    assert stolen(port_of(home), real) == ["403 False", "401 False"]
+    assert [(one["decision"], one["reason"]) for one in of_kind(home, "approval.refused")[since:]] == [
+        ("page", "process")
+    ]
+    chromium.open(f"{base_of(home)}/approvals")
+    assert "its cookie came from another program than this browser" in chromium.text(".note")
+
+
+def test_what_lies_in_the_browsers_profile_opens_nothing(home: DaemonHome, chromium: Browser) -> None:
+    """Every file of it, and the cookie as the live browser has it: neither the passphrase, nor what was shown, is on disk."""
+    asked = home.asked("say", {"text": "the-shown-argument-of-this-question"})
+    unlocked(chromium, home, asked["approval_id"])
+    real = cookie_of(chromium)
+    value = real.partition("=")[2].encode()
+    profile = Path(chromium._folder.name)
+    found: dict[str, list[str]] = {}
+    for file in profile.rglob("*"):
+        if file.is_file() and not file.is_symlink():
+            data = file.read_bytes()
+            for what, needle in (
+                ("cookie", value),
+                ("passphrase", b"nine green bottles"),
+                ("shown", b"the-shown-argument"),
+            ):
+                if needle in data:
+                    found.setdefault(what, []).append(str(file.relative_to(profile)))
+    assert "passphrase" not in found, found
+    assert "shown" not in found, found  # nothing of a page is kept
+    names = {row[0] for row in _cookies(profile)}
+    assert not any(name.startswith("aileron-page") for name in names), names  # a session's cookie is in memory only
+    with_profile = stolen(port_of(home), real)  # and if it were there
+    assert with_profile == ["403 False", "401 False"]
+    chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")
+    assert chromium.has("#passphrase")
+    assert of_kind(home, "page.locked")[-1]["reason"] == "process"
+
+
+def test_the_process_that_unlocked_is_the_same_over_tabs_windows_and_time(home: DaemonHome, chromium: Browser) -> None:
+    """The browser's own network process: what one session is bound to. A second browser has to unlock for itself."""
+    unlocked(chromium, home)
+    pid = of_kind(home, "page.unlocked")[-1]["pid"]
+    for _ in range(3):
+        chromium.new_tab()
+        chromium.open(f"{base_of(home)}/approvals")
+        assert chromium.has("#left")
+    assert os.path.exists(f"/proc/{pid}")
+    assert b"network" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    with Browser() as second:
+        second.open(f"{base_of(home)}/approvals")
+        assert second.has("#passphrase")
+        name, _, value = cookie_of(chromium).partition("=")
+        second.cdp(
+            "Network.setCookie",
+            name=name,
+            value=value,
+            url=f"{base_of(home)}/approvals",
+            path="/approvals",
+            httpOnly=True,
+        )
+        second.open(f"{base_of(home)}/approvals")
+        assert "This page is locked." in second.text("h1")
+    chromium.open(f"{base_of(home)}/approvals")
+    assert chromium.has("#passphrase")
+
+
+def _cookies(profile: Path) -> list[tuple[str]]:
+    for file in profile.rglob("Cookies"):
+        with sqlite3.connect(f"file:{file}?immutable=1", uri=True) as database:
+            return list(database.execute("select name from cookies"))
+    return []

@@ -1,0 +1,318 @@
+"""The page in a real Chromium: decided without scripts, by keyboard, on a phone, in the dark; live where scripts run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.browser.paging import PHONE, base_of, overflow, unlocked, without_scripts
+from tests.support.browser import Browser, needs_browser
+from tests.support.home import DaemonHome
+from tests.support.hostile_text import EVERYTHING, as_in_a_file
+from tests.support.paged import PageClient, paged_home
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+TAB, ENTER, SPACE = "\ue004", "\ue007", " "
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[CountingServer]:
+    """The world outside."""
+    with CountingServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def home(upstream: CountingServer) -> Iterator[DaemonHome]:
+    """Gated actions and an approver."""
+    with paged_home(upstream) as made:
+        yield made
+
+
+@pytest.fixture
+def chromium() -> Iterator[Browser]:
+    """A clean one."""
+    needs_browser()
+    with Browser() as opened:
+        yield opened
+
+
+def state(home: DaemonHome, asked: dict[str, Any]) -> str:
+    """Of a question."""
+    return str(home.result(asked, wait=0)["status"])
+
+
+def keys(browser: Browser, text: str) -> None:
+    """Type at the keyboard, whatever has the focus."""
+    actions = []
+    for key in text:
+        actions += [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]
+    browser._do("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+
+
+def rested(browser: Browser) -> None:
+    """Until the buttons are no longer dead."""
+    browser.wait(lambda: "" if browser.has("body.dead") else "awake", "the buttons stayed dead")
+
+
+# Without scripts
+
+
+def test_everything_is_decided_without_a_script(home: DaemonHome, chromium: Browser, upstream: CountingServer) -> None:
+    """Unlock, approve with its word, deny with a reason, lock: plain forms. The session lasts over every page and tab."""
+    yes, no = home.asked("gated", {"path": "/effect/chromium"}), home.asked("mild")
+    before = upstream.effects
+    with without_scripts(chromium):
+        unlocked(chromium, home, yes["approval_id"])
+        chromium.click(".yes button")
+        chromium.wait_url("digest=")
+        chromium.fill("#word", "gated")
+        chromium.click(".yes button")
+        chromium.wait(lambda: "approved" if "approved" in chromium.text(".verdict") else "", "not approved")
+        assert home.result(yes)["status"] == "completed"
+        chromium.new_tab()
+        chromium.cdp("Emulation.setScriptExecutionDisabled", value=True)  # of a tab
+        chromium.open(f"{base_of(home)}/approvals/{no['approval_id']}")
+        chromium.fill("#reason", "not\nnow")
+        chromium.click(".no button")
+        chromium.wait(lambda: "denied" if "denied" in chromium.text(".verdict") else "", "not denied")
+        chromium.open(f"{base_of(home)}/approvals/{yes['approval_id']}")
+        assert f"POST localhost:{upstream.port}/effect/chromium" in chromium.text(".requests")
+        chromium.click(".bar button")
+        chromium.wait(lambda: "locked" if chromium.has("#passphrase") else "", "not locked")
+    assert home.result(no)["reason"] == "not\nnow"
+    assert upstream.effects == before + 1
+    assert chromium.script("return document.cookie") == ""  # no script reads it
+
+
+def test_a_long_question_is_not_sent_on_without_an_answer(home: DaemonHome, chromium: Browser) -> None:
+    """The browser itself asks for it: the choice is required."""
+    asked = home.asked("say", {"text": "\n".join("line" for _ in range(80))})
+    with without_scripts(chromium):
+        unlocked(chromium, home, asked["approval_id"])
+        chromium.click(".yes button.go")
+        assert "digest=" not in chromium.url
+        chromium.click("input[value=all]")
+        chromium.click(".yes button.go")
+        chromium.wait_url("read=all")
+
+
+# By keyboard
+
+
+def test_it_is_approved_by_keyboard_alone(home: DaemonHome, chromium: Browser) -> None:
+    """From the address to the outcome; what has the focus can be seen, and the first stop skips to the content."""
+    asked = home.asked("gated", {"path": "/effect/keys"})
+    chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")
+    keys(chromium, "nine green bottles" + ENTER)  # the field has the focus
+    chromium.wait(lambda: "there" if chromium.has("#left") else "", "it was not unlocked")
+    rested(chromium)
+    stops = []
+    for _ in range(20):
+        keys(chromium, TAB)
+        seen = chromium.script(
+            "const e = document.activeElement, s = getComputedStyle(e), r = e.getBoundingClientRect();"
+            "return [e.textContent.trim(), s.outlineStyle, parseFloat(s.outlineWidth), r.width * r.height > 0 && r.bottom > 0]"
+        )
+        stops.append(seen[0])
+        assert seen[1:3] == ["solid", 3], seen
+        assert seen[3], seen
+        if seen[0] == "Approve…":
+            break
+    assert stops[0] == "To the content"
+    assert stops[-1] == "Approve…"
+    keys(chromium, ENTER)
+    chromium.wait_url("digest=")
+    rested(chromium)
+    while chromium.script("return document.activeElement.id") != "word":
+        keys(chromium, TAB)
+    keys(chromium, "gated" + TAB + SPACE)
+    chromium.wait(lambda: "approved" if "approved" in chromium.text(".verdict") else "", "not approved")
+    assert home.result(asked)["status"] == "completed"
+
+
+# How it looks
+
+
+_VISIBLE = """
+const seen = [];
+for (const css of arguments[0]) {
+  const r = document.querySelector(css).getBoundingClientRect();
+  seen.push([css, r.top >= 0 && r.bottom <= innerHeight && r.left >= 0 && r.right <= innerWidth && r.height > 0]);
+}
+return Object.fromEntries(seen);
+"""
+_CONTRAST = """
+const parse = (text) => { const m = text.match(/[\\d.]+/g).map(Number);
+  return m.length > 3 && m[3] === 0 ? null : m.slice(0, 3); };
+const linear = (v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+const light = (c) => { const [r, g, b] = c.map((v) => linear(v / 255));
+  return .2126 * r + .7152 * g + .0722 * b; };
+const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c) return c; }
+  return [255, 255, 255]; };
+const poor = [];
+const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+let seen = 0;
+while (walk.nextNode()) {
+  const e = walk.currentNode.parentElement;
+  if (!walk.currentNode.data.trim() || e.closest("script, style") || !e.getClientRects().length) continue;
+  const [a, b] = [light(parse(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
+  seen += 1;
+  if ((a + .05) / (b + .05) < 4.5) poor.push([walk.currentNode.data.trim().slice(0, 40), (a + .05) / (b + .05)]);
+}
+return [seen, poor];
+"""
+
+
+def test_what_matters_is_seen_on_a_phone_without_scrolling(
+    home: DaemonHome, chromium: Browser, upstream: CountingServer
+) -> None:
+    """Verdict, what it does, where, as whom, undo, difference, the contradiction, and the beginning of its effect."""
+    upstream.page = "pay 9000 to someone-else@example.com"
+    asked = home.asked("previewed", {"path": "pay 90 to mira@example.com"})
+    chromium.look(**PHONE)
+    unlocked(chromium, home, asked["approval_id"])
+    wanted = [
+        "h1",
+        ".verdict",
+        *(f".essentials dl > div:nth-child({number})" for number in range(1, 7)),
+        ".alarms p",
+        ".known h2",
+        ".known dl > div:first-child",
+    ]
+    assert chromium.script(_VISIBLE, wanted) == dict.fromkeys(wanted, True)
+    facts = chromium.text(".essentials").split("\n")
+    assert [name for name in facts if name in ("does", "undo", "reaches", "account", "asked by", "differs")] == [
+        "does",
+        "undo",
+        "reaches",
+        "account",
+        "asked by",
+        "differs",
+    ]
+    assert "! Path is pay 9000 to someone-else@example.com, and the agent says pay 90" in chromium.text(".alarms")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_page_can_be_read_and_fits(home: DaemonHome, chromium: Browser, dark: bool) -> None:
+    """Contrast of at least 4.5 on every piece of text, and nothing wider than the window, whatever was written."""
+    text = as_in_a_file(EVERYTHING)[:4000] + "x" * 2000
+    asked = home.asked("say", {"text": text})
+    this = f"/v1/action-approvals/{asked['approval_id']}"
+    home.must("POST", f"{this}/ask", {"question": "why?"})
+    home.agent.request("POST", f"{this}/answer", {"answer": text[:4000]})
+    previewed = home.asked("previewed", {"path": "/effect/looks"})
+    consent = home.ask("PUT", "/v1/secrets/pw", {"value_base64": "aHVudGVyMi1odW50ZXIy"}).body
+    done = home.asked("mild", {"path": "/effect/" + "y" * 300})
+    decider = PageClient(home)
+    decider.unlock()
+    confirm = decider.submit(decider.get(f"/approvals/{done['approval_id']}").form("/approve"))
+    decider.submit(confirm.form("/decide"))
+    assert home.result(done)["status"] == "completed"
+    chromium.look(dark=dark, **PHONE)
+    chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")
+    pages = ["locked", "", *(one["approval_id"] for one in (asked, previewed, consent, done)), "confirm"]
+    for name in pages:
+        if name == "":
+            unlocked(chromium, home)
+        elif name == "confirm":
+            chromium.open(f"{base_of(home)}/approvals/{previewed['approval_id']}")
+            rested(chromium)
+            chromium.click(".yes button")
+            chromium.wait_url("digest=")
+        elif name != "locked":
+            chromium.open(f"{base_of(home)}/approvals/{name}")
+            rested(chromium)
+        for width, height in ((390, 844), (1280, 900)):
+            chromium.look(dark=dark, width=width, height=height)
+            assert overflow(chromium) <= 0, (name, width)
+        chromium.look(dark=dark, **PHONE)
+        if chromium.has("body.dead"):
+            rested(chromium)
+        time.sleep(0.15)  # the buttons fade in
+        seen, poor = chromium.script(_CONTRAST)
+        assert seen > 5
+        assert poor == [], name
+
+
+def test_what_is_meant_is_never_said_by_colour_alone(home: DaemonHome, chromium: Browser) -> None:
+    """Every line that is an alarm or a change begins with its sign; what is quoted has a bar."""
+    asked = home.asked("gated")
+    unlocked(chromium, home, asked["approval_id"])
+    lines = chromium.script(
+        "return [...document.querySelectorAll('.line.alarm, .line.changed, .verdict.alarm')].map((e) => e.textContent)"
+    )
+
+    assert lines
+    assert all(line.startswith(("! ", "≠ ")) for line in lines), lines
+
+
+# Live
+
+
+def test_the_queue_grows_at_its_end_and_nothing_moves(home: DaemonHome, chromium: Browser) -> None:
+    """What arrives is appended below everything; what was decided elsewhere says so in its place."""
+    first = home.asked("mild")
+    unlocked(chromium, home)
+    rows = "[...document.querySelectorAll('.queue li[data-id]')]"
+    where = f"return {rows}.map((e) => [e.dataset.id, e.getBoundingClientRect().top])"
+    before = chromium.script(where)
+    second = home.asked("mild")
+    chromium.wait(
+        lambda: "there" if chromium.has(f'#arrived li[data-id="{second["approval_id"]}"]') else "", "it did not arrive"
+    )
+    after = chromium.script(where)
+    assert after[: len(before)] == before
+    assert [name for name, _ in after[len(before) :]] == [second["approval_id"]]
+    assert "1 more arrived" in chromium.text("#live")
+    home.must("POST", f"/v1/action-approvals/{first['approval_id']}/cancel")
+    row = f'li[data-id="{first["approval_id"]}"]'
+    chromium.wait(lambda: "so" if "taken back" in chromium.text(f"{row} .state") else "", "it is not said")
+    assert chromium.script(where)[: len(before)] == before
+
+
+def test_a_question_that_is_over_meanwhile_has_dead_buttons(home: DaemonHome, chromium: Browser) -> None:
+    """It says so, and nothing is put in its place under the pointer."""
+    asked = home.asked("mild")
+    unlocked(chromium, home, asked["approval_id"])
+    rested(chromium)
+    assert not chromium.script("return document.querySelector('.yes button').disabled")
+    home.must("POST", f"/v1/action-approvals/{asked['approval_id']}/cancel")
+    chromium.wait(lambda: chromium.text("#live"), "nothing is said")
+    assert "It is over: cancelled." in chromium.text("#live")
+    assert chromium.script("return [...document.querySelectorAll('#decide button')].every((b) => b.disabled)")
+
+
+def test_buttons_are_dead_for_a_moment_after_a_page_came(home: DaemonHome, chromium: Browser) -> None:
+    """A click that was meant for what stood there before does nothing; the same click a moment later does."""
+    asked = home.asked("mild")
+    unlocked(chromium, home, asked["approval_id"])
+    chromium.script("dispatchEvent(new Event('pageshow')); document.querySelector('.yes button').click()")
+    assert "digest=" not in chromium.url
+    assert chromium.has("body.dead")
+    rested(chromium)
+    chromium.script("document.querySelector('.yes button').click()")
+    chromium.wait_url("digest=")
+
+
+def test_a_daemon_that_is_gone_leaves_nothing_that_looks_approvable(
+    upstream: CountingServer, chromium: Browser
+) -> None:
+    """The page says so; when it is back, it is locked."""
+    with paged_home(upstream) as own:
+        asked = own.asked("mild")
+        unlocked(chromium, own, asked["approval_id"])
+        rested(chromium)
+        own.kill()
+        chromium.wait(lambda: chromium.text("#live"), "nothing is said")
+        assert "The supervisor does not answer" in chromium.text("#live")
+        chromium.script("document.querySelector('.yes button').click()")
+        assert "digest=" not in chromium.url
+        own.unlock()
+        chromium.open(f"{base_of(own)}/approvals/{asked['approval_id']}")
+        assert chromium.has("#passphrase")
