@@ -66,6 +66,8 @@ MAX_WRONG: Final = 5
 WRONG_S: Final = 60.0
 NEWS_S: Final = 25.0
 """As long as a call of the API waits."""
+_PAUSE_S: Final = 0.25
+"""Between two looks: a run writes a dozen rows in that time."""
 MAX_REASON: Final = 4000
 _ID: Final = re.compile(r"act-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}", re.ASCII)
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
@@ -92,6 +94,8 @@ class _Shown(NamedTuple):
     sheet: Sheet
     digest: str
     """Of what is shown: what a decision would be about."""
+    mark: str
+    """Another one once something about the question is."""
 
 
 class Page:
@@ -254,7 +258,9 @@ class Page:
         approval_id = request.path_params["id"]
         edit = _edit_of(query_of(request, "edit"))
         note = session.take_note(approval_id)
-        shown = await self._shown(session, approval_id, edit)
+        # A page of elsewhere that leads here has nothing read from a service by that.
+        is_from_here = request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+        shown = await self._shown(session, approval_id, edit, read=is_from_here)
         if shown.question.get("status") != _WAITS:
             return await self._over(session, shown, note=note)
         return self._waiting_page(session, shown, edit, note=note)
@@ -280,11 +286,12 @@ class Page:
             reason=reason,
             is_long=is_long(shown.sheet),
             can_preview=self._has_preview(shown.question),
+            is_unread=self._has_preview(shown.question) and shown.preview is None,
             deny_token=session.token("deny", approval_id, shown.digest, edit or ""),
             ask_token=session.token("ask", approval_id),
             preview_token=session.token("preview", approval_id, edit or ""),
             news_of=approval_id,
-            news=mark_of([shown.question]),
+            news=shown.mark,
         )
 
     async def _over(
@@ -324,25 +331,37 @@ class Page:
             is_under_way=question.get("status") in _UNDER_WAY,
             cancel_token=session.token("cancel", approval_id) if question.get("status") == "approved" else None,
             news_of=approval_id,
-            news=mark_of([question]),
+            news=shown.mark,
         )
 
-    async def _shown(self, session: Session, approval_id: str, edit: str | None) -> _Shown:
-        """The question as it is now, with the preview this session read; it is read where it was not."""
-        question = await self._desk.question(approval_id, edit)
+    async def _shown(self, session: Session, approval_id: str, edit: str | None, *, read: bool = True) -> _Shown:
+        """The question as it is now, with the preview this session read; with `read` it is read where it was not."""
+        question = await self._desk.question(approval_id)
+        mark = mark_of([question])
+        if edit is not None:
+            question = await self._desk.question(approval_id, edit)
         preview = None
         if question.get("status") == _WAITS and self._has_preview(question):
-            preview = await self._preview(session, approval_id, str(question["digest"]))
+            preview = await self._preview(session, approval_id, str(question["digest"]), read=read)
         digest = str(question.get("digest"))
         if preview is not None and preview.digest is not None:
             digest = preview.digest
-        return _Shown(question, preview, sheet_of(question, preview, when), digest)
+        return _Shown(question, preview, sheet_of(question, preview, when), digest, mark)
 
-    async def _preview(self, session: Session, approval_id: str, digest: str) -> Preview:
+    async def _preview(
+        self, session: Session, approval_id: str, digest: str, *, read: bool = True, again: bool = False
+    ) -> Preview | None:
+        """What this session read before; else, with `read`, what is read now. `again`: now in any case.
+
+        What could not be begun to be read is told as what failed: a person may say no to it, and knows why they see nothing.
+        """
         async with session.reading:
             found = session.preview_of(approval_id, digest)
-            if found is None:
-                found = await self._desk.preview(approval_id, digest)
+            if (found is None and read) or again:
+                try:
+                    found = await self._desk.preview(approval_id, digest)
+                except AileronError as error:
+                    return Preview(None, error.failure.message, None, None)
                 session.keep_preview(approval_id, digest, found)
         return found
 
@@ -362,6 +381,7 @@ class Page:
                 if mark_of(rows) != known:
                     break
                 await changed.wait()
+                await anyio.sleep(_PAUSE_S)
         status = str(rows[0].get("status")) if approval_id and rows else ""
         return with_fields(JSONResponse({"news": mark_of(rows), "status": status}))
 
@@ -404,7 +424,7 @@ class Page:
             read=read,
             token=session.token("approve", approval_id, shown.digest, edit or "", read),
             news_of=approval_id,
-            news=mark_of([shown.question]),
+            news=shown.mark,
         )
 
     async def _decide(self, request: Request, session: Session) -> Response:
@@ -483,9 +503,7 @@ class Page:
         self._check_token(session, fields, "preview", approval_id, edit or "")
         question = await self._desk.question(approval_id, edit)
         if question.get("status") == _WAITS and self._has_preview(question):
-            async with session.reading:
-                digest = str(question["digest"])
-                session.keep_preview(approval_id, digest, await self._desk.preview(approval_id, digest))
+            await self._preview(session, approval_id, str(question["digest"]), again=True)
         return _on_to(approval_id, edit)
 
     async def _cancel(self, request: Request, session: Session) -> Response:

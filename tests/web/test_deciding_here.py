@@ -317,3 +317,35 @@ def test_the_page_says_who_asks_for_what_and_when_something_is_new(home: DaemonH
     assert '"news"' in news.text
     assert person.get("/approvals/news?of=x").status == 400
     assert person.get(f"/approvals/{NEVER}").status == 404
+
+
+def test_a_page_of_elsewhere_has_nothing_read_by_leading_here(
+    home: DaemonHome, person: PageClient, upstream: CountingServer
+) -> None:
+    """It is said that nothing was read yet, there is no yes before it was, and a click of the person's reads it."""
+    upstream.page = "/effect/mine"
+    asked = home.asked("previewed", {"path": "/effect/mine"})
+    reads = len([one for one in upstream.requests if one[1] == "/read"])
+    led = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    page = person.get(f"/approvals/{asked['approval_id']}", **led)
+
+    assert "! what is there now was not read yet" in page.words
+    assert len([one for one in upstream.requests if one[1] == "/read"]) == reads
+    assert [form.action.rpartition("/")[2] for form in page.forms] == ["lock", "preview", "ask"]
+    assert person.submit(page.form("/preview")).form("/approve")
+    assert len([one for one in upstream.requests if one[1] == "/read"]) == reads + 1
+
+
+def test_a_preview_that_cannot_be_read_says_so_and_a_no_is_still_possible(
+    home: DaemonHome, person: PageClient, upstream: CountingServer
+) -> None:
+    """Here because the vault is locked; the failure is an alarm, and is not kept."""
+    asked = home.asked("previewed", {"path": "/effect/mine"})
+    home.must("POST", "/v1/vault/lock")
+    page = opened(person, asked)
+    assert "! what is there now could not be read: " in page.words
+    assert "aileron vault unlock" in page.words
+    home.unlock()
+    assert "could not be read" not in opened(person, asked).words
+    person.submit(opened(person, asked).form("/decide", decision="deny"))
+    assert home.result(asked)["status"] == "denied"

@@ -1,0 +1,72 @@
+"""`aileron open`: the address of the page, and the person's browser at it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Command
+from tests.support.home import DaemonHome, asking_home
+
+pytestmark = pytest.mark.jail
+
+NO_DISPLAY = {"DISPLAY": "", "WAYLAND_DISPLAY": "", "BROWSER": "", "NO_COLOR": "1"}
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[DaemonHome]:
+    """With an action that asks."""
+    with asking_home() as made:
+        yield made
+
+
+@pytest.fixture
+def opener(tmp_path: Path) -> Path:
+    """A browser that writes down what it was given."""
+    program = tmp_path / "my browser"
+    program.write_text(
+        f"#!/bin/sh\nprintf '%s\\n' \"$@\" > '{tmp_path}/opening'\nmv '{tmp_path}/opening' '{tmp_path}/opened'\n"
+    )
+    program.chmod(0o755)
+    return program
+
+
+def test_the_address_is_printed_and_the_browser_opened_at_it(home: DaemonHome, opener: Path, tmp_path: Path) -> None:
+    """At a terminal with a browser; without either, and with --print, it is only printed."""
+    aileron, asked = Command(home.path), home.asked("ask-first", {"text": "x"})
+    name, address = asked["approval_id"], asked["review_url"]
+    queue = address.rpartition("/")[0]
+    chosen = {**NO_DISPLAY, "BROWSER": f"'{opener}'"}
+    for words, expected in ((("approval", name), address), (("approval", name[-6:]), address), (("approvals",), queue)):
+        said = aileron.at_terminal("open", *words, **chosen)
+        assert (said.code, expected in said.out.split(), "your browser opens it" in said.out) == (0, True, True)
+        until = time.monotonic() + 20
+        while not (tmp_path / "opened").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert (tmp_path / "opened").read_text() == f"{expected}\n"
+        (tmp_path / "opened").unlink()
+        assert aileron("open", *words, **chosen).out == f"{expected}\n"
+        printed = aileron.at_terminal("open", *words, "--print", **chosen)
+        bare = aileron.at_terminal("open", *words, **NO_DISPLAY)
+        assert (printed.out.strip(), bare.out.strip()) == (expected, expected)
+    assert not (tmp_path / "opened").exists()
+
+
+def test_what_is_no_question_has_no_page(home: DaemonHome) -> None:
+    """3, as for any command about one."""
+    said = Command(home.path)("open", "approval", "act-20260101T000000-00000000000000000000")
+
+    assert (said.code, said.out) == (3, "")
+    assert "no approval" in said.err
+
+
+def test_the_address_is_the_same_after_a_restart(home: DaemonHome) -> None:
+    """The port is kept in the home."""
+    aileron = Command(home.path)
+    before = aileron("open", "approvals").out
+    home.stop()
+
+    assert aileron("open", "approvals").out == before
