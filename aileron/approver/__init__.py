@@ -3,7 +3,6 @@
 keyfile.py the key in its file, and signing · presence.py the process in which it is open, and how its passphrase is asked for ·
 box.py what the daemon shows to one unlocked approver and to nobody else
 
-Runs in commands; in the daemon only for a page that a person unlocked (daemon/page.py): otherwise it holds the public half only (in
-the vault's sealed contents). Importing keyfile or box
-loads `cryptography`; presence does not.
+Runs in commands; in the daemon only for a page that a person unlocked (daemon/page.py): otherwise it holds the public half only,
+in the vault's sealed contents. Importing keyfile or box loads `cryptography`; presence does not.
 """

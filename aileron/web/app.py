@@ -25,6 +25,7 @@ Source: docs/reference/page.md. Not here: which Host and Origin the port answers
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -71,6 +72,8 @@ _PAUSE_S: Final = 0.25
 MAX_REASON: Final = 4000
 _ID: Final = re.compile(r"act-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}", re.ASCII)
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+_HOW: Final = "how"
+"""The section of a run that follows its effect."""
 _WAITS: Final = "pending_approval"
 _UNDER_WAY: Final = ("approved", "running")
 _ENDED: Final[dict[Ended, str]] = {
@@ -420,6 +423,9 @@ class Page:
             status,
             **self._frame(session),
             **_of(shown, edit),
+            effect=list(
+                itertools.takewhile(lambda section: not section.is_said and section.title != _HOW, shown.sheet.sections)
+            ),
             problem=problem,
             read=read,
             token=session.token("approve", approval_id, shown.digest, edit or "", read),

@@ -212,7 +212,7 @@ def _sent(sending: Mapping[str, Any], finished: Mapping[str, Any]) -> Sent:
         step=str(sending.get("step")),
         method=str(sending.get("method")),
         where=f"{sending.get('host')}:{sending.get('port')}{sending.get('path')}",
-        credential=str(sending.get("credential") or "none"),
+        credential=f"as {sending['credential']}" if sending.get("credential") else "without a credential",
         status=_status(status, failure, is_over=bool(finished)),
         up=_size(finished.get("bytes_up")),
         down=_size(finished.get("bytes_down")),
