@@ -1,9 +1,9 @@
 """The approver's private key: a small file under a passphrase, and what signs while it is open.
 
 Runs in the process of one command at a terminal (presence.py), or in the daemon for one unlocked page (daemon/page.py). The
-file lies where an agent of the same user may read and write it: reading gives nothing without the passphrase, and what is written
-there is checked, bounded and authenticated before it is used. It cannot be made to sign for another key: every open field is bound
-to the sealed one, and the public half is computed again from it.
+file lies where an agent of the same user may read and write it: reading gives nothing without the passphrase, and what is
+written there is checked, bounded and authenticated before it is used. It cannot be made to sign for another key: every open
+field is bound to the sealed one, and the public half is computed again from it.
 
 Rules
 - One spelling: the file is the canonical JSON (RFC 8785) of what it says and one line end, or it is refused.

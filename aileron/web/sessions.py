@@ -55,9 +55,12 @@ class StolenError(Exception):
 class Session:
     """One browser that was unlocked. `id` is for the record, and opens nothing."""
 
-    def __init__(self, key: Key | None, key_id: str, process: Process, cookie: str, now: float) -> None:
+    def __init__(self, key: Key | None, key_id: str, approver: str, process: Process, cookie: str, now: float) -> None:
         self.id: Final = secrets.token_hex(6)
         self.key_id: Final = key_id
+        """What it was unlocked with."""
+        self.approver: Final = approver
+        """The key that decided for the home then: this one, or the one that what unlocked it was enrolled with."""
         self.process: Final = process
         self.ends_at: Final = now + LASTS_S
         """Seconds of the clock that runs while the machine sleeps (`Sessions.now`)."""
@@ -146,7 +149,8 @@ class Sessions:
     async def open(self, key: Key | None, key_id: str, process: Process) -> tuple[Session, str]:
         """A new one and its cookie. The key is its own from here on: it is wiped where this fails."""
         cookie = secrets.token_urlsafe(_TOKEN_BYTES)
-        session = Session(key, key_id, process, cookie, self.now())
+        approver = self._desk.standing().key_id or key_id
+        session = Session(key, key_id, approver, process, cookie, self.now())
         try:
             await self._desk.unlocked(session.id, key_id, process)
         except BaseException:
@@ -179,7 +183,7 @@ class Sessions:
         for session in list(self._open):
             if now >= session.ends_at:
                 await self.lock(session, "over")
-            elif standing.status == "none" or standing.key_id not in (None, session.key_id):
+            elif standing.status == "none" or standing.key_id not in (None, session.approver):
                 await self.lock(session, "replaced")
 
     async def serve(self) -> None:

@@ -178,12 +178,16 @@ async def test_what_is_not_on_record_is_not_unlocked(sessions: Sessions, desk: A
     assert (key.is_wiped, sessions.count) == (True, 0)
 
 
-async def test_a_page_may_be_opened_without_a_key(sessions: Sessions) -> None:
+async def test_a_page_may_be_opened_without_a_key(sessions: Sessions, desk: Any) -> None:
     """It shows; what unlocks it in another way signs in another way."""
-    session, cookie = await sessions.open(None, "ed25519:one", Process(1))
+    session, cookie = await sessions.open(None, "passkey:one", Process(1))
+    await sessions.end_due()
 
     assert session.key is None
     assert sessions.of_cookies([cookie]) is session
+    desk.key_id = "ed25519:two"
+    await sessions.end_due()
+    assert sessions.of_cookies([cookie]) is None
 
 
 async def test_a_cookie_is_not_kept(sessions: Sessions) -> None:
