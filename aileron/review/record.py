@@ -8,28 +8,33 @@ Source: docs/reference/audit-events.md. Not here: where the record is read (daem
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aileron.model.visible import as_text, visible
 
-__all__ = ["Left", "Record", "record_of"]
+__all__ = ["Left", "Record", "record_of", "requests_of"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Left:
-    """One request of a connector. `ended`: its HTTP status, the class of its failure, or that nobody knows."""
+    """One request of a connector. `ended`: its HTTP status, the class of its failure, or that nothing is known of it.
 
+    `at` is RFC 3339; `where` is HOST:PORT, sizes are of the bodies.
+    """
+
+    at: str
+    step: str
     method: str
     where: str
     path: str
     ended: str
-    bytes_up: int | None
-    bytes_down: int | None
-    ms: int | None
-    credential: str | None
-    note: str | None
-    is_denied: bool = False
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    ms: int | None = None
+    credential: str | None = None
+    note: str | None = None
+    is_bad: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,48 +56,52 @@ def record_of(found: Mapping[str, Any]) -> Record:
         audit_id=visible(str(found.get("audit_id"))),
         status=visible(str(found.get("status") or "refused")),
         events=tuple(_told(event) for event in events if not str(event.get("type")).startswith("egress.")),
-        requests=tuple(_requests(events)),
+        requests=tuple(requests_of(events)),
         is_cut=bool(found.get("truncated")),
     )
 
 
-def _requests(events: list[dict[str, Any]]) -> Iterator[Left]:
-    """In the order in which they left; a request that was sent and has no end is one of which nobody knows."""
-    ends = {_key(event): event for event in events if event.get("type") == "egress.finished"}
+def requests_of(events: Iterable[Mapping[str, Any]]) -> list[Left]:
+    """Every request of a run that left, or was not let out, in order."""
+    rows: dict[tuple[Any, Any, int], tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+    tries: dict[tuple[Any, Any], int] = {}
     for event in events:
-        match event.get("type"):
-            case "egress.sending":
-                yield _left(event, ends.get(_key(event)))
-            case "egress.denied":
-                yield Left(
-                    method=as_text(event.get("method")),
-                    where=as_text(event.get("destination")),
-                    path="",
-                    ended=f"denied: {as_text(event.get('reason'))}",
-                    bytes_up=None,
-                    bytes_down=None,
-                    ms=None,
-                    credential=None,
-                    note="nothing of it left",
-                    is_denied=True,
-                )
+        kind, key = event.get("type"), (event.get("step"), event.get("request"))
+        if kind in ("egress.sending", "egress.denied"):
+            tries[key] = tries.get(key, 0) + 1  # a step that is tried again counts its requests anew
+            rows[*key, tries[key]] = (event, {})
+        elif kind == "egress.finished" and key in tries:
+            rows[*key, tries[key]] = (rows[*key, tries[key]][0], event)
+    return [_left(sent, end) for sent, end in rows.values()]
 
 
-def _left(sent: dict[str, Any], end: dict[str, Any] | None) -> Left:
-    end = end or {}
-    status, failed = end.get("status"), end.get("class")
-    ended = as_text(status) if status is not None else as_text(failed) if failed is not None else "nobody knows"
-    scrubbed = end.get("scrubbed") or 0
+def _left(sent: Mapping[str, Any], end: Mapping[str, Any]) -> Left:
+    at, step, method = as_text(sent.get("at")), as_text(sent.get("step")), as_text(sent.get("method"))
+    if sent.get("type") == "egress.denied":
+        return Left(
+            at=at,
+            step=step,
+            method=method,
+            where=as_text(sent.get("destination")),
+            path="",
+            ended=f"NOT LET OUT: {as_text(sent.get('reason'))}",
+            is_bad=True,
+        )
+    status, failed, scrubbed = end.get("status"), end.get("class"), end.get("scrubbed") or 0
+    words = ", ".join(as_text(part) for part in (status, failed) if part is not None)
     return Left(
-        method=as_text(sent.get("method")),
+        at=at,
+        step=step,
+        method=method,
         where=f"{as_text(sent.get('host'))}:{as_text(sent.get('port'))}",
         path=as_text(sent.get("path")),
-        ended=ended if failed is None or status is None else f"{ended}, {as_text(failed)}",
+        ended=words or ("no answer" if end else "left, and nothing came back"),
         bytes_up=_number(end.get("bytes_up")),
         bytes_down=_number(end.get("bytes_down")),
         ms=_number(end.get("ms")),
         credential=None if sent.get("credential") is None else as_text(sent.get("credential")),
         note=f"the secret came back {scrubbed} times, and was blotted out" if scrubbed else None,
+        is_bad=not end or failed is not None or (isinstance(status, int) and status >= 400),
     )
 
 
@@ -100,10 +109,6 @@ def _told(event: dict[str, Any]) -> tuple[str, str, str]:
     hidden = {"seq", "at", "type", "run", "hash", "args", "plan", "layers", "steps"}
     facts = " ".join(f"{visible(name)}={as_text(value)}" for name, value in event.items() if name not in hidden)
     return as_text(event.get("at")), as_text(event.get("type")), facts
-
-
-def _key(event: dict[str, Any]) -> tuple[Any, ...]:
-    return event.get("step"), event.get("connector"), event.get("request"), event.get("attempt")
 
 
 def _number(value: Any) -> int | None:

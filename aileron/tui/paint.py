@@ -133,7 +133,7 @@ def request_rows(requests: Iterable[Left], width: int) -> Iterator[Text]:
         sizes = (
             "" if one.bytes_up is None else f"{one.bytes_up:,} B up  {one.bytes_down or 0:,} B down  {one.ms or 0:,} ms"
         )
-        style = "bold red" if one.is_denied or one.ended == "nobody knows" else ""
+        style = "bold red" if one.is_bad else ""
         for row in _hanging("  ", f"{one.method} {one.where}{one.path}  {one.ended}", width):
             row.stylize(style)
             yield row

@@ -53,7 +53,7 @@ from aileron.web.shown import (
     mark_of,
     milliseconds,
     outcome_lines,
-    requests_of,
+    sent_of,
     state_of,
     step_lines,
     surface_of,
@@ -72,8 +72,6 @@ _PAUSE_S: Final = 0.25
 MAX_REASON: Final = 4000
 _ID: Final = re.compile(r"act-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}", re.ASCII)
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
-_HOW: Final = "how"
-"""The section of a run that follows its effect."""
 _WAITS: Final = "pending_approval"
 _UNDER_WAY: Final = ("approved", "running")
 _ENDED: Final[dict[Ended, str]] = {
@@ -328,7 +326,7 @@ class Page:
             outcome=lines,
             outcome_missing=missing,
             has_outcome="result" in result,
-            requests=requests_of(events),
+            requests=sent_of(events),
             events=step_lines(events),
             audit_id=audit_id,
             is_under_way=question.get("status") in _UNDER_WAY,
@@ -424,7 +422,9 @@ class Page:
             **self._frame(session),
             **_of(shown, edit),
             effect=list(
-                itertools.takewhile(lambda section: not section.is_said and section.title != _HOW, shown.sheet.sections)
+                itertools.takewhile(
+                    lambda section: not section.is_said and not section.is_fine_print, shown.sheet.sections
+                )
             ),
             problem=problem,
             read=read,

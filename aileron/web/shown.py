@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from aileron.review.question import KINDS, asker_of, kind_of, name_of
+from aileron.review.record import Left, requests_of
 from aileron.review.sheet import Sheet
 
 __all__ = [
@@ -29,7 +30,7 @@ __all__ = [
     "mark_of",
     "milliseconds",
     "outcome_lines",
-    "requests_of",
+    "sent_of",
     "state_of",
     "step_lines",
     "surface_of",
@@ -173,18 +174,9 @@ def outcome_lines(result: Any) -> tuple[list[str], int]:
     return text[:_MAX_RESULT].split("\n"), max(0, len(text) - _MAX_RESULT)
 
 
-def requests_of(events: Iterable[Mapping[str, Any]]) -> list[Sent]:
+def sent_of(events: Iterable[Mapping[str, Any]]) -> list[Sent]:
     """Every request of a run that left, or was not let out, in order."""
-    rows: dict[tuple[Any, Any, int], tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
-    tries: dict[tuple[Any, Any], int] = {}
-    for event in events:
-        kind, key = event.get("type"), (event.get("step"), event.get("request"))
-        if kind in ("egress.sending", "egress.denied"):
-            tries[key] = tries.get(key, 0) + 1  # a step that is tried again counts its requests anew
-            rows[*key, tries[key]] = (event, {})
-        elif kind == "egress.finished" and key in tries:
-            rows[*key, tries[key]] = (rows[*key, tries[key]][0], event)
-    return [_sent(sending, finished) for sending, finished in rows.values()]
+    return [_sent(one) for one in requests_of(events)]
 
 
 def step_lines(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -192,40 +184,21 @@ def step_lines(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
     return [(when(event.get("at")), str(event.get("type"))) for event in events]
 
 
-def _sent(sending: Mapping[str, Any], finished: Mapping[str, Any]) -> Sent:
-    if sending.get("type") == "egress.denied":
-        return Sent(
-            at=when(sending.get("at")),
-            step=str(sending.get("step")),
-            method=str(sending.get("method")),
-            where=str(sending.get("destination")),
-            credential="",
-            status=f"NOT LET OUT: {sending.get('reason')}",
-            up="",
-            down="",
-            ms="",
-            is_bad=True,
-        )
-    status, failure = finished.get("status"), finished.get("class")
+def _sent(one: Left) -> Sent:
+    is_denied = one.ended.startswith("NOT LET OUT")
+    account = f"as {one.credential}" if one.credential else "without a credential"
     return Sent(
-        at=when(sending.get("at")),
-        step=str(sending.get("step")),
-        method=str(sending.get("method")),
-        where=f"{sending.get('host')}:{sending.get('port')}{sending.get('path')}",
-        credential=f"as {sending['credential']}" if sending.get("credential") else "without a credential",
-        status=_status(status, failure, is_over=bool(finished)),
-        up=_size(finished.get("bytes_up")),
-        down=_size(finished.get("bytes_down")),
-        ms="" if finished.get("ms") is None else f"{finished['ms']} ms",
-        is_bad=not finished or failure is not None or (isinstance(status, int) and status >= 400),
+        at=when(one.at),
+        step=one.step,
+        method=one.method,
+        where=f"{one.where}{one.path}",
+        credential="" if is_denied else account,
+        status=one.ended,
+        up=_size(one.bytes_up),
+        down=_size(one.bytes_down),
+        ms="" if one.ms is None else f"{one.ms} ms",
+        is_bad=one.is_bad,
     )
-
-
-def _status(status: Any, failure: Any, *, is_over: bool) -> str:
-    if not is_over:
-        return "left, and nothing came back"
-    words = [str(part) for part in (status, failure) if part is not None]
-    return ", ".join(words) or "no answer"
 
 
 def _size(count: Any) -> str:
