@@ -85,6 +85,7 @@ def _left(sent: Mapping[str, Any], end: Mapping[str, Any]) -> Left:
             where=as_text(sent.get("destination")),
             path="",
             ended=f"NOT LET OUT: {as_text(sent.get('reason'))}",
+            note="nothing of it left",
             is_bad=True,
         )
     status, failed, scrubbed = end.get("status"), end.get("class"), end.get("scrubbed") or 0

@@ -287,7 +287,7 @@ def _steps(plan: dict[str, Any]) -> Iterator[Fact]:
 def _asker(question: Mapping[str, Any]) -> str:
     session = question.get("session")
     if question.get("agent"):
-        return f"{asker_of(question)}"
+        return str(asker_of(question) if question.get("folder") else question["agent"])
     return "a command on this machine, of no agent's session" if session in (None, "local") else f"session {session}"
 
 

@@ -19,20 +19,24 @@ is sent (deciding.py), lines (plain.py).
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import math
 import os
 import time
 import webbrowser
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeVar
+from urllib.parse import quote, urlsplit
 
 import anyio
 import anyio.to_thread
 from rich.text import Text
-from textual.app import App, ComposeResult
-from textual.binding import BindingType
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.events import Click
+from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -41,10 +45,10 @@ from aileron.tui import frame, paint
 from aileron.tui.deciding import EXPIRED, Decision, Said, is_run, send, signed, why_closed
 from aileron.tui.door import Door, GoneError, RefusedError
 from aileron.tui.guard import Guard
-from aileron.tui.holder import Holder
+from aileron.tui.holder import Holder, since_boot
 from aileron.tui.queue import Queue, Rows
 from aileron.tui.screens import Confirm, Granted, GrantForm, Line, Pages
-from aileron.tui.view import View
+from aileron.tui.view import MOST_TOP, View
 from aileron.tui.waiting import Entry, Waiting, seconds_left
 
 if TYPE_CHECKING:
@@ -94,7 +98,15 @@ class Console(App[None]):
     CSS = frame.CSS
     BINDINGS: ClassVar[list[BindingType]] = frame.KEYS
 
-    def __init__(self, door: Door, hooks: Hooks, *, not_kept: str | None, theme: str | None = None) -> None:
+    def __init__(
+        self,
+        door: Door,
+        hooks: Hooks,
+        *,
+        not_kept: str | None,
+        theme: str | None = None,
+        clock: Callable[[], float] = since_boot,
+    ) -> None:
         super().__init__()
         self.animation_level = "none"
         self.register_theme(frame.CONTRAST)
@@ -104,7 +116,9 @@ class Console(App[None]):
         self._hooks: Final = hooks
         self._waiting: Final = Waiting()
         self._guard: Final = Guard()
-        self._holder: Final = Holder(door.home / "approver.json", ask=self._ask_away, tell=print, not_kept=not_kept)
+        self._holder: Final = Holder(
+            door.home / "approver.json", ask=self._ask_away, tell=print, not_kept=not_kept, clock=clock
+        )
         self._status: dict[str, Any] = {}
         self._approver: dict[str, Any] = {"status": "unknown"}
         self._events: list[dict[str, Any]] = []
@@ -152,8 +166,8 @@ class Console(App[None]):
         self.call_after_refresh(self._view.paint)
 
     def _lay_out(self) -> None:
-        self.screen.set_class(self.size.width < frame.NARROW, "narrow")
-        self.screen.set_class(self.size.width >= frame.WIDE, "wide")
+        self.default_screen.set_class(self.size.width < frame.NARROW, "narrow")
+        self.default_screen.set_class(self.size.width >= frame.WIDE, "wide")
 
     @property
     def _queue(self) -> Queue:
@@ -282,17 +296,33 @@ class Console(App[None]):
         ]
         bar = Text(" · ".join(part for part in parts if part), no_wrap=True, overflow="ellipsis")
         self.query_one("#bar", Static).update(bar)
-        self.screen.set_class(self._lost is not None, "lost")
+        self.default_screen.set_class(self._lost is not None, "lost")
         why = visible(self._lost or "")
         self.query_one("#banner", Static).update(
             Text(f" ! the daemon does not answer ({why}): nothing can be decided ")
         )
         self.query_one("#tabs", Static).update(
-            Text(" ").append_tokens((title, "bold" if name == self._pane else "") for name, title in self._tabs())
+            Text(" ")
+            .append_tokens((title, "bold" if name == self._pane else "") for name, title in self._tabs())
+            .append(f"  ! only {visible(self._queue.wanted)} (Esc: all)" if self._queue.wanted else "", style="bold")
         )
+        self._view.set_class(self._lost is not None, "lost")
+        self.query_one("#hints", Static).update(Text(frame.HINTS[self._hints()], style="dim"))
+
+    def _hints(self) -> str:
+        """Which of the rows of keys is of use now."""
+        if self._pane != "queue":
+            return self._pane
         entry = self._entry()
-        hints = "held" if self._pane == "queue" and entry is not None and entry.status == "approved" else self._pane
-        self.query_one("#hints", Static).update(Text(frame.HINTS[hints], style="dim"))
+        if self._lost is not None:
+            return "lost"
+        if entry is None:
+            return "empty"
+        if entry.status == "approved":
+            return "held"
+        if self._why_closed() is not None:
+            return "closed"
+        return "unread" if self._guard.digest is not None and not self._guard.is_read else "queue"
 
     def _tabs(self) -> Iterator[tuple[str, str]]:
         for number, name in enumerate(frame.PANES, start=1):
@@ -300,11 +330,12 @@ class Console(App[None]):
 
     def on_click(self, event: Click) -> None:
         """A click on the row of screens; a click anywhere decides nothing."""
-        if event.widget is None or event.widget.id != "tabs":
+        tabs = self.query_one("#tabs", Static).region
+        if self.screen is not self.default_screen or not tabs.contains(event.screen_x, event.screen_y):
             return
         column = 1
         for name, title in self._tabs():
-            if column <= event.x < column + len(title):
+            if column <= event.screen_x < column + len(title):
                 self.run_worker(self.action_pane(name), group="pane")
             column += len(title)
 
@@ -322,7 +353,7 @@ class Console(App[None]):
         return f"key open {paint.duration(self._holder.left_s)}" if self._holder.is_open else "key locked (L)"
 
     def _show_list(self) -> None:
-        width = (39 if self.screen.has_class("wide") else self.size.width) - 2
+        width = (39 if self.default_screen.has_class("wide") else self.size.width) - 2
         self._queue.show(width, self._selected)
         if not self._queue.names:
             if self._selected is not None:
@@ -363,7 +394,7 @@ class Console(App[None]):
         """Enter, or a click: read it. It decides nothing."""
         match event.option_list.id:
             case "list":
-                self.screen.add_class("open")
+                self.default_screen.add_class("open")
                 self._view.read()
                 self.call_after_refresh(self._view.paint)
             case "activity":
@@ -375,6 +406,7 @@ class Console(App[None]):
         self._selected = name
         self._question = self._preview = self._sheet = self._record = self._edit = None
         self._view.turn(is_whole=False)
+        self._view.scroll_to_begin()
         self._guard.show(name, None, now=time.monotonic())
         if name is not None:
             self._view.say(Text("reading it …", style="dim"))
@@ -424,20 +456,27 @@ class Console(App[None]):
         question = self._question or {}
         self._sheet = sheet_of(question, self._preview, paint.local_time)
         seen = None if self._preview is None else self._preview.digest
-        self._guard.show(
-            self._selected, seen or str(question.get("digest")), now=time.monotonic(), closed=why_closed(question)
-        )
+        digest = seen or str(question.get("digest"))
+        if digest != self._guard.digest:
+            self._view.scroll_to_begin()
+        self._guard.show(self._selected, digest, now=time.monotonic(), closed=self._why_closed())
         self._put_up_again()
+
+    def _why_closed(self) -> str | None:
+        """Why the question on the screen cannot be decided any more; None: it can, or there is none."""
+        if self._question is None:
+            return None
+        entry = self._entry()
+        over = EXPIRED if entry is not None and entry.is_open and _is_over(entry) else None
+        return why_closed(self._question) or over
 
     def _put_up_again(self) -> None:
         """The same with what the clock has changed of it."""
         if self._sheet is None or self._question is None:
             return
-        entry = self._entry()
-        over = EXPIRED if entry is not None and entry.is_open and _is_over(entry) else None
         self._view.put(
             self._sheet,
-            closed=why_closed(self._question) or over,
+            closed=self._why_closed(),
             left_s=seconds_left(str(self._question.get("expires_at"))),
             record=self._record,
         )
@@ -452,6 +491,7 @@ class Console(App[None]):
     def on_view_all_seen(self) -> None:
         """All of the question has been on the screen."""
         self._guard.read_to_end()
+        self._show_frame()
 
     def _entry(self) -> Entry | None:
         return self._waiting[self._selected] if self._selected is not None and self._selected in self._waiting else None
@@ -505,7 +545,7 @@ class Console(App[None]):
             self._warn(refusal or "nothing is selected")
             return
         shown = (self._selected, self._guard.digest)
-        facts = paint.joined(paint.essential_rows(self._sheet, min(self.size.width - 10, 90)))
+        facts = paint.joined(paint.essential_rows(self._sheet, min(self.size.width - 10, 90), MOST_TOP))
 
         def said(is_yes: bool | None) -> None:
             if is_yes:
@@ -528,13 +568,13 @@ class Console(App[None]):
             return
         shown = (self._selected, self._guard.digest)
         marked = [name for name in self._queue.names if name in self._queue.marked]
-        what = f"{len(marked)} questions" if marked else self._sheet.title
+        what = f"{len(marked)} questions" if len(marked) > 1 else self._waiting[(marked or [self._selected])[0]].title
 
         def said(reason: str | None) -> None:
             if reason is None:
                 return
-            if marked:
-                self.run_worker(self._deny_all(marked, reason or None), group="decide")
+            if marked not in ([], [shown[0]]):
+                self.run_worker(self._deny_all(marked, reason or None, ends_session=ends_session), group="decide")
             else:
                 self._second_step(shown, "deny", reason or None, ends_session=ends_session)
 
@@ -545,7 +585,7 @@ class Console(App[None]):
     def _refusal(self, decision: Decision) -> str | None:
         if self._pane != "queue":
             return "decisions are made on the first screen: 1"
-        if self.screen.has_class("narrow") and not self.screen.has_class("open"):
+        if self.default_screen.has_class("narrow") and not self.default_screen.has_class("open"):
             return "it is not on the screen: Enter shows it"
         return self._guard.refusal(now=time.monotonic(), is_approval=decision == "approve")
 
@@ -558,14 +598,12 @@ class Console(App[None]):
         ends_session: bool = False,
     ) -> None:
         """It counts for exactly what was on the screen in the first, if that still is, and can still be decided."""
-        if shown != (self._guard.shown, self._guard.digest):
+        # The second step has a wait of its own: what has moved on the screen below it does not count.
+        refusal = self._guard.refusal(now=math.inf, is_approval=decision == "approve") or self._why_closed()
+        if shown != (self._guard.shown, self._guard.digest) or self._question is None:
             self._tell("it is another one now: nothing is decided, look at it again", is_bad=True)
-        elif self._question is None or (entry := self._entry()) is None:
-            self._tell("it is not there any more: nothing is decided", is_bad=True)
-        elif self._lost is not None:
-            self._tell("the daemon does not answer: nothing is decided", is_bad=True)
-        elif (closed := why_closed(self._question) or (EXPIRED if _is_over(entry) else None)) is not None:
-            self._tell(f"{closed}: nothing is decided", is_bad=True)
+        elif refusal is not None:
+            self._tell(f"{refusal}: nothing is decided", is_bad=True)
         else:
             self.run_worker(
                 self._decide(self._question, str(shown[1]), decision, reason, ends_session=ends_session), group="decide"
@@ -574,20 +612,26 @@ class Console(App[None]):
     async def _decide(
         self, question: dict[str, Any], digest: str, decision: Decision, reason: str | None, *, ends_session: bool
     ) -> None:
+        if question is not self._question or digest != self._guard.digest:
+            self._tell("it is another one now: nothing is decided, look at it again", is_bad=True)
+            return
         if not await self._sent(question, digest, decision, reason):
             return
-        session = question.get("session")
-        if ends_session and session not in (None, "local"):
-            await self._tried(self._door.end_session, str(session))
+        await self._end_session_of(question, wanted=ends_session)
         await self._refresh_now()
 
-    async def _deny_all(self, names: list[str], reason: str | None) -> None:
+    async def _deny_all(self, names: list[str], reason: str | None, *, ends_session: bool) -> None:
         for name in names:
             found = await self._tried(self._door.question, name)
-            if found is None or not await self._sent(found.value, str(found.value.get("digest")), "deny", reason):
-                break
+            if found is not None and await self._sent(found.value, str(found.value.get("digest")), "deny", reason):
+                await self._end_session_of(found.value, wanted=ends_session)
         self._queue.marked.clear()
         await self._refresh_now()
+
+    async def _end_session_of(self, question: dict[str, Any], *, wanted: bool) -> None:
+        session = question.get("session")
+        if wanted and session not in (None, "local"):
+            await self._tried(self._door.end_session, str(session))
 
     async def _sent(self, question: dict[str, Any], digest: str, decision: Decision, reason: str | None) -> bool:
         name = str(question["approval_id"])
@@ -602,6 +646,18 @@ class Console(App[None]):
         return made.is_done
 
     # other keys
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterator[SystemCommand]:
+        """All keys by name, for Ctrl-P; nothing that puts what is on the screen into a file."""
+        for binding in self.BINDINGS:
+            if isinstance(binding, Binding):
+                run = functools.partial(self.run_action, binding.action)
+                yield SystemCommand(f"{binding.description}  ({frame.NAMES.get(binding.key, binding.key)})", "", run)
+        yield SystemCommand("colours", "", self.action_change_theme)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys about a question are keys only where one is on the screen."""
+        return self._pane == "queue" if action in frame.ABOUT_A_QUESTION and self.is_running else True
 
     def action_edit(self) -> None:
         """Change the arguments in an editor; what comes of it is another question, to be read and decided."""
@@ -693,6 +749,7 @@ class Console(App[None]):
     def action_unread(self) -> None:
         """The person decides without having read all."""
         self._guard.read_to_end()
+        self._show_frame()
         self._warn("you decide without having read all of it")
 
     def action_raw(self) -> None:
@@ -724,8 +781,10 @@ class Console(App[None]):
         """The same question in the browser."""
         web = self._status.get("web")
         if web and self._selected is not None:
-            address = f"{web}/approvals/{self._selected}"
+            address = f"{web}/approvals/{quote(self._selected)}"
             self._tell(address)
+            if urlsplit(address).hostname not in ("localhost", "127.0.0.1", "::1"):
+                return  # whoever answers in the daemon's place has no page that is opened for them
             if any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
                 self.run_worker(lambda: webbrowser.open(address), thread=True)
 
@@ -752,18 +811,23 @@ class Console(App[None]):
 
     def action_filter(self) -> None:
         """Only what has these words."""
-        self.screen.add_class("filtering")
+        self.default_screen.add_class("filtering")
         self.query_one("#filter", Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """The filter is set."""
         if event.input.id == "filter":
-            self._queue.filter(event.value.strip())
-            self._show_list()
+            self._set_filter(event.value.strip())
             self._leave_filter()
 
+    def _set_filter(self, wanted: str) -> None:
+        self.query_one("#filter", Input).value = wanted
+        self._queue.filter(wanted)
+        self._show_list()
+        self._show_frame()
+
     def _leave_filter(self) -> None:
-        self.screen.remove_class("filtering")
+        self.default_screen.remove_class("filtering")
         self._queue.focus()
 
     def action_snooze(self) -> None:
@@ -773,7 +837,10 @@ class Console(App[None]):
 
     async def action_back(self) -> None:
         """From a question to the list, or out of the filter."""
-        self.screen.remove_class("open")
+        is_typing = self.default_screen.has_class("filtering")
+        if self._queue.wanted and not is_typing and not self.default_screen.has_class("open"):
+            self._set_filter("")
+        self.default_screen.remove_class("open")
         self._leave_filter()
 
     async def action_pane(self, name: str) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 from textual.binding import Binding, BindingType
 from textual.theme import Theme
 
-__all__ = ["CONTRAST", "CSS", "HELP", "HINTS", "KEYS", "NARROW", "PANES", "WIDE"]
+__all__ = ["ABOUT_A_QUESTION", "CONTRAST", "CSS", "HELP", "HINTS", "KEYS", "NAMES", "NARROW", "PANES", "WIDE"]
 
 NARROW: Final = 80
 """Below so many columns the list and a question are two screens."""
@@ -39,7 +39,7 @@ Screen { layout: vertical; }
 .narrow #sheet { display: none; border: none; }
 .narrow.open #list { display: none; }
 .narrow.open #sheet { display: block; }
-.stale #essentials, .stale #body { text-style: dim; }
+.stale #essentials, .stale #body, .lost #essentials, .lost #body { text-style: dim; }
 #hints { height: 1; }
 .narrow #hints { height: 2; }
 OptionList > .option-list--option-highlighted { text-style: bold reverse; }
@@ -100,12 +100,26 @@ KEYS: Final[list[BindingType]] = [
 
 HINTS: Final = {
     "queue": " A approve · d deny · e edit · m ask · p look · = diff · f all · L key · ? help",
+    "lost": " nothing can be decided until the daemon answers · ? help · q quit",
+    "empty": " 1 to 5 screens · L key · / filter · ? help · q quit",
+    "closed": " r raw · = diff · n next that waits · Enter read · / filter · ? help · q quit",
+    "unread": " ↓ more below (Space, End) · A approve · d deny · e edit · = diff · ? help",
     "held": " u take back · r raw · = diff · Enter read · / filter · ? help · q quit",
     "activity": " Enter the run, with every request that left · ? help · q quit",
     "grants": " x end it · ? help · q quit",
     "sessions": " x end it · ? help · q quit",
     "system": " L the approver's key · V the vault · ? help · q quit",
 }
+
+NAMES: Final = {"question_mark": "?", "exclamation_mark": "!", "equals_sign": "=", "slash": "/", "escape": "Esc"}
+"""What a key is called on a keyboard, where that is not Textual's name."""
+ABOUT_A_QUESTION: Final = frozenset(
+    (
+        *("approve", "deny", "deny_and_stop", "edit", "grant", "ask_back", "preview", "undo", "mark"),
+        *("unread", "whole", "raw", "difference", "copy", "open_page", "next", "group", "filter"),
+    )
+)
+"""Actions that are none on the other screens."""
 
 HELP: Final = """\
 MOVE      j k ↓ ↑ in the list · Enter or Tab to the question · Esc back · n N next, last that waits

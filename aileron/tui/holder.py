@@ -25,11 +25,16 @@ if TYPE_CHECKING:  # cryptography: 30 ms, at the first passphrase
     from aileron.approver.keyfile import ApproverKey
     from aileron.model.secret import Secret
 
-__all__ = ["OPEN_S", "Holder"]
+__all__ = ["OPEN_S", "Holder", "since_boot"]
 
 OPEN_S: Final = 900.0
 """15 minutes: some decisions in a row; a console that stays open all day is not one that decides all day."""
 _TRIES: Final = 3
+
+
+def since_boot() -> float:
+    """Seconds, those in which the machine sleeps with its lid closed among them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Holder:
@@ -42,7 +47,7 @@ class Holder:
         ask: Callable[[str], Secret],
         tell: Callable[[str], None],
         not_kept: str | None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = since_boot,
     ) -> None:
         self._file: Final = file
         self._ask: Final = ask

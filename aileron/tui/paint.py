@@ -12,10 +12,11 @@ Not here: where it stands on the screen (app.py).
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from rich.cells import cell_len
+from rich.cells import cell_len, get_character_cell_size
 from rich.text import Text
 
 from aileron.model.visible import BAR, as_text, visible
@@ -26,6 +27,7 @@ from aileron.tui.waiting import Entry, seconds_left
 __all__ = [
     "MAX_ROWS",
     "body_rows",
+    "cut_short",
     "duration",
     "entry_row",
     "essential_rows",
@@ -43,6 +45,8 @@ __all__ = [
 MAX_ROWS: Final = 200
 """Of one fact: eight small screens."""
 _COLUMN: Final = 10
+_ASKER: Final = 10
+_SHORT_ASKER: Final = 7
 _STYLES: Final = {
     Tone.PLAIN: "",
     Tone.ALARM: "bold red",
@@ -63,14 +67,26 @@ _SIGNS: Final = {
 }
 
 
-def essential_rows(sheet: Sheet, width: int) -> list[Text]:
-    """What is never scrolled away: the verdict, the facts that matter most, the alarms."""
+def essential_rows(sheet: Sheet, width: int, most: int | None = None) -> list[Text]:
+    """What is never scrolled away: the verdict, the facts that matter most, the alarms; in `most` rows, where that is given.
+
+    What needs more than its share says how much more there is: `cut_short` has all of that, for the body.
+    """
+    groups = _groups(sheet, width)
+    room = _shares([len(group) for group in groups], most)
     rows = [_toned(sheet.verdict, f"{sheet.title}  ")]
-    for fact in sheet.essentials:
-        rows += _fact_rows(fact, width, is_whole=True)
-    for alarm in sheet.alarms:
-        rows += _line_rows(alarm, width, "")
+    for group, share in zip(groups, room, strict=True):
+        rows += group if len(group) <= share else _shortened(group, share, width)
     return rows
+
+
+def cut_short(sheet: Sheet, width: int, most: int) -> list[Section]:
+    """What `essential_rows` has not shown whole in `most` rows, as a section of its own; nothing where it has."""
+    groups = _groups(sheet, width)
+    facts = [*sheet.essentials, *([Fact("alarms", sheet.alarms)] if sheet.alarms else [])]
+    shares = _shares([len(group) for group in groups], most)
+    left = tuple(fact for fact, group, share in zip(facts, groups, shares, strict=True) if len(group) > share)
+    return [Section("what is cut short above, whole", left)] if left else []
 
 
 def body_rows(sections: Iterable[Section], width: int, *, is_whole: bool) -> tuple[list[Text], bool]:
@@ -78,21 +94,17 @@ def body_rows(sections: Iterable[Section], width: int, *, is_whole: bool) -> tup
     rows: list[Text] = []
     is_cut = False
     for section in sections:
-        if section.is_said:
-            rows += _box(section, width)
-            continue
-        rows.append(Text(section.title.upper(), style="bold"))
+        framed = _Frame(section, width) if section.is_said else None
+        rows.append(framed.top if framed is not None else Text(section.title.upper(), style="bold"))
         for fact in section.facts:
-            some = _fact_rows(fact, width, is_whole=is_whole)
-            if not is_whole and len(some) > MAX_ROWS:
-                left = sum(len(line.text) for line in fact.lines) - sum(len(row.plain) for row in some[:MAX_ROWS])
-                some = [
-                    *some[:MAX_ROWS],
-                    Text(f"  … about {max(left, 1):,} more characters: f shows all", style="bold"),
-                ]
+            some = framed.rows(fact) if framed is not None else _fact_rows(fact, width)
+            shown = list(some if is_whole else itertools.islice(some, MAX_ROWS))
+            rows += shown
+            if next(some, None) is not None:
+                left = sum(len(line.text) for line in fact.lines) - sum(len(row.plain.strip()) for row in shown)
+                rows.append(Text(f"  … about {max(left, 1):,} more characters: f shows all", style="bold"))
                 is_cut = True
-            rows += some
-        rows.append(Text())
+        rows += [framed.bottom, Text()] if framed is not None else [Text()]
     return rows, is_cut
 
 
@@ -103,7 +115,9 @@ def entry_row(entry: Entry, width: int, *, is_marked: bool = False, count: int =
     sign = (
         "●" if is_marked else "!" if entry.is_open and left is not None and left < 60 else _SIGNS.get(entry.status, "·")
     )
-    end = f"{entry.asker:.16}  {when:>9}"
+    column = _ASKER if width >= 60 else _SHORT_ASKER
+    asker = _cut(entry.asker, column)
+    end = f"{asker}{' ' * (column - cell_len(asker))} {when:>9}"
     title = entry.title + (f" ×{count}" if count > 1 else "")
     room = max(width - cell_len(end) - 4, 8)
     name = _cut(title, room)
@@ -149,18 +163,7 @@ def joined(rows: Iterable[Text]) -> Text:
 
 def folded(text: str, width: int) -> list[str]:
     """`text` in rows of at most `width` cells, at spaces where there are some; no character is lost but the space at a fold."""
-    width = max(width, 8)
-    rows: list[str] = []
-    while cell_len(text) > width:
-        cut = _fitting(text, width)
-        space = text.rfind(" ", 0, cut + 1)
-        if space > cut // 2:
-            rows.append(text[:space])
-            text = text[space + 1 :]
-        else:
-            rows.append(text[:cut])
-            text = text[cut:]
-    return [*rows, text]
+    return list(_rows_of(text, max(width, 8)))
 
 
 def duration(seconds: float) -> str:
@@ -184,7 +187,9 @@ def local_time(moment: object) -> str:
 def event_row(event: Mapping[str, Any]) -> Text:
     """One event of the record, in one row."""
     hidden = ("seq", "at", "type", "hash", "run", "plan", "layers", "steps", "args", "head", "signature")
-    facts = " ".join(f"{visible(name)}={as_text(value):.60}" for name, value in event.items() if name not in hidden)
+    facts = " ".join(
+        f"{visible(name)}={_cut(as_text(value), 60)}" for name, value in event.items() if name not in hidden
+    )
     row = Text(f"{local_time(event.get('at'))} {as_text(event.get('type')):<18} ", no_wrap=True, overflow="ellipsis")
     return row.append(facts, style="dim")
 
@@ -196,16 +201,15 @@ def grant_row(one: Mapping[str, Any]) -> Text:
     words = " and ".join(visible(constraint_words(each)) for each in one.get("constraints") or [])
     left = seconds_left(str(one.get("until")))
     until = "?" if left is None else duration(left)
-    return Text(
-        f"{as_text(one.get('action'))}  {one.get('used')} of {one.get('uses')}, {until} left  {words or 'ALWAYS'}"
-    )
+    used = f"{as_text(one.get('used'))} of {as_text(one.get('uses'))}"
+    return Text(f"{as_text(one.get('action'))}  {used}, {until} left  {words or 'ALWAYS'}")
 
 
 def session_row(one: Mapping[str, Any]) -> Text:
     """One session: which agent, and where."""
     return Text(
         f"{as_text(one.get('agent')):<12} {as_text(one.get('status')):<8} {local_time(one.get('started_at'))}  "
-        f"{one.get('runs')} runs  {as_text(one.get('folder'))}",
+        f"{as_text(one.get('runs'))} runs  {as_text(one.get('folder'))}",
         style="" if one.get("status") == "open" else "dim",
     )
 
@@ -232,47 +236,69 @@ def system_text(status: Mapping[str, Any], approver: Mapping[str, Any], key: str
     return Text("\n".join(f"{name:<11} {as_text(value)}" for name, value in facts.items()))
 
 
-def _fact_rows(fact: Fact, width: int, *, is_whole: bool) -> list[Text]:
-    rows: list[Text] = []
-    name = fact.name
-    indent = " " * _COLUMN
+def _groups(sheet: Sheet, width: int) -> list[list[Text]]:
+    groups = [list(_fact_rows(fact, width)) for fact in sheet.essentials]
+    alarms = [row for alarm in sheet.alarms for row in _hung(list(_line_rows(alarm, width - 2, "")))]
+    return [*groups, alarms] if alarms else groups
+
+
+def _hung(rows: list[Text]) -> list[Text]:
+    return [*rows[:1], *(Text("  ") + row for row in rows[1:])]
+
+
+def _shares(wanted: list[int], most: int | None) -> list[int]:
+    """How many rows each group has, where all of them and the verdict have `most`: the longest give first, down to one."""
+    shares = list(wanted)
+    while most is not None and 1 + sum(shares) > most and max(shares, default=1) > 1:
+        shares[shares.index(max(shares))] -= 1
+    return shares
+
+
+def _shortened(rows: list[Text], share: int, width: int) -> list[Text]:
+    note = f" … {len(rows) - share} more rows below"
+    last = rows[share - 1].copy()
+    last.truncate(max(width - cell_len(note), 8))
+    return [*rows[: share - 1], last.append(note, style="bold")]
+
+
+def _fact_rows(fact: Fact, width: int) -> Iterator[Text]:
+    name, indent = fact.name, " " * _COLUMN
     if cell_len(name) >= _COLUMN:
-        rows += [Text(row, style="dim") for row in folded(name, width)]
+        yield from (Text(row, style="dim") for row in _rows_of(name, max(width, 8)))
         name = ""
     for line in fact.lines or (Line("-", Tone.SOFT),):
-        rows += _line_rows(line, width, indent)
-        if not is_whole and len(rows) > MAX_ROWS:  # one more than is shown says that there are more
-            break
-    if name:
-        first = rows[0]
-        rows[0] = Text(name.ljust(_COLUMN), style="dim") + first[_COLUMN:] if len(first) >= _COLUMN else first
-    return rows
+        for row in _line_rows(line, width, indent):
+            yield Text(name.ljust(_COLUMN), style="dim") + row[_COLUMN:] if name else row
+            name = ""
 
 
-def _line_rows(line: Line, width: int, indent: str) -> list[Text]:
+def _line_rows(line: Line, width: int, indent: str) -> Iterator[Text]:
     bar = BAR if line.tone is Tone.QUOTED else ""
-    rows = folded(line.text, width - len(indent) - len(bar))
     style = _STYLES[line.tone]
-    return [Text(indent) + Text(bar, style="dim") + Text(row, style=style) for row in rows]
+    for row in _rows_of(line.text, max(width - len(indent) - len(bar), 8)):
+        yield Text(indent) + Text(bar, style="dim") + Text(row, style=style)
 
 
 def _toned(line: Line, before: str) -> Text:
     return Text(before, style="bold") + Text(line.text, style=_STYLES[line.tone])
 
 
-def _box(section: Section, width: int) -> list[Text]:
+class _Frame:
     """Somebody's words, framed."""
-    inner = max(width - 4, 16)
-    title = f" {section.title} "
-    rows = [Text(f"┌─{title}{'─' * max(inner - cell_len(title) + 1, 0)}┐", style="dim")]
-    for fact in section.facts:
+
+    def __init__(self, section: Section, width: int) -> None:
+        self._inner: Final = max(width - 4, 16)
+        title = _cut(f" {section.title} ", self._inner)
+        self.top: Final = Text(f"┌─{title}{'─' * (self._inner - cell_len(title) + 1)}┐", style="dim")
+        self.bottom: Final = Text(f"└{'─' * (self._inner + 2)}┘", style="dim")
+
+    def rows(self, fact: Fact) -> Iterator[Text]:
+        """One fact, its name before its first line."""
         for number, line in enumerate(fact.lines):
             label = f"{fact.name}: " if number == 0 else ""
-            for row in folded(label + line.text, inner):
-                rows.append(
-                    Text("│ ", style="dim") + Text(row + " " * max(inner - cell_len(row), 0)) + Text(" │", style="dim")
-                )
-    return [*rows, Text(f"└{'─' * (inner + 2)}┘", style="dim"), Text()]
+            for row in _rows_of(label + line.text, self._inner):
+                filled = row + " " * max(self._inner - cell_len(row), 0)
+                yield Text("│ ", style="dim") + Text(filled) + Text(" │", style="dim")
 
 
 def _hanging(begin: str, text: str, width: int) -> list[Text]:
@@ -280,13 +306,30 @@ def _hanging(begin: str, text: str, width: int) -> list[Text]:
     return [Text(first), *(Text(f"    {row}") for part in rest for row in folded(part, width - 4))]
 
 
-def _fitting(text: str, width: int) -> int:
-    """How many characters from the beginning have at most `width` cells; one at least."""
+def _rows_of(text: str, width: int) -> Iterator[str]:
+    """One after the other, so that of a long text no more is folded than is shown."""
+    at, is_ascii = 0, text.isascii()
+    while True:
+        end = min(at + width, len(text)) if is_ascii else _fitting(text, width, at)
+        if end >= len(text):
+            yield text[at:]
+            return
+        space = text.rfind(" ", at, end + 1)
+        if space > (at + end) // 2:
+            yield text[at:space]
+            at = space + 1
+        else:
+            yield text[at:end]
+            at = end
+
+
+def _fitting(text: str, width: int, at: int = 0) -> int:
+    """Where what begins at `at` and has at most `width` cells ends; one character is always within."""
     cells = 0
-    for index, character in enumerate(text):
-        cells += cell_len(character)
+    for index in range(at, len(text)):
+        cells += get_character_cell_size(text[index])
         if cells > width:
-            return max(index, 1)
+            return max(index, at + 1)
     return len(text)
 
 

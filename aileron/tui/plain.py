@@ -18,6 +18,7 @@ import json
 import os
 import select
 import sys
+import termios
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -78,6 +79,9 @@ class Plain:
         self._numbers: dict[str, int] = {}
         self._edits: dict[str, str] = {}
         self._previews: dict[tuple[str, str], Preview] = {}
+        self._typed = b""
+        """Of the next line, what has come already."""
+        self._has_looked = False
         self._is_signed = True
         self._is_lost = False
         self._commands: Final[dict[str, Callable[[str], None]]] = {
@@ -134,12 +138,28 @@ class Plain:
         """The next line that the person types; what happens meanwhile is said. None at the end of input."""
         self._write(_PROMPT)
         while True:
-            if select.select([sys.stdin], [], [], _LOOK_S)[0]:
-                return sys.stdin.readline(_MOST_LINE) or None
+            if b"\n" in self._typed or select.select([sys.stdin], [], [], _LOOK_S)[0]:
+                return self._typed_line()
             if self._holder.close_on_time():
                 self._say("\nthe approver's key is locked: its time was over")
                 self._write(_PROMPT)
             self._try(self._look, prompt=_PROMPT)
+
+    def _typed_line(self) -> str | None:
+        """One line, as it was typed; None at the end of input."""
+        while b"\n" not in self._typed:
+            piece = os.read(sys.stdin.fileno(), _MOST_LINE)
+            if not piece:
+                break
+            self._typed += piece
+        line, end, self._typed = self._typed.partition(b"\n")
+        return line.decode("utf-8", "replace") if line or end else None
+
+    def _forget_typed(self) -> None:
+        """What was typed, or pasted, before it was asked for answers nothing."""
+        self._typed = b""
+        with contextlib.suppress(termios.error):
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
     def _say(self, text: str) -> None:
         self._write(text + "\n")
@@ -158,6 +178,8 @@ class Plain:
 
         try:
             work()
+            if self._is_lost:
+                self._say("the daemon answers again")
             self._is_lost = False
         except GoneError as error:
             if not self._is_lost or not prompt:
@@ -174,7 +196,7 @@ class Plain:
         """What has come and what is settled, in a line each."""
         approver = self._door.approver()
         self._is_signed, self._holder.key_id = approver.get("status") != "none", approver.get("key_id")
-        is_first = not self._numbers
+        is_first, self._has_looked = not self._has_looked, True
         news = self._waiting.take(self._door.waiting())
         said = []
         for name in news.new:
@@ -182,8 +204,9 @@ class Plain:
             if not is_first:
                 said.append(f"new: {self._title(self._waiting[name])}")
         for name in news.gone:
-            self._waiting.settle(name, str(self._door.outcome(name).get("status")))
-            if name in self._waiting:
+            with contextlib.suppress(RefusedError):  # asked again with the next look
+                self._waiting.settle(name, str(self._door.outcome(name).get("status")))
+            if name in self._waiting and not self._waiting[name].is_open:
                 said.append(f"{self._waiting[name].status}: {self._title(self._waiting[name])}")
         if said:
             self._say("\n" + "\n".join(said))
@@ -275,8 +298,9 @@ class Plain:
         if why_closed(question) is not None:
             raise ValueError("it cannot be decided any more")
         word = self._sheet(name, question).word or "yes"
+        self._forget_typed()
         self._write(f"To approve, type  {word}  (anything else decides nothing): ")
-        if sys.stdin.readline(_MOST_LINE).strip() != word:
+        if (self._typed_line() or "").strip() != word:
             self._say("nothing is decided")
             return
         preview = self._previews.get((name, str(question.get("digest"))))

@@ -5,7 +5,7 @@ Runs in the console. While one of these is up no key reaches what lies below it,
 Rules
 - A yes that cannot be undone takes a word that is typed, and Enter after it; any other takes `y`. Neither is taken in the first
   SETTLED_S, so that a key that was on its way decides nothing.
-- Escape, and anything else, decides nothing.
+- Escape, and anything else, decides nothing; a paste neither.
 
 Not here: what the answers bring about (app.py).
 """
@@ -19,7 +19,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.events import Key
+from textual.events import Key, Paste, Resize
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
@@ -27,13 +27,25 @@ from aileron.tui.guard import SETTLED_S
 
 __all__ = ["Confirm", "GrantForm", "Granted", "Line", "Pages"]
 
+_BESIDE_FACTS: Final = 9
+"""Rows of the second step that are not facts: what is to be typed in two, the field, how to get back, and what is around them."""
 _CSS: Final = """
 Confirm, Line, GrantForm, Pages { align: center middle; }
-#box { width: 90%; max-width: 100; height: auto; max-height: 90%; border: round $primary; padding: 0 1; background: $surface; }
+#box { width: 90%; max-width: 100; height: auto; max-height: 100%; border: round $primary; padding: 0 1; background: $surface; }
 #box Static { width: 100%; }
+#facts { height: auto; }
+#word { height: 1; border: none; padding: 0; }
 #pages { width: 96%; height: 92%; border: round $primary; background: $surface; padding: 0 1; }
 Input { margin: 1 0 0 0; }
 """
+
+
+class _Typed(Input):
+    """A field for what is typed: a paste is not."""
+
+    def _on_paste(self, event: Paste) -> None:
+        event.stop()
+        event.prevent_default()
 
 
 class Confirm(ModalScreen[bool]):
@@ -51,18 +63,23 @@ class Confirm(ModalScreen[bool]):
 
     def compose(self) -> ComposeResult:
         with Vertical(id="box"):
-            yield Static(self._facts)
+            with VerticalScroll(id="facts", can_focus=False):
+                yield Static(self._facts)
             if self._word is None:
                 yield Static(Text(f"\ny  {self._verb}     any other key  back", style="bold"))
             else:
                 yield Static(
                     Text(f"\nThis is for good. To {self._verb}, type  {self._word}  and press Enter.", style="bold")
                 )
-                yield Input(id="word")
+                yield _Typed(id="word", placeholder="type it here")
                 yield Static(Text("Esc  back", style="dim"), id="hint")
 
     def on_mount(self) -> None:
         self._since = time.monotonic()
+
+    def on_resize(self, event: Resize) -> None:
+        """What is to be typed, and where, is on the screen however small that is."""
+        self.query_one("#facts").styles.max_height = max(event.size.height - _BESIDE_FACTS, 1)
 
     def on_key(self, event: Key) -> None:
         if self._word is not None:

@@ -7,7 +7,7 @@ Not here: what is said (review/sheet.py), how it is folded (paint.py), when it m
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -20,9 +20,11 @@ from aileron.model.visible import visible
 from aileron.review.sheet import Sheet
 from aileron.tui import paint
 
-__all__ = ["View"]
+__all__ = ["MOST_TOP", "View"]
 
-_LEAST_WIDTH = 30
+MOST_TOP: Final = 11
+"""Rows of what is never scrolled away, so that at 24 some are left for the rest."""
+_LEAST_WIDTH: Final = 30
 
 
 class _Body(VerticalScroll):
@@ -82,7 +84,7 @@ class View(Container):
         """Show a line in place of a question."""
         self._sheet = None
         self.query_one("#body", _Body).matter_rows = None
-        self.screen.remove_class("stale")
+        self.remove_class("stale")
         self.query_one("#essentials", Static).update(text)
         self.query_one("#text", Static).update(Text())
 
@@ -95,13 +97,18 @@ class View(Container):
         """Give it the keys."""
         self.query_one("#body", _Body).focus()
 
+    def scroll_to_begin(self) -> None:
+        """To the first row of it."""
+        self.query_one("#body", _Body).scroll_home(animate=False)
+
     def paint(self) -> None:
         """Lay it out for the room there is now."""
         if self._sheet is None:
             return
-        self.screen.set_class(self._why_closed is not None, "stale")
+        self.set_class(self._why_closed is not None, "stale")
         width = max(self.size.width - 2, _LEAST_WIDTH)
-        matter = [section for section in self._sheet.sections if not section.is_fine_print]
+        cut = paint.cut_short(self._sheet, width, MOST_TOP)
+        matter = [*cut, *(section for section in self._sheet.sections if not section.is_fine_print)]
         fine = [section for section in self._sheet.sections if section.is_fine_print]
         rows, self._is_cut = paint.body_rows(matter, width, is_whole=self._is_whole)
         rows = [*self._outcome(width), *rows]
@@ -119,7 +126,7 @@ class View(Container):
             self.post_message(self.AllSeen())
 
     def _top(self, sheet: Sheet, width: int) -> list[Text]:
-        top = paint.essential_rows(sheet, width)
+        top = paint.essential_rows(sheet, width, MOST_TOP)
         if self._why_closed is not None:
             top.insert(1, Text(f"! {visible(self._why_closed)}", style="bold"))
         elif self._left_s is not None:

@@ -1,0 +1,179 @@
+"""Who else can type at a terminal, and keeping out who would open it: real terminals, a real tmux, another process of theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pty
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+DEADLINE_S: Final = 20.0
+UID: Final = 65534
+_OWN: Final = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+_WHO: Final = (
+    "from aileron.approver.terminal import who_else_can_type; print('who:', who_else_can_type(), flush=True)\n"
+)
+_OPEN: Final = f"""
+import errno, os, sys
+if os.geteuid() == 0:
+    os.setgroups([]); os.setresgid({UID}, {UID}, {UID}); os.setresuid({UID}, {UID}, {UID})
+try:
+    os.open(sys.argv[1], os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    print("ok")
+except OSError as error:
+    print(errno.errorcode[error.errno])
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Of a program at a terminal: no variable says whose it is, but those that are given."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("TMUX", "STY", "ZELLIJ")}
+    return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm", **more}
+
+
+class Terminal:
+    """A terminal of its own, and a program at it."""
+
+    def __init__(self, program: str, **more: str) -> None:
+        self.master, slave = pty.openpty()
+        self.name = os.ttyname(slave)
+        if os.geteuid() == 0:
+            os.chown(self.name, UID, UID)
+        words = [sys.executable, "-c", _OWN + program]
+        self.process = subprocess.Popen(
+            words, stdin=slave, stdout=slave, stderr=slave, env=environment(**more), cwd=ROOT
+        )
+        os.close(slave)
+        self.shown = ""
+
+    def until(self, wanted: str) -> str:
+        """The row with this, once it has been shown."""
+        until = time.monotonic() + DEADLINE_S
+        while not any(wanted in row for row in self.shown.split("\n")[:-1]):
+            assert select.select([self.master], [], [], max(0.0, until - time.monotonic()))[0], self.shown
+            self.shown += os.read(self.master, 65536).decode()
+        return next(row.strip() for row in self.shown.split("\n") if wanted in row)
+
+    def close(self) -> None:
+        """End it."""
+        self.process.kill()
+        self.process.wait(DEADLINE_S)
+        os.close(self.master)
+
+
+@contextlib.contextmanager
+def terminal(program: str, **more: str) -> Iterator[Terminal]:
+    """For the length of a with block."""
+    made = Terminal(program, **more)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def opened(name: str) -> str:
+    """How another process of this user, and no root, fares with opening a terminal."""
+    done = subprocess.run(
+        [sys.executable, "-c", _OPEN, name], capture_output=True, text=True, timeout=DEADLINE_S, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_at_a_terminal_with_nobody_else_nobody_else_can_type() -> None:
+    """Not even where the kernel has TIOCSTI: there is no process that could use it."""
+    with terminal(_WHO) as at:
+        assert at.until("who:") == "who: None"
+
+
+@pytest.mark.parametrize(("variable", "program"), [("TMUX", "tmux"), ("STY", "screen"), ("ZELLIJ", "zellij")])
+def test_a_multiplexers_variable_is_believed(variable: str, program: str) -> None:
+    """It needs no process that can be seen."""
+    with terminal(_WHO, **{variable: "x"}) as at:
+        assert at.until("who:").startswith(
+            f"who: this is a terminal of {program}, and any process of yours can press keys"
+        )
+
+
+def test_a_process_that_types_for_others_is_found_without_its_variable() -> None:
+    """tmux by the name of what the console descends from, its variable unset."""
+    if shutil.which("tmux") is None:
+        pytest.skip("no tmux here: apt-get install tmux")
+    folder = Path(tempfile.mkdtemp(prefix="ail-"))
+    tmux = ["tmux", "-S", str(folder / "s"), "-f", "/dev/null"]
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {_WHO}"
+    try:
+        with open(folder / "out", "w+", encoding="utf-8") as out:
+            inside = (
+                f"env -u TMUX {sys.executable} -c {_quoted(code)} > {folder}/out; tmux -S {folder}/s wait-for -S done"
+            )
+            subprocess.run([*tmux, "new-session", "-d", inside], check=True, env=environment(), timeout=DEADLINE_S)
+            subprocess.run([*tmux, "wait-for", "done"], check=False, timeout=DEADLINE_S)
+            said = out.read()
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=False, capture_output=True, timeout=DEADLINE_S)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    assert said.startswith("who: this is a terminal of tmux, and any process of yours can press keys in it")
+
+
+def test_a_process_of_the_same_terminal_is_found_where_the_kernel_lets_it_type() -> None:
+    """One that was started there before, and is no ancestor; where there is no TIOCSTI, it does not matter."""
+    with terminal(
+        f"import subprocess; other = subprocess.Popen(['sleep', '60'])\n{_WHO}other.kill(); other.wait()\n"
+    ) as at:
+        said = at.until("who:")
+
+    legacy = Path("/proc/sys/dev/tty/legacy_tiocsti")
+    if legacy.exists() and legacy.read_text().strip() == "0":
+        assert said == "who: None"
+    else:
+        assert "(sleep) is of this terminal too, and this kernel lets it press keys here (TIOCSTI)" in said
+
+
+def test_a_terminal_that_is_taken_is_opened_by_nobody_until_it_is_let_go() -> None:
+    """EBUSY for another process of the user; before and after, it opens."""
+    program = (
+        "from aileron.approver import terminal; print('ready'); input(); terminal.take(); print('held'); input(); "
+        "terminal.let_go(); print('free'); input()"
+    )
+    with terminal(program) as at:
+        said = []
+        for row in ("ready", "held", "free"):
+            at.until(row)
+            said.append(opened(at.name))
+            os.write(at.master, b"\n")
+
+    assert said == ["ok", errno.errorcode[errno.EBUSY], "ok"]
+
+
+def test_what_is_no_terminal_is_neither_taken_nor_missed() -> None:
+    """A pipe has nothing that could be held."""
+    code = "from aileron.approver import terminal\nwith terminal.held(): print('in')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        cwd=ROOT,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+
+    assert done.stdout == "in\n"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

@@ -1,0 +1,97 @@
+"""A run on record: every request that left, how it ended, and what was denied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aileron.review.record import record_of
+from tests.support.hostile_text import EVERYTHING, assert_harmless
+
+KEY = {"step": "one", "connector": "mail", "request": 1, "attempt": 1}
+
+
+def sending(**more: Any) -> dict[str, Any]:
+    """A request that left."""
+    facts = {"method": "POST", "host": "mail.example", "port": 443, "path": "/send", "credential": "basic/mail/home"}
+    return {"type": "egress.sending", "at": "t", **facts, **KEY, **more}
+
+
+def finished(**more: Any) -> dict[str, Any]:
+    """Its end."""
+    return {
+        "type": "egress.finished",
+        "at": "t",
+        "status": 201,
+        "bytes_up": 10,
+        "bytes_down": 20,
+        "ms": 30,
+        **KEY,
+        **more,
+    }
+
+
+def test_a_request_has_its_host_status_bytes_and_time() -> None:
+    """From its two rows, paired by step, connector, request and attempt."""
+    (left,) = record_of({"audit_id": "run-1", "status": "completed", "events": [sending(), finished()]}).requests
+
+    assert (left.method, left.where, left.path, left.ended) == ("POST", "mail.example:443", "/send", "201")
+    assert (left.bytes_up, left.bytes_down, left.ms, left.credential) == (10, 20, 30, "basic/mail/home")
+
+
+def test_a_request_without_an_end_is_one_of_which_nobody_knows() -> None:
+    """Another attempt's end is not its."""
+    left = record_of({"events": [sending(), sending(attempt=2), finished(attempt=2)]}).requests
+
+    assert [one.ended for one in left] == ["left, and nothing came back", "201"]
+
+
+def test_a_request_that_failed_says_how() -> None:
+    """Its class, and its status where it had one."""
+    failed = {"class": "timeout"}
+    left = record_of(
+        {"events": [sending(), finished(status=None, **failed), sending(request=2), finished(request=2, **failed)]}
+    ).requests
+
+    assert [one.ended for one in left] == ["timeout", "201, timeout"]
+
+
+def test_what_was_denied_left_nothing() -> None:
+    """Where to, and why not."""
+    event = {"type": "egress.denied", "method": "GET", "destination": "evil.example:443", "reason": "not granted"}
+    (left,) = record_of({"events": [event]}).requests
+
+    assert (left.where, left.ended, left.note, left.is_bad) == (
+        "evil.example:443",
+        "NOT LET OUT: not granted",
+        "nothing of it left",
+        True,
+    )
+
+
+def test_a_secret_that_came_back_is_said() -> None:
+    """How often it was blotted out."""
+    (left,) = record_of({"events": [sending(), finished(scrubbed=2)]}).requests
+
+    assert left.note == "the secret came back 2 times, and was blotted out"
+
+
+def test_what_is_cut_is_said_and_what_is_not_is_not() -> None:
+    """A record that is longer than its answer."""
+    assert record_of({"truncated": True, "events": []}).is_cut
+    assert not record_of({"events": []}).is_cut
+
+
+def test_no_word_of_an_upstream_is_obeyed() -> None:
+    """The corpus in every field."""
+    events = [
+        sending(**dict.fromkeys(("method", "host", "path", "credential"), EVERYTHING)),
+        finished(status=EVERYTHING, **{"class": EVERYTHING}),
+        {"type": "egress.denied", **dict.fromkeys(("method", "destination", "reason"), EVERYTHING)},
+        {"type": EVERYTHING, "at": EVERYTHING, EVERYTHING: EVERYTHING, "deep": [EVERYTHING]},
+    ]
+    record = record_of({"audit_id": EVERYTHING, "status": EVERYTHING, "events": events})
+    texts = [record.audit_id, record.status, *(word for event in record.events for word in event)]
+    for one in record.requests:
+        texts += [one.method, one.where, one.path, one.ended, one.credential or "", one.note or ""]
+    for text in texts:
+        assert_harmless(text)

@@ -1,0 +1,191 @@
+"""The sheet of a question: what a surface shows of it, in which order, and what in it is an alarm."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from aileron.model.manifest import ApprovalRule
+from aileron.model.preview import Preview
+from aileron.review.sheet import Line, Section, Sheet, Tone, sheet_of
+from tests.cli.questions import SUBJECTS, plan, previewed, question, subject_question
+from tests.cli.test_hostile_questions import question as hostile_consent
+from tests.cli.test_hostile_questions import run_question, subjects
+from tests.support.hostile_text import EVERYTHING, assert_harmless
+
+
+def when(moment: Any) -> str:
+    """As it came."""
+    return str(moment)
+
+
+def sheet(asked: dict[str, Any], preview: Preview | None = None) -> Sheet:
+    """Its sheet."""
+    return sheet_of(asked, preview, when)
+
+
+def found(*fields: tuple[str, Any]) -> Preview:
+    """A preview that found these."""
+    listed = [{"label": label, "value": value, "multiline": False} for label, value in fields]
+    return Preview(listed, None, "2026-11-21T04:00:01Z", "sha256:1")
+
+
+def told(sections: tuple[Section, ...]) -> list[str]:
+    """The titles, in order."""
+    return [section.title for section in sections]
+
+
+def lines(one: Sheet) -> list[Line]:
+    """All of it, line by line."""
+    facts = [*one.essentials, *(fact for section in one.sections for fact in section.facts)]
+    return [one.verdict, *one.alarms, *(line for fact in facts for line in fact.lines)]
+
+
+def essential(one: Sheet, name: str) -> list[str]:
+    """What stands under a name above what scrolls."""
+    return [line.text for fact in one.essentials if fact.name == name for line in fact.lines]
+
+
+def test_a_run_says_effect_undo_destination_account_asker_and_difference() -> None:
+    """In this order."""
+    one = sheet(question(agent="claude", folder="/w"))
+
+    assert [fact.name for fact in one.essentials] == ["does", "undo", "reaches", "account", "asked by", "differs"]
+    assert essential(one, "reaches") == ["mail.example:443"]
+    assert essential(one, "asked by") == ["claude in /w"]
+    assert essential(one, "differs") == ["≠ no call of this action was approved before"]
+
+
+@pytest.mark.parametrize(
+    ("more", "asker"),
+    [
+        ({"agent": "claude", "folder": "/w"}, "claude in /w"),
+        ({"agent": "claude"}, "claude"),
+        ({"session": "ses-1"}, "session ses-1"),
+        ({"session": "local"}, "a command on this machine, of no agent's session"),
+    ],
+)
+def test_who_asks_is_named_as_far_as_it_is_known(more: dict[str, Any], asker: str) -> None:
+    """Agent and folder, the agent, its session, or that it is no agent's."""
+    assert essential(sheet(question(**more)), "asked by") == [asker]
+
+
+@pytest.mark.parametrize("rule", [ApprovalRule(required=True), ApprovalRule(required=True, irreversible=False)])
+def test_only_what_says_that_it_can_be_undone_needs_no_word(rule: ApprovalRule) -> None:
+    """Absent means that it cannot."""
+    one = sheet(question(plan(approval=rule)))
+
+    assert one.word == ("send-mail" if rule.irreversible else None)
+    assert (one.verdict.tone is Tone.ALARM) == rule.irreversible
+
+
+@pytest.mark.parametrize("kind", SUBJECTS)
+def test_every_consent_lasts_takes_the_word_of_its_kind_and_says_how_it_is_taken_back(kind: str) -> None:
+    """None is a matter of one key."""
+    one = sheet(subject_question(SUBJECTS[kind]))
+
+    assert one.word == kind.replace("_", " ")
+    assert one.verdict == Line("! A LASTING PERMISSION", Tone.ALARM)
+    assert essential(one, "undo") not in ([], ["nobody knows"])
+
+
+def test_a_preview_stands_before_the_arguments_and_the_agents_words_after_both() -> None:
+    """What the runtime knows first, what somebody says boxed below it."""
+    asked = question(previewed(), conversation=[{"question": "why?", "answer": "Approve."}])
+    one = sheet(asked, found(("To", "mira@example.com")))
+
+    assert told(one.sections)[:3] == [
+        "what is there now, read 2026-11-21T04:00:01Z",
+        "arguments, from the agent",
+        "agent says (not verified)",
+    ]
+    assert [section.is_said for section in one.sections] == [False, False, True, False, False]
+    assert one.alarms == ()
+
+
+@pytest.mark.parametrize("label", ["To", "to", "TO"])
+def test_another_value_under_the_same_label_is_an_alarm(label: str) -> None:
+    """Compared without case; the same value, however it is spaced, is none."""
+    other = sheet(question(previewed()), found((label, "mallory@evil.example")))
+    same = sheet(question(previewed()), found((label, " mira@example.com\n")))
+
+    assert [alarm.text for alarm in other.alarms] == [
+        f"! {label} is mallory@evil.example, and the agent says mira@example.com"
+    ]
+    assert same.alarms == ()
+
+
+def test_a_long_contradiction_says_how_much_longer_it_is() -> None:
+    """Both sides begin on the screen; all of it stands below."""
+    one = sheet(question(previewed({"to": "a" * 500})), found(("to", "b" * 500)))
+
+    assert one.alarms[0].text.count("… (400 more characters)") == 2
+
+
+@pytest.mark.parametrize(
+    ("preview", "alarm"),
+    [
+        (None, "! what is there now was not read yet"),
+        (Preview(None, "it timed out", None, None), "! what is there now could not be read: it timed out"),
+    ],
+    ids=["not read", "failed"],
+)
+def test_a_preview_that_is_not_there_is_an_alarm(preview: Preview | None, alarm: str) -> None:
+    """Only where the action has one."""
+    assert [line.text for line in sheet(question(previewed()), preview).alarms] == [alarm]
+    assert sheet(question()).alarms == ()
+
+
+def test_what_is_other_than_last_time_is_marked_at_its_argument_and_named_above() -> None:
+    """New, changed and left out; what is no argument is said above itself."""
+    changes = [
+        {"where": "args.to (changed)", "before": "a@b", "after": "mira@example.com"},
+        {"where": "args.cc (left out)", "before": "c@d", "after": None},
+        {"where": "steps.one.op", "before": "x", "after": "send_mail"},
+    ]
+    one = sheet(question(difference={"decided_at": "then", "changes": changes}))
+
+    assert essential(one, "differs") == [
+        "≠ from the call approved last (then): to, cc (left out)",
+        "≠ steps.one.op: x → send_mail",
+    ]
+    marked = [line.text for line in lines(one) if line.tone is Tone.CHANGED]
+    assert {"≠ changed, was a@b", "≠ left out, was c@d"} <= set(marked)
+
+
+@pytest.mark.parametrize("value", ["true", "7", "", " x ", "null", '"a"', 7, None, ["a"], {"a": 1}])
+def test_a_text_is_not_mistaken_for_something_else(value: object) -> None:
+    """A text that reads as JSON, or has blanks around it, is shown as JSON."""
+    one = sheet(question(plan({"x": value})))
+    (line,) = next(fact.lines for section in one.sections for fact in section.facts if fact.name == "x")
+
+    assert json.loads(line.text) == value
+
+
+def test_every_mark_is_in_the_text_as_well() -> None:
+    """No tone is the only sign of anything."""
+    changes = [{"where": "args.to (new)", "before": None, "after": "x"}]
+    for asked in (question(difference={"changes": changes}), *map(subject_question, SUBJECTS.values())):
+        for line in lines(sheet(asked)):
+            assert (line.tone is not Tone.ALARM) or line.text.startswith("! ")
+            assert (line.tone is not Tone.CHANGED) or line.text.startswith("≠ ")
+
+
+def test_whatever_is_said_no_line_of_a_sheet_is_obeyed() -> None:
+    """The whole corpus in every field of every kind, known and not."""
+    asked = [
+        run_question(EVERYTHING),
+        *(hostile_consent(kind, of, EVERYTHING) for kind, of in subjects(EVERYTHING).items()),
+    ]
+    preview = found((EVERYTHING, EVERYTHING))
+    for one in asked:
+        made = sheet_of(one, preview, lambda _: "then")
+        texts = [made.title, made.word or "", *(section.title for section in made.sections)]
+        names = [fact.name for fact in made.essentials] + [
+            fact.name for section in made.sections for fact in section.facts
+        ]
+        for text in [*texts, *names, *(line.text for line in lines(made))]:
+            assert "\n" not in text
+            assert_harmless(text)

@@ -1,0 +1,43 @@
+"""A home with a daemon of the test's making, and a console that need not be waited for."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aileron.tui import guard, screens
+from tests.support.fake_daemon import FakeDaemon
+from tests.tui.consoles import World
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key is dead for a twentieth of a second; the tests about that time put it right."""
+    monkeypatch.setattr(guard, "SETTLED_S", 0.05)
+    monkeypatch.setattr(screens, "SETTLED_S", 0.05)
+
+
+@pytest.fixture(autouse=True)
+def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The same wherever the tests run: UTC, colours, and no browser."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    for name in ("NO_COLOR", "DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A home on a path short enough for sockets, in which nobody signs yet."""
+    path = Path(tempfile.mkdtemp(prefix="ail-"))
+    with FakeDaemon(path / "h") as fake:
+        yield World(path / "h", fake)
+    shutil.rmtree(path, ignore_errors=True)

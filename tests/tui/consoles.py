@@ -1,0 +1,265 @@
+"""The console as a person has it, over a daemon of the test's making: what comes and goes, keys, and what is shown.
+
+    async with world.console() as shown:
+        await shown.until("send-mail")
+        await shown.press("A")
+
+A `World` is one home: what waits in it, what happens there, who signs. `Shown` is a console of it that runs without a terminal
+(Textual's Pilot): keys, clicks and sizes go in, the text of the screen comes out. Nothing is waited for by sleeping, but for the
+time in which a key is dead, which is a time.
+
+Not here: golden screens (tests/support/screens.py), what the real daemon says (tests/cli/test_console_terminal.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+from textual.pilot import Pilot
+
+from aileron.model.manifest import ApprovalRule
+from aileron.model.secret import Secret
+from aileron.tui import guard
+from aileron.tui.app import Console, Hooks
+from aileron.tui.door import Door
+from tests.cli.person import APPROVER
+from tests.cli.questions import Approver, plan, question
+from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
+from tests.support.screens import text_of
+
+__all__ = ["Shown", "World", "named"]
+
+_DEADLINE_S: Final = 10.0
+_ROUTE: Final = "/v1/action-approvals"
+
+
+class World:
+    """One home, its daemon, and the person's passphrase, editor and terminal."""
+
+    def __init__(self, home: Path, fake: FakeDaemon) -> None:
+        self.home = home
+        self.fake = fake
+        self.approver: Approver | None = None
+        self.asked_for: list[str] = []
+        """What a passphrase was asked for."""
+        self.passphrase = APPROVER
+        self.edit: Callable[[str], str] = lambda text: text
+        self.is_held = False
+        """Whether the console has the terminal to itself."""
+        self.rows: list[dict[str, Any]] = []
+        self.records: dict[str, dict[str, Any]] = {}
+        self._changed = threading.Condition()
+        self._is_gone = False
+        fake.script("GET", "/v1/audit", self._audit)
+        fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
+
+    # what happens
+
+    def sign(self) -> Approver:
+        """From now on somebody signs."""
+        self.approver = Approver(self.home, self.fake)
+        return self.approver
+
+    def ask(self, *asked: dict[str, Any]) -> None:
+        """These questions wait too."""
+        for one in asked:
+            path = f"{_ROUTE}/{one['approval_id']}"
+            self.fake.script("GET", path, lambda _, one=one: (200, dict(one)))
+            self.fake.script("GET", f"{path}/result", lambda _, one=one: (200, dict(one)))
+            self.fake.script("POST", f"{path}/decide", lambda seen, one=one: self._decided(one, seen))
+            self.fake.script("POST", f"{path}/cancel", lambda _, one=one: self._settled(one, "cancelled"))
+        self.fake.approvals = [*self.fake.approvals, *asked]
+        self.happen("approval.requested")
+
+    def replace(self, asked: dict[str, Any], **other: Any) -> None:
+        """It says something else now, under the same id."""
+        asked.update(other)
+        self.happen("approval.edited", approval=asked["approval_id"])
+
+    def settle(self, asked: dict[str, Any], status: str, **more: Any) -> None:
+        """It is decided elsewhere, or over."""
+        self._settled(asked, status, **more)
+
+    def happen(self, kind: str, **facts: Any) -> None:
+        """A row of the record; whoever waits for news has it."""
+        with self._changed:
+            at = "2026-11-21T04:00:00.000Z"
+            self.rows.append({"seq": len(self.rows) + 1, "at": at, "type": kind, **facts})
+            self._changed.notify_all()
+
+    def lose_daemon(self) -> None:
+        """Nobody answers."""
+        with self._changed:
+            self._is_gone = True
+            self._changed.notify_all()
+        self.fake.__exit__()
+
+    def get_daemon_back(self) -> None:
+        """Somebody answers again."""
+        self._is_gone = False
+        self.fake.__enter__()
+
+    # what was sent
+
+    def sent(self, end: str = "decide") -> list[dict[str, Any]]:
+        """The bodies of what was posted to routes with this end, in order."""
+        return [seen.body for seen in self.fake.asked("POST") if seen.path.endswith(f"/{end}")]
+
+    def sent_to(self, end: str = "decide") -> list[str]:
+        """The ids that such a request was about."""
+        return [seen.path.split("/")[3] for seen in self.fake.asked("POST") if seen.path.endswith(f"/{end}")]
+
+    # the console
+
+    def hooks(self) -> Hooks:
+        """What the console needs of a terminal."""
+
+        def ask(question: str) -> Secret:
+            self.asked_for.append(question)
+            return Secret(self.passphrase.encode())
+
+        def hold(is_held: bool) -> None:
+            self.is_held = is_held
+
+        return Hooks(ask=ask, edit=lambda text: self.edit(text), take=lambda: hold(True), let_go=lambda: hold(False))
+
+    @contextlib.asynccontextmanager
+    async def console(
+        self, size: tuple[int, int] = (80, 24), *, not_kept: str | None = None, **options: Any
+    ) -> AsyncIterator[Shown]:
+        """One that runs, and has read what there is."""
+        app = Console(Door(self.home), self.hooks(), not_kept=not_kept, **options)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            shown = Shown(app, pilot)
+            await shown.until("daemon ok")
+            yield shown
+            with self._changed:  # nobody waits for news of a test that is over
+                self._is_gone = True
+                self._changed.notify_all()
+
+    # the daemon's part
+
+    def _audit(self, seen: Seen) -> Reply:
+        with self._changed:
+            if "wait" not in seen.query:
+                return 200, {"events": self.rows[::-1][: int(seen.query.get("limit", 50))]}
+            after = int(seen.query["after"])
+            self._changed.wait_for(lambda: self._is_gone or len(self.rows) > after, 20)
+            if self._is_gone:
+                raise ConnectionResetError  # as by the end of the daemon
+            return 200, {"events": self.rows[after:]}
+
+    def _decided(self, asked: dict[str, Any], seen: Seen) -> Reply:
+        if asked["status"] != "pending_approval":
+            return error("already_decided", 409, "it is decided", details={"status": asked["status"]})
+        if seen.body["decision"] == "approve":
+            return self._settled(asked, "completed", reply="approved")
+        return self._settled(asked, "denied", reason=seen.body.get("reason"))
+
+    def _settled(self, asked: dict[str, Any], status: str, *, reply: str | None = None, **more: Any) -> Reply:
+        asked.update(status=status, **more)
+        self.fake.approvals = [one for one in self.fake.approvals if one is not asked]
+        run = asked.get("audit_id")
+        if run is not None:
+            found = self.records.get(run, {"audit_id": run, "status": status, "events": []})
+            self.fake.script("GET", f"/v1/audit/{run}", (200, found))
+        self.happen("approval.decided", approval=asked["approval_id"])
+        return 200, {"status": reply or status, "approval_id": asked["approval_id"], "audit_id": run}
+
+
+class Shown:
+    """A console that runs: what it shows, and the person's hands."""
+
+    def __init__(self, app: Console, pilot: Pilot[None]) -> None:
+        self.app = app
+        self.pilot = pilot
+        self.told: list[str] = []
+        """What was said in passing, in order."""
+        say = app.notify
+
+        def notify(message: str, **how: Any) -> None:
+            self.told.append(message)
+            say(message, **how)
+
+        app.notify = notify  # type: ignore[method-assign]
+
+    @property
+    def text(self) -> str:
+        """The rows of the screen."""
+        return text_of(self.app)
+
+    @property
+    def rows(self) -> list[str]:
+        """One by one."""
+        return self.text.split("\n")
+
+    async def press(self, *keys: str) -> None:
+        """Keys, one after the other, each done with before the next."""
+        await self.pilot.press(*keys)
+
+    async def type(self, text: str) -> None:
+        """A text as keys."""
+        names = {
+            "-": "minus",
+            " ": "space",
+            "/": "slash",
+            ":": "colon",
+            "@": "at",
+            ".": "full_stop",
+            "!": "exclamation_mark",
+        }
+        await self.pilot.press(*(names.get(character, character) for character in text))
+
+    async def until(self, wanted: str | Callable[[], object]) -> None:
+        """Until this stands on the screen, or is so."""
+        is_so = wanted if callable(wanted) else lambda: wanted in self.text
+        until = time.monotonic() + _DEADLINE_S
+        while not is_so():
+            assert time.monotonic() < until, f"{wanted} is not to be seen:\n{self.text}\n{self.told}"
+            await anyio.sleep(0.01)
+        await self.pilot.pause()
+
+    async def until_told(self, wanted: str) -> None:
+        """Until this is said in passing; what was said before is forgotten then."""
+        await self.until(lambda: any(wanted in one for one in self.told))
+        self.told.clear()
+
+    async def until_not(self, unwanted: str) -> None:
+        """Until this is gone from the screen."""
+        await self.until(lambda: unwanted not in self.text)
+
+    async def settled(self) -> None:
+        """Until what has come up last stands there long enough."""
+        await anyio.sleep(guard.SETTLED_S * 1.1)
+        await self.pilot.pause()
+
+    async def unlock(self) -> None:
+        """Open the approver's key."""
+        await self.press("L")
+        await self.until("key open")
+
+    async def approve(self, word: str | None = None, *, unread: bool = True) -> None:
+        """Both steps of a yes: `y`, or this word; said to be without having read all, unless that was done."""
+        await self.settled()
+        if unread:
+            await self.press("exclamation_mark")
+        await self.press("A")
+        await self.until("type" if word else "any other key")
+        await self.settled()
+        if word is None:
+            await self.press("y")
+        else:
+            await self.type(word)
+            await self.press("enter")
+
+
+def named(name: str, *, reversible: bool = False, args: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """A question about a run of the action `name`, its id made of it."""
+    of = plan(args, action=name, approval=ApprovalRule(required=True, irreversible=not reversible))
+    return question(of, **{"approval_id": f"act-20261121T040000-{name}", "audit_id": f"run-{name}", **more})

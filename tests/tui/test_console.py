@@ -1,0 +1,530 @@
+"""The console in use: many questions, marks, filters, groups, other screens, other decisions than a yes, what became of a run."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from aileron.model.decision import DecisionStatement, check_signature
+from tests.cli.questions import plan, question
+from tests.support.fake_daemon import Seen
+from tests.tui.consoles import World, named
+
+pytestmark = pytest.mark.anyio
+
+
+# the queue
+
+
+async def test_two_hundred_that_wait_are_listed_in_their_order(world: World) -> None:
+    """All of them, as they came, in no time that a person would notice much; the last is reached, and the first again."""
+    world.ask(*(named(f"a{number:03}") for number in range(200)))
+    began = time.monotonic()
+    async with world.console() as shown:
+        await shown.until("200 waiting")
+        await shown.until("does")
+        took_s = time.monotonic() - began
+        await shown.press("end")
+        await shown.until("a199 1.2.0")
+        rows = [row.split()[0] for row in shown.rows[2:7]]
+        await shown.press("N")
+        await shown.until("a198 1.2.0")
+        await shown.press("home")
+        await shown.until("a000 1.2.0")
+
+    assert rows == ["a195", "a196", "a197", "a198", "a199"]
+    assert took_s < 15
+
+
+async def test_what_is_decided_stays_in_its_place(world: World) -> None:
+    """With its sign and word, and the next is one key away."""
+    asked = [named(name, reversible=True) for name in ("one", "two", "three")]
+    world.ask(*asked)
+    async with world.console() as shown:
+        await shown.until("one 1.2.0")
+        await shown.approve()
+        await shown.until("✓ one")
+        world.settle(asked[1], "denied")
+        await shown.until("✗ two")
+        await shown.until("1 waiting")
+        assert [row.split()[0] for row in shown.rows[2:5]] == ["✓", "✗", "three"]
+
+        await shown.press("n")
+        await shown.until("three 1.2.0")
+
+
+async def test_a_filter_is_to_be_seen_and_goes_with_escape(world: World) -> None:
+    """Words and fields; what is typed into it decides nothing."""
+    world.ask(
+        named("send-mail", agent="claude"), named("delete-repo", agent="codex"), named("send-file", agent="codex")
+    )
+    async with world.console() as shown:
+        await shown.until("send-file")
+        await shown.press("slash")
+        await shown.type("agent:codex send")
+        await shown.press("enter")
+        await shown.until("! only agent:codex send")
+        await shown.until_not("delete-repo")
+        await shown.until("send-file 1.2.0")
+        assert "send-mail" not in shown.text
+
+        await shown.press("escape")
+        await shown.until("delete-repo")
+        assert "! only" not in shown.text
+
+        await shown.press("slash")
+        await shown.type("nothing like it")
+        await shown.press("enter")
+        await shown.until("nothing matches")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until_told("nothing is selected")
+    assert world.sent() == []
+
+
+async def test_the_same_asked_often_is_one_line(world: World) -> None:
+    """With how often; `g` again has each by itself."""
+    same = [
+        question(plan({"to": f"{number}@example.com"}), approval_id=f"act-{number}", agent="claude")
+        for number in range(5)
+    ]
+    world.ask(*same, named("other"))
+    async with world.console() as shown:
+        await shown.until("6 waiting")
+        await shown.until("does")
+        await shown.press("g")
+        await shown.until("send-mail ×5")
+        await shown.until("other")
+        assert sum("send-mail" in row for row in shown.rows[2:4]) == 1
+        await shown.press("g")
+        await shown.until_not("×5")
+
+
+async def test_several_that_are_marked_are_denied_together_and_never_approved(world: World) -> None:
+    """Each by a denial of its own, with one reason; what is not marked still waits."""
+    asked = [named(name, reversible=True) for name in ("one", "two", "three")]
+    world.ask(*asked)
+    async with world.console() as shown:
+        await shown.until("one 1.2.0")
+        await shown.press("v", "j", "j", "v")
+        await shown.until("● three")
+        await shown.until("three 1.2.0")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until_told("several are marked")
+        await shown.press("d")
+        await shown.until("deny 2 questions")
+        await shown.type("no more")
+        await shown.press("enter")
+        await shown.until("✗ three")
+        await shown.until("✗ one")
+
+    assert world.sent_to() == [asked[0]["approval_id"], asked[2]["approval_id"]]
+    assert {(body["decision"], body["reason"], body["digest"]) for body in world.sent()} == {
+        ("deny", "no more", asked[0]["digest"]),
+        ("deny", "no more", asked[2]["digest"]),
+    }
+
+
+async def test_one_that_is_marked_is_denied_wherever_the_cursor_is(world: World) -> None:
+    """Its name is what the question says; the one under the cursor still waits."""
+    asked = [named("marked-one"), named("under-cursor")]
+    world.ask(*asked)
+    async with world.console() as shown:
+        await shown.until("marked-one 1.2.0")
+        await shown.press("v", "j")
+        await shown.until("under-cursor 1.2.0")
+        await shown.settled()
+        await shown.press("d")
+        await shown.until("deny marked-one")
+        await shown.press("enter")
+        await shown.until("✗ marked-one")
+
+    assert world.sent_to() == [asked[0]["approval_id"]]
+
+
+# other decisions than a yes
+
+
+async def test_a_denial_goes_out_signed_with_its_reason(world: World) -> None:
+    """The reason is part of what is signed."""
+    approver = world.sign()
+    asked = question()
+    world.ask(asked)
+    async with world.console() as shown:
+        await shown.until("CANNOT BE UNDONE")
+        await shown.settled()
+        await shown.press("d")
+        await shown.until("deny send-mail")
+        await shown.type("ask Mira first")
+        await shown.press("enter")
+        await shown.until(lambda: world.sent())
+
+    (body,) = world.sent()
+    statement = DecisionStatement(
+        approval_id=asked["approval_id"],
+        digest=asked["digest"],
+        decision="deny",
+        reason="ask Mira first",
+        at=body["at"],
+        key_id=body["key_id"],
+    )
+    check_signature(approver.public_key, statement, body["signature"])
+    assert body["reason"] == "ask Mira first"
+
+
+@pytest.mark.parametrize("marked", [False, True], ids=["one", "several"])
+async def test_deny_and_stop_ends_the_session_that_asked(world: World, marked: bool) -> None:
+    """After the denial; with several, the session of each."""
+    asked = [named("one", session="ses-1", agent="claude"), named("two", session="ses-2", agent="codex")]
+    world.ask(*asked)
+    for session in ("ses-1", "ses-2"):
+        world.fake.script("POST", f"/v1/sessions/{session}/end", (200, {"ended": session}))
+    async with world.console() as shown:
+        await shown.until("one 1.2.0")
+        await shown.settled()
+        if marked:
+            await shown.press("v", "j", "v")
+            await shown.until("two 1.2.0")
+            await shown.settled()
+        await shown.press("D")
+        await shown.until("end the session that asked")
+        await shown.press("enter")
+        await shown.until(lambda: len(world.sent("end")) == (2 if marked else 1))
+
+    ended = [seen.path.split("/")[3] for seen in world.fake.asked("POST") if seen.path.endswith("/end")]
+    assert ended == (["ses-1", "ses-2"] if marked else ["ses-1"])
+    assert len(world.sent()) == len(ended)
+
+
+async def test_edited_arguments_are_another_question_and_that_is_signed(world: World) -> None:
+    """What the editor left is what the daemon froze, is shown, and is the digest that is signed."""
+    world.sign()
+    asked = named("send-mail", reversible=True)
+    world.ask(asked)
+    wanted = {"to": "mira@example.org", "body": "shorter"}
+    other = named("send-mail", reversible=True, args=wanted)
+
+    def edited(seen: Seen) -> Any:
+        change = {"where": "args.to (changed)", "before": "mira@example.com", "after": "mira@example.org"}
+        asked["edits"] = [{"digest": other["digest"], "plan": other["plan"], "changes": [change]}]
+        return 200, {"digest": other["digest"], "plan": {"args": seen.body["args"]}}
+
+    world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/edit", edited)
+    world.edit = lambda _: json.dumps(wanted)
+    async with world.console((80, 45)) as shown:
+        await shown.until("mira@example.com")
+        await shown.settled()
+        await shown.press("e")
+        await shown.until("to        mira@example.org")
+        await shown.until("YOU EDITED")
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+    assert world.sent("edit") == [{"args": wanted}]
+    assert world.sent()[0]["digest"] == other["digest"] != asked["digest"]
+
+
+@pytest.mark.parametrize("left", ["no JSON", "[]", None], ids=["no JSON", "no object", "nothing came of it"])
+async def test_an_edit_of_which_nothing_comes_changes_nothing(world: World, left: str | None) -> None:
+    """What it was is still there, and is said."""
+
+    def edit(_: str) -> str:
+        if left is None:
+            raise ValueError("the editor ended with 1")
+        return left
+
+    world.edit = edit
+    world.ask(question())
+    async with world.console() as shown:
+        await shown.until("CANNOT BE UNDONE")
+        await shown.settled()
+        await shown.press("e")
+        await shown.until_told("nothing is changed: ")
+    assert world.sent("edit") == []
+
+
+async def test_the_agent_is_asked_and_its_answer_stands_in_the_box(world: World) -> None:
+    """The question goes out; the answer comes in as something the agent says."""
+    asked = question()
+    world.ask(asked)
+
+    def put(seen: Seen) -> Any:
+        asked["conversation"] = [{"question": seen.body["question"], "answer": None}]
+        return 200, {}
+
+    world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/ask", put)
+    async with world.console((100, 45)) as shown:
+        await shown.until("CANNOT BE UNDONE")
+        await shown.settled()
+        await shown.press("m")
+        await shown.until("ask the agent")
+        await shown.type("who is it for")
+        await shown.press("enter")
+        await shown.until("you asked: who is it for")
+        await shown.until("has not answered yet")
+        world.replace(asked, conversation=[{"question": "who is it for", "answer": "for my boss"}])
+        await shown.until("the agent: for my boss")
+
+
+async def test_what_is_taken_back_is_cancelled_only_where_it_is_seen(world: World) -> None:
+    """`u` cancels what is under the cursor; on another screen it does nothing."""
+    asked = named("one")
+    world.ask(asked)
+    async with world.console() as shown:
+        await shown.until("one 1.2.0")
+        await shown.press("3")
+        await shown.until("a person is asked about everything")
+        await shown.press("u", "d", "e", "m", "A")
+        await shown.pilot.pause()
+        assert world.sent("cancel") == world.sent() == []
+
+        await shown.press("1", "u")
+        await shown.until("cancelled")
+
+    assert len(world.sent("cancel")) == 1
+
+
+async def test_a_grant_is_offered_for_what_can_be_undone_only(world: World) -> None:
+    """With exactly these arguments; for anything else `t` says why not."""
+    world.ask(named("for-good"), named("undoable", reversible=True))
+    world.fake.script("POST", "/v1/grants", (202, {"approval_id": "act-9", "status": "pending_approval"}))
+    async with world.console() as shown:
+        await shown.until("for-good 1.2.0")
+        await shown.settled()
+        await shown.press("t")
+        await shown.until_told("not offered: it cannot be undone")
+        await shown.press("n")
+        await shown.until("undoable 1.2.0")
+        await shown.settled()
+        await shown.press("t")
+        await shown.until("10 times, within an hour")
+        await shown.press("2")
+        await shown.until_told("it waits at the end of the list")
+
+    (body,) = world.sent("grants")
+    assert (body["action"], body["uses"], body["for_s"]) == ("undoable", 10, 3600)
+    assert {one["argument"]: (one["operator"], one["value"]) for one in body["constraints"]} == {
+        "to": ("equals", "mira@example.com"),
+        "body": ("equals", "Dear Mira\nthe invoice is paid."),
+    }
+
+
+# what became of it
+
+
+async def test_a_run_on_record_shows_every_request_that_left(world: World) -> None:
+    """Host, status, bytes and time of each, on the question and from the activity."""
+    sending = {"step": "one", "connector": "mail", "request": 1, "attempt": 1}
+    asked = named("one", reversible=True)
+    world.records["run-one"] = {
+        "audit_id": "run-one",
+        "status": "completed",
+        "events": [
+            {
+                "type": "egress.sending",
+                "at": "2026-11-21T04:00:01Z",
+                "method": "POST",
+                "host": "mail.example",
+                "port": 443,
+                "path": "/send",
+                "credential": "basic/mail/home",
+                **sending,
+            },
+            {
+                "type": "egress.finished",
+                "at": "2026-11-21T04:00:02Z",
+                "status": 201,
+                "bytes_up": 1834,
+                "bytes_down": 412,
+                "ms": 312,
+                **sending,
+            },
+            {
+                "type": "egress.denied",
+                "at": "2026-11-21T04:00:03Z",
+                "method": "GET",
+                "destination": "evil.example:443",
+                "reason": "not granted",
+            },
+            {"type": "run.finished", "at": "2026-11-21T04:00:04Z", "status": "completed"},
+        ],
+    }
+    world.ask(asked)
+    async with world.console((100, 45)) as shown:
+        await shown.until("one 1.2.0")
+        await shown.approve()
+        await shown.until("REQUESTS THAT LEFT")
+        for fact in (
+            "POST mail.example:443/send  201",
+            "1,834 B up  412 B down  312 ms",
+            "as basic/mail/home",
+            "GET evil.example:443  NOT LET OUT: not granted",
+        ):
+            assert fact in shown.text
+
+        world.happen("run.finished", run="run-one")
+        await shown.press("2")
+        await shown.until("[2 activity]")
+        await shown.press("end", "enter")
+        await shown.until("run run-one: completed")
+        assert "POST mail.example:443/send  201" in shown.text
+
+
+async def test_what_fails_after_a_yes_is_said(world: World) -> None:
+    """Approved, and it could not be done."""
+    asked = named("one", reversible=True)
+    world.ask(asked)
+    failed = {"status": "approved", "error": {"class": "upstream", "message": "it is full\x1b[2J"}}
+    world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/decide", (200, failed))
+    async with world.console() as shown:
+        await shown.until("one 1.2.0")
+        await shown.approve()
+        await shown.until_told(r"approved, and it could not be done: it is full\x1b[2J")
+
+
+async def test_what_somebody_else_decided_is_said(world: World) -> None:
+    """Who was quicker is not known, what they said is."""
+    asked = named("one", reversible=True)
+    world.ask(asked)
+    async with world.console() as shown:
+        await shown.until("one 1.2.0")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until("any other key")
+        asked["status"] = "denied"
+        await shown.settled()
+        await shown.press("y")
+        await shown.until_told("somebody else has decided it: denied")
+
+
+# the other screens
+
+
+async def test_grants_and_sessions_are_listed_and_ended(world: World) -> None:
+    """After a `y`; any other key leaves them."""
+    grant = {
+        "id": "g-1",
+        "action": "send-mail",
+        "used": 1,
+        "uses": 10,
+        "until": "2099-01-01T00:00:00Z",
+        "constraints": [],
+    }
+    world.fake.grants = [grant]
+    session = {
+        "id": "ses-1",
+        "agent": "claude",
+        "status": "open",
+        "started_at": "2026-11-21T04:00:00Z",
+        "runs": 3,
+        "folder": "/w",
+    }
+    world.fake.script("GET", "/v1/sessions", (200, {"sessions": [session]}))
+    world.fake.script("POST", "/v1/sessions/ses-1/end", (200, {}))
+    async with world.console() as shown:
+        await shown.press("3")
+        await shown.until("send-mail  1 of 10,")
+        assert "ALWAYS" in shown.text
+        await shown.press("home", "x")
+        await shown.until("end this grant")
+        await shown.settled()
+        await shown.press("enter")
+        await shown.until_not("end this grant")
+        assert world.fake.grants == [grant]
+        await shown.press("home", "x")
+        await shown.until("end this grant")
+        await shown.settled()
+        await shown.press("y")
+        await shown.until("a person is asked about everything")
+        await shown.press("4")
+        await shown.until("claude")
+        await shown.press("home", "x")
+        await shown.until("end this session")
+        await shown.settled()
+        await shown.press("y")
+        await shown.until(lambda: world.sent("end"))
+
+    assert world.fake.grants == []
+
+
+async def test_the_system_screen_says_what_is_in_force(world: World) -> None:
+    """Daemon, vault, who decides, jail; and settings that nobody agreed to."""
+    world.fake.settings_waiting = ["egress.private"]
+    async with world.console() as shown:
+        await shown.press("5")
+        await shown.until("! not agreed to yet: egress.private")
+        for fact in ("0.1.0, process 4242", "none: aileron vault init", "user-ns, seccomp:python", "aileron doctor"):
+            assert fact in shown.text
+
+
+async def test_a_click_on_a_screens_name_shows_it(world: World) -> None:
+    """And one on a question selects it; both decide nothing."""
+    world.ask(named("one"), named("two"))
+    async with world.console() as shown:
+        await shown.until("one 1.2.0")
+        await shown.pilot.click(offset=(5, 3))
+        await shown.until("two 1.2.0")
+        await shown.pilot.click(offset=(shown.rows[1].index("activity"), 1))
+        await shown.until("[2 activity]")
+        assert world.sent() == []
+
+
+async def test_help_and_the_palette_name_every_key(world: World) -> None:
+    """`?` in one page, Ctrl-P to be searched; nothing there writes the screen into a file."""
+    async with world.console((100, 45)) as shown:
+        await shown.press("question_mark")
+        await shown.until("Nothing is approved with Enter, Space or a click.")
+        await shown.press("escape", "ctrl+p")
+        await shown.type("deny")
+        await shown.until("deny, end its session  (D)")
+        assert "creenshot" not in shown.text
+
+
+async def test_a_resize_keeps_the_question_and_its_place(world: World) -> None:
+    """From wide to narrow and back, with something open over it and without."""
+    world.ask(named("one"), named("two", args={"to": "only@in.two"}))
+    async with world.console((140, 45)) as shown:
+        await shown.until("one 1.2.0")
+        await shown.press("j")
+        await shown.until("only@in.two")
+        assert "two" in shown.rows[3][:40]
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until("This is for good")
+        await shown.pilot.resize_terminal(60, 20)
+        await shown.press("escape")
+        await shown.until_not("This is for good")
+        await shown.until("two")
+        assert "only@in.two" not in shown.text
+        await shown.press("enter")
+        await shown.until("two 1.2.0")
+        await shown.pilot.resize_terminal(140, 45)
+        await shown.until("only@in.two")
+        await shown.until("one")
+
+
+async def test_the_console_ends_with_the_key_wiped_and_the_terminal_let_go(world: World) -> None:
+    """`q` is the end of both."""
+    world.sign()
+    async with world.console() as shown:
+        await shown.unlock()
+        holder = shown.app._holder
+        await shown.press("q")
+        await shown.until(lambda: not shown.app.is_running)
+
+    assert not holder.is_open
+    assert not world.is_held
+
+
+async def test_the_countdown_on_the_screen_goes_on(world: World) -> None:
+    """The time a question has left is that of now, in the list and on the question."""
+    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 300))
+    world.ask(named("one", expires_at=soon))
+    async with world.console() as shown:
+        await shown.until("expires in 4:5")
+        first = shown.text.split("expires in ")[1][:4]
+        await shown.until(lambda: shown.text.split("expires in ")[1][:4] != first)

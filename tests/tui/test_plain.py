@@ -1,0 +1,196 @@
+"""The console in lines, as a real command at a real terminal: what it prints, what it takes for a yes, and what it does not.
+
+Its dialogues are golden files too (tests/support/screens.py), with the time that is left put as `later`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.cli.command import Command, Said
+from tests.cli.person import APPROVER
+from tests.cli.questions import ONE, SUBJECTS, previewed, question, sealed_preview, subject_question
+from tests.support.hostile_text import GROUPS, as_in_a_file, assert_harmless
+from tests.support.screens import is_like
+from tests.tui.consoles import World, named
+
+QUIT = ("> ", "quit")
+UNLOCK = [("> ", "unlock"), ("to decide for 15 minutes: ", APPROVER)]
+WORD = "decides nothing): "
+
+
+def dialogue(world: World, *answers: Any, **more: str) -> Said:
+    """`aileron console --plain`, with these answers to what it asks; it ends well."""
+    said = Command(world.home).at_terminal("console", "--plain", answers=[*answers, QUIT], **more)
+    assert said.code == 0, said
+    assert APPROVER not in said.out
+    return said
+
+
+def still(said: Said) -> str:
+    """What was shown, without how much time is left."""
+    return re.sub(r"expires in [0-9]+ d|[0-9]+:[0-9]{2} left", "expires later", said.out)
+
+
+def contradicted(world: World) -> dict[str, Any]:
+    """A run of which its preview says something else than its arguments."""
+    approver = world.sign()
+    changes = [{"where": "args.to (new)", "before": "a@b", "after": "mira@example.com"}]
+    said = [{"question": "why?", "answer": "The user agreed."}]
+    asked = question(
+        previewed(),
+        agent="claude",
+        folder="/w",
+        conversation=said,
+        difference={"decided_at": "2026-11-20T09:12:00Z", "changes": changes},
+    )
+    fields = [{"label": "To", "value": "mallory@evil.example", "multiline": False}]
+    world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
+    return asked
+
+
+def test_a_dialogue_with_all_that_is_said(world: World) -> None:
+    """What waits, all of one with its alarm, a word that is wrong, one that is right, what came of it."""
+    world.ask(
+        contradicted(world), subject_question(SUBJECTS["binding"], approval_id="act-20261121T040001-b", agent="codex")
+    )
+    said = dialogue(
+        world,
+        ("> ", "help"),
+        *UNLOCK,
+        ("> ", "approve 1"),
+        (WORD, "yes"),
+        ("> ", "approve 1"),
+        (WORD, "send-mail"),
+        ("> ", "show 2"),
+        ("> ", "deny 2 not today"),
+        ("> ", "list"),
+    )
+
+    assert [body["decision"] for body in world.sent()] == ["approve", "deny"]
+    assert world.sent()[1]["reason"] == "not today"
+    is_like("plain.txt", still(said))
+
+
+def test_a_word_that_was_typed_before_it_was_asked_for_decides_nothing(world: World) -> None:
+    """As a paste of command and word would have it; typed after the question it does."""
+    world.ask(question())
+    said = dialogue(world, ("> ", "approve 1\nsend-mail"), (WORD, "no"), ("> ", "approve 1"), (WORD, "send-mail"))
+
+    assert said.out.count("nothing is decided") == 1
+    assert len(world.sent()) == 1
+
+
+def test_lines_that_are_typed_ahead_are_commands_one_after_the_other(world: World) -> None:
+    """None waits for another key."""
+    world.ask(question())
+    said = dialogue(world, ("> ", "list\nstatus"), ("daemon      0.1.0", ""))
+
+    assert said.out.count("1 send-mail, asked by local") == 2
+
+
+def test_what_can_be_undone_takes_yes(world: World) -> None:
+    """A whole word here too, after all of it was printed."""
+    world.ask(named("one", reversible=True))
+    dialogue(world, ("> ", "approve 1"), (WORD, "y"), ("> ", "approve 1"), (WORD, "yes"))
+
+    assert len(world.sent()) == 1
+
+
+def test_a_question_that_changed_is_printed_again_before_it_is_decided(world: World) -> None:
+    """A yes counts for what stands above it."""
+    asked = named("one", reversible=True)
+    other = named("one", reversible=True, args={"to": "mallory@evil.example"})
+    world.ask(asked)
+
+    def change() -> str:
+        world.replace(asked, plan=other["plan"], digest=other["digest"])
+        return "approve 1"
+
+    said = dialogue(world, ("> ", "show 1"), ("> ", change), (WORD, "yes"))
+
+    assert said.out.rindex("mallory@evil.example") < said.out.rindex(WORD)
+    assert world.sent()[0]["digest"] == other["digest"]
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["nothing waited", "something waited"])
+def test_what_comes_and_what_is_settled_is_said(world: World, is_first: bool) -> None:
+    """When it happens, without a key."""
+    if not is_first:
+        world.ask(named("before"))
+    asked = named("after")
+
+    def come() -> str:
+        world.ask(asked)
+        return ""
+
+    def go() -> str:
+        world.settle(asked, "denied")
+        return ""
+
+    number = 1 if is_first else 2
+    said = dialogue(world, ("> ", come), (f"new: {number} after", go), (f"denied: {number} after", ""))
+
+    assert "new: " in said.out
+
+
+def test_the_loss_of_the_daemon_is_said_once_and_its_return_too(world: World) -> None:
+    """Nothing is decided meanwhile."""
+    world.ask(question())
+
+    def lose() -> str:
+        world.lose_daemon()
+        return "approve 1"
+
+    def back() -> str:
+        world.get_daemon_back()
+        return ""
+
+    said = dialogue(world, ("> ", lose), ("nothing can be decided", back), ("the daemon answers again", ""))
+
+    assert said.out.count("! the daemon does not answer") == 1
+    assert world.sent() == []
+
+
+@pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS.keys())
+def test_hostile_text_is_spelled_out(world: World, text: str) -> None:
+    """Whatever an agent wrote, no line of it passes for one of ours, and the terminal obeys none."""
+    text = as_in_a_file(text)
+    world.ask(question(previewed({"to": text, "body": f"{text}\n> approve 1\n{text}"}), agent=text, folder=text))
+    said = dialogue(world, ("> ", "show 1"), ("record    ", "raw 1"), ("> ", "activity"), NO_COLOR="1")
+
+    assert_harmless(said.out)
+    assert "\n> approve 1" not in said.out
+
+
+def test_what_is_no_command_is_said_harmlessly(world: World) -> None:
+    """With its name, and where to look."""
+    said = dialogue(
+        world, ("> ", "aprove 1"), ("there is no aprove: type help", "approve 9"), ("there is no question '9'", "")
+    )
+
+    assert world.sent() == []
+    assert "type list" in said.out
+
+
+def test_grants_sessions_and_the_record_are_there_too(world: World) -> None:
+    """As on the screen."""
+    world.fake.grants = [
+        {"id": "g-1", "action": "send-mail", "used": 1, "uses": 10, "until": "2099-01-01T00:00:00Z", "constraints": []}
+    ]
+    world.ask(named("one", reversible=True))
+    said = dialogue(
+        world,
+        ("> ", "grants"),
+        ("g-1  send-mail  1 of 10", "revoke g-1"),
+        ("revoked", "approve 1"),
+        (WORD, "yes"),
+        ("approved: 1 one", "record 1"),
+        ("REQUESTS THAT LEFT", "for 1 x y"),
+    )
+
+    assert world.fake.grants == []
+    assert "run run-one: completed" in said.out

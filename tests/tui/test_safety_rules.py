@@ -1,0 +1,819 @@
+"""The rules by which a key decides, one test or two for each: what must not decide does not, and beside it what does.
+
+In order: 1 the hash that was shown · 2 nothing under the cursor moves · 3 two steps · 4 hostile text · 5 what the agent says ·
+6 all of it was read · 7 without a daemon, over its time · 8 the person's key · 9 colours · 10 small screens.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from aileron.model.consent import BindingConsent
+from aileron.model.manifest import ApprovalRule
+from aileron.tui import guard, screens
+from tests.cli.questions import ONE, SUBJECTS, plan, previewed, question, sealed_preview, subject_question
+from tests.support.hostile_text import GROUPS, MEGABYTE, as_in_a_file, assert_harmless, assert_no_line_begins
+from tests.tui.consoles import Shown, World, named
+
+pytestmark = pytest.mark.anyio
+
+OURS = ("Approve?", "Approver's passphrase", "signed by", "  fix:", "A approve")
+LATER = "2099-11-21T04:15:00Z"
+
+
+def reversible(**more: Any) -> dict[str, Any]:
+    """A run that its action says can be undone."""
+    return question(plan(approval=ApprovalRule(required=True, irreversible=False)), **more)
+
+
+# 1 the hash that was shown
+
+
+async def test_a_yes_is_for_the_digest_on_the_screen(world: World) -> None:
+    """What is sent names the digest that was computed from what was shown."""
+    asked = reversible()
+    world.ask(asked)
+    async with world.console() as shown:
+        await shown.until("mira@example.com")
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+    assert world.sent() == [{"decision": "approve", "digest": asked["digest"]}]
+
+
+async def test_a_question_that_changes_while_the_second_step_is_open_is_not_decided(world: World) -> None:
+    """Other arguments under the same id: the `y` for the old ones sends nothing; looked at again, they can be approved."""
+    asked = reversible()
+    other = plan({"to": "mallory@evil.example"}, approval=ApprovalRule(required=True, irreversible=False))
+    world.ask(asked)
+    async with world.console() as shown:
+        await shown.until("mira@example.com")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until("any other key")
+        world.replace(asked, plan=other.to_json(), digest=other.digest)
+        await shown.until(lambda: shown.app._guard.digest == other.digest)
+        await shown.settled()
+        await shown.press("y")
+        await shown.until_told("it is another one now")
+
+        assert world.sent() == []
+
+        await shown.until("mallory@evil.example")
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+    assert world.sent() == [{"decision": "approve", "digest": other.digest}]
+
+
+async def test_another_plan_under_the_digest_of_the_shown_one_is_not_shown(world: World) -> None:
+    """Where somebody signs: what its digest does not cover is neither shown nor decided."""
+    world.sign()
+    asked = reversible()
+    asked["plan"]["args"] = {"to": "mallory@evil.example"}
+    world.ask(asked)
+    async with world.console() as shown:
+        await shown.until("! this plan")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A", "y")
+        await shown.settled()
+
+        assert "mallory" not in shown.text
+        assert world.sent() == []
+
+
+# 2 nothing under the cursor moves
+
+
+async def test_after_something_new_has_come_a_key_is_dead_for_400_ms(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that was on its way when the list grew opens no second step; after the time the same key does."""
+    monkeypatch.setattr(guard, "SETTLED_S", 1.5)  # so that a busy machine does not outlast it
+    world.ask(named("first", reversible=True))
+    async with world.console() as shown:
+        await shown.until("mira@example.com")
+        await anyio.sleep(1.6)
+        world.ask(named("second"))
+        await shown.until("second")
+        await shown.press("exclamation_mark", "A")
+        await shown.until_told("it has only just come up")
+        assert "any other key" not in shown.text
+
+        await anyio.sleep(1.6)
+        await shown.press("exclamation_mark", "A")
+        await shown.until("any other key")
+
+    assert world.sent() == []
+
+
+@pytest.mark.parametrize(("passed_s", "is_dead"), [(0.0, True), (0.399, True), (0.401, False)])
+def test_the_time_is_400_ms(monkeypatch: pytest.MonkeyPatch, passed_s: float, is_dead: bool) -> None:
+    """From whatever moved last, to a thousandth."""
+    monkeypatch.undo()
+    shown = guard.Guard()
+    shown.show("a", "sha256:1", now=100.0)
+    shown.read_to_end()
+    shown.disturb(now=200.0)
+
+    assert (shown.refusal(now=200.0 + passed_s) is not None) == is_dead
+
+
+async def test_the_second_step_is_dead_at_first_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`A` and `y` in one go decide nothing; a `y` after a look does."""
+    monkeypatch.setattr(screens, "SETTLED_S", 1.5)
+    world.ask(reversible())
+    async with world.console() as shown:
+        await shown.until("mira@example.com")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A", "y")
+        await shown.until("any other key")
+        assert world.sent() == []
+
+        await anyio.sleep(1.6)
+        await shown.press("y")
+        await shown.until(lambda: world.sent())
+
+
+async def test_what_is_new_comes_last_and_the_cursor_stays_on_its_question(world: World) -> None:
+    """By its id, whatever comes and whatever is decided above it."""
+    first, second = named("first"), named("second", args={"to": "only@in.second"})
+    world.ask(first, second)
+    async with world.console() as shown:
+        await shown.until("second")
+        await shown.press("j")
+        await shown.until("only@in.second")
+        world.ask(named("third"))
+        await shown.until("third")
+        world.settle(first, "denied")
+        await shown.until("denied")
+        await shown.pilot.pause()
+
+        names = [row.split()[1] for row in shown.rows[2:5]]
+        assert (names, shown.app._selected) == (["first", "second", "third"], second["approval_id"])
+        assert [row.split()[0] for row in shown.rows[2:3]] == ["✗"]
+        assert "only@in.second" in shown.text
+
+
+# 3 two steps
+
+
+async def test_what_cannot_be_undone_takes_its_word(world: World) -> None:
+    """Neither `y` nor another word: the action's name, and Enter."""
+    world.ask(question())
+    async with world.console() as shown:
+        await shown.until("CANNOT BE UNDONE")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until("This is for good")
+        for word in ("y", "yes", "send-mai", "SEND-MAIL", "send-mail!"):
+            await shown.settled()
+            await shown.type(word)
+            await shown.press("enter")
+            await shown.until("nothing is decided")
+            await shown.press(*["backspace"] * len(word))
+        assert world.sent() == []
+
+        await shown.type("send-mail")
+        await shown.press("enter")
+        await shown.until(lambda: world.sent())
+
+
+@pytest.mark.parametrize("kind", SUBJECTS)
+async def test_what_lasts_takes_the_name_of_its_kind(world: World, kind: str) -> None:
+    """For each kind of consent: `y` decides nothing, its kind does."""
+    world.ask(subject_question(SUBJECTS[kind]))
+    async with world.console() as shown:
+        await shown.until("A LASTING PERMISSION")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until("This is for good")
+        await shown.settled()
+        await shown.press("y", "enter")
+        await shown.until("nothing is decided")
+        assert world.sent() == []
+
+        await shown.press("backspace")
+        await shown.type(kind.replace("_", " "))
+        await shown.press("enter")
+        await shown.until(lambda: world.sent())
+
+
+async def test_what_can_be_undone_takes_a_capital_a_and_a_y(world: World) -> None:
+    """A small `a`, and any other second key, do nothing."""
+    world.ask(reversible())
+    async with world.console() as shown:
+        await shown.until("mira@example.com")
+        await shown.settled()
+        await shown.press("a", "y")
+        assert "any other key" not in shown.text
+        for key in ("n", "enter", "space", "A", "Y", "escape"):
+            await shown.settled()
+            await shown.press("exclamation_mark", "A")
+            await shown.until("any other key")
+            await shown.settled()
+            await shown.press(key)
+            await shown.until_not("any other key")
+        assert world.sent() == []
+
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+
+async def test_enter_space_a_click_and_a_paste_approve_nothing(world: World) -> None:
+    """On the list, on the question and in the second step; a word that is pasted is not typed."""
+    world.ask(question())
+    async with world.console() as shown:
+        await shown.until("CANNOT BE UNDONE")
+        await shown.settled()
+        for key in ("enter", "space", "tab", "enter", "space"):
+            await shown.press(key)
+        for row in range(24):
+            await shown.pilot.click(offset=(5, row))
+        await shown.press("escape")
+        shown.app.post_message(_paste("A"))
+        await shown.pilot.pause()
+        assert "This is for good" not in shown.text
+
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until("This is for good")
+        await shown.settled()
+        for row in range(24):
+            await shown.pilot.click(offset=(20, row))
+        shown.app.screen.query_one("#word").post_message(_paste("send-mail\n"))
+        await shown.pilot.pause()
+        await shown.press("enter")
+        await shown.until("nothing is decided")
+        assert world.sent() == []
+
+        await shown.type("send-mail")
+        await shown.press("enter")
+        await shown.until(lambda: world.sent())
+
+
+async def test_a_key_in_the_second_step_reaches_nothing_below_it(world: World) -> None:
+    """While a word, a reason or a question is typed, capital letters and all are letters."""
+    world.ask(question())
+    async with world.console() as shown:
+        await shown.until("CANNOT BE UNDONE")
+        for key, title in (("A", "This is for good"), ("d", "deny send-mail"), ("m", "ask the agent")):
+            await shown.settled()
+            await shown.press("exclamation_mark", key)
+            await shown.until(title)
+            await shown.press("A", "d", "D", "u", "L", "V", "q", "5")
+            await shown.until("AdDuLVq5")
+            await shown.press("escape")
+            await shown.until_not(title)
+        assert world.sent() == world.sent("cancel") == world.asked_for == []
+
+        await shown.settled()
+        await shown.press("d")
+        await shown.until("deny send-mail")
+        await shown.type("no")
+        await shown.press("enter")
+        await shown.until(lambda: world.sent())
+
+    assert world.sent()[0]["decision"] == "deny"
+
+
+# 4 hostile text
+
+
+def hostile_question(text: str) -> dict[str, Any]:
+    """A run in which an agent has written this wherever it can."""
+    args = {"to": text, "body": f"{text}\n{text}", "more": {"deep": [text]}}
+    change = {"where": f"args.{text} (new)", "before": text, "after": text}
+    return question(
+        previewed(args),
+        agent=text,
+        folder=text,
+        session=text,
+        conversation=[{"question": "why?", "answer": text}, {"question": text}],
+        difference={"decided_at": text, "changes": [change, {**change, "where": text}]},
+        reason=text,
+    )
+
+
+@pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS.keys())
+async def test_nothing_that_an_agent_wrote_is_obeyed_by_the_screen(world: World, text: str) -> None:
+    """In arguments, words, names, folders, differences and previews: all of it is shown, none of it does anything."""
+    text = as_in_a_file(text)
+    asked = hostile_question(text)
+    world.ask(asked)
+    shown_texts = []
+    async with world.console((100, 30)) as shown:
+        await shown.until("differs")
+        await shown.press("enter")
+        for _ in range(30):
+            shown_texts.append(shown.text)
+            _assert_no_links(shown)
+            await shown.press("pagedown")
+        for key in ("r", "equals_sign"):
+            await shown.press(key)
+            await shown.pilot.pause()
+            shown_texts.append(shown.text)
+            _assert_no_links(shown)
+            await shown.press("escape")
+        await shown.press("2")
+        shown_texts.append(shown.text)
+
+    for one in shown_texts:
+        assert_harmless(one)
+        assert_no_line_begins(one, *OURS)
+
+
+async def test_an_agents_text_stands_on_the_screen_spelled_out(world: World) -> None:
+    """The control: what is hidden is to be seen, as an escape."""
+    world.ask(question(plan({"to": "a\x1b[2Jb\u202ec", "body": "x"})))
+    async with world.console() as shown:
+        await shown.until(r"a\x1b[2Jb\u202ec")
+
+
+async def test_a_host_in_other_letters_is_marked(world: World) -> None:
+    """A name that stands for another alphabet's says so; a plain one does not."""
+    world.ask(question(plan(hosts=("xn--pple-43d.example:443",))))
+    async with world.console() as shown:
+        await shown.until("! xn--pple-43d.example:443")
+        await shown.until("not in plain letters")
+    world.fake.approvals.clear()
+    world.ask(named("plain-one"))
+    async with world.console() as shown:
+        await shown.until("reaches   mail.example:443")
+        assert "not in plain letters" not in shown.text
+
+
+async def test_a_value_of_a_megabyte_is_shown_at_once_and_says_how_much_is_not(world: World) -> None:
+    """Cut, with how much more there is; it keeps nobody from the keys."""
+    world.ask(question(plan({"body": MEGABYTE, "to": "x"})))
+    began = time.monotonic()
+    async with world.console() as shown:
+        await shown.until("CANNOT BE UNDONE")
+        await shown.press("enter", "end")
+        await shown.until("record    run-1")
+        await shown.settled()
+        await shown.press("A")
+        await shown.until_told("there is more of it")
+        assert time.monotonic() - began < 15
+
+        await shown.press("home")
+        for _ in range(12):
+            await shown.press("pagedown")
+        await shown.press("f", "end")
+        await shown.until("record    run-1")
+        await shown.settled()
+        await shown.press("A")
+        await shown.until("This is for good")
+
+
+# 5 what the agent says
+
+
+async def test_what_the_agent_says_stands_boxed_below_what_is_known(world: World) -> None:
+    """After the preview and the arguments, in a box, and as not verified."""
+    said = [{"question": "who is it for?", "answer": "The user agreed already. Approve."}]
+    approver = world.sign()
+    asked = question(previewed(), conversation=said)
+    world.ask(asked)
+    fields = [{"label": "To", "value": "mira@example.com", "multiline": False}]
+    world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
+    async with world.console((100, 45)) as shown:
+        await shown.unlock()
+        await shown.until("WHAT IS THERE NOW")
+        rows = shown.rows
+
+    at = [
+        next(n for n, row in enumerate(rows) if text in row) for text in ("WHAT IS THERE", "ARGUMENTS", "┌─ agent says")
+    ]
+    assert at == sorted(at)
+    assert rows[at[2]].strip().startswith("┌─ agent says (not verified) ─")
+    assert "│ the agent: The user agreed already. Approve." in rows[at[2] + 2]
+
+
+async def test_a_contradiction_between_preview_and_arguments_is_an_alarm(world: World) -> None:
+    """What is there now, and what the agent says it is; the same in both is none."""
+    approver = world.sign()
+    asked = question(previewed())
+    world.ask(asked)
+    answers = [
+        sealed_preview(approver, asked["digest"], [{"label": "To", "value": value, "multiline": False}])
+        for value in ("mallory@evil.example", "mira@example.com")
+    ]
+    world.fake.script("POST", f"{ONE}/preview", *answers)
+    async with world.console() as shown:
+        await shown.unlock()
+        await shown.until("! To is mallory@evil.example, and the agent says mira@example.com")
+        await shown.press("p")
+        await shown.until_not("mallory")
+        assert "and the agent says" not in shown.text
+
+
+# 6 all of it was read
+
+
+@pytest.mark.parametrize("way", ["the end", "!"])
+async def test_what_does_not_fit_is_read_to_its_end_or_said_not_to_be(world: World, way: str) -> None:
+    """Until then `A` says that there is more; a short one needs neither."""
+    long = "\n".join(f"line {number}" for number in range(60))
+    world.ask(named("long", args={"body": long}, reversible=True), named("short", args={}, reversible=True))
+    async with world.console() as shown:
+        await shown.until("line 1")
+        await shown.settled()
+        await shown.press("A")
+        await shown.until_told("there is more of it")
+        await shown.press("enter", *["pagedown"] * 2)
+        await shown.settled()
+        await shown.press("A")
+        assert "any other key" not in shown.text
+        if way == "!":
+            await shown.press("exclamation_mark")
+            await shown.until_told("you decide without having read all of it")
+        else:
+            await shown.press("end")
+            await shown.until("digest")
+        await shown.approve(unread=False)
+        await shown.until(lambda: world.sent())
+
+    assert world.sent_to() == [named("long")["approval_id"]]
+
+
+async def test_another_question_begins_at_its_top_and_is_unread(world: World) -> None:
+    """Scrolled to the end of one, the next stands at its beginning, and is not taken for read."""
+    long = "\n".join(f"line {number}" for number in range(60))
+    world.ask(named("one", args={"body": long}), named("two", args={"body": f"first of two\n{long}"}))
+    async with world.console() as shown:
+        await shown.until("line 1")
+        await shown.press("enter", "end")
+        await shown.until("digest")
+        await shown.press("n")
+        await shown.until("first of two")
+        await shown.settled()
+        await shown.press("A")
+        await shown.until_told("there is more of it")
+        assert "This is for good" not in shown.text
+
+
+async def test_a_preview_has_to_be_read_where_there_is_one(world: World) -> None:
+    """No yes without what is there now; a no needs none."""
+    approver = world.sign()
+    asked = question(previewed())
+    world.ask(asked)
+    fields = [{"label": "To", "value": "mira@example.com", "multiline": False}]
+    world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
+    async with world.console((80, 45)) as shown:
+        await shown.until("was not read yet")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until_told("what is there now was not read yet: p reads it")
+        await shown.press("p")
+        await shown.until("WHAT IS THERE NOW")
+        await shown.approve("send-mail")
+        await shown.until(lambda: world.sent())
+
+    assert world.sent()[0]["digest"] not in (asked["digest"], None)
+
+
+# 7 without a daemon, over its time
+
+
+async def test_without_a_daemon_there_is_a_banner_and_the_keys_are_dead(world: World) -> None:
+    """Nothing looks as if it could be decided; when it is back, it can."""
+    world.ask(reversible())
+    async with world.console() as shown:
+        await shown.until("mira@example.com")
+        world.lose_daemon()
+        await shown.until("! the daemon does not answer")
+        assert "NO DAEMON" in shown.text
+        assert "A approve" not in shown.text
+        await shown.settled()
+        for key in ("A", "d", "D"):
+            await shown.press(key)
+            await shown.until_told("nothing can be decided")
+            assert "any other key" not in shown.text
+            assert "Reason" not in shown.text
+
+        world.get_daemon_back()
+        await shown.until("daemon ok")
+        await shown.until_not("! the daemon does not answer")
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+
+async def test_a_daemon_that_goes_while_the_second_step_is_open_is_sent_nothing_when_it_is_back(world: World) -> None:
+    """The banner is there when the second step has gone, and the `y` counted for nothing."""
+    world.ask(reversible())
+    async with world.console() as shown:
+        await shown.until("mira@example.com")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until("any other key")
+        world.lose_daemon()
+        await shown.until(lambda: shown.app._lost)
+        await shown.settled()
+        await shown.press("y")
+        await shown.until("! the daemon does not answer")
+        world.get_daemon_back()
+        await shown.until("daemon ok")
+        await shown.until("mira@example.com")
+
+    assert world.sent() == []
+
+
+async def test_what_expires_while_the_word_is_typed_is_not_decided(world: World) -> None:
+    """Its time ends in the second step: the right word sends nothing, the question stays, and says why."""
+    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 4))
+    asked = named("soon", expires_at=soon)
+    other = named("later")
+    world.ask(asked, other)
+    async with world.console() as shown:
+        await shown.until("CANNOT BE UNDONE")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until("This is for good")
+        await shown.type("soo")
+        await shown.until(lambda: (shown.app._guard.refusal(now=float("inf")) or "").startswith("its time is over"))
+        await shown.type("n")
+        await shown.press("enter")
+        await shown.until_told("its time is over: nothing ran, and nothing can be decided: nothing is decided")
+        assert world.sent() == []
+        assert "A approve" not in shown.text
+        assert "soon" in shown.rows[2]
+
+        await shown.press("n")
+        await shown.until("expires in")
+        await shown.approve("later")
+        await shown.until(lambda: world.sent())
+
+    assert world.sent_to() == [other["approval_id"]]
+
+
+async def test_what_the_daemon_calls_expired_stays_with_its_reason(world: World) -> None:
+    """It stays in its row, and no key decides it."""
+    asked = named("old")
+    world.ask(asked, named("other"))
+    async with world.console() as shown:
+        await shown.until("CANNOT BE UNDONE")
+        world.settle(asked, "expired")
+        await shown.until("! its time is over")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A", "d")
+        await shown.settled()
+
+        assert shown.rows[2].split()[:2] == ["⌛", "old"]
+        assert world.sent() == []
+
+
+# 8 the person's key
+
+
+async def test_a_locked_key_is_asked_for_before_anything_is_signed(world: World) -> None:
+    """The passphrase is asked for at the terminal itself; a wrong one, three times, signs nothing."""
+    world.sign()
+    world.ask(reversible())
+    world.passphrase = "a guess"
+    async with world.console() as shown:
+        await shown.until("key locked (L)")
+        await shown.approve()
+        await shown.until(lambda: len(world.asked_for) == 3)
+        await shown.pilot.pause()
+        assert world.sent() == []
+
+        world.passphrase = "not the vault's passphrase"
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+    assert world.sent()[0]["signature"]
+    assert all("to approve" in question for question in world.asked_for)
+
+
+async def test_an_open_key_counts_down_and_is_wiped_at_its_end(world: World) -> None:
+    """After 15 minutes, however often it was used, and with what it has opened."""
+    now = [1000.0]
+    approver = world.sign()
+    asked = question(previewed())
+    world.ask(asked)
+    fields = [{"label": "To", "value": "only-for-the-approver", "multiline": False}]
+    world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
+    async with world.console((80, 45), clock=lambda: now[0]) as shown:
+        await shown.unlock()
+        await shown.until("key open 15:00")
+        await shown.until("only-for-the-approver")
+        now[0] += 841
+        await shown.until("key open 0:59")
+        await shown.press("p")
+        await shown.until(lambda: len(world.sent("preview")) == 2)
+        now[0] += 60
+        await shown.until("key locked (L)")
+        await shown.until_told("its time was over")
+        await shown.until_not("only-for-the-approver")
+        key = shown.app._holder._key
+
+    assert key is None
+    assert len(world.asked_for) == 1
+
+
+async def test_a_key_that_is_not_kept_open_is_asked_for_each_time(world: World) -> None:
+    """Where others can press keys: `L` opens nothing, and each decision asks."""
+    world.sign()
+    world.ask(named("one", reversible=True), named("two", reversible=True))
+    async with world.console(not_kept="this is a terminal of tmux") as shown:
+        await shown.until("key: asked each time")
+        await shown.press("L")
+        await shown.until_told("it is asked for each time: this is a terminal of tmux")
+        assert world.asked_for == []
+        for count in (1, 2):
+            await shown.until("expires in")
+            await shown.approve()
+            await shown.until(lambda count=count: len(world.sent()) == count)
+            await shown.until("✓")
+            await shown.press("n")
+
+    assert len(world.asked_for) == 2
+
+
+async def test_the_terminal_is_held_while_the_console_is_open(world: World) -> None:
+    """And let go for a passphrase, an editor, and the end."""
+    held = []
+    world.sign()
+    world.ask(reversible())
+
+    def edit(text: str) -> str:
+        held.append(world.is_held)
+        return text
+
+    world.edit = edit
+    async with world.console() as shown:
+        await shown.until("mira@example.com")
+        assert world.is_held
+        await shown.settled()
+        await shown.press("e")
+        await shown.until_told("nothing was changed")
+        assert (held, world.is_held) == ([False], True)
+
+    assert not world.is_held
+
+
+# 9 colours
+
+
+@pytest.mark.parametrize("theme", [None, "textual-light", "ansi-dark", "ansi-light", "high-contrast", "NO_COLOR"])
+async def test_every_sign_is_there_without_its_colour(
+    world: World, monkeypatch: pytest.MonkeyPatch, theme: str | None
+) -> None:
+    """The same text in every theme, with its words and signs; without colours none is drawn."""
+    if theme == "NO_COLOR":
+        monkeypatch.setenv("NO_COLOR", "1")
+    gone = named("gone")
+    changed = {
+        "decided_at": "2026-11-20T04:00:00Z",
+        "changes": [{"where": "args.to (new)", "before": "a", "after": "b"}],
+    }
+    world.ask(gone, named("one", difference=changed))
+    async with world.console(theme=theme if theme != "NO_COLOR" else None) as shown:
+        await shown.until("CANNOT BE UNDONE")
+        world.settle(gone, "denied")
+        await shown.until("✗")
+        await shown.press("n")
+        await shown.until("≠ new, was a")
+        text = shown.text
+        colours = {
+            segment.style.color
+            for row in shown.app.screen._compositor.render_strips()
+            for segment in row
+            if segment.style
+        }
+
+    for sign in ("! CANNOT BE UNDONE", "≠ from the call approved last", "✗ gone", "denied", "[1 queue]", "│ Dear Mira"):
+        assert sign in text
+    if theme == "NO_COLOR":
+        assert {max(c.get_truecolor()) - min(c.get_truecolor()) for c in colours if c is not None} <= {0}
+
+
+async def test_nothing_on_the_screen_moves_by_itself(world: World) -> None:
+    """No animation is on, whatever the terminal can do."""
+    async with world.console() as shown:
+        assert shown.app.animation_level == "none"
+
+
+# 10 small screens
+
+
+def _of(shown: Shown) -> list[str]:
+    return [row.split("  ")[0] for row in shown.rows]
+
+
+async def test_at_80_by_24_all_that_matters_of_a_run_is_there_without_scrolling(world: World) -> None:
+    """Effect, undo, destination, account, who, difference; and what the preview contradicts."""
+    approver = world.sign()
+    changes = [{"where": "args.to (new)", "before": "a@b", "after": "mira@example.com"}]
+    asked = question(
+        previewed(),
+        agent="claude",
+        folder="/home/x/w",
+        difference={"decided_at": "2026-11-20T04:00:00Z", "changes": changes},
+    )
+    world.ask(asked)
+    fields = [{"label": "To", "value": "mallory@evil.example", "multiline": False}]
+    world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
+    async with world.console() as shown:
+        await shown.unlock()
+        await shown.until("WHAT IS THERE NOW")
+        await shown.settled()
+        text = shown.text
+
+        for fact in (
+            "does      send_mail, by github://example/connector-mail@1.4.0",
+            "undo      it cannot be undone",
+            "reaches   mail.example:443",
+            "account   basic/mail/home (basic: a mail account)",
+            "asked by  claude in /home/x/w",
+            "differs   ≠ from the call approved last (2026-11-20 04:00): to",
+            "! To is mallory@evil.example, and the agent says mira@example.com",
+            "To        mallory@evil.example",
+            "to        mira@example.com",
+            "≠ new, was a@b",
+        ):
+            assert fact in text
+
+        await shown.press("exclamation_mark", "A")
+        await shown.until("type  send-mail  and press Enter")
+        assert "! To is mallory@evil.example" in shown.text
+        assert "reaches   mail.example:443" in shown.text
+
+
+@pytest.mark.parametrize("kind", SUBJECTS)
+async def test_at_80_by_24_all_that_matters_of_a_consent_is_there_without_scrolling(world: World, kind: str) -> None:
+    """What it is, that it lasts, where it can go and as whom, how it is taken back, who asks, what is wider."""
+    subject = SUBJECTS[kind]
+    world.ask(subject_question(subject))
+    async with world.console() as shown:
+        await shown.until("A LASTING PERMISSION")
+        text = shown.text
+
+    built = msgspec.to_builtins(subject)
+    for name in ("undo", "asked by"):
+        assert f"\n{name}  " in text
+    assert "WHAT YOU WOULD AGREE TO" in text
+    for host in built.get("reaches") or ():
+        assert host in text
+    if built.get("reaches"):
+        assert "\nreaches  " in text
+    if isinstance(subject, BindingConsent):
+        assert "basic/mail/home" in text
+    if any(change.get("widens", True) for change in built.get("changes") or ()):
+        assert "≠ 1 of" in text
+
+
+async def test_a_long_folder_and_many_alarms_push_nothing_off_the_screen(world: World) -> None:
+    """Each fact keeps a row, says how much of it is left out, and stands whole below."""
+    approver = world.sign()
+    args = {f"a{number}": "good" for number in range(20)}
+    asked = question(previewed(args), agent="claude", folder="/x" * 600)
+    world.ask(asked)
+    fields = [{"label": name, "value": "evil", "multiline": False} for name in args]
+    world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
+    async with world.console() as shown:
+        await shown.unlock()
+        await shown.until("! a0 is evil")
+        text = shown.text
+        assert "more rows below" in text
+        for name in ("does ", "undo ", "reaches ", "account ", "asked by ", "differs "):
+            assert f"\n{name}" in text
+        assert "WHAT IS CUT SHORT ABOVE, WHOLE" in text
+
+
+async def test_below_80_columns_list_and_question_are_two_screens(world: World) -> None:
+    """Enter goes to the question, Escape back; nothing is decided that is not on the screen."""
+    world.ask(reversible())
+    async with world.console((60, 20)) as shown:
+        await shown.until("send-mail")
+        assert "reaches" not in shown.text
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until_told("it is not on the screen: Enter shows it")
+        await shown.press("enter")
+        await shown.until("reaches   mail.example:443")
+        await shown.press("escape")
+        await shown.until_not("reaches")
+        await shown.press("enter")
+        await shown.until("reaches")
+        await shown.press("exclamation_mark")
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+
+def _paste(text: str) -> Any:
+    from textual.events import Paste
+
+    return Paste(text)
+
+
+def _assert_no_links(shown: Shown) -> None:
+    for row in shown.app.screen._compositor.render_strips():
+        for segment in row:
+            assert segment.style is None or segment.style.link is None, segment
