@@ -502,10 +502,13 @@ class Audit(Questions):
         surface: str,
         key_id: str | None = None,
     ) -> None:
-        """Record that somebody's decision was refused, and why. After REFUSALS_A_MINUTE of them the rest are counted."""
+        """Record that somebody's decision was refused, and why. After REFUSALS_A_MINUTE of them the rest are counted.
+
+        Each surface for itself: more can reach the page than the operator's socket.
+        """
         now_us = self._ledger.now_us()
         told: list[Event] = [_counted_refusal(tally) for tally in self._refused.over(now_us)]
-        if self._refused.admits("decisions", (decision, reason, surface), now_us):
+        if self._refused.admits(surface, (decision, reason, surface), now_us):
             refused = ApprovalRefused(
                 approval=None if approval_id is None else bounded(approval_id, MAX_NAME_CHARACTERS),
                 decision=decision,

@@ -33,6 +33,7 @@ from aileron.config import Home
 from aileron.daemon.answers import utc
 from aileron.daemon.manage import Manager
 from aileron.daemon.peer import NoPeer, Peer, peer_of
+from aileron.daemon.sessions import Sessions
 from aileron.daemon.standing import Standing
 from aileron.ledger.sqlite import Ledger
 from aileron.model.decision import digest_with_preview, preview_digest
@@ -57,7 +58,15 @@ class PageDesk:
     """One for each daemon."""
 
     def __init__(
-        self, home: Home, *, standing: Standing, audit: Audit, ledger: Ledger, manager: Manager, spine: Spine
+        self,
+        home: Home,
+        *,
+        standing: Standing,
+        audit: Audit,
+        ledger: Ledger,
+        manager: Manager,
+        spine: Spine,
+        sessions: Sessions,
     ) -> None:
         self._file = home.approver_key
         self._standing = standing
@@ -65,6 +74,7 @@ class PageDesk:
         self._ledger = ledger
         self._manager = manager
         self._spine = spine
+        self._sessions = sessions
         self._looking = anyio.CapacityLimiter(
             2
         )  # threads that look for a process: some milliseconds of a processor each
@@ -80,8 +90,12 @@ class PageDesk:
         """Who holds the other end."""
         found = await anyio.to_thread.run_sync(peer_of, client, server, limiter=self._looking)
         if isinstance(found, NoPeer):
-            raise desk.Unseen(found.value, is_gone=found is NoPeer.GONE)
+            raise desk.Unseen(found.value, is_gone=found is NoPeer.GONE, is_foreign=found is NoPeer.ANOTHER_USER)
         return found
+
+    async def session_of(self, process: desk.Process) -> str | None:
+        """By its ancestors."""
+        return await anyio.to_thread.run_sync(self._sessions.started_by, process.pid, limiter=self._looking)
 
     async def open_key(self, passphrase: Secret) -> keyfile.ApproverKey:
         """The key that the vault names."""

@@ -139,6 +139,14 @@ class Sessions:
             return
         raise _over()
 
+    def started_by(self, pid: int) -> str | None:
+        """The open session whose process this is, or is an ancestor of this one. Reads /proc."""
+        open_ones = [one for one in self._open.values() if one.pid is not None]
+        if not open_ones:
+            return None
+        family = _with_ancestors(pid)
+        return next((one.id for one in open_ones if one.pid in family and _is_alive(one)), None)
+
     async def show(self, session: str) -> dict[str, Any]:
         """One session. AileronError(not_found)."""
 
@@ -236,6 +244,16 @@ def _start_of(pid: int) -> float | None:
     except (psutil.Error, ValueError):
         return None
     return started
+
+
+def _with_ancestors(pid: int) -> set[int]:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return {pid, *(parent.pid for parent in process.parents())}
+    except (psutil.Error, ValueError):
+        return {pid}
 
 
 def _is_alive(one: _Open) -> bool:

@@ -325,7 +325,15 @@ class _Daemon:
                     web=review_base(self._port),
                     changing=changing,
                 )
-                desk = PageDesk(self._home, standing=standing, audit=audit, ledger=ledger, manager=manager, spine=spine)
+                desk = PageDesk(
+                    self._home,
+                    standing=standing,
+                    audit=audit,
+                    ledger=ledger,
+                    manager=manager,
+                    spine=spine,
+                    sessions=sessions,
+                )
                 unlocked = PageSessions(desk)
                 background.start_soon(unlocked.serve)
                 following = Following(runner, audit.watch)

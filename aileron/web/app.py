@@ -12,6 +12,7 @@ not unlocked shows nothing of any question, and the same for every address of th
     POST /approvals/ID/ask, preview, cancel
 
 Rules
+- A browser that an agent's session started unlocks nothing: whoever started it may drive it.
 - Every request of a session comes from the process that unlocked (sessions.py). Who that is, is looked up each time.
 - A form that changes something comes from the page's own origin, with the token of this session for exactly what it does.
 - A decision is about the digest of what the form's page showed. The question is computed anew when the form arrives, and where
@@ -26,6 +27,7 @@ Source: docs/reference/page.md. Not here: which Host and Origin the port answers
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -108,6 +110,7 @@ class Page:
         self._cookie = f"aileron-page-{port}"  # cookies know no ports: two homes are two names
         self._wrong: deque[float] = deque(maxlen=MAX_WRONG)
         self._unlocking = anyio.Lock()
+        self._strangers = anyio.Lock()
 
     def routes(self) -> list[Route]:
         """Of the application that serves it."""
@@ -170,7 +173,7 @@ class Page:
     async def _process(self, request: Request) -> Process:
         client, server = request.scope.get("client"), request.scope.get("server")
         if not client or not server:
-            raise Unseen("there is no connection to look up", is_gone=False)
+            raise Unseen("there is no connection to look up")
         return await self._desk.process((client[0], client[1]), (server[0], server[1]))
 
     def _locked_out(self, request: Request, approval_id: str) -> Response:
@@ -195,12 +198,22 @@ class Page:
             typed, approval_id = needed(fields, "passphrase"), fields.get("to", "")
             if approval_id and not _ID.fullmatch(approval_id):
                 raise FormError(HTTPStatus.BAD_REQUEST, "this form leads nowhere")
-            process = await self._process(request)
+            async with self._strangers:  # who unlocked does not wait behind them
+                process = await self._process(request)
+                session = await self._desk.session_of(process)
         except FormError as error:
             return self._problem(error.status, "That did not come from this page.", error.why, "")
         except Unseen as error:
-            await self._desk.refused("unlock", "process", None)
+            if not (error.is_gone or error.is_foreign):
+                await self._desk.refused("unlock", "process", None)
             return self._unseen(error, "")
+        if session is not None:
+            await self._desk.refused("unlock", "process", None)
+            why = (
+                f"The program that asks was started by an agent ({session}), which may drive it. Open this address in a "
+                "browser of your own."
+            )
+            return self._problem(HTTPStatus.FORBIDDEN, "This browser is an agent's.", why, approval_id)
         try:
             return await self._unlocked(request, Secret(typed.encode()), approval_id, process)
         except AileronError as error:
@@ -529,7 +542,7 @@ class Page:
         """What every page of a session shows at its top."""
         left_s = max(0.0, session.ends_at - self._sessions.now())
         return {
-            "left_s": int(left_s),
+            "left_s": math.ceil(left_s),
             "lock_token": session.token("lock"),
             "key_id": session.key_id,
             "can_sign": session.key is not None,

@@ -65,12 +65,16 @@ class Process(Protocol):
 
 
 class Unseen(Exception):
-    """Nobody can say which process asks: `why`. `is_gone`: its connection is closed, so that nobody is suspected."""
+    """Nobody can say which process asks: `why`.
 
-    def __init__(self, why: str, *, is_gone: bool) -> None:
+    `is_gone`: its connection is closed, so that nobody is suspected; `is_foreign`: it is another user's, who writes no rows here.
+    """
+
+    def __init__(self, why: str, *, is_gone: bool = False, is_foreign: bool = False) -> None:
         super().__init__(why)
         self.why = why
         self.is_gone = is_gone
+        self.is_foreign = is_foreign
 
 
 class Desk(Protocol):
@@ -82,6 +86,10 @@ class Desk(Protocol):
 
     async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Process:
         """Who holds the end `client` of this connection. Unseen."""
+        ...
+
+    async def session_of(self, process: Process) -> str | None:
+        """The agent's session that started this process, if one did."""
         ...
 
     async def open_key(self, passphrase: Secret) -> Key:

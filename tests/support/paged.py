@@ -166,7 +166,11 @@ def port_of(home: DaemonHome) -> int:
 
 @contextlib.contextmanager
 def paged_home(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """A home with the actions `gated` (cannot be undone), `mild` (can), `held` (a minute) and `previewed`; the vault open."""
+    """A home with gated actions, and the vault open.
+
+    `gated` (cannot be undone), `mild` (can), `held` (a minute), `brief` (expires in two seconds), `previewed`, `say` (gives back
+    its text), `fails` and `strays` (a request to a host that was not granted).
+    """
     with daemon_home() as home:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
         home.install_probe(f"localhost:{upstream.port}")
@@ -174,6 +178,8 @@ def paged_home(upstream: CountingServer) -> Iterator[DaemonHome]:
         home.bind_probe()
         home.add_probe_action("effect", "path:string?", name="gated", gated=True)
         home.add_probe_action("give_back", "text:string", name="say", gated=True)
+        home.add_probe_action("fail_as", "failure:string?", "status:integer?", name="fails", gated=True)
+        home.add_probe_action("fetch_url", "url:string", name="strays", gated=True)
         rules = {"mild": "irreversible = false", "held": "undo_window_s = 60", "brief": "irreversible = false"}
         for name, rule in rules.items():
             text = probe_action(

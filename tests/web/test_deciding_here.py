@@ -349,3 +349,21 @@ def test_a_preview_that_cannot_be_read_says_so_and_a_no_is_still_possible(
     assert "could not be read" not in opened(person, asked).words
     person.submit(opened(person, asked).form("/decide", decision="deny"))
     assert home.result(asked)["status"] == "denied"
+
+
+def test_a_run_that_failed_says_how_and_what_was_not_let_out(home: DaemonHome, person: PageClient) -> None:
+    """The failure's class and words, and each request that a rule refused, with its reason."""
+    pages = []
+    for action, args in (("fails", {}), ("strays", {"url": "https://elsewhere.example/take?it=1"})):
+        asked = home.asked(action, args)
+        confirm = person.submit(opened(person, asked).form("/approve"))
+        person.submit(confirm.form("/decide"), word=action)
+        assert home.result(asked)["status"] == "failed"
+        pages.append(opened(person, asked).words)
+    failed, strayed = pages
+
+    assert "approved, failed" in failed
+    assert "! external_api_error: the upstream said 503" in failed
+    assert "! capability_denied: " in strayed
+    assert "elsewhere.example" in strayed
+    assert "! NOT LET OUT: " in strayed

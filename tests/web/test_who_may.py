@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -260,6 +261,40 @@ def test_locking_ends_it_for_good(home: DaemonHome, person: PageClient) -> None:
     assert of_kind(home, "page.locked")[-1]["reason"] == "asked"
 
 
+def test_a_browser_that_an_agent_started_unlocks_nothing(home: DaemonHome) -> None:
+    """A child of a session's process may be driven by it: refused, with the right passphrase; the same program else is not."""
+    program = """
+import http.client, subprocess, sys
+if sys.argv[1] == "agent":
+    print("started", flush=True)
+    sys.stdin.readline()
+    subprocess.run([sys.executable, "-c", sys.argv[2], "browser", "", *sys.argv[3:]])
+    sys.exit()
+port = int(sys.argv[3])
+connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+headers = {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}", "Content-Type": sys.argv[4]}
+connection.request("POST", "/approvals/unlock", "passphrase=" + sys.argv[5], headers)
+answer = connection.getresponse()
+print(answer.status, "started by an agent" in answer.read().decode())
+"""
+    rest = [str(port_of(home)), "application/x-www-form-urlencoded", APPROVER.replace(" ", "+")]
+    said = {}
+    for is_session in (True, False):
+        with subprocess.Popen(
+            [sys.executable, "-c", program, "agent", program, *rest],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as agent:
+            assert agent.stdout is not None
+            assert agent.stdout.readline() == "started\n"
+            if is_session:
+                home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/", "pid": agent.pid})
+            said[is_session] = agent.communicate("go\n", timeout=60)[0]
+
+    assert said == {True: "403 True\n", False: "303 False\n"}
+
+
 # Homes of their own, because they change who decides
 
 
@@ -340,3 +375,27 @@ def test_a_locked_vault_unlocks_no_page_and_decides_nothing(own_home: DaemonHome
     own_home.must("POST", "/v1/vault/unlock", {"passphrase": PASSPHRASE})
     assert client.post(confirm.action, confirm.fields).status == 303
     assert own_home.result(asked)["status"] == "completed"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user takes root")
+def test_another_user_of_the_machine_unlocks_nothing_and_writes_nothing(home: DaemonHome) -> None:
+    """Not even with the passphrase; and what they try is no row of this home's record."""
+    refusals = len(of_kind(home, "approval.refused"))
+    program = """
+import encodings.idna, http.client, os, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+port = int(sys.argv[1])
+connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+headers = {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}", "Content-Type": sys.argv[2]}
+connection.request("POST", "/approvals/unlock", "passphrase=" + sys.argv[3], headers)
+answer = connection.getresponse()
+print(answer.status, "another user" in answer.read().decode(), answer.getheader("set-cookie"))
+"""
+    words = [str(port_of(home)), "application/x-www-form-urlencoded", APPROVER.replace(" ", "+")]
+    said = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+
+    assert said == "403 True None\n"
+    assert len(of_kind(home, "approval.refused")) == refusals
+    assert PageClient(home).unlock().status == 200
