@@ -106,7 +106,8 @@ class PageDesk:
                 "nobody signs for this home, so there is no key to open: aileron approver init",
                 boundary=Boundary.USER,
             )
-        key = await anyio.to_thread.run_sync(keyfile.open_key, self._file_of(consents.key_id), passphrase)
+        with anyio.CancelScope(shield=True):  # or an open key would be left behind by who does not wait for it
+            key = await anyio.to_thread.run_sync(keyfile.open_key, self._file_of(consents.key_id), passphrase)
         if key.key_id != consents.key_id:
             key.wipe()
             raise AileronError(

@@ -26,6 +26,7 @@ import enum
 import ipaddress
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -35,6 +36,9 @@ __all__ = ["NoPeer", "Peer", "peer_of"]
 _PROC: Final = Path("/proc")
 _TABLES: Final = {4: ("net/tcp", "net/tcp6"), 6: ("net/tcp6",)}
 _TIME_WAIT: Final = "06"  # include/net/tcp_states.h; it belongs to no process any more
+_TRIES: Final = 4
+_PAUSE_S: Final = 0.03
+"""A browser that starts a process holds everything twice between fork(2) and execve(2), for a millisecond or two."""
 _STARTED: Final = 19  # field 22, counted from the state, which is field 3
 
 
@@ -70,6 +74,15 @@ def peer_of(client: tuple[str, int], server: tuple[str, int]) -> Peer | NoPeer:
     ValueError for what is no address.
     """
     local, remote = (_Place.of(*client), _Place.of(*server))
+    for _ in range(_TRIES - 1):
+        found = _looked_up(local, remote)
+        if found is not NoPeer.SEVERAL:
+            return found
+        time.sleep(_PAUSE_S)
+    return _looked_up(local, remote)
+
+
+def _looked_up(local: _Place, remote: _Place) -> Peer | NoPeer:
     end = _end(local, remote)
     if end is None:
         return NoPeer.GONE

@@ -145,7 +145,7 @@ class Page:
                     return self._locked_out(request, approval_id)
                 return await handler(request, session)
             except FormError as error:
-                return self._problem(error.status, "That did not come from this page.", error.why, approval_id)
+                return self._not_ours(error, approval_id)
             except Unseen as error:
                 return self._unseen(error, approval_id)
             except StolenError:
@@ -202,7 +202,7 @@ class Page:
                 process = await self._process(request)
                 session = await self._desk.session_of(process)
         except FormError as error:
-            return self._problem(error.status, "That did not come from this page.", error.why, "")
+            return self._not_ours(error, "")
         except Unseen as error:
             if not (error.is_gone or error.is_foreign):
                 await self._desk.refused("unlock", "process", None)
@@ -559,6 +559,11 @@ class Page:
 
     def _problem(self, status: int, title: str, why: str, approval_id: str) -> Response:
         return html("problem.html", status, title=title, why=why, id=approval_id)
+
+    def _not_ours(self, error: FormError, approval_id: str) -> Response:
+        is_foreign = error.status == HTTPStatus.FORBIDDEN
+        title = "That did not come from this page." if is_foreign else "That cannot be taken."
+        return self._problem(error.status, title, error.why, approval_id)
 
     def _unseen(self, error: Unseen, approval_id: str) -> Response:
         why = (
