@@ -19,6 +19,7 @@ import pytest
 from tests.browser.paging import base_of, elsewhere, unlocked
 from tests.support.browser import Browser, needs_browser
 from tests.support.home import DaemonHome
+from tests.support.hostile_text import EVERYTHING, as_in_a_file
 from tests.support.paged import paged_home, port_of
 from tests.support.upstream_http import CountingServer
 
@@ -261,3 +262,29 @@ def _cookies(profile: Path) -> list[tuple[str]]:
         with sqlite3.connect(f"file:{file}?immutable=1", uri=True) as database:
             return list(database.execute("select name from cookies"))
     return []
+
+
+def test_what_an_agent_wrote_runs_and_loads_nothing(home: DaemonHome, chromium: Browser) -> None:
+    """All of the hostile corpus on one page: shown as text. Even an element that got in would not run: it does elsewhere."""
+    asked = home.asked("say", {"text": as_in_a_file(EVERYTHING)})
+    unlocked(chromium, home, asked["approval_id"])
+    loaded = chromium.script("return performance.getEntriesByType('resource').map((one) => one.name)")
+    assert all(name.startswith(f"{base_of(home)}/approvals/news?") for name in loaded), loaded
+    assert "<script>fetch('/v1/action-approvals/a/decide')</script>" in chromium.text("main")
+    assert (
+        chromium.script("return document.querySelectorAll('img, svg, iframe, base, main script, main style').length")
+        == 0
+    )
+    inserted = """
+        const made = document.createElement("script");
+        made.textContent = "window.ran = true";
+        document.body.append(made);
+        const shown = new Image();
+        shown.src = location.origin + "/healthz?shown";
+        return [window.ran === true, document.body.append(shown)][0];
+    """
+    assert chromium.script(inserted) is False
+    with elsewhere(lambda _path: "<p>elsewhere") as (port, _):
+        chromium.open(f"http://localhost:{port}/")
+        assert chromium.script(inserted) is True
+    assert state(home, asked) == "pending_approval"
