@@ -23,6 +23,7 @@ import functools
 import json
 import math
 import os
+import signal
 import time
 import webbrowser
 from collections.abc import Callable, Iterator
@@ -65,6 +66,8 @@ _RETRY_S: Final = 1.0
 _REST_S: Final = 0.5
 """A question that rests under the cursor for so long is worth reading its preview."""
 _SNOOZE_S: Final = 600.0
+_BY_SIGNAL: Final = 128
+"""And its number: the exit code of what a signal has ended, as shells count."""
 
 
 class _Answered(NamedTuple, Generic[T]):
@@ -131,6 +134,16 @@ class Console(App[None]):
         self._preview: Preview | None = None
         self._sheet: Sheet | None = None
         self._edit: str | None = None
+
+    def end_with(self, number: int, _: object = None) -> None:
+        """The handler of a signal that ends it: the key goes first, whatever becomes of the rest.
+
+        A terminal that was hung up is not put right: what reads from it would wait for it for ever.
+        """
+        self._holder.close()
+        if number == signal.SIGHUP:
+            os._exit(_BY_SIGNAL + number)
+        self.exit(return_code=_BY_SIGNAL + number)
 
     def compose(self) -> ComposeResult:
         yield Static(id="bar")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import signal
 from typing import Annotated
 
 import typer
@@ -64,9 +65,12 @@ def _run(supervisor: Supervisor, theme: _Theme | None, *, plain: bool) -> int:
     from aileron.tui.app import Console, Hooks
 
     hooks = Hooks(ask=presence.ask_passphrase, edit=_edited, take=terminal.take, let_go=terminal.let_go)
+    screen = Console(door, hooks, not_kept=not_kept, theme=None if theme is None else theme.value)
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, screen.end_with)  # also under nohup(1): without a terminal it is nothing
     with local_work():
-        Console(door, hooks, not_kept=not_kept, theme=None if theme is None else theme.value).run()
-    return OK
+        screen.run()
+    return screen.return_code or OK
 
 
 def _edited(text: str) -> str:
