@@ -1,6 +1,7 @@
 """`aileron` and `python -m aileron`: which command, before anything dear is imported.
 
-`run` is dispatched here by its first word; everything else, help, and the completion of words go through typer (cli/app.py).
+`run` and `console` are dispatched here by their first word; everything else, help, and the completion of words go through typer
+(cli/app.py).
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def _dispatch(words: list[str]) -> int:
     if _COMPLETING not in os.environ:
         if words[:1] == ["run"] and not _asks_for_help(words[1:]):
             return run(words[1:])
+        if words[:1] == ["console"] and (code := _console(words[1:])) is not None:
+            return code
         if words == ["--version"]:
             from aileron import __version__
 
@@ -55,6 +58,20 @@ def _dispatch(words: list[str]) -> int:
     from aileron.cli.app import main as every_other
 
     return every_other(words)
+
+
+def _console(words: list[str]) -> int | None:
+    from aileron.cli.console import options_of
+    from aileron.cli.console import run as console
+    from aileron.cli.run import report
+
+    options = options_of(words)
+    if options is None:
+        return None
+    try:
+        return console(options[0], plain=options[1])
+    except Problem as problem:
+        return report(problem, as_json=False)
 
 
 def _asks_for_help(words: list[str]) -> bool:

@@ -18,20 +18,21 @@ is sent (deciding.py), lines (plain.py).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import json
 import math
 import os
 import signal
+import threading
 import time
 import webbrowser
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import anyio
-import anyio.to_thread
 from rich.text import Text
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
@@ -66,6 +67,7 @@ _RETRY_S: Final = 1.0
 _REST_S: Final = 0.5
 """A question that rests under the cursor for so long is worth reading its preview."""
 _SNOOZE_S: Final = 600.0
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BY_SIGNAL: Final = 128
 """And its number: the exit code of what a signal has ended, as shells count."""
 
@@ -119,9 +121,7 @@ class Console(App[None]):
         self._hooks: Final = hooks
         self._waiting: Final = Waiting()
         self._guard: Final = Guard()
-        self._holder: Final = Holder(
-            door.home / "approver.json", ask=self._ask_away, tell=print, not_kept=not_kept, clock=clock
-        )
+        self._holder: Final = Holder(door.home / "approver.json", ask=self._ask_away, not_kept=not_kept, clock=clock)
         self._status: dict[str, Any] = {}
         self._approver: dict[str, Any] = {"status": "unknown"}
         self._events: list[dict[str, Any]] = []
@@ -134,16 +134,12 @@ class Console(App[None]):
         self._preview: Preview | None = None
         self._sheet: Sheet | None = None
         self._edit: str | None = None
+        self._has_record_shown = False
 
-    def end_with(self, number: int, _: object = None) -> None:
-        """The handler of a signal that ends it: the key goes first, whatever becomes of the rest.
-
-        A terminal that was hung up is not put right: what reads from it would wait for it for ever.
-        """
+    def _hung_up(self) -> None:
+        """The terminal is gone. The key goes first; nothing is put right, since what reads there would wait for ever."""
         self._holder.close()
-        if number == signal.SIGHUP:
-            os._exit(_BY_SIGNAL + number)
-        self.exit(return_code=_BY_SIGNAL + number)
+        os._exit(_BY_SIGNAL + signal.SIGHUP)
 
     def compose(self) -> ComposeResult:
         yield Static(id="bar")
@@ -163,6 +159,9 @@ class Console(App[None]):
 
     def on_mount(self) -> None:
         self._hooks.take()
+        loop = asyncio.get_running_loop()  # an exception amid the event loop may not end it
+        loop.add_signal_handler(signal.SIGTERM, self.exit)
+        loop.add_signal_handler(signal.SIGHUP, self._hung_up)
         self._lay_out()
         self._show_frame()
         self._queue.focus()
@@ -470,7 +469,9 @@ class Console(App[None]):
         self._sheet = sheet_of(question, self._preview, paint.local_time)
         seen = None if self._preview is None else self._preview.digest
         digest = seen or str(question.get("digest"))
-        if digest != self._guard.digest:
+        has_ended = self._record is not None and not self._has_record_shown
+        self._has_record_shown = self._record is not None
+        if digest != self._guard.digest or has_ended:
             self._view.scroll_to_begin()
         self._guard.show(self._selected, digest, now=time.monotonic(), closed=self._why_closed())
         self._put_up_again()
@@ -685,7 +686,7 @@ class Console(App[None]):
             wanted = json.loads(text)
             if not isinstance(wanted, dict) or wanted == before:
                 raise ValueError("the arguments are as they were")
-        except ValueError as error:
+        except (ValueError, KeyboardInterrupt) as error:
             self._warn(f"nothing is changed: {error}")
             return
         self.run_worker(self._edited(name, wanted), group="question", exclusive=True)
@@ -947,10 +948,18 @@ class Console(App[None]):
         with self._away():
             return self._hooks.ask(question)
 
+    def _interrupted(self, number: int, _: object) -> None:
+        """A signal while the terminal is somebody else's: that ends, and unless it was Ctrl-C the console too."""
+        if number != signal.SIGINT:
+            self.exit()
+        raise KeyboardInterrupt
+
     @contextlib.contextmanager
     def _away(self) -> Iterator[None]:
         """The terminal as a command has it: for a passphrase, or an editor."""
         self._hooks.let_go()
+        # The event loop's own handler would end the console, and have the passphrase asked for again.
+        before = {number: signal.signal(number, self._interrupted) for number in _ENDING}
         can_suspend = self._driver is not None and self._driver.can_suspend
         failed: BaseException | None = None
         with self.suspend() if can_suspend else contextlib.nullcontext():
@@ -958,6 +967,8 @@ class Console(App[None]):
                 yield
             except BaseException as error:  # noqa: BLE001 - an exception that passed through suspend() would leave it so
                 failed = error
+        for number, handler in before.items():
+            signal.signal(number, handler)
         self._hooks.take()
         self._guard.disturb(now=time.monotonic())
         if failed is not None:
@@ -975,4 +986,26 @@ def _has_run(question: dict[str, Any]) -> bool:
 
 
 async def _in_thread(work: Callable[..., T], *given: Any) -> T:
-    return await anyio.to_thread.run_sync(work, *given, abandon_on_cancel=True)
+    """What `work` returns, from a thread that nobody waits for at the end: one waits for news, 20 s at a time."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(cast("T", result))
+
+    def run() -> None:
+        result, failed = None, None
+        try:
+            result = work(*given)
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            failed = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result, failed)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await done

@@ -38,20 +38,18 @@ def since_boot() -> float:
 
 
 class Holder:
-    """One for each console. `ask` has a person type a passphrase after a question; `tell` says something between two tries."""
+    """One for each console. `ask` has a person type a passphrase after a question."""
 
     def __init__(
         self,
         file: Path,
         *,
         ask: Callable[[str], Secret],
-        tell: Callable[[str], None],
         not_kept: str | None,
         clock: Callable[[], float] = since_boot,
     ) -> None:
         self._file: Final = file
         self._ask: Final = ask
-        self._tell: Final = tell
         self._clock: Final = clock
         self.not_kept: Final = not_kept
         """Why no key is kept open here; None: it is."""
@@ -106,15 +104,16 @@ class Holder:
         from aileron.approver import keyfile
 
         file = keyfile.file_of(self._file, self.key_id)
+        question = f"Approver passphrase, {purpose}"
         for left in range(_TRIES - 1, -1, -1):
-            typed = self._ask(f"Approver passphrase, {purpose}")
+            typed = self._ask(question)
             try:
                 key = keyfile.open_key(file, typed)
                 break
             except AileronError as error:
                 if error.failure.failure_class is not FailureClass.UNAUTHORIZED or not left:
                     raise
-                self._tell(f"it is another one; try again ({left} left)")
+                question = f"It is another one; try again ({left} left). Approver passphrase, {purpose}"
         if self.key_id is not None and key.key_id != self.key_id:
             key.wipe()
             raise AileronError(

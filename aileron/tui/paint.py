@@ -302,8 +302,10 @@ class _Frame:
 
 
 def _hanging(begin: str, text: str, width: int) -> list[Text]:
-    first, *rest = folded(begin + text, width)
-    return [Text(first), *(Text(f"    {row}") for part in rest for row in folded(part, width - 4))]
+    whole = begin + text
+    first = next(_rows_of(whole, max(width, 8)))
+    rest = whole[len(first) :].removeprefix(" ")
+    return [Text(first), *(Text(f"    {row}") for row in (folded(rest, width - 4) if rest else []))]
 
 
 def _rows_of(text: str, width: int) -> Iterator[str]:

@@ -74,7 +74,7 @@ class Plain:
         self._ask: Final = ask
         self._edit_text: Final = edit
         self._out: Final = out or sys.stdout
-        self._holder: Final = Holder(door.home / "approver.json", ask=ask, tell=self._say, not_kept=not_kept)
+        self._holder: Final = Holder(door.home / "approver.json", ask=ask, not_kept=not_kept)
         self._waiting: Final = Waiting()
         self._numbers: dict[str, int] = {}
         self._edits: dict[str, str] = {}

@@ -112,7 +112,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron_sandbox.support",
     ),
     # The one command that begins the console.
-    "aileron.cli.commands.console": ("aileron.cli", "aileron.approver", "aileron.tui"),
+    "aileron.cli.console": ("aileron.cli", "aileron.approver", "aileron.tui"),
     "aileron.__main__": ("aileron.__version__", "aileron.cli", "aileron.client", "aileron.model.visible"),
     "aileron_sandbox": ("aileron_sandbox",),
     "aileron_sandbox.frames": (),

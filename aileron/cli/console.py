@@ -1,0 +1,109 @@
+"""`aileron console` by itself: its words, and what it needs before it is a process of its own.
+
+Dispatched before typer (aileron/__main__.py), because its first frame is waited for; cli/commands/console.py has its help.
+Not here: the console (aileron/tui).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from aileron.cli import output
+from aileron.cli.problem import OK, Problem, local_work
+from aileron.cli.prompts import can_ask, edit_text
+from aileron.cli.signing import alone
+from aileron.cli.supervisor import Supervisor
+
+__all__ = ["THEMES", "options_of", "run"]
+
+_T = TypeVar("_T")
+THEMES: Final = ("textual-dark", "textual-light", "ansi-dark", "ansi-light", "high-contrast")
+
+
+def options_of(words: Sequence[str]) -> tuple[str | None, bool] | None:
+    """Theme, and whether it is in lines; None where the words need typer, for help or to say what is wrong with them."""
+    theme, is_plain = None, False
+    left = list(words)
+    while left:
+        name, equals, value = left.pop(0).partition("=")
+        if name == "--plain" and not equals:
+            is_plain = True
+        elif name == "--theme" and (equals or left):
+            theme = value if equals else left.pop(0)
+        else:
+            return None
+    return (theme, is_plain) if theme is None or theme in THEMES else None
+
+
+def run(theme: str | None, *, plain: bool) -> int:
+    """Its exit code. Problem unauthorized where there is no person, or it is an agent's terminal."""
+    if not can_ask():
+        raise Problem(
+            "the console is for a person at a terminal",
+            exit_code=6,
+            name="unauthorized",
+            why="standard input and output are not one",
+            fix="run it in a terminal of your own, or look with: aileron approval list",
+        )
+    supervisor = Supervisor()
+    _check_not_an_agents(supervisor)
+    return alone(lambda: _run(supervisor, theme, plain=plain))
+
+
+def _run(supervisor: Supervisor, theme: str | None, *, plain: bool) -> int:
+    """In a process that nobody of the same user can look into."""
+    from aileron.approver import presence, terminal
+    from aileron.tui.door import Door
+
+    door = Door(supervisor.home)
+    not_kept = terminal.who_else_can_type()
+    if plain:
+        from aileron.tui.plain import Plain
+
+        with terminal.held():
+            return Plain(door, ask=_let_go(presence.ask_passphrase), edit=_let_go(_edited), not_kept=not_kept).run()
+    from aileron.tui.app import Console, Hooks
+
+    hooks = Hooks(ask=presence.ask_passphrase, edit=_edited, take=terminal.take, let_go=terminal.let_go)
+    with local_work():
+        Console(door, hooks, not_kept=not_kept, theme=theme).run()
+    return OK
+
+
+def _let_go(work: Callable[[str], _T]) -> Callable[[str], _T]:
+    """`work`, which holds the terminal by itself, or has a program at it that opens it."""
+    from aileron.approver import terminal
+
+    def done(given: str) -> _T:
+        terminal.let_go()
+        try:
+            return work(given)
+        finally:
+            terminal.take()
+
+    return done
+
+
+def _edited(text: str) -> str:
+    """What a person makes of it in their editor. ValueError, which says why nothing came of it."""
+    try:
+        return edit_text(text, suffix=".json", instead="aileron approval edit ID --args JSON")
+    except Problem as problem:
+        raise ValueError("\n".join(problem.lines()[:1])) from None
+
+
+def _check_not_an_agents(supervisor: Supervisor) -> None:
+    """Return if this is no terminal of an agent that `aileron launch` began. Problem unauthorized."""
+    from aileron.approver.terminal import ancestors
+
+    chain = {process.pid for process in ancestors()}
+    for session in supervisor.ask("GET", "/v1/sessions")["sessions"]:
+        if session.get("status") == "open" and session.get("pid") in chain:
+            raise Problem(
+                f"this is a terminal of {output.as_text(session.get('agent'))}, session {output.as_text(session.get('id'))}",
+                exit_code=6,
+                name="unauthorized",
+                why="an agent decides nothing, and could press the keys here",
+                fix="run aileron console in a terminal of your own",
+            )

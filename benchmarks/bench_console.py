@@ -1,0 +1,121 @@
+"""How soon does `aileron console` stand on the screen? First frame with 200 that wait, against a bare Textual app with a table.
+
+Both are programs at a terminal of their own (a pty of 80 by 24), timed from exec(2) to the first row that is shown of the last
+thing each has to draw: the console's first question, the table's first row. The daemon is one of the test's making, warm, on real
+sockets. Goal: at most 1.25 times.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from benchmarks import page
+from benchmarks.measure import Measured, Question, answer, at_most, interleave
+from tests.cli.questions import plan, question
+from tests.support.fake_daemon import FakeDaemon
+from tests.tui.consoles import World
+
+ROUNDS = 30
+ROWS = 200
+CONSOLE, BARE = "aileron console", "a bare Textual app with a table"
+_DEADLINE_S: Final = 30.0
+_BARE: Final = f"""
+from textual.app import App
+from textual.widgets import DataTable
+class Bare(App):
+    def compose(self):
+        yield DataTable()
+    def on_mount(self):
+        table = self.query_one(DataTable)
+        table.add_columns("action", "agent", "left")
+        for number in range({ROWS}):
+            table.add_row(f"send-mail-{{number:03}}", "claude", "4:41")
+Bare().run()
+"""
+
+
+def main() -> None:
+    """Measure and report."""
+    folder = Path(tempfile.mkdtemp(prefix="ail-"))
+    try:
+        with FakeDaemon(folder / "h") as fake:
+            world = World(folder / "h", fake)
+            world.ask(*(_waiting(number) for number in range(ROWS)))
+            environment = {**os.environ, "AILERON_HOME": str(folder / "h"), "TERM": "xterm-256color"}
+            for name in ("TMUX", "STY", "ZELLIJ", "NO_COLOR"):
+                environment.pop(name, None)
+            variants = {
+                CONSOLE: _first_frame([sys.executable, "-m", "aileron", "console"], b"send-mail-000", environment),
+                BARE: _first_frame([sys.executable, "-c", _BARE], b"send-mail-000", environment),
+            }
+            taken = interleave(variants, ROUNDS)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    asked = [Question(f"`aileron console`: first frame, {ROWS} that wait", CONSOLE, BARE, at_most(1.25))]
+    answer("console.json", taken, asked)
+
+
+def _waiting(number: int) -> dict[str, object]:
+    return question(
+        plan(action=f"send-mail-{number:03}"), approval_id=f"act-20261121T040000-{number:020}", agent="claude"
+    )
+
+
+def _first_frame(words: list[str], wanted: bytes, environment: dict[str, str]) -> Callable[[], Measured]:
+    def once() -> Measured:
+        began = time.perf_counter()
+        pid, master = pty.fork()
+        if pid == 0:
+            try:
+                os.execve(words[0], words, environment)
+            finally:
+                os._exit(127)
+        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        try:
+            return Measured([_shown(master, wanted) - began])
+        finally:
+            os.killpg(pid, signal.SIGKILL)  # of its own session: the console is two processes
+            _drain(master)
+            os.waitpid(pid, 0)
+            os.close(master)
+
+    return once
+
+
+def _shown(master: int, wanted: bytes) -> float:
+    seen = b""
+    until = time.monotonic() + _DEADLINE_S
+    while select.select([master], [], [], max(0.0, until - time.monotonic()))[0]:
+        seen += os.read(master, 65536)
+        if wanted in seen:
+            return time.perf_counter()
+    raise TimeoutError(f"{wanted!r} is not to be seen: {seen[-2000:]!r}")
+
+
+def _drain(master: int) -> None:
+    """Whoever ends draws once more, and must not wait for somebody to read it."""
+    until = time.monotonic() + _DEADLINE_S
+    while select.select([master], [], [], max(0.0, until - time.monotonic()))[0]:
+        try:
+            if not os.read(master, 65536):
+                return
+        except OSError:  # EIO: nobody is left on the other side
+            return
+
+
+if __name__ == "__main__":
+    main()
+    page.write()

@@ -1,0 +1,230 @@
+"""A process of the same user and a console in which the approver's key is open: looking in, pressing keys, answering in between.
+
+The person's console runs at a real terminal, in lines, where what is asked and answered can be told apart; and in tmux, where
+keys can be sent to it. Beside each attempt the person does the same, and it is done.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from aileron.approver import keyfile
+from aileron.model.secret import Secret
+from tests.attacks.same_user.between import Between, Passed
+from tests.attacks.same_user.house import House, house, only_as_an_ordinary_user
+from tests.attacks.same_user.reading import ways_into, ways_into_a_child
+from tests.attacks.same_user.terminal import APPROVER, Someone, environment
+from tests.attacks.tally import Attack
+from tests.cli.command import Said
+from tests.support.tmux import Tmux
+
+pytestmark = [pytest.mark.jail, only_as_an_ordinary_user]
+ROOT = Path(__file__).resolve().parents[2]
+REFUSED = {"EACCES", "EPERM"}
+YES = "yes"
+
+
+class Typist(Someone):
+    """Types these lines one after the other at `> `, both passphrases where they are asked for, and the word for a yes."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__(())
+        object.__setattr__(self, "_lines", [*lines, "quit"])
+
+    def reply(self, shown: str) -> str | None:
+        """What they type now; None: they wait."""
+        lines: list[str] = self._lines  # type: ignore[attr-defined]
+        if re.search(r"passphrase[^\n]*: \Z", shown, re.I):
+            return APPROVER
+        if shown.endswith("decides nothing): "):
+            return YES
+        return lines.pop(0) if shown.endswith("> ") and lines else None
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[House]:
+    """One home."""
+    with house() as made:
+        yield made
+
+
+def console(home: House, *lines: str, at_prompt: Callable[[int, str, str], None] = lambda *_: None) -> Said:
+    """The person's console in lines."""
+    return home.person("console", "--plain", someone=Typist(*lines), at_prompt=at_prompt)
+
+
+def number(question: dict[str, Any]) -> str:
+    """What the person calls it by: the end of its id."""
+    return str(question["approval_id"])[-8:]
+
+
+def test_a_console_with_the_key_open_cannot_be_looked_into_nor_its_terminal_opened(attack: Attack, home: House) -> None:
+    """Tracing, memory, environment, descriptors, its terminal: of each process of it, while a word is enough to decide."""
+    question = home.asked()
+    seen: dict[int, dict[str, str]] = {}
+    opened: list[str] = []
+
+    def look(pid: int, terminal: str, shown: str) -> None:
+        if "the key is open" in shown and not seen:
+            for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
+                seen[process.pid] = ways_into(process.pid)
+            opened.append(_opening(terminal))
+
+    said = console(home, "unlock", "list", f"approve {number(question)}", at_prompt=look)
+    assert len(seen) >= 2, f"nobody looked while the key was open: {said}"
+    for nth, ways in enumerate(seen.values(), start=1):
+        attack.all_answered(f"process {nth} of the console, key open", REFUSED, ways)
+    attack.answered("opening the console's terminal", ["EBUSY"], opened)
+    attack.worked("the person approves it by a word", (0, 1), (said.code, home.effects(question)))
+    attack.worked("into a process that does nothing against it", {"ok"}, set(ways_into_a_child().values()))
+
+
+def test_keys_that_are_sent_to_a_console_in_tmux_lead_to_the_passphrase(attack: Attack, home: House) -> None:
+    """Any process of the user can send them; no key is kept open there, so they decide nothing."""
+    question = home.asked()
+    given = {
+        name: value for name, value in environment(home.home.path).items() if name in ("AILERON_HOME", "TZ", "PATH")
+    }
+    words = [sys.executable, "-m", "aileron", "console", "--plain"]
+    with Tmux(words, {**given, "PYTHONPATH": str(ROOT)}, size=(100, 50)) as at:
+        at.until("type help")
+        at.type("unlock")
+        at.until("it is asked for each time: this is a terminal of tmux")
+        at.type(f"approve {number(question)}")
+        at.until("decides nothing):")
+        at.type(YES)
+        at.until("Approver passphrase, to approve")
+        attack.answered(
+            "tmux send-keys, a yes with its word",
+            ("pending_approval", 0),
+            (home.status(question), home.effects(question)),
+            "the passphrase is asked for",
+        )
+        at.type(APPROVER)
+        at.until("approved:")
+        home.home.result(question)
+    attack.worked("the person, who knows it", 1, home.effects(question))
+
+
+def test_another_plan_under_the_same_digest_is_not_shown_by_an_open_console(attack: Attack, home: House) -> None:
+    """A socket in between tells of other arguments; the console says which digests differ, and signs nothing."""
+    question = home.asked()
+
+    def alter(passed: Passed) -> Any:
+        if passed.method == "GET" and passed.path.endswith(question["approval_id"]) and passed.status == 200:
+            plan = {**passed.answer["plan"], "args": {"path": "/effect/harmless"}}
+            return {**passed.answer, "plan": plan}
+        return passed.answer
+
+    with Between(home.home.path, alter) as between:
+        said = console(home, "unlock", f"approve {number(question)}")
+    attack.answered(
+        "another plan under the digest",
+        (False, [], "pending_approval"),
+        (
+            "harmless" in said.out,
+            [one.path for one in between.passed if one.path.endswith("/decide")],
+            home.status(question),
+        ),
+        next((line for line in said.out.splitlines() if line.startswith("! ")), "without a word"),
+    )
+    said = console(home, "unlock", f"approve {number(question)}")
+    attack.worked("with nobody in between", (0, 1), (said.code, home.effects(question)))
+
+
+def test_a_plan_that_is_changed_between_the_word_and_the_decision_is_not_what_is_signed(
+    attack: Attack, home: House
+) -> None:
+    """Another question, whole and with its own digest, under the id of the one that was asked: the signature is refused."""
+    question, other = home.asked(), home.asked()
+    shown: list[int] = []
+
+    def alter(passed: Passed) -> Any:
+        if passed.method == "GET" and passed.path.endswith(other["approval_id"]) and passed.status == 200:
+            shown.append(1)
+            return {**passed.answer, "plan": question["plan"], "digest": question["digest"]}
+        return passed.answer
+
+    with Between(home.home.path, alter):
+        console(home, "unlock", f"approve {number(other)}")
+    attack.control("the false question was read", True, bool(shown))
+    attack.answered(
+        "the plan of one question under the id of another",
+        (("pending_approval", 0), ("pending_approval", 0)),
+        ((home.status(question), home.effects(question)), (home.status(other), home.effects(other))),
+        "a signature names both",
+    )
+    said = console(home, "unlock", f"approve {number(question)}")
+    attack.worked("under its own id", (0, 1), (said.code, home.effects(question)))
+
+
+def test_a_key_that_was_put_in_the_place_of_the_persons_opens_nothing(
+    attack: Attack, home: House, tmp_path: Path
+) -> None:
+    """Made with the passphrase that the person types: the console says whose it is not, and sends nothing."""
+    question, file = home.asked(), home.home.path / "approver.json"
+    kept = tmp_path / "kept.json"
+    shutil.move(file, kept)
+    try:
+        keyfile.create(file, Secret(APPROVER.encode())).wipe()
+        since = home.newest()
+        said = console(home, "unlock", f"approve {number(question)}")
+        attack.answered(
+            "another key in approver.json",
+            (True, [], "pending_approval"),
+            (
+                "is not that of this home's approver" in " ".join(said.out.split()),
+                home.why(since),
+                home.status(question),
+            ),
+        )
+    finally:
+        file.unlink()
+        shutil.move(kept, file)
+    said = console(home, "unlock", f"approve {number(question)}")
+    attack.worked("with the person's own", (0, 1), (said.code, home.effects(question)))
+
+
+@pytest.mark.parametrize("number_of", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, signal.SIGQUIT])
+def test_a_signal_ends_an_open_console_and_decides_nothing(
+    attack: Attack, home: House, number_of: signal.Signals
+) -> None:
+    """No picture of it is left, and the question waits."""
+    question = home.asked()
+    before = set(os.listdir("."))
+
+    def strike(pid: int, _terminal: str, shown: str) -> None:
+        if "the key is open" in shown:
+            for process in [*psutil.Process(pid).children(recursive=True), psutil.Process(pid)]:
+                if process.is_running():
+                    process.send_signal(number_of)
+
+    code = None
+    try:
+        code = console(home, "unlock", f"approve {number(question)}", at_prompt=strike).code
+    except (OSError, psutil.NoSuchProcess):
+        code = -1
+    attack.answered(f"{number_of.name} while the key is open", True, code != 0, f"exit {code}")
+    attack.answered("what came of it", ("pending_approval", 0), (home.status(question), home.effects(question)))
+    attack.answered("a core dump", [], [name for name in set(os.listdir(".")) - before if "core" in name])
+    said = console(home, "unlock", f"approve {number(question)}")
+    attack.worked("left alone", (0, 1), (said.code, home.effects(question)))
+
+
+def _opening(terminal: str) -> str:
+    try:
+        os.close(os.open(terminal, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK))
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return "ok"

@@ -1,0 +1,152 @@
+"""`aileron console` in real terminals, with the real daemon: tmux, where each decision asks for the passphrase, and a plain one.
+
+What stands on the screen is looked for by its words only: where it stands is for tests/tui.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.attacks.same_user.terminal import environment
+from tests.cli.command import Command
+from tests.cli.person import APPROVER, INIT, at_terminal
+from tests.support.fake_daemon import FakeDaemon
+from tests.support.home import DaemonHome, asking_home
+from tests.support.tmux import Tmux
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def asking() -> Iterator[DaemonHome]:
+    """A home in which somebody signs, with an action that asks."""
+    with asking_home() as home:
+        assert at_terminal(Command(home.path), "approver", "init", answers=INIT).code == 0
+        yield home
+
+
+def words(*more: str) -> list[str]:
+    """The console's command line."""
+    return [sys.executable, "-m", "aileron", "console", *more]
+
+
+def variables(home: Path, **more: str) -> dict[str, str]:
+    """What the console is started with."""
+    given = {
+        name: value for name, value in environment(home).items() if name in ("AILERON_HOME", "TZ", "NO_COLOR", "PATH")
+    }
+    return {**given, "PYTHONPATH": str(ROOT), **more}
+
+
+@pytest.mark.jail
+def test_in_tmux_each_decision_asks_for_the_passphrase_and_the_run_completes(asking: DaemonHome) -> None:
+    """`A`, the action's name, the passphrase at the terminal itself; then what came of it, with what left."""
+    question = asking.asked("ask-first", {"text": "hello there"})
+    with Tmux(words(), variables(asking.path)) as at:
+        at.until(
+            "1 waiting", "key: asked each time", "ask-first", "CANNOT BE UNDONE", "hello there", "reaches", "differs"
+        )
+        at.keys("L")
+        at.until("it is asked for each time")
+        at.keys("Enter")
+        at.until_pressed("End", "digest")
+        at.until_pressed("A", "This is for good")
+        at.type("ask-first")
+        at.until("Approver passphrase, to approve")
+        assert asking.result(question, wait=0)["status"] == "pending_approval"
+        at.type(APPROVER)
+        at.until("it is completed", "REQUESTS THAT LEFT", "nothing waits")
+        assert APPROVER not in at.text
+        at.keys("q")
+        at.until_over()
+
+    assert asking.result(question)["status"] == "completed"
+
+
+@pytest.mark.jail
+def test_a_no_in_tmux_asks_too_and_the_agent_reads_its_reason(asking: DaemonHome) -> None:
+    """A wrong passphrase is asked for again; an interrupt decides nothing."""
+    question = asking.asked("ask-first", {"text": "hello there"})
+    with Tmux(words(), variables(asking.path)) as at:
+        at.until("ask-first", "CANNOT BE UNDONE")
+        at.until_pressed("d", "deny ask-first")
+        at.type("not today")
+        at.until("Approver passphrase, to deny")
+        at.keys("C-c")
+        at.until("1 waiting")
+        at.until_pressed("d", "deny ask-first")
+        at.type("not today")
+        at.until("Approver passphrase, to deny")
+        at.type("a guess")
+        at.until("It is another one; try again (2 left)")
+        at.type(APPROVER)
+        at.until("denied", "nothing waits")
+
+    result = asking.result(question)
+    assert (result["status"], result["reason"]) == ("denied", "not today")
+
+
+@pytest.mark.jail
+def test_at_a_plain_terminal_the_key_stays_open_and_a_word_decides(asking: DaemonHome) -> None:
+    """`--plain`: one passphrase for two decisions."""
+    first, second = (asking.asked("ask-first", {"text": text}) for text in ("one", "two"))
+    aileron = Command(asking.path)
+    word = "decides nothing): "
+    said = at_terminal(
+        aileron,
+        "console",
+        "--plain",
+        answers=[
+            ("> ", "unlock"),
+            ("to decide for 15 minutes: ", APPROVER),
+            ("left", "approve 1"),
+            (word, "ask-first"),
+            ("approved: 1 ask-first", "approve 2"),
+            (word, "ask-first"),
+            ("approved: 2 ask-first", "record 1"),
+            ("ON RECORD", "quit"),
+        ],
+    )
+
+    assert said.code == 0
+    assert said.out.count("Approver passphrase") == 1
+    assert [asking.result(one)["status"] for one in (first, second)] == ["completed", "completed"]
+
+
+def test_without_a_terminal_there_is_no_console(home: Path, fake: FakeDaemon) -> None:
+    """In a pipe it says where to go, and begins nothing."""
+    said = Command(home)("console")
+
+    assert said.code == 6
+    assert "the console is for a person at a terminal" in said.err
+    assert "aileron approval list" in said.err
+
+
+@pytest.mark.parametrize("is_its_child", [True, False], ids=["its child", "another terminal"])
+def test_an_agents_terminal_has_no_console(home: Path, fake: FakeDaemon, is_its_child: bool) -> None:
+    """What `aileron launch` began, and all below it, is refused; a session of elsewhere is not."""
+    session = {"id": "ses-1", "agent": "claude", "status": "open", "pid": os.getpid() if is_its_child else 1 << 30}
+    fake.script("GET", "/v1/sessions", (200, {"sessions": [session]}))
+    answers = [] if is_its_child else [("> ", "quit")]
+    said = at_terminal(Command(home), "console", "--plain", answers=answers)
+
+    assert said.code == (6 if is_its_child else 0)
+    assert ("this is a terminal of claude, session ses-1" in said.out) == is_its_child
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 20)])
+def test_the_screen_is_left_as_it_was(home: Path, fake: FakeDaemon, size: tuple[int, int]) -> None:
+    """After `q` the terminal has its own screen again, takes lines and shows what is typed."""
+    fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
+    script = f"echo before; {' '.join(words())}; echo after; stty -a | grep -o ' icanon'; cat"
+    with Tmux(["sh", "-c", script], variables(home), size=size) as at:
+        at.until("nothing waits")
+        at.keys("q")
+        at.until("before", "after", "icanon")
+        at.type("typed again")
+        assert at.until("typed again").count("typed again") >= 1

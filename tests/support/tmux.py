@@ -1,0 +1,115 @@
+"""A program in a real terminal of tmux: keys go in, rows of the screen come out.
+
+    with Tmux(["aileron", "console"], environment, size=(80, 24)) as at:
+        at.until("nothing waits")
+        at.keys("q")
+
+Its server is its own (a socket in a folder of its own), reads no configuration, and ends with the block.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+import pytest
+
+__all__ = ["Tmux"]
+
+_DEADLINE_S: Final = 40.0
+_PAUSE_S: Final = 0.05
+_KEY_S: Final = 0.7
+"""For a key to have been seen to, before it is pressed again: longer than a key of the console is dead."""
+
+
+class Tmux:
+    """One window, for the length of a with block."""
+
+    def __init__(
+        self, words: Sequence[str], environment: Mapping[str, str], *, size: tuple[int, int] = (80, 24)
+    ) -> None:
+        self._words = words
+        self._environment = environment
+        self._size = size
+
+    def __enter__(self) -> Self:
+        if shutil.which("tmux") is None:
+            if os.environ.get("AILERON_MUST_JAIL"):
+                raise FileNotFoundError("tmux: apt-get install tmux")
+            pytest.skip("no tmux here: apt-get install tmux")
+        self._folder = Path(tempfile.mkdtemp(prefix="ail-tmux-"))
+        (self._folder / "conf").write_text(
+            "set -g default-shell /bin/sh\nset -g remain-on-exit on\nset -g default-terminal tmux-256color\n"
+        )
+        width, height = map(str, self._size)
+        given = [f"{name}={value}" for name, value in self._environment.items()]
+        command = shlex.join(["env", *given, *self._words])
+        self.do("-f", str(self._folder / "conf"), "new-session", "-d", "-x", width, "-y", height, command)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(self._tmux("kill-server"), check=False, capture_output=True, timeout=_DEADLINE_S)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def do(self, *words: str) -> str:
+        """A command of tmux, and what it says."""
+        done = subprocess.run(self._tmux(*words), check=True, capture_output=True, text=True, timeout=_DEADLINE_S)
+        return done.stdout
+
+    @property
+    def text(self) -> str:
+        """The rows of the screen."""
+        return self.do("capture-pane", "-p")
+
+    @property
+    def pid(self) -> int:
+        """The process in the window."""
+        return int(self.do("display-message", "-p", "#{pane_pid}"))
+
+    @property
+    def is_over(self) -> bool:
+        """The program has ended."""
+        return self.do("display-message", "-p", "#{pane_dead}").strip() == "1"
+
+    def keys(self, *names: str) -> None:
+        """Keys by tmux's names: `Enter`, `Escape`, `C-p`, `A`."""
+        self.do("send-keys", *names)
+
+    def type(self, text: str) -> None:
+        """A text as it is, and Enter."""
+        self.do("send-keys", "-l", text)
+        self.do("send-keys", "Enter")
+
+    def until(self, *wanted: str) -> str:
+        """Until all of these stand on the screen; the screen."""
+        until = time.monotonic() + _DEADLINE_S
+        while not all(one in (text := self.text) for one in wanted):
+            assert time.monotonic() < until, f"{wanted} are not to be seen:\n{text}"
+            time.sleep(_PAUSE_S)
+        return text
+
+    def until_over(self) -> None:
+        """Until the program has ended."""
+        until = time.monotonic() + _DEADLINE_S
+        while not self.is_over:
+            assert time.monotonic() < until, f"it still runs:\n{self.text}"
+            time.sleep(_PAUSE_S)
+
+    def until_pressed(self, key: str, wanted: str) -> str:
+        """Until a key has done this; it is pressed again where it was pressed too early, as a person would."""
+        until = time.monotonic() + _DEADLINE_S
+        while wanted not in (text := self.text):
+            assert time.monotonic() < until, f"{wanted} is not to be seen:\n{text}"
+            self.keys(key)
+            time.sleep(_KEY_S)
+        return text
+
+    def _tmux(self, *words: str) -> list[str]:
+        return ["env", "-u", "TMUX", "tmux", "-S", str(self._folder / "s"), *words]
