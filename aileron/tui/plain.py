@@ -143,7 +143,7 @@ class Plain:
             if self._holder.close_on_time():
                 self._say("\nthe approver's key is locked: its time was over")
                 self._write(_PROMPT)
-            self._try(self._look, prompt=_PROMPT)
+            self._try(functools.partial(self._look, prompt=_PROMPT), prompt=_PROMPT)
 
     def _typed_line(self) -> str | None:
         """One line, as it was typed; None at the end of input."""
@@ -192,8 +192,8 @@ class Plain:
 
     # the queue
 
-    def _look(self) -> None:
-        """What has come and what is settled, in a line each."""
+    def _look(self, prompt: str = "") -> None:
+        """What has come and what is settled, in a line each; `prompt` is what stands there already, to be typed after."""
         approver = self._door.approver()
         self._is_signed, self._holder.key_id = approver.get("status") != "none", approver.get("key_id")
         is_first, self._has_looked = not self._has_looked, True
@@ -209,8 +209,8 @@ class Plain:
             if name in self._waiting and not self._waiting[name].is_open:
                 said.append(f"{self._waiting[name].status}: {self._title(self._waiting[name])}")
         if said:
-            self._say("\n" + "\n".join(said))
-            self._write(_PROMPT)
+            self._say(("\n" if prompt else "") + "\n".join(said))
+            self._write(prompt)
 
     def _title(self, entry: Entry) -> str:
         left = seconds_left(entry.expires_at)
