@@ -837,7 +837,7 @@ class PageLocked(_Event, frozen=True, kw_only=True, tag="page.locked"):
 
     page: str
     reason: str
-    """`asked`, `over`, `process`, `replaced`, `many`."""
+    """`asked`, `over`, `process`, `replaced`, `passkey`, `many`."""
 
 
 # The daemon

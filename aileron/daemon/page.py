@@ -86,6 +86,14 @@ class PageDesk:
         found = self._standing.facts()
         return desk.Standing(found["status"], found.get("key_id"), found.get("problem"))
 
+    def opens(self, passkey: str) -> bool:
+        """The vault's word."""
+        try:
+            consents = self._standing.consents()
+        except AileronError:
+            return False
+        return consents is not None and consents.passkey(passkey) is not None
+
     async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Peer:
         """Who holds the other end."""
         found = await anyio.to_thread.run_sync(peer_of, client, server, limiter=self._looking)
@@ -202,6 +210,10 @@ class PageDesk:
         approval_id = str(question["approval_id"])
         body = signed_decision(key, approval_id, digest, decision, reason, question.get("head"))
         return await self._manager.decide(approval_id, msgspec.convert(body, Decision), SURFACE)
+
+    async def decide_signed(self, approval_id: str, decision: Decision) -> Settled:
+        """As any other: what a passkey signed is checked where every decision is."""
+        return await self._manager.decide(approval_id, decision, SURFACE)
 
     async def ask_back(self, approval_id: str, text: str) -> None:
         """To whoever asked."""

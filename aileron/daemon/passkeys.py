@@ -32,7 +32,6 @@ from aileron.daemon.standing import Standing
 from aileron.model.consent import PASSKEY_DECIDES, Consents, Passkey, PasskeyConsent
 from aileron.model.decision import DecisionStatement, PageStatement, Statement, moment
 from aileron.model.failure import AileronError, Boundary, FailureClass
-from aileron.model.invocation import Scope
 from aileron.model.passkey import (
     ALGORITHMS,
     RP_ID,
@@ -58,8 +57,6 @@ _CHALLENGE_BYTES: Final = 32
 _HANDLE_BYTES: Final = 32
 """Random, and another for each: it says nothing of anybody."""
 _NONCE_BYTES: Final = 16
-_RECORD: Final = "page"
-"""What a refused try is on record under, in place of an approval's id."""
 
 
 class _Waiting:
@@ -223,7 +220,7 @@ class Passkeys:
         ]
         return {"nonce": nonce, "at": at, "statements": statements}
 
-    async def check_unlocked(self, asked: PageUnlock, scope: Scope) -> str:
+    async def check_unlocked(self, asked: PageUnlock, surface: str) -> str:
         """Whose key it is that opens the page, once for each nonce. What does not count is on record. AileronError unauthorized,
         consent_required, vault_locked.
         """
@@ -235,7 +232,7 @@ class Passkeys:
             check_fresh(asked.at, asked.key_id)
         except AileronError as error:
             why: Why = error.why if isinstance(error, NotCounted) else "locked"
-            await self._audit.refuse(_RECORD, "page", why, scope.value, asked.key_id)
+            await self._audit.refuse(None, "unlock", why, surface, asked.key_id)
             raise
         return asked.key_id
 

@@ -390,7 +390,9 @@ class _Daemon:
                         servers.start_soon(serve, api(scope), [listen(path)], self._wait_stop)
                     names = loopback_names(self._port)
                     here = OnlyHere(
-                        served(pages(Page(desk, unlocked, self._port))), names, [f"http://{name}" for name in names]
+                        served(pages(Page(desk, unlocked, self._port, passkeys))),
+                        names,
+                        [f"http://{name}" for name in names],
                     )
                     servers.start_soon(serve, here, self._loopback, self._wait_stop)
                     if self._elsewhere is not None:

@@ -9,7 +9,9 @@ not unlocked shows nothing of any question, and the same for every address of th
     GET  /approvals/ID               one question, whole, or what came of it
     GET  /approvals/ID/approve       the second step of a yes
     POST /approvals/ID/decide        the decision, signed with the key of this session
+    POST /approvals/ID/challenge     what a passkey has to sign for that decision (the script asks)
     POST /approvals/ID/ask, preview, cancel
+    /approvals/passkeys…             passkeys.py
 
 Rules
 - A browser that an agent's session started unlocks nothing: whoever started it may drive it.
@@ -19,7 +21,8 @@ Rules
   it is another one by then, nothing is signed.
 - A yes takes two steps; where it cannot be undone, the second is a word typed. A long question is decided by who says whether
   they read all of it.
-- Nothing here needs a script.
+- A passkey signs in place of the key of the session: what is checked before is the same, before it is asked and after.
+- Nothing here needs a script, but passkeys.
 
 Source: docs/reference/page.md. Not here: which Host and Origin the port answers (daemon/ports.py), the record (daemon/page.py).
 """
@@ -43,11 +46,13 @@ from starlette.routing import Route
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.preview import Preview
 from aileron.model.secret import Secret
+from aileron.model.wire import Decision
 from aileron.review.question import kind_of
 from aileron.review.sheet import Sheet, sheet_of
-from aileron.web.desk import Desk, Ended, Process, Unseen
+from aileron.web.desk import Desk, Ended, Key, PasskeyDesk, Process, Unseen
 from aileron.web.forms import FormError, check_from_here, cookies_of, needed, query_of, read_form
 from aileron.web.looks import html, with_fields
+from aileron.web.passkeys import PasskeyPages, Ways, as_json
 from aileron.web.sessions import Session, Sessions, StolenError
 from aileron.web.shown import (
     entry_of,
@@ -75,6 +80,8 @@ MAX_REASON: Final = 4000
 _ID: Final = re.compile(r"act-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}", re.ASCII)
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _WAITS: Final = "pending_approval"
+_DECISION: Final = ("token", "decision", "digest", "reason", "word", "read", "edit")
+"""The fields of a form that decides."""
 _UNDER_WAY: Final = ("approved", "running")
 _ENDED: Final[dict[Ended, str]] = {
     "asked": "You locked this page.",
@@ -82,6 +89,8 @@ _ENDED: Final[dict[Ended, str]] = {
     "process": "This page was locked, because its cookie came from another program than this browser. That is on record: "
     "aileron audit list --type approval.refused. Some program of yours reads what your browser keeps.",
     "replaced": "This page was locked, because another key decides for this home now.",
+    "passkey": "This page was locked, because the passkey that unlocked it decides no more, or because the vault, which knows, "
+    "is locked.",
     "many": "This page was locked, because as many others as there can be were unlocked after it.",
     "stopping": "The supervisor was stopped: this page is locked.",
 }
@@ -101,16 +110,29 @@ class _Shown(NamedTuple):
     """Another one once something about the question is."""
 
 
+class _Asked(NamedTuple):
+    """A decision that may be signed: for what is shown, in the form that was shown, with its word."""
+
+    shown: _Shown
+    digest: str
+    decision: Literal["approve", "deny"]
+    reason: str | None
+
+
 class Page:
     """One for each daemon. `port` is the loopback port's."""
 
-    def __init__(self, desk: Desk, sessions: Sessions, port: int) -> None:
+    def __init__(self, desk: Desk, sessions: Sessions, port: int, passkeys: PasskeyDesk) -> None:
         self._desk = desk
+        self._passkeys = passkeys
         self._sessions = sessions
         self._cookie = f"aileron-page-{port}"  # cookies know no ports: two homes are two names
         self._wrong: deque[float] = deque(maxlen=MAX_WRONG)
         self._unlocking = anyio.Lock()
         self._strangers = anyio.Lock()
+        self._base = f"http://localhost:{port}"
+        ways = Ways(self._let_in, self._at_the_door, self._open, self._check_token, self._frame, self._base)
+        self._with_passkeys = PasskeyPages(passkeys, ways)
 
     def routes(self) -> list[Route]:
         """Of the application that serves it."""
@@ -120,9 +142,11 @@ class Page:
             Route("/approvals/news", self._let_in(self._news), methods=["GET"]),
             Route("/approvals/unlock", self._unlock, methods=["POST"]),
             Route("/approvals/lock", self._let_in(self._lock), methods=["POST"]),
+            *self._with_passkeys.routes(),
             Route(one, self._let_in(self._question), methods=["GET"]),
             Route(f"{one}/approve", self._let_in(self._confirm), methods=["GET"]),
             Route(f"{one}/decide", self._let_in(self._decide), methods=["POST"]),
+            Route(f"{one}/challenge", self._let_in(self._challenge), methods=["POST"]),
             Route(f"{one}/ask", self._let_in(self._ask), methods=["POST"]),
             Route(f"{one}/preview", self._let_in(self._read_again), methods=["POST"]),
             Route(f"{one}/cancel", self._let_in(self._cancel), methods=["POST"]),
@@ -152,6 +176,25 @@ class Page:
                 return self._stolen(request)
             except AileronError as error:
                 return self._failed(error, approval_id)
+
+        return answer
+
+    def _at_the_door(
+        self, handler: Callable[[Request, Process], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """The handler for a form of this page from who has no session, and whose process can be seen."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                check_from_here(request)
+                return await handler(request, await self._process(request))
+            except FormError as error:
+                return self._problem(error.status, "That did not come from this page.", error.why, "")
+            except Unseen as error:
+                await self._desk.refused("unlock", "process", None)
+                return self._unseen(error, "")
+            except AileronError as error:
+                return self._unlock_page("", error.failure.message, error.failure.failure_class.http_status)
 
         return answer
 
@@ -187,7 +230,15 @@ class Page:
         return self._unlock_page(approval_id, None if why is None else _ENDED[why])
 
     def _unlock_page(self, approval_id: str, problem: str | None = None, status: int = HTTPStatus.OK) -> Response:
-        return html("unlock.html", status, id=approval_id, standing=self._desk.standing(), problem=problem)
+        return html(
+            "unlock.html",
+            status,
+            id=approval_id,
+            standing=self._desk.standing(),
+            problem=problem,
+            has_passkeys=bool(self._with_passkeys.offered()),
+            base=self._base,
+        )
 
     # Unlock and lock
 
@@ -237,8 +288,16 @@ class Page:
                 self._wrong.append(now)
                 await self._desk.refused("unlock", "passphrase", None)
                 return self._unlock_page(approval_id, "That is not the passphrase.", HTTPStatus.FORBIDDEN)
+        return await self._open(request, key.key_id, process, approval_id, key)
+
+    async def _open(
+        self, request: Request, key_id: str, process: Process, approval_id: str, key: Key | None = None
+    ) -> Response:
+        """A session, in place of the one that this browser had."""
+        if approval_id and not _ID.fullmatch(approval_id):
+            raise FormError(HTTPStatus.BAD_REQUEST, "this form leads nowhere")
         old = self._sessions.of_cookies(cookies_of(request, self._cookie))
-        session, cookie = await self._sessions.open(key, key.key_id, process)
+        session, cookie = await self._sessions.open(key, key_id, process)
         if old is not None and old.process.is_same(session.process):
             await self._sessions.lock(old, "asked")
         response = _on_to(approval_id)
@@ -301,6 +360,7 @@ class Page:
             is_long=is_long(shown.sheet),
             can_preview=self._has_preview(shown.question),
             is_unread=self._has_preview(shown.question) and shown.preview is None,
+            **self._passkeys_for(shown),
             deny_token=session.token("deny", approval_id, shown.digest, edit or ""),
             ask_token=session.token("ask", approval_id),
             preview_token=session.token("preview", approval_id, edit or ""),
@@ -441,6 +501,7 @@ class Page:
             ),
             problem=problem,
             read=read,
+            **self._passkeys_for(shown),
             token=session.token("approve", approval_id, shown.digest, edit or "", read),
             news_of=approval_id,
             news=shown.mark,
@@ -448,7 +509,47 @@ class Page:
 
     async def _decide(self, request: Request, session: Session) -> Response:
         approval_id = request.path_params["id"]
-        fields = await read_form(request, "token", "decision", "digest", "reason", "word", "read", "edit")
+        fields = await read_form(request, *_DECISION, "at", "key_id", "signature")
+        asked = await self._asked(session, approval_id, fields)
+        if isinstance(asked, Response):
+            return asked
+        key = session.key
+        try:
+            if "signature" in fields:
+                signed = Decision(
+                    decision=asked.decision,
+                    digest=asked.digest,
+                    reason=asked.reason,
+                    at=needed(fields, "at"),
+                    key_id=needed(fields, "key_id"),
+                    signature=needed(fields, "signature"),
+                )
+                settled = await self._desk.decide_signed(approval_id, signed)
+            elif key is not None:
+                settled = await self._desk.decide(key, asked.shown.question, asked.digest, asked.decision, asked.reason)
+            else:
+                why = "It was unlocked without the key that signs: a decision here takes a passkey."
+                return self._problem(HTTPStatus.FORBIDDEN, "This page only shows.", why, approval_id)
+        except AileronError as error:
+            if error.failure.failure_class not in (FailureClass.ALREADY_DECIDED, FailureClass.APPROVAL_EXPIRED):
+                raise
+            return await self._too_late(session, approval_id)
+        if settled.status == "failed":
+            session.leave_note(approval_id, "It is approved, and it could not be done.")
+        return _on_to(approval_id)
+
+    async def _challenge(self, request: Request, session: Session) -> Response:
+        """What a passkey has to sign for the very decision of this form, made now."""
+        approval_id = request.path_params["id"]
+        asked = await self._asked(
+            session, approval_id, await read_form(request, *_DECISION, "at", "key_id", "signature")
+        )
+        if isinstance(asked, Response):
+            return asked
+        return as_json(await self._passkeys.challenge(approval_id, asked.digest, asked.decision, asked.reason))
+
+    async def _asked(self, session: Session, approval_id: str, fields: dict[str, str]) -> _Asked | Response:
+        """What the form decides, where that may be signed now; else the page that says why not. FormError."""
         decision, digest, edit = needed(fields, "decision"), needed(fields, "digest"), _edit_of(fields)
         read, reason = fields.get("read", ""), fields.get("reason", "").strip() or None
         if decision == "approve":
@@ -467,24 +568,7 @@ class Page:
         if decision == "approve" and word is not None and fields.get("word", "").strip() != word:
             problem = f"That is not the word. Nothing was decided: type {word}."
             return self._confirm_page(session, shown, edit, read, problem, HTTPStatus.BAD_REQUEST)
-        key = session.key
-        if key is None:
-            return self._problem(
-                HTTPStatus.FORBIDDEN,
-                "This page only shows.",
-                "It was unlocked without the key that signs.",
-                approval_id,
-            )
-        try:
-            said: Literal["approve", "deny"] = "approve" if decision == "approve" else "deny"
-            settled = await self._desk.decide(key, shown.question, digest, said, reason)
-        except AileronError as error:
-            if error.failure.failure_class not in (FailureClass.ALREADY_DECIDED, FailureClass.APPROVAL_EXPIRED):
-                raise
-            return await self._too_late(session, approval_id)
-        if settled.status == "failed":
-            session.leave_note(approval_id, "It is approved, and it could not be done.")
-        return _on_to(approval_id)
+        return _Asked(shown, digest, "approve" if decision == "approve" else "deny", reason)
 
     async def _check_shown(self, session: Session, shown: _Shown, digest: str, edit: str | None) -> Response | None:
         """None where this is what the form's page showed and it waits; else the page that says what is so now."""
@@ -546,6 +630,13 @@ class Page:
             "lock_token": session.token("lock"),
             "key_id": session.key_id,
             "can_sign": session.key is not None,
+        }
+
+    def _passkeys_for(self, shown: _Shown) -> dict[str, Any]:
+        """Those that can be asked about a question, for a template."""
+        return {
+            "passkeys": [{"key_id": one["id"], "name": one["name"]} for one in self._with_passkeys.offered()],
+            "passkey_approves": self._with_passkeys.says_yes_to(shown.question),
         }
 
     def _failed(self, error: AileronError, approval_id: str) -> Response:

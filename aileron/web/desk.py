@@ -14,13 +14,13 @@ import anyio
 
 from aileron.model.preview import Preview
 from aileron.model.secret import Secret
-from aileron.model.wire import Settled
+from aileron.model.wire import ConsentAnswer, Decision, PageUnlock, PasskeyMade, Settled
 
-__all__ = ["Desk", "Ended", "Key", "Process", "Refused", "Standing", "Unseen"]
+__all__ = ["Desk", "Ended", "Key", "PasskeyDesk", "Process", "Refused", "Standing", "Unseen"]
 
 Refused = Literal["passphrase", "process"]
 """Why somebody was not let in, as the record has it."""
-Ended = Literal["asked", "over", "process", "replaced", "many", "stopping"]
+Ended = Literal["asked", "over", "process", "replaced", "passkey", "many", "stopping"]
 """Why an unlocked page is locked again, as the record has it."""
 
 
@@ -84,6 +84,10 @@ class Desk(Protocol):
         """Who decides. Never raises."""
         ...
 
+    def opens(self, passkey: str) -> bool:
+        """Whether a passkey of this id decides now, as far as can be known: not while the vault is locked. Never raises."""
+        ...
+
     async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Process:
         """Who holds the end `client` of this connection. Unseen."""
         ...
@@ -133,6 +137,10 @@ class Desk(Protocol):
         """Sign that decision about that digest with the key, and have it count. AileronError as Deciding.decide."""
         ...
 
+    async def decide_signed(self, approval_id: str, decision: Decision) -> Settled:
+        """Have a decision count that a passkey signed. AileronError as Deciding.decide."""
+        ...
+
     async def ask_back(self, approval_id: str, text: str) -> None:
         """Ask whoever asked."""
         ...
@@ -151,4 +159,38 @@ class Desk(Protocol):
 
     def news(self) -> anyio.Event:
         """Set when something is written after this call."""
+        ...
+
+
+class PasskeyDesk(Protocol):
+    """The passkeys of this home, daemon/passkeys.py. Every method may raise AileronError; names are hostile text."""
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Those that decide."""
+        ...
+
+    def unlocking(self) -> dict[str, Any]:
+        """What each of them has to sign so that a page is unlocked."""
+        ...
+
+    async def check_unlocked(self, asked: PageUnlock, surface: str) -> str:
+        """Whose key signed that, once. What does not count is on record."""
+        ...
+
+    async def challenge(
+        self, approval_id: str, digest: str, decision: Literal["approve", "deny"], reason: str | None = None
+    ) -> dict[str, Any]:
+        """What each of them has to sign for a decision."""
+        ...
+
+    def registration(self, name: str) -> dict[str, Any]:
+        """What one of this name is made with."""
+        ...
+
+    async def register(self, made: PasskeyMade) -> ConsentAnswer:
+        """Ask whether one that was made may decide."""
+        ...
+
+    async def revoke(self, key_id: str) -> None:
+        """End one."""
         ...

@@ -63,7 +63,7 @@ def _looks() -> _Looks:
             return value
         return visible(value) if isinstance(value, str) else value
 
-    style, script = (_part(name) for name in ("page.css", "page.js"))
+    style, script = _part("page.css"), _part("page.js") + _part("passkeys.js")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,

@@ -7,6 +7,7 @@ whoever else shows its cookie is refused, and the session is locked, because its
 Rules
 - At most LASTS_S, however busy, counted while the machine sleeps too. The key is wiped then, and on lock, when the approver is
   another, and when the daemon ends; a session without a key shows, and decides nothing (what unlocks otherwise signs otherwise).
+- What a passkey unlocked ends when that passkey does, and while nobody can say whether it has.
 - At most MAX_SESSIONS; one more ends the oldest.
 - Of a cookie only the digest is kept. A form's token is a MAC, by a key of the session, of what the form does.
 - What a preview showed is kept here only, MAX_PREVIEWS of them and MAX_PREVIEW_BYTES together, and goes with the session.
@@ -27,6 +28,7 @@ from typing import Final
 import anyio
 import msgspec
 
+from aileron.model.passkey import is_passkey
 from aileron.model.preview import Preview
 from aileron.web.desk import Desk, Ended, Key, Process
 
@@ -178,13 +180,15 @@ class Sessions:
             await self._desk.locked(session.id, why)
 
     async def end_due(self) -> None:
-        """End what is over, and what is of another approver than there is now."""
+        """End what is over, what is of another approver than there is now, and what a passkey unlocked that decides no more."""
         now, standing = self.now(), self._desk.standing()
         for session in list(self._open):
             if now >= session.ends_at:
                 await self.lock(session, "over")
             elif standing.status == "none" or standing.key_id not in (None, session.approver):
                 await self.lock(session, "replaced")
+            elif is_passkey(session.key_id) and not self._desk.opens(session.key_id):
+                await self.lock(session, "passkey")
 
     async def serve(self) -> None:
         """End them when they are over, until cancelled; then all."""

@@ -20,7 +20,6 @@ from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import Consents, Passkey, PasskeyConsent
 from aileron.model.decision import PageStatement, moment
 from aileron.model.failure import AileronError, FailureClass
-from aileron.model.invocation import Scope
 from aileron.model.passkey import base64url
 from aileron.model.secret import Secret
 from aileron.model.wire import PageUnlock
@@ -53,7 +52,7 @@ class World:
     async def opened(self, asked: PageUnlock) -> str | None:
         """Whose key opened it; None: nobody's."""
         with contextlib.suppress(AileronError):
-            return await self.passkeys.check_unlocked(asked, Scope.OPERATOR)
+            return await self.passkeys.check_unlocked(asked, "page")
         return None
 
     def refusals(self) -> list[Any]:
@@ -61,7 +60,7 @@ class World:
         rows = self.ledger.read_now(
             lambda look: look.events(EventFilter(type="approval.refused", oldest_first=True, limit=100))
         )
-        return [(row.facts["decision"], row.facts["reason"], row.facts["approval"]) for row in rows]
+        return [(row.facts["decision"], row.facts["reason"], row.facts.get("approval")) for row in rows]
 
 
 @pytest.fixture
@@ -101,7 +100,7 @@ async def test_a_passkey_opens_the_page_once(world: World) -> None:
 
     assert await world.opened(asked) == PHONE.key_id
     assert await world.opened(asked) is None
-    assert world.refusals() == [("page", "signature", "page")]
+    assert world.refusals() == [("unlock", "signature", None)]
 
 
 async def test_the_approvers_key_opens_it_too(world: World) -> None:
@@ -143,7 +142,7 @@ async def test_what_does_not_count_opens_nothing(world: World) -> None:
     ]
 
     assert [await world.opened(asked) for asked, _ in tries] == [None] * len(tries)
-    assert world.refusals() == [("page", why, "page") for _, why in tries]
+    assert world.refusals() == [("unlock", why, None) for _, why in tries]
     assert await world.opened(answered(tell())) == PHONE.key_id  # the control
 
 
@@ -181,7 +180,7 @@ async def test_while_the_vault_is_locked_the_page_stays_closed(world: World) -> 
     asked = answered(world.passkeys.unlocking())
     world.vault.lock()
     with pytest.raises(AileronError) as refused:
-        await world.passkeys.check_unlocked(asked, Scope.OPERATOR)
+        await world.passkeys.check_unlocked(asked, "page")
 
     assert refused.value.failure.failure_class is FailureClass.VAULT_LOCKED
-    assert world.refusals() == [("page", "locked", "page")]
+    assert world.refusals() == [("unlock", "locked", None)]

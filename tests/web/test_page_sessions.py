@@ -58,6 +58,11 @@ class Told:
         self.status = "ready"
         self.told: list[tuple[str, str]] = []
         self.is_full = False
+        self.passkeys = {"webauthn:one"}
+
+    def opens(self, passkey: str) -> bool:
+        """Whether it decides."""
+        return passkey in self.passkeys
 
     def standing(self) -> Standing:
         """Who decides."""
@@ -188,6 +193,20 @@ async def test_a_page_may_be_opened_without_a_key(sessions: Sessions, desk: Any)
     desk.key_id = "ed25519:two"
     await sessions.end_due()
     assert sessions.of_cookies([cookie]) is None
+
+
+async def test_what_a_passkey_unlocked_ends_with_that_passkey(sessions: Sessions, desk: Any) -> None:
+    """Revoked, or while the vault that knows is locked; what another unlocked goes on."""
+    session, cookie = await sessions.open(None, "webauthn:one", Process(1))
+    _, other = await sessions.open(Key(), "ed25519:one", Process(1))
+    await sessions.end_due()
+    assert sessions.of_cookies([cookie]) is session
+    desk.passkeys.clear()
+    await sessions.end_due()
+
+    assert sessions.of_cookies([cookie]) is None
+    assert sessions.why_ended([cookie]) == "passkey"
+    assert sessions.of_cookies([other]) is not None
 
 
 async def test_a_cookie_is_not_kept(sessions: Sessions) -> None:
