@@ -2,19 +2,67 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.browser.paging import base_of, unlocked
+from tests.browser.paging import base_of, elsewhere, unlocked, without_scripts
 from tests.support.browser import Browser, needs_browser
 from tests.support.home import DaemonHome
-from tests.support.paged import paged_home
+from tests.support.paged import PageClient, paged_home
+from tests.support.passkeys import Device
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
+
+_TOLD = """
+const [path, css] = arguments;
+const form = css ? document.querySelector(css) : null;
+const body = new URLSearchParams(form ? new FormData(form) : {});
+return fetch(path || form.dataset.challenge, {method: "POST", body}).then((answer) => answer.json());
+"""
+"""What the page's own script is told: of a path, or of the form that decides."""
+_SIGN = """
+const [{publicKey}, userVerification] = arguments;
+const bytes = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
+const text = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer)))
+  .replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+const allowCredentials = publicKey.allowCredentials.map((one) => ({...one, id: bytes(one.id)}));
+const challenge = bytes(publicKey.challenge);
+return navigator.credentials.get({publicKey: {...publicKey, challenge, allowCredentials, userVerification}})
+  .then(({response: r}) => [r.signature, r.authenticatorData, r.clientDataJSON].map(text).join("."));
+"""
+_MAKE = """
+const {publicKey} = arguments[0];
+const bytes = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
+const text = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer)))
+  .replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+return navigator.credentials.create({publicKey: {...publicKey, challenge: bytes(publicKey.challenge),
+    user: {...publicKey.user, id: bytes(publicKey.user.id)},
+    excludeCredentials: publicKey.excludeCredentials.map((one) => ({...one, id: bytes(one.id)}))}})
+  .then(({response: r}) => ({client_data: text(r.clientDataJSON), attestation: text(r.attestationObject),
+    transports: r.getTransports()}));
+"""
+_SEND = """
+const [css, fields] = arguments;
+const form = document.querySelector(css);
+for (const [name, value] of Object.entries(fields)) {
+  const field = form.querySelector(`input[name="${name}"]`) || form.appendChild(document.createElement("input"));
+  Object.assign(field, {name, value});
+}
+form.submit();
+"""
+_REFUSED = """
+const [css, fields] = arguments;
+const form = document.querySelector(css);
+const body = new URLSearchParams(new FormData(form));
+for (const [name, value] of Object.entries(fields)) body.set(name, value);
+return fetch(form.dataset.challenge, {method: "POST", body}).then((answer) => answer.text());
+"""
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +125,65 @@ def enrolled(browser: Browser, home: DaemonHome, name: str = "laptop") -> str:
     return key_id
 
 
+def given(browser: Browser, home: DaemonHome, name: str = "laptop") -> str:
+    """The same, without a look at the page for each step: the passkey's id. Nobody is unlocked in this browser."""
+    browser.open(f"{base_of(home)}/approvals")
+    made = browser.script(_MAKE, home.must("POST", "/v1/passkeys/options", {"name": name}))
+    return agreed(home, home.must("POST", "/v1/passkeys", made), name)
+
+
+def agreed(home: DaemonHome, asked: dict[str, Any], name: str) -> str:
+    """The approver's key says yes, from another page; the passkey's id."""
+    person = PageClient(home)
+    page = person.unlock(to=asked["approval_id"])
+    confirm = person.submit(page.form("/approve")).form("/decide")
+    person.submit(confirm, **({"word": "passkey"} if "word" in confirm.fields else {}))
+    (key_id,) = [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"] if one["name"] == name]
+    return str(key_id)
+
+
+def knows(browser: Browser, device: str, is_verified: bool) -> None:
+    """Whether the device recognises who is there, from now on."""
+    browser._do("POST", f"/webauthn/authenticator/{device}/uv", {"isUserVerified": is_verified})
+
+
+def send(browser: Browser, css: str, told: dict[str, Any], signature: str) -> None:
+    """A form of the page with this answer, whatever the page's script would do; until the next page is there."""
+    fields = {name: told[name] for name in ("nonce", "at") if name in told}
+    if css == "form[data-does=unlock]":
+        fields["to"] = ""
+    browser.script("window.isBefore = true")
+    browser.script(_SEND, css, {**fields, "key_id": told["statements"][0]["key_id"], "signature": signature})
+    browser.wait(lambda: "" if browser.script("return window.isBefore === true") else "next", "the form led nowhere")
+
+
+def shown_buttons(browser: Browser) -> list[str]:
+    """The buttons that ask a passkey and can be seen."""
+    found: list[str] = browser.script(
+        "return [...document.querySelectorAll('button[data-passkey]')].filter((e) => e.getClientRects().length)"
+        ".map((e) => e.textContent.trim())"
+    )
+    return found
+
+
+def choose(browser: Browser, name: str) -> None:
+    """Press the button of that passkey."""
+    find = "[...document.querySelectorAll('button[data-passkey]')].find((e) => e.textContent.endsWith(arguments[0]))"
+    browser.script(f"{find}.click()", name)
+
+
+def refusals(home: DaemonHome, since: int) -> list[tuple[str, str]]:
+    """What was refused since."""
+    return [(one["decision"], one["reason"]) for one in of_kind(home, "approval.refused")[since:]]
+
+
+def cookie_of(browser: Browser) -> str:
+    """The session's, as the browser has it."""
+    found = browser.cdp("Network.getAllCookies")["cookies"]
+    (one,) = [cookie for cookie in found if cookie["name"].startswith("aileron-page-")]
+    return f"{one['name']}={one['value']}"
+
+
 def locked(browser: Browser) -> None:
     """Press Lock."""
     browser.click(".bar button")
@@ -120,7 +227,7 @@ def test_a_passkey_is_made_agreed_to_unlocks_and_decides(
     upstream.page = "pay 90 to mira@example.com"
     key_id = enrolled(chromium, home)
     locked(chromium)
-    asked = home.asked("previewed", {"path": "pay 90 to mira@example.com"})
+    asked = home.asked("previewed", {"path": "/effect/lunch"})
     before = upstream.effects
     unlocked_by_touch(chromium, home, asked["approval_id"])
     assert "pay 90 to mira@example.com" in chromium.text(".known")
@@ -129,8 +236,230 @@ def test_a_passkey_is_made_agreed_to_unlocks_and_decides(
     seen(chromium, ".verdict", "approved")
     assert home.result(asked)["status"] == "completed"
     assert upstream.effects == before + 1
-    decided = of_kind(home, "approval.approved")[-1]
+    decided = of_kind(home, "approval.decided")[-1]
     assert (decided["surface"], decided["key_id"]) == ("page", key_id)
     assert of_kind(home, "page.unlocked")[-1]["key_id"] == key_id
-    verified = home.command("audit", "verify")
+    environment = {**os.environ, "AILERON_HOME": str(home.path)}
+    words = [sys.executable, "-m", "aileron", "audit", "verify"]
+    verified = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_it_decides_beside_the_approvers_key_and_says_no(home: DaemonHome, chromium: Browser) -> None:
+    """In a session with a key open, both ways are there; a reason is part of what is signed."""
+    key_id = given(chromium, home)
+    yes, no = home.asked("mild"), home.asked("mild")
+    unlocked(chromium, home, yes["approval_id"])
+    press(chromium, ".yes button.go")
+    chromium.wait_url("digest=")
+    assert chromium.has(".yes button.go:not([hidden])")
+    press(chromium, ".yes button[data-passkey]")
+    seen(chromium, ".verdict", "approved")
+    chromium.open(f"{base_of(home)}/approvals/{no['approval_id']}")
+    chromium.fill("#reason", "not\nnow")
+    press(chromium, ".no button[data-passkey]")
+    seen(chromium, ".verdict", "denied")
+    assert home.result(yes)["status"] == "completed"
+    assert home.result(no)["reason"] == "not\nnow"
+    assert [one["key_id"] for one in of_kind(home, "approval.decided")[-2:]] == [key_id] * 2
+
+
+def test_one_of_several_is_chosen_by_its_name(home: DaemonHome, chromium: Browser) -> None:
+    """A challenge is one passkey's: the person says which they have with them. The other one is in no device here."""
+    here = given(chromium, home, "laptop")
+    other = Device(home)
+    assert agreed(home, other.made("phone").body, "phone") == other.key_id
+    asked = home.asked("mild")
+    chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")
+    press(chromium, "button[data-passkey]")
+    wanted = ["Unlock with laptop", "Unlock with phone"]
+    chromium.wait(lambda: "so" if sorted(shown_buttons(chromium)) == wanted else "", "no choice")
+    choose(chromium, "phone")
+    assert "Nothing was done" in seen(chromium, ".told", "!")
+    choose(chromium, "laptop")
+    chromium.wait(lambda: "there" if chromium.has("#left") else "", "it was not unlocked")
+    assert of_kind(home, "page.unlocked")[-1]["key_id"] == here
+    press(chromium, f'.no button[data-passkey="{here}"]')
+    seen(chromium, ".verdict", "denied")
+    assert of_kind(home, "approval.decided")[-1]["key_id"] == here
+
+
+# What does not
+
+
+def test_a_device_that_does_not_know_who_is_there_opens_and_decides_nothing(home: DaemonHome) -> None:
+    """The browser refuses, and so does the daemon where it is asked for less; once the device knows, both are done."""
+    needs_browser()
+    with Browser() as chromium, chromium.authenticator() as device:
+        given(chromium, home)
+        asked = home.asked("mild")
+        knows(chromium, device, False)
+        chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")
+        press(chromium, "button[data-passkey]")
+        assert "Nothing was done" in seen(chromium, ".told", "!")
+        since = len(of_kind(home, "approval.refused"))
+        told = chromium.script(_TOLD, "/approvals/passkeys/unlocking", None)
+        send(chromium, "form[data-does=unlock]", told, chromium.script(_SIGN, told["statements"][0], "discouraged"))
+        assert "the device did not check who was there" in seen(chromium, ".note.alarm", "!")
+        knows(chromium, device, True)
+        unlocked_by_touch(chromium, home, asked["approval_id"])
+        knows(chromium, device, False)
+        told = chromium.script(_TOLD, None, ".no")
+        send(chromium, ".no", told, chromium.script(_SIGN, told["statements"][0], "discouraged"))
+        assert "the device did not check who was there" in seen(chromium, ".note.alarm", "!")
+        assert state(home, asked) == "pending_approval"
+        assert refusals(home, since) == [("unlock", "signature"), ("deny", "signature")]
+        knows(chromium, device, True)
+        chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")
+        press(chromium, ".no button[data-passkey]")
+        seen(chromium, ".verdict", "denied")
+
+
+def test_what_a_page_of_another_port_was_lent_is_refused(home: DaemonHome, chromium: Browser) -> None:
+    """Browsers lend a passkey of localhost to every port: its page gets an answer for this very challenge, and it is none."""
+    given(chromium, home)
+    asked = home.asked("mild")
+    one = f"{base_of(home)}/approvals/{asked['approval_id']}"
+    unlocked_by_touch(chromium, home, asked["approval_id"])
+    told = chromium.script(_TOLD, None, ".no")
+    since = len(of_kind(home, "approval.refused"))
+    with elsewhere(lambda _path: "<p>elsewhere") as (port, _):
+        chromium.open(f"http://localhost:{port}/")
+        lent = chromium.script(_SIGN, told["statements"][0], "required")
+    assert lent.count(".") == 2
+    chromium.open(one)
+    send(chromium, ".no", told, lent)
+    assert f"http://localhost:{port}" in seen(chromium, ".note.alarm", "!")
+    assert (state(home, asked), refusals(home, since)) == ("pending_approval", [("deny", "signature")])
+    chromium.open(one)
+    send(chromium, ".no", told, chromium.script(_SIGN, told["statements"][0], "required"))  # the same challenge, here
+    seen(chromium, ".verdict", "denied")
+
+
+def test_an_answer_for_one_question_is_none_for_another(home: DaemonHome, chromium: Browser) -> None:
+    """Nor for another decision; for its own it counts, once."""
+    given(chromium, home)
+    mine, other = home.asked("mild"), home.asked("mild")
+    unlocked_by_touch(chromium, home, mine["approval_id"])
+    told = chromium.script(_TOLD, None, ".no")
+    signature = chromium.script(_SIGN, told["statements"][0], "required")
+    since = len(of_kind(home, "approval.refused"))
+    chromium.open(f"{base_of(home)}/approvals/{other['approval_id']}")
+    send(chromium, ".no", told, signature)
+    seen(chromium, ".note.alarm", "it is about something else")
+    chromium.open(f"{base_of(home)}/approvals/{mine['approval_id']}")
+    press(chromium, ".yes button.go")
+    chromium.wait_url("digest=")
+    send(chromium, ".yes", told, signature)
+    seen(chromium, ".note.alarm", "it is about something else")
+    assert (state(home, mine), state(home, other)) == ("pending_approval", "pending_approval")
+    assert refusals(home, since) == [("deny", "signature"), ("approve", "signature")]
+    chromium.open(f"{base_of(home)}/approvals/{mine['approval_id']}")
+    send(chromium, ".no", told, signature)
+    seen(chromium, ".verdict", "denied")
+
+
+def test_a_passkey_that_was_revoked_unlocks_and_decides_nothing(home: DaemonHome, chromium: Browser) -> None:
+    """What it signed a moment before neither; what it unlocked is locked. Revoked on the page, with a form."""
+    key_id = given(chromium, home)
+    asked = home.asked("mild")
+    unlocked(chromium, home, asked["approval_id"])
+    told = chromium.script(_TOLD, None, ".no")
+    signature = chromium.script(_SIGN, told["statements"][0], "required")
+    since = len(of_kind(home, "approval.refused"))
+    chromium.open(f"{base_of(home)}/approvals/passkeys")
+    assert key_id in chromium.text(".queue")
+    chromium.click("summary")
+    press(chromium, ".queue button.stop")
+    seen(chromium, ".note", "revoked")
+    assert home.must("GET", "/v1/passkeys")["passkeys"] == []
+    chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")
+    assert not chromium.has("button[data-passkey]")
+    send(chromium, ".no", told, signature)
+    seen(chromium, ".note.alarm", "!")
+    assert (state(home, asked), refusals(home, since)) == ("pending_approval", [("deny", "key")])
+    chromium.open(f"{base_of(home)}/approvals")
+    locked(chromium)
+    again = given(chromium, home, "another")
+    unlocked_by_touch(chromium, home)
+    home.must("DELETE", f"/v1/passkeys/{again}")
+    chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")
+    seen(chromium, ".note.alarm", "the passkey that unlocked it decides no more")
+    assert of_kind(home, "page.locked")[-1]["reason"] == "passkey"
+
+
+def test_what_it_may_not_say_yes_to_it_may_refuse(home: DaemonHome, chromium: Browser) -> None:
+    """Another passkey: no way to a yes is shown, none is given to who asks all the same, and a no counts."""
+    given(chromium, home)
+    asked = Device(home).made("of an agent").body
+    one = f"{base_of(home)}/approvals/{asked['approval_id']}"
+    unlocked_by_touch(chromium, home, asked["approval_id"])
+    assert not chromium.has(".yes")
+    assert "A passkey does not say yes to this" in chromium.text("#decide")
+    digest = chromium.script("return document.querySelector('.no input[name=digest]').value")
+    chromium.open(f"{one}/approve?digest={digest}&read=all&edit=")
+    assert shown_buttons(chromium) == []
+    word = chromium.text("label code")
+    assert "a passkey does not say yes to this" in chromium.script(_REFUSED, ".yes", {"word": word})
+    chromium.open(one)
+    press(chromium, ".no button[data-passkey]")
+    seen(chromium, ".verdict", "denied")
+    chromium.open(f"{base_of(home)}/approvals/passkeys")
+    assert not chromium.has("form.add")  # it takes the approver's own key
+
+
+def test_the_cookie_of_a_page_that_a_passkey_unlocked_is_worth_nothing_elsewhere(
+    home: DaemonHome, chromium: Browser
+) -> None:
+    """Another process that has it, and the token of the form, sees nothing, is given no challenge, and decides nothing."""
+    given(chromium, home)
+    asked = home.asked("say", {"text": "what-was-shown"})
+    one = f"/approvals/{asked['approval_id']}"
+    for steal in ("see", "challenge", "decide"):
+        unlocked_by_touch(chromium, home, asked["approval_id"])
+        assert "what-was-shown" in chromium.text()
+        fields = chromium.script("return Object.fromEntries(new FormData(document.querySelector('.no')).entries())")
+        client = PageClient(home, cookie=cookie_of(chromium))  # this process, with all that the browser has
+        if steal == "see":
+            answer = client.get(one)
+        elif steal == "challenge":
+            answer = client.post(f"{one}/challenge", fields)
+        else:
+            told = chromium.script(_TOLD, None, ".no")
+            signed = {"at": told["at"], "key_id": told["statements"][0]["key_id"], "signature": "AAAA.AAAA.AAAA"}
+            answer = client.post(f"{one}/decide", {**fields, **signed})
+        assert answer.status == 403
+        assert "what-was-shown" not in answer.text
+        assert "This page is locked." in answer.text
+        assert state(home, asked) == "pending_approval"
+        chromium.open(f"{base_of(home)}{one}")
+        seen(chromium, ".note.alarm", "its cookie came from another program")
+
+
+def test_without_scripts_there_is_the_passphrase(home: DaemonHome, chromium: Browser) -> None:
+    """Nothing of a passkey can be seen or pressed, and everything else works as it does where none is enrolled."""
+    given(chromium, home)
+    asked = home.asked("mild")
+    with without_scripts(chromium):
+        chromium.open(f"{base_of(home)}/approvals")
+        assert "passkey" not in chromium.text()
+        unlocked(chromium, home, asked["approval_id"])
+        assert shown_buttons(chromium) == []
+        chromium.click(".yes button.go")
+        chromium.wait_url("digest=")
+        assert shown_buttons(chromium) == []
+        chromium.click(".yes button.go")
+        seen(chromium, ".verdict", "approved")
+        chromium.open(f"{base_of(home)}/approvals/passkeys")
+        assert not chromium.script("return document.querySelector('form.add').getClientRects().length")
+    assert home.result(asked)["status"] == "completed"
+
+
+def test_by_an_address_the_page_says_where_passkeys_work(home: DaemonHome, chromium: Browser) -> None:
+    """A passkey is for the name `localhost`: elsewhere the page leads there, and the passphrase works."""
+    given(chromium, home)
+    chromium.open(f"{base_of(home, '127.0.0.1')}/approvals")
+    assert shown_buttons(chromium) == []
+    chromium.click("p[data-no-passkeys] a")
+    chromium.wait(lambda: "there" if shown_buttons(chromium) else "", "no passkey there")
+    assert chromium.url.startswith(base_of(home))
