@@ -820,12 +820,12 @@ class VaultLocked(_Event, frozen=True, kw_only=True, tag="vault.locked"):
 
 
 class PageUnlocked(_Event, frozen=True, kw_only=True, tag="page.unlocked"):
-    """The right passphrase was given to the page: one browser shows what waits, and decides it, until it is locked."""
+    """A passphrase or a passkey unlocked the page: one browser shows what waits, and decides it, until it is locked."""
 
     page: str
     """An id of this one; it opens nothing."""
     key_id: str
-    """Whose key is open for it."""
+    """Whose key is open for it; or the passkey that unlocked it."""
     pid: int
     """The process at the other end, which it is bound to."""
     program: str

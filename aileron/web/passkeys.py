@@ -155,8 +155,8 @@ class PasskeyPages:
         counted = needed(fields, "made")[:_MAX_ID]
         session.leave_note(
             answer.approval_id,
-            f"This browser made the passkey just now, and counted its key to be {counted}. The key below has to be the same: "
-            "compare both, and deny it where they differ.",
+            f"This is about the passkey that this browser made just now. The browser counted its key to be {counted}. The key "
+            "below has to be the same: compare both, and deny it where they differ.",
         )
         return _to(f"/approvals/{answer.approval_id}")
 

@@ -216,7 +216,7 @@ def test_every_page_can_be_read_and_fits(home: DaemonHome, chromium: Browser, da
     assert home.result(done)["status"] == "completed"
     chromium.look(dark=dark, **PHONE)
     chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")
-    pages = ["locked", "", *(one["approval_id"] for one in (asked, previewed, consent, done)), "confirm"]
+    pages = ["locked", "", "passkeys", *(one["approval_id"] for one in (asked, previewed, consent, done)), "confirm"]
     for name in pages:
         if name == "":
             unlocked(chromium, home)

@@ -58,6 +58,7 @@
     for (const each of told.statements) { // the person knows which one they have with them
       const choice = button.cloneNode();
       choice.hidden = false;
+      choice.removeAttribute("aria-busy");
       choice.textContent = `Unlock with ${each.name}`;
       Object.assign(choice, { told, one: each });
       button.before(choice);
