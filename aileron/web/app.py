@@ -131,7 +131,9 @@ class Page:
         self._unlocking = anyio.Lock()
         self._strangers = anyio.Lock()
         self._base = f"http://localhost:{port}"
-        ways = Ways(self._let_in, self._at_the_door, self._open, self._check_token, self._frame, self._base)
+        ways = Ways(
+            self._let_in, self._at_the_door, self._open, self._not_opened, self._check_token, self._frame, self._base
+        )
         self._with_passkeys = PasskeyPages(passkeys, ways)
 
     def routes(self) -> list[Route]:
@@ -194,9 +196,13 @@ class Page:
                 await self._desk.refused("unlock", "process", None)
                 return self._unseen(error, "")
             except AileronError as error:
-                return self._unlock_page("", error.failure.message, error.failure.failure_class.http_status)
+                return self._not_opened("", error)
 
         return answer
+
+    def _not_opened(self, approval_id: str, error: AileronError) -> Response:
+        to = approval_id if _ID.fullmatch(approval_id) else ""
+        return self._unlock_page(to, error.failure.message, error.failure.failure_class.http_status)
 
     async def _session_of(self, request: Request) -> Session | None:
         session = self._sessions.of_cookies(cookies_of(request, self._cookie))

@@ -60,6 +60,8 @@ class Ways:
     """Of a form of the page's own, from a process that can be seen, which has no session."""
     open: Callable[[Request, str, Process, str], Awaitable[Response]]
     """A session without a key."""
+    not_opened: Callable[[str, AileronError], Response]
+    """The page that says why there is none."""
     check_token: Callable[..., None]
     frame: Callable[[Session], dict[str, Any]]
     base: str
@@ -86,7 +88,7 @@ class PasskeyPages:
         ]
 
     def offered(self) -> list[dict[str, Any]]:
-        """Those that can be asked on this page: id and name. None while the vault is locked."""
+        """Those that can be asked on this page: none while the vault is locked."""
         try:
             return [one for one in self._passkeys.listed() if one["usable"]]
         except AileronError:
@@ -110,7 +112,10 @@ class PasskeyPages:
             key_id=needed(fields, "key_id"),
             signature=needed(fields, "signature"),
         )
-        key_id = await self._passkeys.check_unlocked(asked, SURFACE)
+        try:
+            key_id = await self._passkeys.check_unlocked(asked, SURFACE)
+        except AileronError as error:
+            return self._ways.not_opened(fields.get("to", ""), error)
         return await self._ways.open(request, key_id, process, fields.get("to", ""))
 
     # Those that may decide

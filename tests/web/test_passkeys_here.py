@@ -1,0 +1,149 @@
+"""A passkey at the page, without a browser: what is checked before it is given a challenge, and once more when it answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.home import DaemonHome
+from tests.support.paged import Form, PageClient, Reply
+from tests.support.passkeys import Device
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+
+@pytest.fixture(scope="module")
+def device(home: DaemonHome) -> Device:
+    """With a passkey that the approver's key agreed to on the page."""
+    made = Device(home)
+    asked = made.made().body
+    person = PageClient(home)
+    confirm = person.submit(person.unlock(to=asked["approval_id"]).form("/approve")).form("/decide")
+    person.submit(confirm, **({"word": "passkey"} if "word" in confirm.fields else {}))
+    assert [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]] == [made.key_id]
+    return made
+
+
+def answered(device: Device, told: dict[str, Any]) -> dict[str, str]:
+    """The fields that the page's script adds to a form."""
+    (asked,) = told["statements"]
+    signature = device.answer(asked["publicKey"]["challenge"]).spelled()
+    return {"at": told["at"], "key_id": asked["key_id"], "signature": signature}
+
+
+def touched(stranger: PageClient, device: Device, to: str = "", **lie: str) -> Reply:
+    """Unlock with it."""
+    told = json.loads(stranger.post("/approvals/passkeys/unlocking", {}).text)
+    fields = {"to": to, "nonce": told["nonce"], **answered(device, told), **lie}
+    answer = stranger.post("/approvals/passkeys/unlock", fields)
+    return stranger.get(answer.headers["location"]) if answer.status == 303 else answer
+
+
+def challenged(client: PageClient, form: Form, **values: str) -> Reply:
+    """What the page's script is told for a form."""
+    return client.post(form.action.replace("/decide", "/challenge"), {**form.fields, **values})
+
+
+def state(home: DaemonHome, asked: dict[str, Any]) -> str:
+    """Of a question."""
+    return str(home.result(asked, wait=0)["status"])
+
+
+def test_what_was_read_anew_in_between_is_another_question(
+    home: DaemonHome, stranger: PageClient, device: Device, upstream: CountingServer
+) -> None:
+    """No challenge is given for what was shown before, and an answer to an older challenge decides nothing."""
+    upstream.page = "90 to mira"
+    asked = home.asked("previewed", {"path": "/effect/anew"})
+    page = touched(stranger, device, asked["approval_id"])
+    assert "90 to mira" in page.words
+    old = page.form("/decide", decision="deny")
+    told = json.loads(challenged(stranger, old).text)
+    upstream.page = "9000 to mira"
+    page = stranger.submit(page.form("/preview"))
+    assert "9000 to mira" in page.words
+    refused = challenged(stranger, old)
+    assert refused.status == 409
+    assert "another one now" in refused.words
+    refused = stranger.post(old.action, {**old.fields, **answered(device, told)})
+    assert refused.status == 409
+    assert state(home, asked) == "pending_approval"
+    new = page.form("/decide", decision="deny")
+    told = json.loads(challenged(stranger, new).text)
+    assert stranger.post(new.action, {**new.fields, **answered(device, told)}).status == 303
+    assert state(home, asked) == "denied"
+
+
+def test_a_challenge_takes_the_forms_token_and_its_word(home: DaemonHome, stranger: PageClient, device: Device) -> None:
+    """As the decision does: changed, of another deed, without its word, or with a reason that is not the one signed."""
+    asked = home.asked("gated")
+    page = touched(stranger, device, asked["approval_id"])
+    confirm = stranger.submit(page.form("/approve")).form("/decide")
+    deny = page.form("/decide", decision="deny")
+    for form, values in (
+        (confirm, {"token": "0" * 64, "word": "gated"}),
+        (confirm, {"token": deny.fields["token"], "word": "gated"}),
+        (confirm, {"word": "gate"}),
+        (confirm, {"digest": f"sha256:{'0' * 64}", "word": "gated"}),
+    ):
+        refused = challenged(stranger, form, **values)
+        assert refused.status in (400, 403), (values, refused.status)
+        assert "text/html" in refused.headers["content-type"]  # a page that says why
+    told = json.loads(challenged(stranger, deny, reason="no").text)
+    other = stranger.post(deny.action, {**deny.fields, **answered(device, told), "reason": "yes"})
+    assert other.status == 401
+    told = json.loads(challenged(stranger, confirm, word="gated").text)
+    without = stranger.post(confirm.action, {**confirm.fields, **answered(device, told)})
+    assert without.status == 400
+    assert state(home, asked) == "pending_approval"
+    done = stranger.post(confirm.action, {**confirm.fields, **answered(device, told), "word": "gated"})
+    assert done.status == 303
+    assert home.result(asked)["status"] == "completed"
+
+
+def test_what_a_passkey_unlocked_decides_nothing_by_itself(
+    home: DaemonHome, stranger: PageClient, device: Device
+) -> None:
+    """There is no key in it: the form without an answer is refused."""
+    asked = home.asked("mild")
+    form = touched(stranger, device, asked["approval_id"]).form("/decide", decision="deny")
+    refused = stranger.post(form.action, form.fields)
+    assert refused.status == 403
+    assert "takes a passkey" in refused.words
+    assert state(home, asked) == "pending_approval"
+
+
+def test_an_unlock_counts_once_for_its_own_nonce(home: DaemonHome, device: Device) -> None:
+    """Sent twice, with another nonce, another time, another key's name; and from no page of ours."""
+    first, second = PageClient(home), PageClient(home)
+    told = json.loads(first.post("/approvals/passkeys/unlocking", {}).text)
+    fields = {"to": "", "nonce": told["nonce"], **answered(device, told)}
+    assert first.post("/approvals/passkeys/unlock", fields).status == 303
+    assert second.post("/approvals/passkeys/unlock", fields).status == 401
+    for lie in ({"nonce": "0" * 32}, {"at": "2026-01-01T00:00:00.000Z"}, {"key_id": f"webauthn:{'0' * 32}"}):
+        assert touched(second, device, **lie).status == 401
+    for path in ("unlocking", "unlock", "options", "register", "revoke"):
+        for headers in ({"Origin": None}, {"Origin": "http://localhost:1"}, {"Sec-Fetch-Site": "same-site"}):
+            assert first.post(f"/approvals/passkeys/{path}", {}, **headers).status == 403
+    assert second.cookie is None
+
+
+def test_adding_and_revoking_take_the_sessions_token(home: DaemonHome, person: PageClient, device: Device) -> None:
+    """And adding takes the approver's key, which what a passkey unlocked has not."""
+    page = person.get("/approvals/passkeys")
+    add, revoke = page.form("/register"), page.form("/revoke", key_id=device.key_id)
+    for path, fields in (
+        ("options", {"token": revoke.fields["token"], "name": "mine"}),
+        ("register", {**add.fields, "token": "0" * 64, "client_data": "", "attestation": "", "made": ""}),
+        ("revoke", {"token": add.fields["token"], "key_id": device.key_id}),
+    ):
+        assert person.post(f"/approvals/passkeys/{path}", fields).status == 403
+    told = person.post("/approvals/passkeys/options", {"token": add.fields["token"], "name": "mine"})
+    assert json.loads(told.text)["publicKey"]["authenticatorSelection"]["userVerification"] == "required"
+    without = PageClient(home)
+    touched(without, device)
+    assert not [form for form in without.get("/approvals/passkeys").forms if "register" in form.action]
+    assert [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]] == [device.key_id]
