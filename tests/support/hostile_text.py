@@ -150,7 +150,10 @@ def assert_harmless_page(page: str) -> None:
     assert hidden_at(page.replace("\n", "")) is None
 
 
-_SCRIPT: Final = (Path(looks.__file__).parent / "templates" / "page.js").read_text(encoding="utf-8")
+_SCRIPT: Final = "".join(
+    (Path(looks.__file__).parent / "templates" / name).read_text(encoding="utf-8")
+    for name in ("page.js", "passkeys.js")
+)
 
 
 class _Elements(html.parser.HTMLParser):

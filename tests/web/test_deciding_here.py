@@ -45,7 +45,7 @@ def test_before_it_is_unlocked_nothing_of_any_question_is_shown(home: DaemonHome
     assert_harmless_page(there.text)
     for path in ("/approvals/news", f"/approvals/news?of={asked['approval_id']}&known=x"):
         assert (stranger.get(path).status, stranger.get(path).text) == (401, '{"locked":true}')
-    for path in ("decide", "ask", "preview", "cancel"):
+    for path in ("decide", "challenge", "ask", "preview", "cancel"):
         refused = stranger.post(f"/approvals/{asked['approval_id']}/{path}", {"token": "x"})
         assert refused.status == 403
         assert "locked" in refused.words

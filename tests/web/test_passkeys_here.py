@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from tests.support.home import DaemonHome
-from tests.support.paged import Form, PageClient, Reply
+from tests.support.paged import Form, PageClient, Reply, port_of
 from tests.support.passkeys import Device
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
+
+_SHARED = """
+import http.client, os, signal, sys, time
+port, is_shared = int(sys.argv[1]), sys.argv[2] == "1"
+connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+connection.connect()
+child = os.fork() if is_shared else None
+if child == 0:
+    time.sleep(30)
+    os._exit(0)
+fields = {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}", "Content-Type": "application/x-www-form-urlencoded"}
+connection.request("POST", "/approvals/passkeys/unlocking", b"", fields)
+answer = connection.getresponse()
+print(answer.status, answer.headers["Content-Type"].split()[0])
+if child:
+    os.kill(child, signal.SIGKILL)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -147,3 +166,18 @@ def test_adding_and_revoking_take_the_sessions_token(home: DaemonHome, person: P
     touched(without, device)
     assert not [form for form in without.get("/approvals/passkeys").forms if "register" in form.action]
     assert [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]] == [device.key_id]
+
+
+@pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "shared"])
+def test_a_process_that_cannot_be_told_is_asked_for_no_passkey(
+    home: DaemonHome, device: Device, is_shared: bool
+) -> None:
+    """Two that hold one connection, as one that hides: nobody could say who is shown what waits, so nothing is begun."""
+    port = port_of(home)
+    since = len(home.must("GET", "/v1/audit?type=approval.refused&limit=1000")["events"])
+    words = [sys.executable, "-c", _SHARED, str(port), str(int(is_shared))]
+    said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+    refused = home.must("GET", "/v1/audit?type=approval.refused&limit=1000&order=oldest")["events"][since:]
+
+    assert said == (["403", "text/html;"] if is_shared else ["200", "application/json"])
+    assert [(one["decision"], one["reason"]) for one in refused] == ([("unlock", "process")] if is_shared else [])
