@@ -59,8 +59,8 @@ def signed(
         return Said(str(error) or "nothing is decided", is_done=False)
 
 
-def send(door: Door, approval_id: str, body: dict[str, Any], *, is_a_run: bool) -> Said:
-    """Send it, and say what was settled. GoneError where nobody answers: then nobody knows whether it counts."""
+def send(door: Door, approval_id: str, body: dict[str, Any], *, is_a_run: bool, called: str | None = None) -> Said:
+    """Send it, and say what was settled, of what is `called` so. GoneError where nobody answers: then nobody knows whether it counts."""
     try:
         settled = door.decide(approval_id, body, is_run=is_a_run)
     except RefusedError as error:
@@ -71,7 +71,7 @@ def send(door: Door, approval_id: str, body: dict[str, Any], *, is_a_run: bool) 
         return Said(f"approved, and it could not be done: {failed.get('message')}", is_done=True)
     until = settled.get("held_until")
     held = f", held until {paint.local_time(until)} (it can be taken back)" if until else ""
-    return Said(f"{settled.get('status')}: {approval_id}{held}", is_done=True)
+    return Said(f"{settled.get('status')}: {called or approval_id}{held}", is_done=True)
 
 
 def why_closed(question: dict[str, Any]) -> str | None:

@@ -327,7 +327,11 @@ class Plain:
         reason: str | None,
     ) -> None:
         made = signed(self._holder, name, digest, decision, reason, question.get("head"), is_signed=self._is_signed)
-        said = made if isinstance(made, Said) else send(self._door, name, made, is_a_run=is_run(question))
+        entry = self._waiting[name]
+        called = f"{self._numbers[name]} {entry.title}, asked by {entry.asker}"
+        said = (
+            made if isinstance(made, Said) else send(self._door, name, made, is_a_run=is_run(question), called=called)
+        )
         self._say(("" if said.is_done else "! ") + visible(said.words))
 
     def _edit(self, name: str, _: str) -> None:

@@ -119,6 +119,14 @@ class _Asked(NamedTuple):
     reason: str | None
 
 
+class _AgentsError(Exception):
+    """An agent's session started the browser that asks."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(session)
+        self.session: Final = session
+
+
 class Page:
     """One for each daemon. `port` is the loopback port's."""
 
@@ -189,16 +197,39 @@ class Page:
         async def answer(request: Request) -> Response:
             try:
                 check_from_here(request)
-                return await handler(request, await self._process(request))
+                return await handler(request, await self._stranger(request))
             except FormError as error:
-                return self._problem(error.status, "That did not come from this page.", error.why, "")
+                return self._not_ours(error, "")
             except Unseen as error:
-                await self._desk.refused("unlock", "process", None)
-                return self._unseen(error, "")
+                return await self._unseen_stranger(error)
+            except _AgentsError as error:
+                return self._agents(error, "")
             except AileronError as error:
                 return self._not_opened("", error)
 
         return answer
+
+    async def _stranger(self, request: Request) -> Process:
+        """The process of who has no session yet. Unseen, _AgentsError."""
+        async with self._strangers:  # who unlocked does not wait behind them
+            process = await self._process(request)
+            session = await self._desk.session_of(process)
+        if session is not None:
+            await self._desk.refused("unlock", "process", None)
+            raise _AgentsError(session)
+        return process
+
+    async def _unseen_stranger(self, error: Unseen) -> Response:
+        if not (error.is_gone or error.is_foreign):
+            await self._desk.refused("unlock", "process", None)
+        return self._unseen(error, "")
+
+    def _agents(self, error: _AgentsError, approval_id: str) -> Response:
+        why = (
+            f"The program that asks was started by an agent ({error.session}), which may drive it. Open this address in a "
+            "browser of your own."
+        )
+        return self._problem(HTTPStatus.FORBIDDEN, "This browser is an agent's.", why, approval_id)
 
     def _not_opened(self, approval_id: str, error: AileronError) -> Response:
         to = approval_id if _ID.fullmatch(approval_id) else ""
@@ -255,22 +286,13 @@ class Page:
             typed, approval_id = needed(fields, "passphrase"), fields.get("to", "")
             if approval_id and not _ID.fullmatch(approval_id):
                 raise FormError(HTTPStatus.BAD_REQUEST, "this form leads nowhere")
-            async with self._strangers:  # who unlocked does not wait behind them
-                process = await self._process(request)
-                session = await self._desk.session_of(process)
+            process = await self._stranger(request)
         except FormError as error:
             return self._not_ours(error, "")
         except Unseen as error:
-            if not (error.is_gone or error.is_foreign):
-                await self._desk.refused("unlock", "process", None)
-            return self._unseen(error, "")
-        if session is not None:
-            await self._desk.refused("unlock", "process", None)
-            why = (
-                f"The program that asks was started by an agent ({session}), which may drive it. Open this address in a "
-                "browser of your own."
-            )
-            return self._problem(HTTPStatus.FORBIDDEN, "This browser is an agent's.", why, approval_id)
+            return await self._unseen_stranger(error)
+        except _AgentsError as error:
+            return self._agents(error, approval_id)
         try:
             return await self._unlocked(request, Secret(typed.encode()), approval_id, process)
         except AileronError as error:

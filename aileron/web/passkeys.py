@@ -131,6 +131,7 @@ class PasskeyPages:
             passkeys=[_row(one, session) for one in self._passkeys.listed()],
             base=self._ways.base,
             add_token=session.token("passkey"),
+            news_of="passkeys",
         )
 
     async def _revoke(self, request: Request, session: Session) -> Response:
