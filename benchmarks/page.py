@@ -25,6 +25,7 @@ ORDER: Final = (
     "frames-64.json", "frames-4096.json", "frames-1048576.json",
     "run.json", "run-rate.json", "run-signed.json", "noise.json", "egress.json", "client.json",
     "relay-start.json", "relay-call.json",
+    "console.json",
     "gateway-first.json", "gateway-chunk.json",
     "ledger-one.json", "ledger-many.json", "ledger-size.json",
 )  # fmt: skip

@@ -49,11 +49,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
-from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.secret import Secret
 from aileron_sandbox import kernel
+
+if TYPE_CHECKING:
+    from aileron.model.failure import (
+        AileronError,  # 20 ms, in front of every console, and of use where something is wrong
+    )
 
 __all__ = ["ASK_S", "alone", "ask_passphrase", "check_unwatched"]
 
@@ -141,6 +145,8 @@ def _forked(mask: set[int | signal.Signals]) -> int:
         return os.fork()
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        from aileron.model.failure import AileronError, FailureClass
+
         message = f"no process of its own for the approver's key: {os.strerror(error.errno or 0)}"
         raise AileronError(FailureClass.BUSY, message, retriable=True) from None
 
@@ -498,8 +504,12 @@ def _read_by_another() -> AileronError:
 
 
 def _unauthorized(message: str) -> AileronError:
+    from aileron.model.failure import AileronError, Boundary, FailureClass
+
     return AileronError(FailureClass.UNAUTHORIZED, message, boundary=Boundary.USER)
 
 
 def _refused(message: str) -> AileronError:
+    from aileron.model.failure import AileronError, Boundary, FailureClass
+
     return AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)

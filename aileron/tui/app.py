@@ -27,12 +27,10 @@ import os
 import signal
 import threading
 import time
-import webbrowser
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
-import anyio
 from rich.text import Text
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
@@ -225,7 +223,7 @@ class Console(App[None]):
                     await self._took(events)
             except (GoneError, RefusedError) as error:
                 self._lose(str(error))
-                await anyio.sleep(_RETRY_S)
+                await asyncio.sleep(_RETRY_S)
 
     async def _read_all(self) -> int:
         events = await _in_thread(self._door.newest, _FIRST_EVENTS)
@@ -451,7 +449,7 @@ class Console(App[None]):
         self._question, self._record = question, record
         self._put_up()
         if self._wants_preview():
-            await anyio.sleep(_REST_S)
+            await asyncio.sleep(_REST_S)
             await self._read_preview()
 
     def _genuine(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -684,10 +682,13 @@ class Console(App[None]):
             with self._away():
                 text = self._hooks.edit(json.dumps(before, indent=2, ensure_ascii=True) + "\n")
             wanted = json.loads(text)
-            if not isinstance(wanted, dict) or wanted == before:
-                raise ValueError("the arguments are as they were")
+            if not isinstance(wanted, dict):
+                raise ValueError("the arguments are an object")
         except (ValueError, KeyboardInterrupt) as error:
             self._warn(f"nothing is changed: {error}")
+            return
+        if wanted == before:
+            self._tell("nothing was changed")
             return
         self.run_worker(self._edited(name, wanted), group="question", exclusive=True)
 
@@ -800,6 +801,8 @@ class Console(App[None]):
             if urlsplit(address).hostname not in ("localhost", "127.0.0.1", "::1"):
                 return  # whoever answers in the daemon's place has no page that is opened for them
             if any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
+                import webbrowser
+
                 self.run_worker(lambda: webbrowser.open(address), thread=True)
 
     def action_copy(self) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final, Literal
 
-from aileron.model.failure import AileronError
 from aileron.tui import paint
 from aileron.tui.door import Door, RefusedError
 from aileron.tui.holder import Holder
@@ -51,6 +50,7 @@ def signed(
         body = {"decision": decision, "digest": digest}
         return body if reason is None else {**body, "reason": reason}
     from aileron.approver.signing import signed_decision
+    from aileron.model.failure import AileronError
 
     try:
         with holder.key(f"to {decision} {approval_id}") as key:
@@ -60,7 +60,10 @@ def signed(
 
 
 def send(door: Door, approval_id: str, body: dict[str, Any], *, is_a_run: bool, called: str | None = None) -> Said:
-    """Send it, and say what was settled, of what is `called` so. GoneError where nobody answers: then nobody knows whether it counts."""
+    """Send it, and say what was settled, of what is `called` so.
+
+    GoneError where nobody answers: then nobody knows whether it counts.
+    """
     try:
         settled = door.decide(approval_id, body, is_run=is_a_run)
     except RefusedError as error:

@@ -142,12 +142,12 @@ class Door:
 
     def newest(self, count: int) -> list[dict[str, Any]]:
         """The newest events, the oldest of them first."""
-        return _rows(self.ask("GET", f"/v1/audit?{urlencode({'limit': count})}"), "events")[::-1]
+        return _events(self.ask("GET", f"/v1/audit?{urlencode({'limit': count})}"))[::-1]
 
     def news(self, after: int) -> list[dict[str, Any]]:
         """Events after that row, waited for; none where nothing happened."""
         query = urlencode({"after": after, "order": "oldest", "limit": 200, "wait": f"{NEWS_S:g}"})
-        return _rows(self.ask("GET", f"/v1/audit?{query}", wait_s=NEWS_S), "events")
+        return _events(self.ask("GET", f"/v1/audit?{query}", wait_s=NEWS_S))
 
     def unlock_vault(self, passphrase: str) -> None:
         """Open the vault."""
@@ -161,6 +161,11 @@ class Door:
 def _rows(found: Any, name: str) -> list[dict[str, Any]]:
     listed = found.get(name) if isinstance(found, dict) else None
     return [one for one in listed or [] if isinstance(one, dict)]
+
+
+def _events(found: Any) -> list[dict[str, Any]]:
+    """Those that have a number, by which the next are asked for."""
+    return [one for one in _rows(found, "events") if isinstance(one.get("seq"), int)]
 
 
 def _refused(answer: Answer) -> RefusedError:

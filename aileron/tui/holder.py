@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aileron.model.failure import AileronError, Boundary, FailureClass
-
 if TYPE_CHECKING:  # cryptography: 30 ms, at the first passphrase
     from aileron.approver.keyfile import ApproverKey
     from aileron.model.secret import Secret
@@ -102,6 +100,7 @@ class Holder:
     def open(self, purpose: str) -> None:
         """Ask for the passphrase, some times. AileronError unauthorized, hash_mismatch, not_found; KeyboardInterrupt."""
         from aileron.approver import keyfile
+        from aileron.model.failure import AileronError, Boundary, FailureClass
 
         file = keyfile.file_of(self._file, self.key_id)
         question = f"Approver passphrase, {purpose}"

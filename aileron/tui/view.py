@@ -83,6 +83,8 @@ class View(Container):
     def say(self, text: Text) -> None:
         """Show a line in place of a question."""
         self._sheet = None
+        if not self.query("#essentials"):
+            return
         self.query_one("#body", _Body).matter_rows = None
         self.remove_class("stale")
         self.query_one("#essentials", Static).update(text)
@@ -99,11 +101,11 @@ class View(Container):
 
     def scroll_to_begin(self) -> None:
         """To the first row of it."""
-        self.query_one("#body", _Body).scroll_home(animate=False)
+        self.query_one("#body", _Body).scroll_home(animate=False, immediate=True)
 
     def paint(self) -> None:
         """Lay it out for the room there is now."""
-        if self._sheet is None:
+        if self._sheet is None or not self.query("#essentials"):  # the second: it is being taken down
             return
         self.set_class(self._why_closed is not None, "stale")
         width = max(self.size.width - 2, _LEAST_WIDTH)
