@@ -67,8 +67,9 @@ def _run(supervisor: Supervisor, theme: str | None, *, plain: bool) -> int:
 
     hooks = Hooks(ask=presence.ask_passphrase, edit=_edited, take=terminal.take, let_go=terminal.let_go)
     with local_work():
-        Console(door, hooks, not_kept=not_kept, theme=theme).run()
-    return OK
+        screen = Console(door, hooks, not_kept=not_kept, theme=theme)
+        screen.run()
+    return screen.return_code or OK
 
 
 def _let_go(work: Callable[[str], _T]) -> Callable[[str], _T]:

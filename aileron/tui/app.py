@@ -24,12 +24,12 @@ import functools
 import json
 import math
 import os
+import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeVar, cast
-from urllib.parse import quote, urlsplit
 
 from rich.text import Text
 from textual.app import App, ComposeResult, SystemCommand
@@ -65,6 +65,8 @@ _RETRY_S: Final = 1.0
 _REST_S: Final = 0.5
 """A question that rests under the cursor for so long is worth reading its preview."""
 _SNOOZE_S: Final = 600.0
+_PAGES: Final = re.compile(r"http://localhost:[0-9]{1,5}", re.ASCII)
+_ID: Final = re.compile(r"[a-zA-Z0-9-]{1,80}", re.ASCII)
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BY_SIGNAL: Final = 128
 """And its number: the exit code of what a signal has ended, as shells count."""
@@ -139,6 +141,16 @@ class Console(App[None]):
         self._holder.close()
         os._exit(_BY_SIGNAL + signal.SIGHUP)
 
+    def _fatal_error(self) -> None:
+        """What nobody foresaw. Textual would print every local, with previews and passphrases among them."""
+        self._holder.close()
+        self._exit_renderables.append(
+            Text(
+                f"error: the console ended by a bug of its own ({type(self._exception).__name__}); nothing was decided by that"
+            )
+        )
+        self._close_messages_no_wait()
+
     def compose(self) -> ComposeResult:
         yield Static(id="bar")
         yield Static(id="banner")
@@ -202,7 +214,9 @@ class Console(App[None]):
         entry = self._entry()
         if entry is not None and entry.is_open and _is_over(entry):
             self._guard.show(entry.id, self._guard.digest, now=time.monotonic(), closed=EXPIRED)
-        self._put_up_again()
+        if self._sheet is not None and self._question is not None:
+            left_s = seconds_left(str(self._question.get("expires_at")))
+            self._view.go_on(closed=self._why_closed(), left_s=left_s)
         self._show_frame()
         self._show_list()
 
@@ -472,7 +486,12 @@ class Console(App[None]):
         if digest != self._guard.digest or has_ended:
             self._view.scroll_to_begin()
         self._guard.show(self._selected, digest, now=time.monotonic(), closed=self._why_closed())
-        self._put_up_again()
+        self._view.put(
+            self._sheet,
+            closed=self._why_closed(),
+            left_s=seconds_left(str(question.get("expires_at"))),
+            record=self._record,
+        )
 
     def _why_closed(self) -> str | None:
         """Why the question on the screen cannot be decided any more; None: it can, or there is none."""
@@ -481,17 +500,6 @@ class Console(App[None]):
         entry = self._entry()
         over = EXPIRED if entry is not None and entry.is_open and _is_over(entry) else None
         return why_closed(self._question) or over
-
-    def _put_up_again(self) -> None:
-        """The same with what the clock has changed of it."""
-        if self._sheet is None or self._question is None:
-            return
-        self._view.put(
-            self._sheet,
-            closed=self._why_closed(),
-            left_s=seconds_left(str(self._question.get("expires_at"))),
-            record=self._record,
-        )
 
     def _refuse(self, name: str, why: str) -> None:
         """It is not such that it could be decided."""
@@ -794,11 +802,11 @@ class Console(App[None]):
 
     def action_open_page(self) -> None:
         """The same question in the browser."""
-        web = self._status.get("web")
-        if web and self._selected is not None:
-            address = f"{web}/approvals/{quote(self._selected)}"
+        web = str(self._status.get("web"))
+        if self._selected is not None and _ID.fullmatch(self._selected):
+            address = f"{web}/approvals/{self._selected}"
             self._tell(address)
-            if urlsplit(address).hostname not in ("localhost", "127.0.0.1", "::1"):
+            if _PAGES.fullmatch(web) is None:
                 return  # whoever answers in the daemon's place has no page that is opened for them
             if any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
                 import webbrowser

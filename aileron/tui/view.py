@@ -80,6 +80,11 @@ class View(Container):
         self._sheet, self._why_closed, self._left_s, self._record = sheet, closed, left_s, record
         self.paint()
 
+    def go_on(self, *, closed: str | None, left_s: float | None) -> None:
+        """The same a second later: only what is never scrolled away is put anew."""
+        self._why_closed, self._left_s = closed, left_s
+        self._paint_top()
+
     def say(self, text: Text) -> None:
         """Show a line in place of a question."""
         self._sheet = None
@@ -107,8 +112,7 @@ class View(Container):
         """Lay it out for the room there is now."""
         if self._sheet is None or not self.query("#essentials"):  # the second: it is being taken down
             return
-        self.set_class(self._why_closed is not None, "stale")
-        width = max(self.size.width - 2, _LEAST_WIDTH)
+        width = self._room()
         cut = paint.cut_short(self._sheet, width, MOST_TOP)
         matter = [*cut, *(section for section in self._sheet.sections if not section.is_fine_print)]
         fine = [section for section in self._sheet.sections if section.is_fine_print]
@@ -116,10 +120,19 @@ class View(Container):
         rows = [*self._outcome(width), *rows]
         body = self.query_one("#body", _Body)
         body.matter_rows = len(rows) - 1  # the last is empty
-        self.query_one("#essentials", Static).update(paint.joined(self._top(self._sheet, width)))
+        self._paint_top()
         text = paint.joined([*rows, *paint.body_rows(fine, width, is_whole=self._is_whole)[0]])
         self.query_one("#text", Static).update(text)
         self.call_after_refresh(body.check_end)
+
+    def _paint_top(self) -> None:
+        if self._sheet is None or not self.query("#essentials"):
+            return
+        self.set_class(self._why_closed is not None, "stale")
+        self.query_one("#essentials", Static).update(paint.joined(self._top(self._sheet, self._room())))
+
+    def _room(self) -> int:
+        return max(self.size.width - 2, _LEAST_WIDTH)
 
     def on__body_end_seen(self, event: _Body.EndSeen) -> None:
         """All of it, unless something was left out."""

@@ -29,6 +29,7 @@ __all__ = ["Entry", "News", "Waiting", "matches", "seconds_left"]
 _MAX_SETTLED: Final = 50
 """Entries that wait no more; the record has them all."""
 _OPEN: Final = "pending_approval"
+_UNDER_WAY: Final = ("approved", "running")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,11 @@ class Entry:
     def is_open(self) -> bool:
         """It waits for a decision."""
         return self.status == _OPEN
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more becomes of it."""
+        return self.status not in (_OPEN, *_UNDER_WAY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +91,7 @@ class Waiting:
         """What the daemon lists now. What it lists no more is `gone`, and is to be settled by whoever asks what became of it."""
         now = {str(one.get("approval_id")): one for one in listed}
         new = tuple(name for name in now if name not in self._entries)
-        gone = tuple(entry.id for entry in self._entries.values() if entry.is_open and entry.id not in now)
+        gone = tuple(entry.id for entry in self._entries.values() if not entry.is_over and entry.id not in now)
         for name, one in now.items():
             self._entries[name] = _entry(name, one)
         return News(new, gone)
@@ -95,7 +101,7 @@ class Waiting:
         entry = self._entries.get(entry_id)
         if entry is not None:
             self._entries[entry_id] = dataclasses.replace(entry, status=visible(status))
-        settled = [one.id for one in self._entries.values() if not one.is_open]
+        settled = [one.id for one in self._entries.values() if one.is_over]
         for name in settled[: max(0, len(settled) - _MAX_SETTLED)]:
             del self._entries[name]
 

@@ -97,7 +97,7 @@ async def test_without_a_daemon(world: World) -> None:
     async with world.console(clock=lambda: 0.0) as shown:
         await open_on(shown, world)
         world.lose_daemon()
-        await shown.until("! the daemon does not answer")
+        await shown.until("nothing can be decided until the daemon answers")
         rows = shown.rows
 
     assert rows[0].rstrip().endswith("! NO DAEMON")
