@@ -28,7 +28,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeVar, cast
 
 from rich.text import Text
@@ -176,7 +176,7 @@ class Console(App[None]):
         self._show_frame()
         self._queue.focus()
         self.set_interval(1.0, self._tick)
-        self.run_worker(self._follow(), name="news")
+        self._begin("news", self._follow)
 
     def on_unmount(self) -> None:
         self._holder.close()
@@ -360,7 +360,7 @@ class Console(App[None]):
         column = 1
         for name, title in self._tabs():
             if column <= event.screen_x < column + len(title):
-                self.run_worker(self.action_pane(name), group="pane")
+                self._begin("pane", self.action_pane, name)
             column += len(title)
 
     def _vault_word(self) -> str:
@@ -424,7 +424,7 @@ class Console(App[None]):
             case "activity":
                 run = next((one.get("run") for one in self._events if f"e{one.get('seq')}" == event.option.id), None)
                 if run is not None:
-                    self.run_worker(self._show_run(str(run)), group="run", exclusive=True)
+                    self._begin("run", self._show_run, str(run))
 
     def _select(self, name: str | None) -> None:
         self._selected = name
@@ -438,7 +438,7 @@ class Console(App[None]):
 
     def _reload(self) -> None:
         if self._selected is not None:
-            self.run_worker(self._load(self._selected), group="question", exclusive=True)
+            self._begin("question", self._load, self._selected)
 
     async def _load(self, name: str) -> None:
         """Read a question, see that it is what its digest covers, and put it on the screen."""
@@ -594,7 +594,7 @@ class Console(App[None]):
             if reason is None:
                 return
             if marked not in ([], [shown[0]]):
-                self.run_worker(self._deny_all(marked, reason or None, ends_session=ends_session), group="decide")
+                self._begin("decide", self._deny_all, marked, reason or None, ends_session=ends_session)
             else:
                 self._second_step(shown, "deny", reason or None, ends_session=ends_session)
 
@@ -625,9 +625,8 @@ class Console(App[None]):
         elif refusal is not None:
             self._tell(f"{refusal}: nothing is decided", is_bad=True)
         else:
-            self.run_worker(
-                self._decide(self._question, str(shown[1]), decision, reason, ends_session=ends_session), group="decide"
-            )
+            digest = str(shown[1])
+            self._begin("decide", self._decide, self._question, digest, decision, reason, ends_session=ends_session)
 
     async def _decide(
         self, question: dict[str, Any], digest: str, decision: Decision, reason: str | None, *, ends_session: bool
@@ -698,7 +697,7 @@ class Console(App[None]):
         if wanted == before:
             self._tell("nothing was changed")
             return
-        self.run_worker(self._edited(name, wanted), group="question", exclusive=True)
+        self._begin("question", self._edited, name, wanted)
 
     async def _edited(self, name: str, args: dict[str, Any]) -> None:
         made = await self._tried(self._door.edit, name, args)
@@ -722,7 +721,7 @@ class Console(App[None]):
 
         def chosen(wanted: Granted | None) -> None:
             if wanted is not None:
-                self.run_worker(self._granted(action, constraints, wanted), group="grant")
+                self._begin("grant", self._granted, action, constraints, wanted)
 
         title = Text(f"{visible(action)}, with exactly these arguments, without asking", style="bold")
         self.push_screen(GrantForm(title), chosen)
@@ -741,7 +740,7 @@ class Console(App[None]):
 
         def asked(question: str | None) -> None:
             if question:
-                self.run_worker(self._asked(name, question), group="ask")
+                self._begin("ask", self._asked, name, question)
 
         hint = "it reads it with its next look · Esc back"
         self.push_screen(Line(Text("ask the agent", style="bold"), hint=hint), asked)
@@ -930,7 +929,7 @@ class Console(App[None]):
 
         def said(is_yes: bool | None) -> None:
             if is_yes:
-                self.run_worker(self._ended(work, name), group="end")
+                self._begin("end", self._ended, work, name)
 
         self.push_screen(Confirm(Text(f"end {what}\n{visible(name)}"), None, verb="end it"), said)
 
@@ -939,6 +938,14 @@ class Console(App[None]):
         await self._refresh_now()
 
     # what it takes
+
+    def _begin(self, group: str, work: Callable[..., Awaitable[None]], *given: Any, **named: Any) -> None:
+        """Go on with `work`; of a question, and of a run, the newest takes the place of the one before.
+
+        Not as a coroutine: one that is never begun, because the console ends, would be complained about.
+        """
+        begun = functools.partial(work, *given, **named)
+        self.run_worker(begun, group=group, exclusive=group in ("question", "run"))
 
     def _tell(self, words: str, *, is_bad: bool = False) -> None:
         severity: Literal["error", "information"] = "error" if is_bad else "information"
