@@ -262,8 +262,7 @@ class Console(App[None]):
     async def _refresh(self) -> None:
         """The queue, who decides, and what stands on the other screens."""
         self._status = await _in_thread(self._door.status)
-        self._approver = await _in_thread(self._door.approver)
-        self._holder.key_id = self._approver.get("key_id")
+        self._take_approver(await _in_thread(self._door.approver))
         news = self._waiting.take(await _in_thread(self._door.waiting))
         for name in news.gone:
             with contextlib.suppress(RefusedError):
@@ -276,6 +275,16 @@ class Console(App[None]):
         self._show_list()
         self._show_frame()
         await self._fill_pane()
+
+    def _take_approver(self, told: dict[str, Any]) -> None:
+        """Who decides, as the daemon says now. Where somebody did, nobody is believed who says that nobody does any more."""
+        was, now = self._approver.get("status"), told.get("status")
+        if now == "none" and was not in ("none", "unknown"):
+            raise GoneError("who answers says that nobody signs for this home any more: aileron approver status")
+        self._approver = told
+        self._holder.key_id = told.get("key_id")
+        if was == "none" and now != "none":  # what is on the screen was not held against its digest
+            self._select(self._selected)
 
     async def _refresh_now(self) -> None:
         try:
@@ -654,6 +663,9 @@ class Console(App[None]):
 
     async def _sent(self, question: dict[str, Any], digest: str, decision: Decision, reason: str | None) -> bool:
         name = str(question["approval_id"])
+        if self._is_signed and not self._is_as_shown(question, digest):
+            self._tell("what is shown is not what would be decided: nothing is signed, look at it again", is_bad=True)
+            return False
         made = signed(self._holder, name, digest, decision, reason, question.get("head"), is_signed=self._is_signed)
         if not isinstance(made, Said):
             try:
@@ -663,6 +675,17 @@ class Console(App[None]):
                 made = Said(f"nobody answered: look whether it was decided ({error})", is_done=False)
         self._tell(made.words, is_bad=not made.is_done)
         return made.is_done
+
+    def _is_as_shown(self, question: dict[str, Any], digest: str) -> bool:
+        """Whether this digest is computed from what the question says, or from that and the preview on the screen."""
+        from aileron.model.decision import MismatchError
+        from aileron.review.genuine import genuine
+
+        try:
+            computed = genuine(question)["digest"]
+        except MismatchError:
+            return False
+        return digest in (computed, None if self._preview is None else self._preview.digest)
 
     # other keys
 

@@ -86,6 +86,49 @@ async def test_another_plan_under_the_digest_of_the_shown_one_is_not_shown(world
         assert world.sent() == []
 
 
+async def test_a_question_that_came_while_nobody_signed_is_read_anew_before_it_is_signed(world: World) -> None:
+    """Whoever answers says first that nobody signs, so that a digest of another question passes, and then that somebody does."""
+    asked = reversible()
+    forged = {**asked, "digest": "sha256:" + "e1" * 32}
+    world.ask(forged)
+    async with world.console() as shown:
+        await shown.until("mira@example.com")
+        await shown.settled()
+        world.sign()
+        world.happen("vault.unlocked")
+        await shown.until("! this plan")
+        await shown.press("exclamation_mark", "A", "y")
+        await shown.settled()
+
+        assert world.sent() == []
+        assert world.asked_for == []
+
+
+async def test_who_says_that_nobody_signs_any_more_is_not_believed(world: World) -> None:
+    """Where somebody signed a moment ago it is as if no daemon answered; and it goes on when it says the truth again."""
+    world.sign()
+    world.ask(reversible())
+    async with world.console() as shown:
+        await shown.until("mira@example.com")
+        truth = world.fake.approver
+        world.fake.approver = {"status": "none"}
+        world.happen("vault.unlocked")
+        await shown.until("NO DAEMON")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A", "y")
+        await shown.settled()
+        assert world.sent() == []
+
+        world.fake.approver = truth
+        await shown.until("daemon ok")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until("any other key")
+        await shown.settled()
+        await shown.press("y")
+        await shown.until(lambda: world.sent())
+
+
 # 2 nothing under the cursor moves
 
 
