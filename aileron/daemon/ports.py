@@ -52,6 +52,8 @@ _TRIES: Final = 64
 _BACKLOG: Final = 64
 _IP_FREEBIND: Final = 15  # linux/in.h
 _IPV6_FREEBIND: Final = 78  # linux/in6.h
+_FOR_A_PROGRAM: Final = (b"", b"empty")
+"""What Sec-Fetch-Dest says of what a program, or a script that reads it, asks for; anything else is shown or run."""
 _OTHER_SITES: Final = (b"cross-site", b"same-site")
 """What Sec-Fetch-Site says of pages of elsewhere; another port of this machine is the same site."""
 
@@ -109,6 +111,8 @@ class OnlyHere:
             return "this address answers no other site"
         if _fetched(headers, b"site") in _OTHER_SITES and not _is_link_to_a_page(scope):
             return "this address answers no other site"
+        if _is_for_programs(scope) and _fetched(headers, b"dest") not in _FOR_A_PROGRAM:
+            return "what a service answers is shown by no browser as if it came from here"
         return None
 
 
@@ -224,13 +228,18 @@ def _is_link_to_a_page(scope: Scope) -> bool:
 
     What a model's API answers is none of those: it would be shown as from here.
     """
-    headers, path = scope["headers"], scope.get("path", "")
+    headers = scope["headers"]
     return (
         scope.get("method") == "GET"
         and _fetched(headers, b"mode") == b"navigate"
         and _fetched(headers, b"dest") == b"document"
-        and not any(_is_below(path, prefix) for prefix in ("/v1", "/mcp"))
+        and not _is_for_programs(scope)
     )
+
+
+def _is_for_programs(scope: Scope) -> bool:
+    """Whether no page of ours is served there: a page, script or frame of what is would have the page's own origin."""
+    return any(_is_below(scope.get("path", ""), prefix) for prefix in ("/v1", "/mcp"))
 
 
 def _fetched(headers: list[tuple[bytes, bytes]], what: bytes) -> bytes:

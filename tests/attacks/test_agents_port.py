@@ -290,6 +290,11 @@ def test_no_page_of_elsewhere_is_answered(home: DaemonHome, attack: Attack) -> N
     link = ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
     for path in ("/v1/models", "/v1/messages/x", "/mcp", "/v1/actions"):
         attack.denied(f"a link to {path}", 403, status(home, request(home, f"GET {path}", *link, token=token)))
+        for dest in ("document", "script", "iframe", "serviceworker"):
+            typed = ("Sec-Fetch-Site: none", "Sec-Fetch-Mode: navigate", f"Sec-Fetch-Dest: {dest}")
+            attack.denied(
+                f"{path} typed, as {dest}", 403, status(home, request(home, f"GET {path}", *typed, token=token))
+            )
     attack.control("a link to a page", 200, status(home, request(home, "GET /approvals", *link)))
     attack.control("a program", 200, status(home, request(home, "GET /v1/actions", token=token)))
 
