@@ -1,6 +1,6 @@
 """What would be done, as a person reads it: for `run --dry-run`, `approval show`, and before a decision.
 
-Runs in commands. A plan is the daemon's, but its arguments are an agent's and its names a stranger's: every value is shown on
+Pure. A plan is the daemon's, but its arguments are an agent's and its names a stranger's: every value is shown on
 lines that cannot pass for ours.
 
 Rules
@@ -8,7 +8,7 @@ Rules
   that command; where it is None everything is shown.
 - A host whose name is not plain ASCII, or stands for one that is not, is marked: it may look like another.
 
-Source: model/plan.py, whose JSON this is. Not here: consents, previews, differences (consent.py), deciding (deciding.py).
+Source: model/plan.py, whose JSON this is. Not here: consents (subject.py), previews and differences (question.py).
 """
 
 from __future__ import annotations
