@@ -86,7 +86,7 @@ def test_a_console_with_the_key_open_cannot_be_looked_into_nor_its_terminal_open
     for nth, ways in enumerate(seen.values(), start=1):
         attack.all_answered(f"process {nth} of the console, key open", REFUSED, ways)
     attack.answered("opening the console's terminal", ["EBUSY"], opened)
-    attack.worked("the person approves it by a word", (0, 1), (said.code, home.effects(question)))
+    attack.worked("the person approves it by a word", (0, 1), (said.code, home.done(question)))
     attack.worked("into a process that does nothing against it", {"ok"}, set(ways_into_a_child().values()))
 
 
@@ -114,7 +114,7 @@ def test_keys_that_are_sent_to_a_console_in_tmux_lead_to_the_passphrase(attack: 
         at.type(APPROVER)
         at.until("approved:")
         home.home.result(question)
-    attack.worked("the person, who knows it", 1, home.effects(question))
+    attack.worked("the person, who knows it", 1, home.done(question))
 
 
 def test_another_plan_under_the_same_digest_is_not_shown_by_an_open_console(attack: Attack, home: House) -> None:
@@ -140,7 +140,7 @@ def test_another_plan_under_the_same_digest_is_not_shown_by_an_open_console(atta
         next((line for line in said.out.splitlines() if line.startswith("! ")), "without a word"),
     )
     said = console(home, "unlock", f"approve {number(question)}")
-    attack.worked("with nobody in between", (0, 1), (said.code, home.effects(question)))
+    attack.worked("with nobody in between", (0, 1), (said.code, home.done(question)))
 
 
 def test_a_plan_that_is_changed_between_the_word_and_the_decision_is_not_what_is_signed(
@@ -166,7 +166,7 @@ def test_a_plan_that_is_changed_between_the_word_and_the_decision_is_not_what_is
         "a signature names both",
     )
     said = console(home, "unlock", f"approve {number(question)}")
-    attack.worked("under its own id", (0, 1), (said.code, home.effects(question)))
+    attack.worked("under its own id", (0, 1), (said.code, home.done(question)))
 
 
 def test_a_key_that_was_put_in_the_place_of_the_persons_opens_nothing(
@@ -193,7 +193,7 @@ def test_a_key_that_was_put_in_the_place_of_the_persons_opens_nothing(
         file.unlink()
         shutil.move(kept, file)
     said = console(home, "unlock", f"approve {number(question)}")
-    attack.worked("with the person's own", (0, 1), (said.code, home.effects(question)))
+    attack.worked("with the person's own", (0, 1), (said.code, home.done(question)))
 
 
 @pytest.mark.parametrize("number_of", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, signal.SIGQUIT])
@@ -219,7 +219,7 @@ def test_a_signal_ends_an_open_console_and_decides_nothing(
     attack.answered("what came of it", ("pending_approval", 0), (home.status(question), home.effects(question)))
     attack.answered("a core dump", [], [name for name in set(os.listdir(".")) - before if "core" in name])
     said = console(home, "unlock", f"approve {number(question)}")
-    attack.worked("left alone", (0, 1), (said.code, home.effects(question)))
+    attack.worked("left alone", (0, 1), (said.code, home.done(question)))
 
 
 def _opening(terminal: str) -> str:

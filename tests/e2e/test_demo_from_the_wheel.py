@@ -37,6 +37,7 @@ CLAIMS = {
     "agent-cannot-approve",
     "dropped-gate-waits",
     "signed-approval-counts",
+    "contradiction-marked",
     "audit-verified",
     "password-nowhere-at-rest",
 }
