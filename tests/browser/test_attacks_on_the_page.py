@@ -20,26 +20,11 @@ from tests.browser.paging import base_of, elsewhere, unlocked
 from tests.support.browser import Browser, needs_browser
 from tests.support.home import DaemonHome
 from tests.support.hostile_text import EVERYTHING, as_in_a_file
-from tests.support.paged import paged_home, port_of
-from tests.support.upstream_http import CountingServer
+from tests.support.paged import port_of
 
 pytestmark = pytest.mark.jail
 
 REBOUND = "rebound.example"
-
-
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[CountingServer]:
-    """The world outside."""
-    with CountingServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def home(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """Gated actions and an approver."""
-    with paged_home(upstream) as made:
-        yield made
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from tests.browser.paging import base_of, elsewhere, unlocked, without_scripts
 from tests.support.browser import Browser, needs_browser
 from tests.support.home import DaemonHome
-from tests.support.paged import PageClient, paged_home
+from tests.support.paged import PageClient
 from tests.support.passkeys import Device
 from tests.support.upstream_http import CountingServer
 
@@ -63,20 +63,6 @@ const body = new URLSearchParams(new FormData(form));
 for (const [name, value] of Object.entries(fields)) body.set(name, value);
 return fetch(form.dataset.challenge, {method: "POST", body}).then((answer) => answer.text());
 """
-
-
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[CountingServer]:
-    """The world outside."""
-    with CountingServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def home(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """Gated actions and an approver."""
-    with paged_home(upstream) as made:
-        yield made
 
 
 @pytest.fixture

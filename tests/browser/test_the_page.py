@@ -20,20 +20,6 @@ pytestmark = pytest.mark.jail
 TAB, ENTER, SPACE = "\ue004", "\ue007", " "
 
 
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[CountingServer]:
-    """The world outside."""
-    with CountingServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def home(upstream: CountingServer) -> Iterator[DaemonHome]:
-    """Gated actions and an approver."""
-    with paged_home(upstream) as made:
-        yield made
-
-
 @pytest.fixture
 def chromium() -> Iterator[Browser]:
     """A clean one."""
