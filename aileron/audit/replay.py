@@ -244,6 +244,8 @@ class Replay:
         if digest != approval.digest:
             approval.asked, approval.digest = approval.digest, digest
         approval.preview = candidate.preview
+        if facts.get("kind") != approval.kind:  # by which it is judged whose signature counts
+            raise OutOfOrderError(f"{approval.id} is decided as if it were of another kind")
         for name in _SIGNED:
             setattr(approval, name, facts.get(name))
         approval.expires_us = facts.get("until_us", approval.expires_us)

@@ -32,10 +32,20 @@ from typing import Any, Final
 
 import msgspec
 
-from aileron.audit.frozen import is_frozen
+from aileron.audit.frozen import is_frozen, subject_of
 from aileron.audit.replay import OutOfOrderError, Replay, ToldApproval, ToldRun
 from aileron.audit.signatures import Decisions, ForeignHeadError, Signatures, WrongSignatureError
-from aileron.ledger import NO_HASH, Head, StoredLedger, StoredRow, claim_digest, columns_of, link, open_stored
+from aileron.ledger import (
+    ACTION_KIND,
+    NO_HASH,
+    Head,
+    StoredLedger,
+    StoredRow,
+    claim_digest,
+    columns_of,
+    link,
+    open_stored,
+)
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError
 
@@ -381,5 +391,8 @@ def _check_beside(stored: StoredLedger, seq: int, facts: dict[str, Any]) -> None
     if facts["type"] == "approval.requested":
         name = str(facts.get("approval"))
         subject = stored.subject(name)
-        if subject is None or not is_frozen(subject, str(facts.get("digest"))):
+        digest = str(facts.get("digest"))
+        if subject is None or not is_frozen(subject, digest):
             raise _FoundError(Reason.PLAN, seq, f"what {name} is about is not what was recorded in row {seq}")
+        if subject_of(subject, digest, name).get("kind", ACTION_KIND) != facts.get("kind"):  # a run's plan has none
+            raise _FoundError(Reason.PLAN, seq, f"what {name} is about is of another kind than row {seq} says")

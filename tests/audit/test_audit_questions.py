@@ -422,10 +422,10 @@ async def test_a_consent_is_asked_for_once_given_and_used(
     audit: Audit, ledger: Ledger, recorded: Any, path: Path, clock: Clock
 ) -> None:
     """One question for one subject while it is open; its decision is used once; another subject is another question."""
-    subject = {"to": "a@example.com", "most": 1e17}
+    subject = {"kind": "grant", "to": "a@example.com", "most": 1e17}
     row, is_new = await audit.ask(ConsentKind.GRANT, "send-email", subject, expires_at=LATER_S)
     again, is_again = await audit.ask(ConsentKind.GRANT, "send-email", subject, expires_at=LATER_S + 5)
-    other, is_other = await audit.ask(ConsentKind.GRANT, "send-email", {"to": "b"}, expires_at=LATER_S)
+    other, is_other = await audit.ask(ConsentKind.GRANT, "send-email", {"kind": "grant", "to": "b"}, expires_at=LATER_S)
     assert (is_new, is_again, is_other, again) == (True, False, True, row)
     assert other.id != row.id
     assert await audit.consent(row.id) == (row, subject)
@@ -446,7 +446,9 @@ async def test_a_consent_is_asked_for_once_given_and_used(
     await audit.ended(ConsentKind.GRANT, "send-email", "revoked")
     assert recorded("consent.agreed")[0]["approval"] == row.id
     clock.advance(901)
-    later, is_later = await audit.ask(ConsentKind.GRANT, "send-email", {"to": "b"}, expires_at=LATER_S + 901)
+    later, is_later = await audit.ask(
+        ConsentKind.GRANT, "send-email", {"kind": "grant", "to": "b"}, expires_at=LATER_S + 901
+    )
     assert (is_later, later.id != other.id) == (True, True)
     assert (await query.approval_result(ledger, other.id, None))["status"] == "expired"
     assert await refusal(query.approval_result(ledger, other.id, "local")) is FailureClass.NOT_FOUND
@@ -456,8 +458,8 @@ async def test_a_consent_is_asked_for_once_given_and_used(
 async def test_runs_and_consents_do_not_starve_each_other(audit: Audit, plan: Plan) -> None:
     """As many consents as there may be leave room for a run; and one that is decided leaves room for another."""
     for number in range(MAX_OPEN_CONSENTS):
-        await audit.ask(ConsentKind.BINDING, f"n{number}", {}, expires_at=LATER_S)
-    more = functools.partial(audit.ask, ConsentKind.BINDING, "more", {}, expires_at=LATER_S)
+        await audit.ask(ConsentKind.BINDING, f"n{number}", {"kind": "binding"}, expires_at=LATER_S)
+    more = functools.partial(audit.ask, ConsentKind.BINDING, "more", {"kind": "binding"}, expires_at=LATER_S)
 
     assert await refusal(more()) is FailureClass.BUSY
     await audit.pending(plan, an_invocation(), LATER_S)

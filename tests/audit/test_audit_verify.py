@@ -403,13 +403,15 @@ async def _decided(audit: Audit, clock: Clock, ledger: Ledger) -> None:
     signature = second.signed(denied, plan.digest, "deny", reason="no")
     await audit.decide(denied, "deny", digest=plan.digest, surface="operator", reason="no", signed=signature)
     consent, _ = await audit.ask(
-        ConsentKind.BINDING, "basic/a/b", {"x": 1e17}, expires_at=clock.now_us / 1_000_000 + 900
+        ConsentKind.BINDING, "basic/a/b", {"kind": "binding", "x": 1e17}, expires_at=clock.now_us / 1_000_000 + 900
     )
     given = second.signed(consent.id, consent.digest)
     await audit.decide(consent.id, "approve", digest=consent.digest, surface="operator", signed=given)
     await audit.redeem(consent.id, consent.digest)
     await audit.agreed(ConsentKind.BINDING, "basic/a/b", consent.digest, consent.id)
-    await audit.ask(ConsentKind.GRANT, "send-email", {"uses": 2}, expires_at=clock.now_us / 1_000_000 + 900)
+    await audit.ask(
+        ConsentKind.GRANT, "send-email", {"kind": "grant", "uses": 2}, expires_at=clock.now_us / 1_000_000 + 900
+    )
     await audit.ended(ConsentKind.BINDING, "basic/a/b", "revoked")
     for _ in range(2):
         await audit.requested(plan, an_invocation(), layers=["seccomp"], grant=GrantUse("act-grant", 3))
