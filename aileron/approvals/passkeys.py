@@ -41,9 +41,9 @@ def check_enrollable(consents: Consents, passkey: PasskeyConsent, origin: str) -
     if (passkey.rp_id, passkey.origin) != (RP_ID, origin):  # 1
         raise _refused(f"it was made on {passkey.origin!r:.80}, and this home's page is {origin}: make it there")
     check_key(passkey.public_key, passkey.algorithm)  # 2
-    if passkey.key_id != passkey_id(from_base64url(passkey.credential_id)):
+    if passkey.key_id != passkey_id(from_base64url(passkey.credential_id), bytes.fromhex(passkey.public_key)):
         raise _refused("its id is not its own")
-    if consents.passkey(passkey.key_id) is not None:  # 3
+    if any(one.subject.credential_id == passkey.credential_id for one in consents.passkeys):  # 3
         raise _refused("this passkey decides already")
     check_name(consents, passkey.name)
 

@@ -28,15 +28,13 @@ from aileron.actions.widening import changes, consent_of
 from aileron.approvals.gate import Approver
 from aileron.config import NAMING_A_SECRET, Settings, agreed_form
 from aileron.model.canonical import canonical_json, sha256_digest
-from aileron.model.consent import ActionFileConsent, ConsentKind, Consents, SettingsConsent
+from aileron.model.consent import SETTINGS, ActionFileConsent, ConsentKind, Consents, SettingsConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.plan import ConnectorPin
 
-__all__ = ["SETTINGS", "AgreedSettings", "Agreements", "settings_digest"]
+__all__ = ["AgreedSettings", "Agreements", "settings_digest"]
 
-SETTINGS: Final = "settings"
-"""The one name under which settings are agreed to: all of them at once."""
 _log = logging.getLogger(__name__)
 
 

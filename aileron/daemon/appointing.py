@@ -26,11 +26,11 @@ from aileron.approvals.signed import NotCounted, Why, check_fresh
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.config import Home
-from aileron.daemon.agreements import SETTINGS, AgreedSettings, Agreements, settings_digest
+from aileron.daemon.agreements import AgreedSettings, Agreements, settings_digest
 from aileron.daemon.reach import action_reach, binding_consent
 from aileron.daemon.standing import Standing
 from aileron.model.canonical import canonical_json, sha256_digest
-from aileron.model.consent import Agreement, Appointed, BindingConsent, ConsentKind, Consents, subject_digest
+from aileron.model.consent import SETTINGS, Agreement, Appointed, BindingConsent, ConsentKind, Consents, subject_digest
 from aileron.model.credential import Reach
 from aileron.model.decision import PUBLIC_KEY_BYTES, ApproverStatement, check_signature, key_id_of
 from aileron.model.failure import AileronError, Boundary, FailureClass

@@ -37,7 +37,7 @@ from aileron.approvals.signed import NotCounted
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.config import Home
-from aileron.daemon.agreements import SETTINGS, AgreedSettings, Agreements, settings_digest
+from aileron.daemon.agreements import AgreedSettings, Agreements, settings_digest
 from aileron.daemon.answers import utc
 from aileron.daemon.finding import Finding, fetched_for
 from aileron.daemon.installing import ActionText, Found, Installing
@@ -47,6 +47,7 @@ from aileron.daemon.standing import Standing
 from aileron.ledger.rows import ApprovalRow, ApprovalState
 from aileron.model.canonical import sha256_digest
 from aileron.model.consent import (
+    SETTINGS,
     ActionFileConsent,
     Agreement,
     BindingConsent,
@@ -64,6 +65,7 @@ from aileron.model.consent import (
     TrustedKeyConsent,
     group_of,
     subject_digest,
+    subject_name,
 )
 from aileron.model.credential import OAuthGrant, Reach
 from aileron.model.decision import parse_moment
@@ -176,7 +178,7 @@ class Consenting:
 
     async def ask(self, subject: Subject, wait_s: float = WAIT_S) -> ConsentAnswer:
         """Put it into the queue, or find it there. AileronError(busy) where too much waits."""
-        kind, name = _KINDS[type(subject)], _name_of(subject)
+        kind, name = _KINDS[type(subject)], subject_name(subject)
         row, is_new = await self._audit.ask(kind, name, msgspec.to_builtins(subject), expires_at=time.time() + wait_s)
         if is_new:
             self._asked(row.id, name, kind.value)
@@ -489,7 +491,7 @@ class Consenting:
 
     async def _agree_connector(self, subject: ConnectorConsent, approval_id: str) -> None:
         """It may be installed from now on, in place of other bytes of its version, or beside them."""
-        kind, name = ConsentKind.CONNECTOR, _name_of(subject)
+        kind, name = ConsentKind.CONNECTOR, subject_name(subject)
         consents = self._standing.consents()
         agreed = () if consents is None else consents.agreed
         before = next((one for one in agreed if (one.kind, one.name) == (kind, name)), None)
@@ -694,17 +696,3 @@ def binding_of(subject: BindingConsent, grant: OAuthGrant | None) -> Binding:
 
 def _reach_of(subject: BindingConsent) -> Reach:
     return Reach(hosts=subject.reaches, scopes=subject.scopes, wire=subject.wire, client=subject.client)
-
-
-def _name_of(subject: Subject) -> str:
-    match subject:
-        case ConnectorConsent():
-            return f"{subject.name}@{subject.version}"
-        case GrantConsent():
-            return subject.action
-        case TrustedKeyConsent():
-            return subject.authority
-        case SettingsConsent():
-            return SETTINGS
-        case _:
-            return subject.name

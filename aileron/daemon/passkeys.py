@@ -157,7 +157,7 @@ class Passkeys:
                 public_key=found.public_key.hex(),
                 rp_id=RP_ID,
                 origin=self._origin,
-                key_id=passkey_id(found.credential_id),
+                key_id=passkey_id(found.credential_id, found.public_key),
                 algorithm=found.algorithm,
                 synced=found.synced,
                 aaguid=found.aaguid,

@@ -22,6 +22,7 @@ __all__ = [
     "MAX_CHANGE_CHARACTERS",
     "MAX_PASSKEYS",
     "PASSKEY_DECIDES",
+    "SETTINGS",
     "ActionFileConsent",
     "Agreement",
     "Appointed",
@@ -44,6 +45,7 @@ __all__ = [
     "UsedDecision",
     "group_of",
     "subject_digest",
+    "subject_name",
 ]
 
 
@@ -79,6 +81,8 @@ PASSKEY_DECIDES: Final = frozenset(
 not settings, which all else stands on: docs/adr/0028-passkeys.md.
 """
 
+SETTINGS: Final = "settings"
+"""What the agreement about all of them is called: there is one."""
 MAX_PASSKEYS: Final = 16
 """One for each device of a person, and room."""
 MAX_CHANGE_CHARACTERS: Final = 2000
@@ -438,3 +442,18 @@ def group_of(subject: Subject) -> str | None:
 def subject_digest(subject: Subject) -> str:
     """`sha256:…` over the canonical JSON of the subject: what a decision about it signs."""
     return sha256_digest(canonical_json(msgspec.to_builtins(subject)))
+
+
+def subject_name(subject: Subject) -> str:
+    """What it is about, as its question, its agreement and the record call it."""
+    match subject:
+        case ConnectorConsent():
+            return f"{subject.name}@{subject.version}"
+        case GrantConsent():
+            return subject.action
+        case TrustedKeyConsent():
+            return subject.authority
+        case SettingsConsent():
+            return SETTINGS
+        case _:
+            return subject.name

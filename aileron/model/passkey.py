@@ -71,6 +71,8 @@ MAX_ATTESTATION_BYTES: Final = 16 << 10
 MAX_CREDENTIAL_ID_BYTES: Final = 1023
 """Web Authentication, section 4, Credential ID."""
 _PREFIX: Final = "webauthn:"
+_NAMED_AT: Final = 53
+"""Bytes of authenticator data before the credential: relying party, flags, count, model (Web Authentication, section 6.1)."""
 _RSA_BYTES: Final = range(256, 513)
 """2048 to 4096 bits."""
 _RSA_EXPONENT: Final = b"\x01\x00\x01"
@@ -166,9 +168,18 @@ class _ClientData(msgspec.Struct, frozen=True):
     top_origin: str | None = msgspec.field(default=None, name="topOrigin")
 
 
-def passkey_id(credential_id: bytes) -> str:
-    """`webauthn:` and the first 16 bytes of the sha256 of the credential id, hex: what a decision names."""
-    return f"{_PREFIX}{hashlib.sha256(credential_id).hexdigest()[:32]}"
+def passkey_id(credential_id: bytes, public_key: bytes) -> str:
+    """What a decision names, and a person compares: `webauthn:` and the first 16 bytes, in hex, of the sha256 of both.
+
+    They are hashed as an authenticator writes them one after the other: the length of the credential id (two bytes, big-endian),
+    the id, and the key in COSE. The id alone is no secret, and whoever knew it could give it to a key of their own. Source: Web
+    Authentication, section 6.5.1 (attested credential data).
+    """
+    return f"{_PREFIX}{hashlib.sha256(_named(credential_id, public_key)).hexdigest()[:32]}"
+
+
+def _named(credential_id: bytes, public_key: bytes) -> bytes:
+    return struct.pack(">H", len(credential_id)) + credential_id + public_key
 
 
 def is_passkey(key_id: str) -> bool:
@@ -249,6 +260,10 @@ def check_registration(client_data: bytes, attestation: bytes, *, challenge: str
     if credential is None or not 1 <= len(credential.credential_id) <= MAX_CREDENTIAL_ID_BYTES:
         raise PasskeyError("form", "it holds no credential")
     public_key = _spelled(credential.public_key)
+    if not bytes(made)[_NAMED_AT:].startswith(
+        _named(credential.credential_id, public_key)
+    ):  # which the browser counted
+        raise PasskeyError("form", "its key is not written as CTAP 2 has it")
     _check_usable(_key(public_key))
     if made.is_backed_up() and not made.is_backup_eligible():
         raise PasskeyError("form", "it says that it is copied, and that it cannot be")

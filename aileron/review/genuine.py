@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
-from aileron.model.consent import Subject, subject_digest
+from aileron.model.consent import PasskeyConsent, Subject, subject_digest, subject_name
 from aileron.model.decision import MismatchError
+from aileron.model.passkey import PasskeyError, from_base64url, passkey_id
 from aileron.model.plan import Plan
 from aileron.review.question import kind_of
 
@@ -22,7 +23,7 @@ __all__ = ["edited", "genuine"]
 
 
 def genuine(question: dict[str, Any]) -> dict[str, Any]:
-    """The question with exactly the plan, or subject, that its digest covers, and nothing beside it in either.
+    """The question with exactly the plan, or subject, that its digest covers, and nothing beside it in either; named by that too.
 
     MismatchError where its digest is of something else, and where it cannot be shown whole.
     """
@@ -30,11 +31,15 @@ def genuine(question: dict[str, Any]) -> dict[str, Any]:
         if kind_of(question) == "action":
             plan = Plan.from_json(question["plan"])
             what, shown, computed = "plan", plan.to_json(), plan.digest
+            named: dict[str, str | None] = {"action": plan.action}
         else:
             subject: Any = msgspec.convert(question["subject"], Subject)
             what, shown, computed = "subject", msgspec.to_builtins(subject), subject_digest(subject)
+            named = {"action": None, "name": subject_name(subject)}
             if subject.__struct_config__.tag != question["kind"]:
                 raise ValueError("the subject is of another kind")
+            if isinstance(subject, PasskeyConsent):
+                _check_named(subject)
     except (KeyError, TypeError, ValueError):  # msgspec.ValidationError is a ValueError
         raise MismatchError(
             f"{str(question.get('approval_id'))[:80]} cannot be shown whole here, so that nothing is signed",
@@ -43,7 +48,17 @@ def genuine(question: dict[str, Any]) -> dict[str, Any]:
         ) from None
     if computed != question.get("digest"):
         raise MismatchError.between(f"this {what}", question.get("digest"), computed)
-    return {**question, what: shown}
+    return {**question, **named, what: shown}
+
+
+def _check_named(passkey: PasskeyConsent) -> None:
+    """What a person compares is its id, which has to be of the very key that would decide. ValueError."""
+    try:
+        named = passkey_id(from_base64url(passkey.credential_id), bytes.fromhex(passkey.public_key))
+    except PasskeyError as error:
+        raise ValueError(str(error)) from None
+    if named != passkey.key_id:
+        raise ValueError("the id of the passkey is not its own")
 
 
 def edited(question: dict[str, Any], digest: str) -> dict[str, Any]:

@@ -127,10 +127,11 @@ def _check_passkey(passkey: Passkey) -> None:
         credential = from_base64url(subject.credential_id)
     except AileronError:
         credential = b""
+    is_key = _COSE.fullmatch(subject.public_key) is not None
+    _expect(is_key, "the key of a passkey is not hex digits, or too long")
     _expect(1 <= len(credential) <= MAX_CREDENTIAL_ID_BYTES, "what a passkey is called by its device is no such name")
-    is_named = passkey.id == subject.key_id == passkey_id(credential)
+    is_named = passkey.id == subject.key_id == passkey_id(credential, bytes.fromhex(subject.public_key))
     _expect(is_named, "a passkey has another id")
-    _expect(_COSE.fullmatch(subject.public_key) is not None, "the key of a passkey is not hex digits, or too long")
     is_here = subject.rp_id == RP_ID and _ORIGIN.fullmatch(subject.origin) is not None
     _expect(is_here, "the page of a passkey is none of this machine")
     _expect(subject.algorithm in ALGORITHMS.values(), "the algorithm of a passkey is none of those there are")

@@ -100,7 +100,7 @@ def test_the_worked_bytes_of_a_passkey_are_what_it_signs() -> None:
 
     check_assertion(passkey, statement, assertion.spelled())
     public.verify(assertion.signature, assertion.authenticator_data + hashlib.sha256(assertion.client_data).digest())
-    assert statement.key_id == passkey_id(from_base64url(passkey.credential_id))
+    assert statement.key_id == passkey_id(from_base64url(passkey.credential_id), bytes.fromhex(passkey.public_key))
     assert bytes.fromhex(passkey.public_key).endswith(public.public_bytes_raw())
     assert json.loads(assertion.client_data)["challenge"] == challenge_of(statement)
 

@@ -216,7 +216,6 @@ def _of_a_thief(events: list[Facts]) -> list[Facts]:
         (_decided(-1, reason="put in its mouth"), "not over what it says"),
         (_decided(-1, key_id=PERSON.key_id), "not over what it says"),
         (_decided(-1, key_id=STRANGER.key_id), "decides by then"),
-        (_decided(-1, kind="settings"), "a passkey says yes to what it does not decide: settings"),
         (_told(Told(origin="http://localhost:24101")), "not over what it says"),
         (_told(Told(rp_id="example.com")), "not over what it says"),
         (_told(Told(is_verified=False)), "not over what it says"),
@@ -231,6 +230,37 @@ def test_what_no_person_enrolled_or_signed_is_found(original: Path, tmp_path: Pa
 
     assert report.finding is not None
     assert (report.finding.reason, words in report.finding.message) == (Reason.SIGNATURE, True), report.finding
+
+
+def _renamed(event: str) -> Forge:
+    """The laptop's enrolment, agreed to by the phone, as if it were something that a passkey decides."""
+
+    def forge(events: list[Facts]) -> list[Facts]:
+        events = _signed_by_passkey(events)
+        name = of_type(events, "passkey.added")[1]["approval"]
+        for facts in events:
+            if facts.get("approval") == name and facts["type"] in ("approval.decided", event):
+                facts["kind"] = "grant"
+        return events
+
+    return forge
+
+
+@pytest.mark.parametrize(
+    ("event", "reason", "words"),
+    [
+        ("approval.decided", Reason.STATE, "decided as if it were of another kind"),
+        ("approval.requested", Reason.PLAN, "is of another kind than row"),
+    ],
+)
+def test_what_a_decision_is_about_is_read_from_what_was_asked(
+    original: Path, tmp_path: Path, event: str, reason: Reason, words: str
+) -> None:
+    """A passkey's yes does not come to count by another word in the row of the decision, or of the question."""
+    report = forged(original, tmp_path / "ledger.db", _renamed(event))
+
+    assert report.finding is not None
+    assert (report.finding.reason, words in report.finding.message) == (reason, True), report.finding
 
 
 def _again(events: list[Facts]) -> list[Facts]:

@@ -25,6 +25,7 @@ from aileron.model.consent import (
     Subject,
     TrustedKeyConsent,
     subject_digest,
+    subject_name,
 )
 from aileron.model.decision import PreviewStatement, check_signature, digest_with_preview, preview_digest
 from aileron.model.manifest import ApprovalRule, CredentialNeed, LimitsSpec
@@ -135,7 +136,7 @@ def subject_question(subject: Subject, **more: Any) -> dict[str, Any]:
         "status": "pending_approval",
         "digest": subject_digest(subject),
         "audit_id": None,
-        "name": built.get("name") or built.get("action") or built.get("authority") or "settings",
+        "name": subject_name(subject),
         "session": "local",
         "expires_at": "2099-11-21T04:15:00Z",
         "head": HEAD,
@@ -218,7 +219,7 @@ SUBJECTS: dict[str, Subject] = {
         public_key="a401010327200621582003a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8",
         rp_id="localhost",
         origin="http://localhost:24100",
-        key_id="webauthn:be45cb2605bf36bebde684841a28f0fd",
+        key_id="webauthn:a323e0d6723f28fe86de63d6f2e96cc2",
         algorithm="EdDSA",
         synced="yes",
         aaguid=None,

@@ -525,7 +525,7 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
         "settings": ['egress.private: [] → ["nas.local:443"]'],
         "passkey": [
             "passkey     Mira's phone",
-            "key         webauthn:be45cb2605bf36bebde684841a28f0fd",
+            "key         webauthn:a323e0d6723f28fe86de63d6f2e96cc2",
             "agree only if it was you",
             "page        http://localhost:24100",
             "copied      yes, by whoever keeps its account",

@@ -138,8 +138,9 @@ def test_another_key_signs_for_nobody() -> None:
 
 def test_a_key_of_the_approver_is_no_passkeys_and_the_other_way_round() -> None:
     """One text each, told apart by whose it is said to be."""
-    assert is_passkey(passkey_id(b"x"))
-    assert passkey_id(b"x") == "webauthn:" + hashlib.sha256(b"x").hexdigest()[:32]
+    assert is_passkey(passkey_id(b"x", b"key"))
+    assert passkey_id(b"x", b"key") == "webauthn:" + hashlib.sha256(b"\0\1xkey").hexdigest()[:32]
+    assert len({passkey_id(b"x", b"key"), passkey_id(b"x", b"other"), passkey_id(b"xk", b"ey")}) == 3
     assert not is_passkey("ed25519:" + "0" * 32)
     assert why("7C+RWLbsHRIeJl3oOu5zIeU6Dqhr38AeN0F13l3H2R6AlNpv0GhdtF6hTBmCZ8/SXRbzPOIyYQe6EiipcDhYAA==") == "form"
 
@@ -283,6 +284,14 @@ def test_what_is_made_has_bounds() -> None:
     ):
         assert made(told) == "form", told
     assert len(made(Told(credential_id=b"i" * MAX_CREDENTIAL_ID_BYTES)).credential_id) == MAX_CREDENTIAL_ID_BYTES
+
+
+def test_a_key_that_is_written_in_another_way_than_it_is_kept_is_refused() -> None:
+    """The id is counted by the browser from what was sent, and by the daemon from what is kept."""
+    backwards = dict(reversed(DEVICE.cose.items()))
+
+    assert made(Told(key=backwards)) == "form"
+    assert not isinstance(made(Told(key=DEVICE.cose)), str)
 
 
 def test_what_an_authenticator_attests_is_passed_over() -> None:

@@ -86,7 +86,6 @@ class Authenticator:
         self.algorithm = algorithm
         self.origin = origin
         self.credential_id: Final = os.urandom(32)
-        self.key_id: Final = passkey_id(self.credential_id)
         match algorithm:
             case "ES256":
                 self._key: Any = ec.generate_private_key(ec.SECP256R1())
@@ -94,6 +93,7 @@ class Authenticator:
                 self._key = ed25519.Ed25519PrivateKey.generate()
             case "RS256":
                 self._key = rsa.generate_private_key(65537, 2048)
+        self.key_id: Final = passkey_id(self.credential_id, cbor(self.cose))
 
     @property
     def cose(self) -> dict[int, Any]:

@@ -64,21 +64,21 @@ def grant(grant_id: str, *values: Any) -> StandingGrant:
 
 def passkey(number: int = 1, name: str = "laptop", **others: Any) -> Passkey:
     """One that decides; `others` take the place of parts of what was agreed to."""
-    credential = bytes([number]) * 32
+    credential, key = bytes([number]) * 32, b"\xa5" * 77
     subject = PasskeyConsent(
         name=name,
         credential_id=base64url(credential),
-        public_key="a5" * 77,
+        public_key=key.hex(),
         rp_id="localhost",
         origin="http://localhost:24100",
-        key_id=passkey_id(credential),
+        key_id=passkey_id(credential, key),
         algorithm="ES256",
         synced="no",
         aaguid=None,
         transports=("internal",),
     )
     return Passkey(
-        id=passkey_id(credential),
+        id=passkey_id(credential, key),
         approval="act-3",
         subject=msgspec.structs.replace(subject, **others),
         at="2026-11-21T14:00:00.000Z",
@@ -301,6 +301,7 @@ TOO_MUCH: dict[str, Consents] = {
     "passkeys are not in order": msgspec.structs.replace(approver(), passkeys=(passkey(), passkey())),
     "what a passkey is called by its device": approver().with_passkey(passkey(credential_id="AA==")),
     "a passkey has another id": approver().with_passkey(passkey(credential_id="AAAA")),
+    "passkey has another id": approver().with_passkey(passkey(public_key="a6" * 77)),
     "the key of a passkey": approver().with_passkey(passkey(public_key="A5")),
     "the page of a passkey": approver().with_passkey(passkey(origin="https://example.com")),
     "page of a passkey is none": approver().with_passkey(passkey(rp_id="example.com")),

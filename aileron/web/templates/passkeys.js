@@ -64,6 +64,25 @@
       button.before(choice);
     }
   };
+  // What a decision will name: of the credential id and the key, as the authenticator wrote them (Web Authentication, 6.5.1)
+  const CREDENTIAL = 53; // after the relying party, flags, count and model
+  const after = (data, at) => { // where an item of CBOR ends; keys have numbers, bytes and one map
+    const kind = data[at] >> 5, low = data[at] & 31;
+    if (kind > 5 || kind === 4 || low > 25) throw new Error("This passkey's key cannot be read.");
+    const [size, next] = low < 24 ? [low, at + 1] : low === 24 ? [data[at + 1], at + 2]
+      : [(data[at + 1] << 8) | data[at + 2], at + 3];
+    if (kind < 2) return next;
+    if (kind < 4) return next + size;
+    let end = next;
+    for (let left = 2 * size; left > 0; left -= 1) end = after(data, end);
+    return end;
+  };
+  const named = async (data) => {
+    const key = CREDENTIAL + 2 + ((data[CREDENTIAL] << 8) | data[CREDENTIAL + 1]);
+    const digest = await crypto.subtle.digest("SHA-256", data.slice(CREDENTIAL, after(data, key)));
+    const hex = [...new Uint8Array(digest).slice(0, 16)].map((byte) => byte.toString(16).padStart(2, "0"));
+    return `webauthn:${hex.join("")}`;
+  };
   const add = async (form) => {
     if (!form.reportValidity()) return;
     const { publicKey } = await ask("/approvals/passkeys/options", new FormData(form));
@@ -73,10 +92,8 @@
       user: { ...publicKey.user, id: bytes(publicKey.user.id) },
       excludeCredentials: known(publicKey.excludeCredentials),
     } });
-    const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", made.rawId)).slice(0, 16);
-    const hex = [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
     put(form, {
-      made: `webauthn:${hex}`,
+      made: await named(new Uint8Array(made.response.getAuthenticatorData())),
       client_data: text(made.response.clientDataJSON),
       attestation: text(made.response.attestationObject),
       transports: made.response.getTransports ? made.response.getTransports().join(" ") : "",
