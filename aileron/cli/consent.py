@@ -20,7 +20,7 @@ from aileron.cli.plan import COLUMN, print_steps
 from aileron.model.preview import Preview
 from aileron.review.changes import change_lines
 from aileron.review.contradiction import alarms
-from aileron.review.plan import missing_lines, plan_facts, text_lines
+from aileron.review.plan import missing_lines, plan_facts, text_lines, unknown_of
 from aileron.review.question import asker_of, difference_lines, edit_lines, kind_of, preview_lines
 from aileron.review.subject import subject_facts
 
@@ -56,7 +56,7 @@ def _show_run(question: dict[str, Any], stream: str, more: str | None, preview: 
     plan = question.get("plan") or {}
     facts = [
         ("action", f"{plan.get('action', question.get('action'))} {plan.get('action_version', '')}".strip()),
-        ("look", _contradictions(plan, preview)),
+        ("look", _alarms(plan, preview)),
         ("preview", preview_lines(plan, preview, more)),
         ("you edited", change_lines(question.get("changes") or [], more) or None),
         *plan_facts(plan, more),
@@ -68,11 +68,10 @@ def _show_run(question: dict[str, Any], stream: str, more: str | None, preview: 
     print_steps(plan, stream, more=more)
 
 
-def _contradictions(plan: dict[str, Any], preview: Preview | None) -> list[str] | None:
-    """Where what is there now is not what the agent says; that it could not be read stands beside the preview."""
-    if preview is None or preview.fields is None:
-        return None
-    return [f"! {text}" for text in alarms(plan, preview)] or None
+def _alarms(plan: dict[str, Any], preview: Preview | None) -> list[str] | None:
+    """Where what is there now is not what the agent says, and what nobody can know. What was not read stands elsewhere."""
+    read = [] if preview is None or preview.fields is None else [*alarms(plan, preview)]
+    return [f"! {text}" for text in (*read, *unknown_of(plan))] or None
 
 
 def _asked_facts(question: dict[str, Any], stream: str) -> list[tuple[str, Any]]:

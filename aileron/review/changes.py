@@ -6,17 +6,19 @@ Pure. `more` is how the rest is seen where something is too long, None shows eve
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from aileron.review.plan import missing_lines
 
-__all__ = ["change_lines"]
+__all__ = ["change_lines", "is_on_one_line"]
 
 _MAX_CHANGES = 30
 """Lines of one comparison; a screen has 24."""
 _MAX_SIDE = 160
 """Characters of each side of a change: two lines."""
+_FROM_THE_RIGHT: Final = frozenset({"R", "AL", "AN"})
 
 
 def change_lines(changes: Iterable[Mapping[str, Any]], more: str | None = None, *, marks: bool = False) -> list[str]:
@@ -43,6 +45,15 @@ def change_lines(changes: Iterable[Mapping[str, Any]], more: str | None = None, 
     return lines
 
 
+def is_on_one_line(text: str) -> bool:
+    """Whether both sides of an arrow can stand on one line.
+
+    Letters that are written from right to left take an arrow between them along, and a reader sees what is new on the left of it
+    (Unicode, UAX 9): so they stand below each other.
+    """
+    return "\n" not in text and not any(unicodedata.bidirectional(one) in _FROM_THE_RIGHT for one in text)
+
+
 def _digits(pin: Any) -> str:
     """The first of a hash, to be told from another."""
     return f"{str(pin).removeprefix('sha256:')[:12]}…"
@@ -53,7 +64,7 @@ def _change(where: str, before: Any, after: Any, more: str | None) -> list[str]:
     if before is None or after is None:
         side, word = (after, "new, ") if before is None else (before, "gone, was ")
         return _side(f"{where}{word}", str(side), more)
-    if len(where) + len(str(before)) + len(str(after)) <= _MAX_SIDE // 2 and "\n" not in f"{before}{after}":
+    if len(where) + len(str(before)) + len(str(after)) <= _MAX_SIDE // 2 and is_on_one_line(f"{before}{after}"):
         return [f"{where}{before} → {after}"]
     return [*_side(f"{where}was ", str(before), more), *_side(f"{where}is ", str(after), more)]
 

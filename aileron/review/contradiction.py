@@ -47,14 +47,20 @@ def spelled(value: Any) -> str:
 
 
 def _contradictions(fields: list[dict[str, Any]], plan: dict[str, Any]) -> Iterator[str]:
-    given = {compared(name): one for one in given_of(plan) for name in (one.name, one.label) if name}
     for field in fields:
-        one, found = given.get(compared(str(field.get("label")))), field.get("value")
-        if one is not None and found is not None and not _same(one.value, found):
-            yield f"{field.get('label')} is {_brief(found)}, and the agent says {_brief(one.value)}"
+        label, found = str(field.get("label")), field.get("value")
+        given = [
+            one.value for one in given_of(plan) if compared(label) in map(compared, filter(None, (one.name, one.label)))
+        ]
+        if not given or any(_same(value, found) for value in given):
+            continue
+        there = "is not there" if found is None else f"is {_brief(found)}"
+        yield f"{label} {there}, and the agent says {_brief(given[0])}"
 
 
 def _same(value: Any, found: Any) -> bool:
+    if found is None or value is None:
+        return found is value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return " ".join(text.split()) == " ".join(str(found).split())
 

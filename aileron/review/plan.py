@@ -31,9 +31,13 @@ __all__ = [
     "missing_lines",
     "operations_of",
     "plan_facts",
+    "preview_elsewhere",
+    "preview_facts",
+    "settled_of",
     "step_facts",
     "text_lines",
     "undo_of",
+    "unknown_of",
 ]
 
 _PARTS = ("kind", "service", "identity")
@@ -72,6 +76,52 @@ def hosts_of(plan: dict[str, Any]) -> list[str]:
 def accounts_of(plan: dict[str, Any], more: str | None = None) -> list[str]:
     """Whose credentials its steps use, and what their connectors want them for."""
     return _each(line for grant in _grants(plan) for line in _credential(grant.get("credential"), more))
+
+
+def preview_elsewhere(plan: dict[str, Any]) -> list[str]:
+    """What is read before a decision, where it reaches a host, or takes an account, that no step of the plan does."""
+    step = (plan.get("preview") or {}).get("step") or {}
+    alone = {"steps": [step]}
+    hosts = [host for host in hosts_of(alone) if host not in hosts_of(plan)]
+    accounts = [account for account in accounts_of(alone) if account not in accounts_of(plan)]
+    return [*hosts, *(f"as {account}" for account in accounts)] if hosts or accounts else []
+
+
+def preview_facts(plan: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What is read for the person before they decide: by what, where, as whom."""
+    step = (plan.get("preview") or {}).get("step") or {}
+    alone = {"steps": [step]}
+    return [
+        ("preview", operations_of(alone)),
+        ("reaches", hosts_of(alone) or "nothing"),
+        ("account", accounts_of(alone) or "none"),
+    ]
+
+
+def settled_of(plan: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What a step is given that is no argument's value: the action's file says it. What is not known yet is in `unknown_of`."""
+    given = {_spelled(value) for value in (plan.get("args") or {}).values()}
+    steps = plan.get("steps") or []
+    found = []
+    for number, step in enumerate(steps, start=1):
+        filled = {str(place.get("at")).removeprefix("/").partition("/")[0] for place in step.get("filled") or []}
+        for name, value in (step.get("args") or {}).items():
+            if name not in filled and _spelled(value) not in given:
+                found.append((name if len(steps) == 1 else f"{name} (step {number})", value))
+    return found
+
+
+def _spelled(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)  # where 1 is not true
+
+
+def unknown_of(plan: dict[str, Any]) -> list[str]:
+    """Each place that an earlier step's answer fills: nobody can be shown what comes there."""
+    return [
+        f"step {number} takes {line}, which nobody knows yet"
+        for number, step in enumerate(plan.get("steps") or [], start=1)
+        for line in _filled_lines(step.get("filled") or [], None)
+    ]
 
 
 def undo_of(plan: dict[str, Any]) -> list[str]:

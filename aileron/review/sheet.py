@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from aileron.model.preview import Preview
 from aileron.model.visible import BAR, as_text, visible, visible_lines
+from aileron.review.changes import is_on_one_line
 from aileron.review.contradiction import alarms, compared, spelled
 from aileron.review.plan import (
     Given,
@@ -32,8 +33,12 @@ from aileron.review.plan import (
     hosts_of,
     is_irreversible,
     operations_of,
+    preview_elsewhere,
+    preview_facts,
+    settled_of,
     step_facts,
     undo_of,
+    unknown_of,
 )
 from aileron.review.question import asker_of, kind_of, name_of, title_of
 from aileron.review.subject import subject_facts
@@ -134,10 +139,11 @@ def _of_run(question: Mapping[str, Any], preview: Preview | None, when: Callable
             _fact("undo", undo_of(plan)),
             _fact("reaches", hosts_of(plan) or "nothing"),
             _fact("account", accounts_of(plan) or "none"),
+            *((_fact("reads", elsewhere),) if (elsewhere := preview_elsewhere(plan)) else ()),
             _fact("asked by", _asker(question)),
             Fact("differs", tuple(_difference(question, given, changes, when))),
         ),
-        alarms=tuple(_line(f"! {text}", Tone.ALARM) for text in alarms(plan, preview)),
+        alarms=tuple(_line(f"! {text}", Tone.ALARM) for text in (*alarms(plan, preview), *unknown_of(plan))),
         sections=tuple(_run_sections(question, plan, preview, given, changes, when)),
     )
 
@@ -185,6 +191,8 @@ def _run_sections(
         yield Section("arguments, from the agent", (*arguments, *gone))
     else:
         yield Section("what will be done, with these arguments", (*arguments, *gone) or (_fact("arguments", "none"),))
+    if settled := tuple(_settled(plan)):
+        yield Section("and with this, set by the action's file", settled)
     if question.get("changes"):
         edits = tuple(_change(change) for change in question["changes"])
         yield Section("you edited", edits)
@@ -254,12 +262,14 @@ def _argument_changes(question: Mapping[str, Any]) -> dict[str, tuple[str, Any]]
 
 def _change(change: Mapping[str, Any]) -> Fact:
     where, before, after = str(change.get("where")), change.get("before"), change.get("after")
-    text = (
-        f"{where}: "
-        + ("" if before is None else f"{spelled(before)} → ")
-        + ("gone" if after is None else spelled(after))
-    )
-    return Fact(visible(where), (_line(f"≠ {text}", Tone.CHANGED),))
+    now = "gone" if after is None else spelled(after)
+    if before is None:
+        texts = [now]
+    elif is_on_one_line(f"{spelled(before)}{now}"):
+        texts = [f"{spelled(before)} → {now}"]
+    else:
+        texts = [f"was {spelled(before)}", f"is {now}"]
+    return Fact(visible(where), tuple(_line(f"≠ {where}: {text}", Tone.CHANGED) for text in texts))
 
 
 def _said(question: Mapping[str, Any]) -> Iterator[Section]:
@@ -276,7 +286,16 @@ def _said(question: Mapping[str, Any]) -> Iterator[Section]:
         yield Section("agent says (not verified)", tuple(facts), is_said=True)
 
 
+def _settled(plan: dict[str, Any]) -> Iterator[Fact]:
+    """What no argument says, and every run of this action has."""
+    for name, value in settled_of(plan):
+        yield Fact(visible(name), _value_lines(value))
+
+
 def _steps(plan: dict[str, Any]) -> Iterator[Fact]:
+    if plan.get("preview"):
+        for name, value in preview_facts(plan):
+            yield _fact(name, value)
     steps = plan.get("steps") or []
     for number, step in enumerate(steps, start=1):
         for name, value in step_facts(number, step, None, is_whole=len(steps) > 1):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from aileron.model.manifest import ApprovalRule
+from aileron.model.names import BindingName, HostPort
+from aileron.model.plan import Filled, StepValue
 from aileron.model.preview import Preview
 from aileron.review.sheet import Line, Section, Sheet, Tone, sheet_of
 from tests.cli.questions import SUBJECTS, plan, previewed, question, subject_question
@@ -153,6 +156,83 @@ def test_what_is_other_than_last_time_is_marked_at_its_argument_and_named_above(
     ]
     marked = [line.text for line in lines(one) if line.tone is Tone.CHANGED]
     assert {"≠ changed, was a@b", "≠ left out, was c@d"} <= set(marked)
+
+
+def test_what_the_file_says_by_itself_stands_with_what_would_be_done() -> None:
+    """And not in the fine print: an argument is what a person looks at, and a file may put anything beside it."""
+    of = plan({"to": "mira@example.com", "copies": 1})
+    (step,) = of.steps
+    args = {"to": "mira@example.com", "copies": True, "bcc": "mallory@evil.example"}
+    one = sheet(question(msgspec.structs.replace(of, steps=(msgspec.structs.replace(step, args=args),))))
+    (section,) = (each for each in one.sections if each.title == "and with this, set by the action's file")
+
+    assert [(fact.name, fact.lines[0].text) for fact in section.facts] == [
+        ("bcc", "mallory@evil.example"),
+        ("copies", "true"),
+    ]
+    assert not section.is_fine_print
+    assert "set by the action's file" not in str(told(sheet(question(of)).sections))
+
+
+def test_what_an_earlier_step_answers_is_an_alarm() -> None:
+    """What comes there is what nobody has seen."""
+    of = plan()
+    (step,) = of.steps
+    later = msgspec.structs.replace(
+        step,
+        id="two",
+        args={**step.args, "to": "${one.sender}"},
+        filled=(Filled(at="/to", parts=(StepValue(step="one", path=("sender",)),)),),
+    )
+    one = sheet(question(msgspec.structs.replace(of, steps=(step, later))))
+
+    assert [line.text for line in one.alarms] == [
+        "! step 2 takes to from the answer of one: sender, which nobody knows yet"
+    ]
+    assert sheet(question(msgspec.structs.replace(of, steps=(step, step)))).alarms == ()
+
+
+def test_a_preview_that_goes_elsewhere_says_so_above_what_scrolls() -> None:
+    """It is read before anybody says yes, with an account; where the run takes the same it stands in the fine print."""
+    of = previewed()
+    assert of.preview is not None
+    read = of.preview.step
+    use = read.grant.credential
+    assert use is not None
+    other = msgspec.structs.replace(use, binding=BindingName("basic", "mail", "work"))
+    there = msgspec.structs.replace(read.grant, hosts=(HostPort.parse("log.example:443"),), credential=other)
+    away = msgspec.structs.replace(
+        of, preview=msgspec.structs.replace(of.preview, step=msgspec.structs.replace(read, grant=there))
+    )
+
+    assert essential(sheet(question(away)), "reads") == [
+        "log.example:443",
+        "as basic/mail/work (basic: a mail account)",
+    ]
+    assert essential(sheet(question(of)), "reads") == []
+    (how,) = (section for section in sheet(question(of)).sections if section.title == "how")
+    assert [fact.name for fact in how.facts][:3] == ["preview", "reaches", "account"]
+
+
+def test_what_is_not_there_contradicts_what_the_agent_says_is() -> None:
+    """As another value does."""
+    assert [line.text for line in sheet(question(previewed()), found(("To", None))).alarms] == [
+        "! To is not there, and the agent says mira@example.com"
+    ]
+
+
+def test_letters_from_the_right_do_not_turn_an_arrow_around() -> None:
+    """Between two such texts a reader would see what is new on the left."""
+    right, left = {"where": "x", "before": "אבג", "after": "דהו"}, {"where": "x", "before": "abc", "after": "דהו"}
+    asked = {"decided_at": "then", "changes": [right, left, {"where": "x", "before": "a", "after": "b"}]}
+
+    assert essential(sheet(question(difference=asked)), "differs") == [
+        "≠ x: was אבג",
+        "≠ x: is דהו",
+        "≠ x: was abc",
+        "≠ x: is דהו",
+        "≠ x: a → b",
+    ]
 
 
 @pytest.mark.parametrize("value", ["true", "7", "", " x ", "null", '"a"', 7, None, ["a"], {"a": 1}])
