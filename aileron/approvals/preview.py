@@ -45,7 +45,7 @@ _MISSING: Final = _Missing()
 
 
 def rendered(output: Any, preview: PlannedPreview) -> list[dict[str, Any]]:
-    """`{"label", "value", "multiline"}` for each line of the preview, in its order; a value is text, or None where it is missing.
+    """`{"label", "value", "multiline"}` for each line of the preview, in its order; a value is text, or None where there is none.
 
     `output` is the preview operation's, JSON values.
     """
@@ -59,9 +59,14 @@ def _lines(output: Any, render: Iterable[tuple[str, str]], multiline: Collection
     for label, is_anywhere, parts in paths:
         found = nearest.get(parts[0], _MISSING) if is_anywhere else _at(output, parts[:1])
         value = _at(found, parts[1:])
-        text = None if value is _MISSING else _bounded_text(value) if isinstance(value, str) else _bounded_json(value)
-        lines.append({"label": label, "value": text, "multiline": label in multiline})
+        lines.append({"label": label, "value": _text(value), "multiline": label in multiline})
     return lines
+
+
+def _text(value: Any) -> str | None:
+    if value is _MISSING or value is None:
+        return None
+    return _bounded_text(value) if isinstance(value, str) else _bounded_json(value)
 
 
 def _nearest(output: Any, names: set[str]) -> dict[str, Any]:

@@ -215,7 +215,7 @@ def _run_sections(
 def _previewed(fields: list[dict[str, Any]]) -> Iterator[Fact]:
     for field in fields:
         value = field.get("value")
-        yield Fact(visible(str(field.get("label"))), (_SOFT_NOTHING,) if value is None else _value_lines(value))
+        yield Fact(visible(str(field.get("label"))), (_SOFT_NOTHING,) if value is None else _found_lines(value))
 
 
 def _argument(one: Given, change: tuple[str, Any] | None) -> Fact:
@@ -316,6 +316,12 @@ def _value_lines(value: Any) -> tuple[Line, ...]:
     return (_line(spelled(value), Tone.PLAIN),)
 
 
+def _found_lines(value: Any) -> tuple[Line, ...]:
+    """What a preview found: a text whatever it was, so that quotes tell nothing apart; but blanks at its ends."""
+    text = str(value)
+    return _value_lines(text) if "\n" in text or text != text.strip() or not text else (_line(text, Tone.PLAIN),)
+
+
 def _text_lines(text: str) -> tuple[Line, ...]:
     return tuple(Line(line, Tone.QUOTED) for line in visible_lines(text))
 
@@ -331,7 +337,7 @@ def _line(text: str, tone: Tone) -> Line:
     shown = visible(text)
     if shown.startswith(BAR):
         return Line(shown.removeprefix(BAR), Tone.QUOTED)
-    if "(! not in plain letters" in shown or shown.startswith(("WIDER ", "FAILED")):
+    if "(! not in plain letters" in shown or shown.startswith(("WIDER ", "FAILED", "goes through: NOBODY", "ALWAYS: ")):
         return Line(f"! {shown}", Tone.ALARM)
     return Line(shown, tone)
 

@@ -48,7 +48,7 @@ def shown(output: Any, path: str) -> str | None:
         ("note", "two\nlines"),
         ("size", "12.5"),
         ("seen", "true"),
-        ("nothing", "null"),
+        ("nothing", None),
         ("labels", '["a","é"]'),
         ("labels.1", "é"),
         ("message.2", "by name"),
@@ -64,7 +64,7 @@ def shown(output: Any, path: str) -> str | None:
         ("...body", "first"),
     ],
 )
-def test_a_path_leads_to_a_value(path: str, value: str) -> None:
+def test_a_path_leads_to_a_value(path: str, value: str | None) -> None:
     """Names, indexes, named pairs, and names at any depth; what is no text as JSON."""
     assert shown(ANSWER, path) == value
 

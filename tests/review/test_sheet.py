@@ -214,6 +214,16 @@ def test_a_preview_that_goes_elsewhere_says_so_above_what_scrolls() -> None:
     assert [fact.name for fact in how.facts][:3] == ["preview", "reaches", "account"]
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"), [("7", "7"), ("null", "null"), (" x ", '" x "'), ("", '""'), (None, "n/a")]
+)
+def test_what_a_preview_found_is_shown_as_it_is(value: str | None, shown: str) -> None:
+    """It is text, whatever the service called it: quotes only where blanks would not be seen."""
+    one = sheet(question(previewed()), found(("Place", value)))
+
+    assert [line.text for fact in one.sections[0].facts for line in fact.lines] == [shown]
+
+
 def test_what_is_not_there_contradicts_what_the_agent_says_is() -> None:
     """As another value does."""
     assert [line.text for line in sheet(question(previewed()), found(("To", None))).alarms] == [
