@@ -75,6 +75,12 @@ class DemoHome:
         person.submit(person.submit(page.form("/approve"), read="all").form("/decide"), word=word)
         assert self.home.result({"approval_id": approval_id})["status"] == "completed"
 
+    def denies(self, approval_id: str) -> None:
+        """The person says no."""
+        person = PageClient(self.home)
+        page = person.unlock(to=approval_id)
+        assert "denied" in person.submit(page.form("/decide", decision="deny")).text
+
     def _answer(self, action: str, args: dict[str, str]) -> dict[str, Any]:
         connection = http.client.HTTPConnection("localhost", port_of(self.home), timeout=60)
         try:

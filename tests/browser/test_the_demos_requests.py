@@ -1,0 +1,151 @@
+"""What an agent asks for in `aileron demo`, on both surfaces: a real terminal of 80×24 and a phone's browser.
+
+Effect, destination, account, undo and difference stand on the first screen, and what contradicts the preview is marked there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pytest
+
+from tests.browser.paging import PHONE, unlocked
+from tests.cli.test_console_terminal import variables, words
+from tests.support.browser import Browser, needs_browser
+from tests.support.demo_home import DENTIST, FOLDER, LUNCH, SAILING, WRONG, DemoHome, demo_home
+from tests.support.paged import APPROVER
+from tests.support.tmux import Tmux
+
+pytestmark = pytest.mark.jail
+
+_CREATES: Final = "does create_event, by github://aileron/connector-caldav@0.1.0"
+_RUN: Final = (
+    "! CANNOT BE UNDONE",
+    "undo it cannot be undone",
+    "reaches localhost:",
+    "account ada, as basic/calendar/ada",
+    f"asked by claude in {FOLDER}",
+)
+_FIRST: Final = "differs ≠ no call of this action was approved before"
+_LATER: Final = "differs ≠ from the call approved last"
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """One of the demo's: how it comes about, and what has to be seen at once."""
+
+    name: str
+    asks: Callable[[DemoHome], str]
+    title: str
+    shown: tuple[str, ...]
+    is_read: bool = True
+    """Whether there is something to be read before a decision."""
+
+
+REQUESTS: Final = (
+    Request(
+        "lunch",
+        lambda demo: demo.asks("create-calendar-event", LUNCH),
+        "create-calendar-event",
+        (*_RUN, _CREATES, _FIRST, "At that time n/a"),
+    ),
+    Request(
+        "sailing",
+        lambda demo: demo.asks("create-calendar-event", SAILING),
+        "create-calendar-event",
+        (*_RUN, _CREATES, _LATER, ": Title", "At that time Lunch with Mira"),
+    ),
+    Request(
+        "another event than it says",
+        lambda demo: demo.asks("delete-calendar-event", WRONG),
+        "delete-calendar-event",
+        (
+            *_RUN,
+            "does delete_event, by github://aileron/connector-caldav@0.1.0",
+            _FIRST,
+            f"! Title is {DENTIST}, and the agent says {SAILING['title']}",
+            f"Title {DENTIST}",
+            "Starts 2026-12-08T09:00:00",
+        ),
+    ),
+    Request(
+        "the gate taken away",
+        lambda demo: demo.takes_the_gate_away(),
+        "action file create-calendar-event",
+        (
+            "! A LASTING PERMISSION",
+            "reaches localhost:",
+            "account basic: Read and write your calendars",
+            "undo the action can be removed again",
+            "differs ≠ 2 of 3 changes allow more",
+            "each run ! goes through: NOBODY IS ASKED",
+            "changes ! WIDER approval.required: true → false",
+        ),
+        is_read=False,
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoHome]:
+    """One home for all, in which the first request is approved, and the others wait."""
+    needs_browser()
+    with demo_home(tmp_path_factory.mktemp("radicale")) as made:
+        yield made
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    """A phone's, which has not been here before."""
+    with Browser() as made:
+        made.look(**PHONE)
+        yield made
+
+
+def _on_the_phone(browser: Browser, demo: DemoHome, request: Request, approval: str) -> list[str]:
+    """What stands on the first screen, line by line."""
+    unlocked(browser, demo.home, approval)
+    shown: list[str] = browser.script("""
+        const all = "h1, .verdict, .alarms > *, .essentials dt, .essentials .line, .known h2, .known dt, .known .line";
+        return [...document.querySelectorAll(all)].filter((e) => {
+          const r = e.getBoundingClientRect();
+          return r.top >= 0 && r.bottom <= innerHeight;
+        }).map((e) => e.innerText.replace(/\\s+/g, " "));""")
+    return shown
+
+
+def _at_the_terminal(demo: DemoHome, request: Request) -> str:
+    """What stands on the screen of the console, 80×24, under the list."""
+    with Tmux(words(), variables(demo.home.path)) as at:
+        at.until("1 waiting", f"{request.title} ", "undo ")
+        if request.is_read:
+            at.until_pressed("p", "Approver passphrase")
+            at.type(APPROVER)
+            at.until("WHAT IS THERE NOW, READ")
+        return at.until("undo ").partition("─" * 80)[2]
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: one.name)
+def test_what_decides_a_request_is_on_the_first_screen_of_both_surfaces(
+    demo: DemoHome, browser: Browser, request_: Request
+) -> None:
+    """The same facts, in the same order; one after the other, as the demo asks for them."""
+    approval = request_.asks(demo)
+    console = _spaced(_at_the_terminal(demo, request_))
+    phone = " ".join(_on_the_phone(browser, demo, request_, approval))
+    for surface in (console, phone):
+        assert surface.startswith(request_.title), surface
+        for part in request_.shown:
+            assert part in surface, (part, surface)
+    assert sorted(request_.shown, key=console.index) == sorted(request_.shown, key=phone.index), (console, phone)
+
+    if request_.name == "lunch":
+        demo.approves(approval, request_.title)
+    else:
+        demo.denies(approval)
