@@ -136,4 +136,5 @@ class Standing:
             "key_id": consents.key_id,
             "public_key": consents.public_key,
             "created_at": moment(consents.created_ms / 1000),
+            "passkeys": len(consents.passkeys),
         }

@@ -129,6 +129,9 @@ def test_a_key_is_made_named_and_put_in_its_place(world: World, aileron: Command
     shown = flat(aileron.at_terminal("approver", "status").out)
     assert "decisions count with a signature only" in shown
     assert "there, and it is that key" in shown
+    assert "passkeys" not in shown
+    world.approver["passkeys"] = 2
+    assert "passkeys 2, which decide too" in flat(aileron.at_terminal("approver", "status").out)
 
 
 def test_everything_that_counts_as_agreed_to_is_shown_and_harmless(world: World, aileron: Command) -> None:

@@ -178,6 +178,16 @@ KEY = "ed25519:" + "ab" * 16
     [
         ({"status": "none"}, "not signed: any process", ("note", "aileron approver init")),
         ({"status": "ready", "key_id": KEY}, f"signed by {KEY}", ("ok", None)),
+        (
+            {"status": "ready", "key_id": KEY, "passkeys": 1},
+            f"signed by {KEY} or by 1 passkey it enrolled",
+            ("ok", None),
+        ),
+        (
+            {"status": "ready", "key_id": KEY, "passkeys": 2},
+            f"signed by {KEY} or by 2 passkeys it enrolled",
+            ("ok", None),
+        ),
         ({"status": "locked"}, "signed; by whom is in the vault", ("note", "aileron vault unlock")),
         ({"status": "problem", "problem": "an older vault"}, "an older vault", ("bad", "aileron approver status")),
         (None, "not signed: any process", ("note", "aileron approver init")),

@@ -303,6 +303,7 @@ def test_the_options_leave_out_what_is_enrolled_and_say_what_is_needed(home: Dae
     }
     listed = [one["credential_id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]]
     assert [one["id"] for one in public["excludeCredentials"]] == listed
+    assert home.must("GET", "/v1/approver")["passkeys"] == len(listed)
     assert (public["rp"]["id"], public["attestation"], public["timeout"]) == ("localhost", "none", 300_000)
     assert public["user"]["id"] != second["publicKey"]["user"]["id"]
     assert public["challenge"] != second["publicKey"]["challenge"]

@@ -75,12 +75,13 @@ def status(as_json: AsJson = False) -> None:
         "locked": "there is one; who it is, the vault knows, which is locked",
         "ready": "ready: decisions count with a signature only",
     }
-    said = str(found.get("status"))
+    said, count = str(found.get("status")), found.get("passkeys")
     output.print_facts(
         [
             ("approver", words.get(said, f"{said}: {found.get('problem', 'see `aileron doctor`')}")),
             ("key", found.get("key_id")),
             ("since", output.local_time(found["created_at"]) if found.get("created_at") else None),
+            ("passkeys", f"{count}, which decide too: see `aileron approver passkeys`" if count else None),
             ("key file", f"{file['path']} ({_FILE_WORDS[file['status']]})"),
             ("its key", file.get("key_id") if file.get("key_id") != found.get("key_id") else None),
         ]

@@ -251,7 +251,9 @@ def _decisions(running: dict[str, Any]) -> Check:
         case "none":
             return Check("decisions", "note", _UNSIGNED, "aileron approver init")
         case "ready":
-            return Check("decisions", "ok", f"signed by {found.get('key_id')}")
+            count = found.get("passkeys") or 0
+            beside = f" or by {count} passkey{'' if count == 1 else 's'} it enrolled" if count else ""
+            return Check("decisions", "ok", f"signed by {found.get('key_id')}{beside}")
         case "locked":
             return Check(
                 "decisions", "note", "signed; by whom is in the vault, which is locked", "aileron vault unlock"
