@@ -17,7 +17,7 @@ Rules
 A browser may do its networking in a process of its own (Chromium does): that one is meant, and must be readable.
 
 Source: proc_net(5), proc_pid_fd(5), proc_pid_stat(5), ptrace(2) (PTRACE_MODE_READ_FSCREDS); docs/reference/page.md. Not
-here: what is refused to whom (web/app.py).
+here: what is refused to whom (web/door.py).
 """
 
 from __future__ import annotations

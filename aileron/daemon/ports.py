@@ -2,7 +2,7 @@
 
 Runs in the daemon. What is here can be reached by every user of the machine, by every page in the person's browser and, on the
 address, by every machine that reaches it. So nobody is `local` here: actions need a session token, the gateway passes on what its
-caller brings, and the page shows nothing before it is unlocked (web/app.py).
+caller brings, and the page shows nothing before it is unlocked (web/door.py).
 
     loopback, http          pages · /mcp · what agents may ask below /v1 · the gateway
     daemon.listen, https    the same without pages

@@ -1,7 +1,7 @@
 """What the loopback port serves to browsers: the page, and whether the daemon is alive.
 
 Runs in the daemon. Everything on this port is reachable by every user of the machine and by every page in the person's browser:
-what is not unlocked shows nothing (web/app.py).
+what is not unlocked shows nothing (web/door.py).
 
 Source: docs/reference/page.md. Not here: who may ask the port at all, and what else is served there (ports.py).
 """

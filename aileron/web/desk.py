@@ -1,8 +1,8 @@
 """What the page may ask of the daemon, and what it is told: the other side is daemon/page.py.
 
-Pure. Nothing of a question may be shown before somebody unlocked, and nothing here checks that: sessions.py and app.py do.
+Pure. Nothing of a question may be shown before somebody unlocked, and nothing here checks that: sessions.py and door.py do.
 
-Not here: HTTP (app.py), what a person reads (review/sheet.py).
+Not here: HTTP (door.py), what a person reads (review/sheet.py).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Rules
 - The referrer policy is `same-origin`: under `no-referrer` a browser sends a form with `Origin: null` (Fetch, 3.2), and a form
   whose origin nobody can see is refused here.
 
-Source: CSP Level 3; docs/reference/page.md. Not here: what is on a page (app.py).
+Source: CSP Level 3; docs/reference/page.md. Not here: what is on a page (questions.py).
 """
 
 from __future__ import annotations

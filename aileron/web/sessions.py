@@ -12,7 +12,7 @@ Rules
 - Of a cookie only the digest is kept. A form's token is a MAC, by a key of the session, of what the form does.
 - What a preview showed is kept here only, MAX_PREVIEWS of them and MAX_PREVIEW_BYTES together, and goes with the session.
 
-Not here: HTTP (app.py), whose key it must be (daemon/page.py).
+Not here: HTTP (door.py), whose key it must be (daemon/page.py).
 """
 
 from __future__ import annotations

@@ -1,0 +1,215 @@
+"""What is decided on the page: the second step of a yes, a no, a question back, what is taken back.
+
+Runs in the daemon, for who was let in (door.py).
+
+    GET  /approvals/ID/approve      the second step of a yes
+    POST /approvals/ID/decide       the decision, signed with the key of this session, or with a passkey
+    POST /approvals/ID/challenge    what a passkey has to sign for that decision (the script asks)
+    POST /approvals/ID/ask, cancel
+
+Rules
+- A decision is about the digest of what the form's page showed. The question is computed anew when the form arrives, and where
+  it is another one by then, nothing is signed.
+- A yes takes two steps; where it cannot be undone, the second is a word typed. A long question is decided by who says whether
+  they read all of it.
+- A passkey signs in place of the key of the session: what is checked before is the same, before it is asked and after.
+
+Source: docs/reference/page.md. Not here: what a question looks like (questions.py), the record (daemon/page.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+from http import HTTPStatus
+from typing import Final, Literal, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.wire import Decision
+from aileron.web import refusals
+from aileron.web.desk import Desk, PasskeyDesk
+from aileron.web.door import Door, on_to
+from aileron.web.forms import FormError, needed, query_of, read_form
+from aileron.web.looks import html
+from aileron.web.passkeys import as_json
+from aileron.web.questions import Questions, Shown, edit_of
+from aileron.web.sessions import Session
+from aileron.web.shown import is_long
+
+__all__ = ["MAX_REASON", "Deciding"]
+
+MAX_REASON: Final = 4000
+"""Characters."""
+_DECISION: Final = ("token", "decision", "digest", "reason", "word", "read", "edit", "at", "key_id", "signature")
+"""The fields of a form that decides; the last three are a passkey's."""
+
+
+class _Asked(NamedTuple):
+    """A decision that may be signed: for what is shown, in the form that was shown, with its word."""
+
+    shown: Shown
+    digest: str
+    decision: Literal["approve", "deny"]
+    reason: str | None
+
+
+class Deciding:
+    """One for each page."""
+
+    def __init__(self, desk: Desk, door: Door, questions: Questions, passkeys: PasskeyDesk) -> None:
+        self._desk = desk
+        self._door = door
+        self._questions = questions
+        self._passkeys = passkeys
+
+    def routes(self) -> list[Route]:
+        """Of the application that serves it."""
+        one, let_in = "/approvals/{id}", self._door.let_in
+        return [
+            Route(f"{one}/approve", let_in(self._confirm), methods=["GET"]),
+            Route(f"{one}/decide", let_in(self._decide), methods=["POST"]),
+            Route(f"{one}/challenge", let_in(self._challenge), methods=["POST"]),
+            Route(f"{one}/ask", let_in(self._ask), methods=["POST"]),
+            Route(f"{one}/cancel", let_in(self._cancel), methods=["POST"]),
+        ]
+
+    async def _confirm(self, request: Request, session: Session) -> Response:
+        """The second step of a yes: what it is about once more, and the word or the button."""
+        approval_id = request.path_params["id"]
+        fields = query_of(request, "digest", "read", "edit")
+        edit = edit_of(fields)
+        shown = await self._questions.shown(session, approval_id, edit)
+        if (refusal := await self._check_shown(session, shown, needed(fields, "digest"), edit)) is not None:
+            return refusal
+        if is_long(shown.sheet) and fields.get("read") not in ("all", "part"):
+            problem = "It is long: say below whether you have read all of it."
+            return self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.BAD_REQUEST)
+        return self._confirm_page(session, shown, edit, fields.get("read", "all"))
+
+    def _confirm_page(
+        self,
+        session: Session,
+        shown: Shown,
+        edit: str | None,
+        read: str,
+        problem: str | None = None,
+        status: int = 200,
+    ) -> Response:
+        approval_id = str(shown.question["approval_id"])
+        return html(
+            "confirm.html",
+            status,
+            **self._door.frame(session),
+            **shown.values(edit),
+            effect=list(
+                itertools.takewhile(
+                    lambda section: not section.is_said and not section.is_fine_print, shown.sheet.sections
+                )
+            ),
+            problem=problem,
+            read=read,
+            **self._questions.passkeys_for(shown),
+            token=session.token("approve", approval_id, shown.digest, edit or "", read),
+        )
+
+    async def _decide(self, request: Request, session: Session) -> Response:
+        approval_id = request.path_params["id"]
+        fields = await read_form(request, *_DECISION)
+        asked = await self._asked(session, approval_id, fields)
+        if isinstance(asked, Response):
+            return asked
+        key = session.key
+        try:
+            if "signature" in fields:
+                signed = Decision(
+                    decision=asked.decision,
+                    digest=asked.digest,
+                    reason=asked.reason,
+                    at=needed(fields, "at"),
+                    key_id=needed(fields, "key_id"),
+                    signature=needed(fields, "signature"),
+                )
+                settled = await self._desk.decide_signed(approval_id, signed)
+            elif key is not None:
+                settled = await self._desk.decide(key, asked.shown.question, asked.digest, asked.decision, asked.reason)
+            else:
+                why = "It was unlocked without the key that signs: a decision here takes a passkey."
+                return refusals.problem(HTTPStatus.FORBIDDEN, "This page only shows.", why, approval_id)
+        except AileronError as error:
+            if error.failure.failure_class not in (FailureClass.ALREADY_DECIDED, FailureClass.APPROVAL_EXPIRED):
+                raise
+            return await self._too_late(session, approval_id)
+        if settled.status == "failed":
+            session.leave_note(approval_id, "It is approved, and it could not be done.")
+        return on_to(approval_id)
+
+    async def _challenge(self, request: Request, session: Session) -> Response:
+        """What a passkey has to sign for the very decision of this form, made now."""
+        approval_id = request.path_params["id"]
+        asked = await self._asked(session, approval_id, await read_form(request, *_DECISION))
+        if isinstance(asked, Response):
+            return asked
+        return as_json(await self._passkeys.challenge(approval_id, asked.digest, asked.decision, asked.reason))
+
+    async def _asked(self, session: Session, approval_id: str, fields: dict[str, str]) -> _Asked | Response:
+        """What the form decides, where that may be signed now; else the page that says why not. FormError."""
+        decision, digest, edit = needed(fields, "decision"), needed(fields, "digest"), edit_of(fields)
+        read, reason = fields.get("read", ""), fields.get("reason", "").strip() or None
+        if decision == "approve":
+            self._door.check_token(session, fields, "approve", approval_id, digest, edit or "", read)
+        elif decision == "deny":
+            self._door.check_token(session, fields, "deny", approval_id, digest, edit or "")
+        else:
+            raise FormError(HTTPStatus.BAD_REQUEST, "a decision is approve or deny")
+        shown = await self._questions.shown(session, approval_id, edit)
+        if (refusal := await self._check_shown(session, shown, digest, edit)) is not None:
+            return refusal
+        if reason is not None and len(reason) > MAX_REASON:
+            problem = f"A reason has at most {MAX_REASON} characters; this one has {len(reason)}. Nothing was decided."
+            return self._questions.waiting_page(
+                session, shown, edit, problem, HTTPStatus.BAD_REQUEST, reason[:MAX_REASON]
+            )
+        word = shown.sheet.word
+        if decision == "approve" and word is not None and fields.get("word", "").strip() != word:
+            problem = f"That is not the word. Nothing was decided: type {word}."
+            return self._confirm_page(session, shown, edit, read, problem, HTTPStatus.BAD_REQUEST)
+        return _Asked(shown, digest, "approve" if decision == "approve" else "deny", reason)
+
+    async def _check_shown(self, session: Session, shown: Shown, digest: str, edit: str | None) -> Response | None:
+        """None where this is what the form's page showed and it waits; else the page that says what is so now."""
+        if not shown.waits:
+            return await self._too_late(session, str(shown.question["approval_id"]))
+        if digest == shown.digest:
+            return None
+        problem = "It is another one now than the one you decided about: nothing was signed. Look at it again."
+        return self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.CONFLICT)
+
+    async def _too_late(self, session: Session, approval_id: str) -> Response:
+        shown = await self._questions.shown(session, approval_id, None)
+        word = (
+            "Its time was over before you decided."
+            if shown.question.get("status") == "expired"
+            else ("It was decided before your decision arrived: yours counts for nothing.")
+        )
+        return await self._questions.over(session, shown, word, HTTPStatus.CONFLICT)
+
+    async def _ask(self, request: Request, session: Session) -> Response:
+        approval_id = request.path_params["id"]
+        fields = await read_form(request, "token", "text")
+        self._door.check_token(session, fields, "ask", approval_id)
+        text = needed(fields, "text").strip()
+        if not text:
+            raise FormError(HTTPStatus.BAD_REQUEST, "nothing was asked")
+        await self._desk.ask_back(approval_id, text)
+        session.leave_note(approval_id, "Asked. The answer will stand below, when the agent gives one.")
+        return on_to(approval_id)
+
+    async def _cancel(self, request: Request, session: Session) -> Response:
+        approval_id = request.path_params["id"]
+        fields = await read_form(request, "token")
+        self._door.check_token(session, fields, "cancel", approval_id)
+        await self._desk.cancel(approval_id)
+        return on_to(approval_id)

@@ -1,0 +1,281 @@
+"""What a page shows of questions: the queue, one that waits, whole, one that is over and what came of it.
+
+Runs in the daemon, for who was let in (door.py).
+
+    GET  /approvals               what waits, and what was decided lately
+    GET  /approvals/news          when something is another than what is shown (the script asks)
+    GET  /approvals/ID            one question, whole, or what came of it
+    POST /approvals/ID/preview    read again what is there now
+
+Rules
+- What a decision would be about is the digest of what is shown: with the preview that this session read, where there is one.
+- A page of elsewhere that leads here has nothing read from a service by that.
+
+Source: docs/reference/page.md. Not here: the decision (deciding.py), what a question says (review/sheet.py).
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+import anyio
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aileron.model.failure import AileronError
+from aileron.model.preview import Preview
+from aileron.review.question import kind_of
+from aileron.review.sheet import Sheet, sheet_of
+from aileron.web.desk import Desk
+from aileron.web.door import Door, is_approval_id, on_to
+from aileron.web.forms import FormError, query_of, read_form
+from aileron.web.looks import html, with_fields
+from aileron.web.passkeys import PasskeyPages
+from aileron.web.sessions import Session
+from aileron.web.shown import (
+    entry_of,
+    is_long,
+    mark_of,
+    milliseconds,
+    outcome_lines,
+    sent_of,
+    state_of,
+    step_lines,
+    surface_of,
+    when,
+)
+
+__all__ = ["NEWS_S", "Questions", "Shown", "edit_of"]
+
+NEWS_S: Final = 25.0
+"""As long as a call of the API waits."""
+_PAUSE_S: Final = 0.25
+"""Between two looks: a run writes a dozen rows in that time."""
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+_WAITS: Final = "pending_approval"
+
+
+class Shown(NamedTuple):
+    """One question, as it stands now for one session."""
+
+    question: dict[str, Any]
+    preview: Preview | None
+    sheet: Sheet
+    digest: str
+    """Of what is shown: what a decision would be about."""
+    mark: str
+    """Another one once something about the question is."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it can be decided."""
+        return self.question.get("status") == _WAITS
+
+    def values(self, edit: str | None) -> dict[str, Any]:
+        """For a template."""
+        question = self.question
+        return {
+            "id": str(question["approval_id"]),
+            "sheet": self.sheet,
+            "digest": self.digest,
+            "edit": edit or "",
+            "edits": [str(one.get("digest")) for one in question.get("edits") or []],
+            "asked_at": when(question.get("created_at")),
+            "expires_at": when(question.get("expires_at")),
+            "expires_ms": milliseconds(question.get("expires_at")),
+            "news_of": str(question["approval_id"]),
+            "news": self.mark,
+        }
+
+
+class Questions:
+    """One for each page."""
+
+    def __init__(self, desk: Desk, door: Door, passkeys: PasskeyPages) -> None:
+        self._desk = desk
+        self._door = door
+        self._passkeys = passkeys
+
+    def routes(self) -> list[Route]:
+        """Of the application that serves it; those of passkeys stand between the first and the last."""
+        let_in = self._door.let_in
+        return [
+            Route("/approvals", let_in(self._queue), methods=["GET"]),
+            Route("/approvals/news", let_in(self._news), methods=["GET"]),
+            *self._passkeys.routes(),
+            Route("/approvals/{id}", let_in(self._question), methods=["GET"]),
+            Route("/approvals/{id}/preview", let_in(self._read_again), methods=["POST"]),
+        ]
+
+    async def _queue(self, _request: Request, session: Session) -> Response:
+        waiting, recent = await self._desk.waiting(), await self._desk.recent()
+        return html(
+            "queue.html",
+            **self._door.frame(session),
+            waiting=[entry_of(row) for row in waiting],
+            recent=[entry_of(row) for row in recent],
+            news_of="",
+            news=mark_of([*waiting, *recent]),
+        )
+
+    async def _question(self, request: Request, session: Session) -> Response:
+        approval_id = request.path_params["id"]
+        edit = edit_of(query_of(request, "edit"))
+        note = session.take_note(approval_id)
+        # A page of elsewhere that leads here has nothing read from a service by that.
+        is_from_here = request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+        shown = await self.shown(session, approval_id, edit, read=is_from_here)
+        if not shown.waits:
+            return await self.over(session, shown, note=note)
+        return self.waiting_page(session, shown, edit, note=note)
+
+    def waiting_page(
+        self,
+        session: Session,
+        shown: Shown,
+        edit: str | None,
+        problem: str | None = None,
+        status: int = HTTPStatus.OK,
+        reason: str = "",
+        note: str | None = None,
+    ) -> Response:
+        """A question that can be decided, with its forms. `problem`: why the last one was not taken; `reason`: what was typed."""
+        approval_id = str(shown.question["approval_id"])
+        return html(
+            "question.html",
+            status,
+            **self._door.frame(session),
+            **shown.values(edit),
+            note=note,
+            problem=problem,
+            reason=reason,
+            is_long=is_long(shown.sheet),
+            can_preview=_has_preview(shown.question),
+            is_unread=_has_preview(shown.question) and shown.preview is None,
+            **self.passkeys_for(shown),
+            deny_token=session.token("deny", approval_id, shown.digest, edit or ""),
+            ask_token=session.token("ask", approval_id),
+            preview_token=session.token("preview", approval_id, edit or ""),
+        )
+
+    async def over(
+        self,
+        session: Session,
+        shown: Shown,
+        problem: str | None = None,
+        status: int = HTTPStatus.OK,
+        note: str | None = None,
+    ) -> Response:
+        """A question that nobody can decide any more: what was decided, and what came of it."""
+        question = shown.question
+        approval_id, audit_id = str(question["approval_id"]), question.get("audit_id")
+        result = await self._desk.result(approval_id)
+        events = [] if audit_id is None else await self._desk.record(str(audit_id))
+        lines, missing = outcome_lines(result["result"]) if "result" in result else ([], 0)
+        return html(
+            "over.html",
+            status,
+            **self._door.frame(session),
+            **shown.values(None),
+            note=note,
+            problem=problem,
+            status=question.get("status"),
+            state=state_of(question.get("status")),
+            decided_at=when(question["decided_at"]) if question.get("decided_at") else None,
+            surface=surface_of(question["surface"]) if question.get("surface") else None,
+            reason=question.get("reason"),
+            held_until=when(result["held_until"]) if "held_until" in result else None,
+            error=result.get("error"),
+            outcome=lines,
+            outcome_missing=missing,
+            has_outcome="result" in result,
+            requests=sent_of(events),
+            events=step_lines(events),
+            audit_id=audit_id,
+            cancel_token=session.token("cancel", approval_id) if question.get("status") == "approved" else None,
+        )
+
+    async def shown(self, session: Session, approval_id: str, edit: str | None, *, read: bool = True) -> Shown:
+        """The question as it is now, with the preview this session read; with `read` it is read where it was not."""
+        question = await self._desk.question(approval_id)
+        mark = mark_of([question])
+        if edit is not None:
+            question = await self._desk.question(approval_id, edit)
+        preview = None
+        if question.get("status") == _WAITS and _has_preview(question):
+            preview = await self._preview(session, approval_id, str(question["digest"]), read=read)
+        digest = str(question.get("digest"))
+        if preview is not None and preview.digest is not None:
+            digest = preview.digest
+        return Shown(question, preview, sheet_of(question, preview, when), digest, mark)
+
+    async def _preview(
+        self, session: Session, approval_id: str, digest: str, *, read: bool = True, again: bool = False
+    ) -> Preview | None:
+        """What this session read before; else, with `read`, what is read now. `again`: now in any case.
+
+        What could not be begun to be read is told as what failed: a person may say no to it, and knows why they see nothing.
+        """
+        async with session.reading:
+            found = session.preview_of(approval_id, digest)
+            if (found is None and read) or again:
+                try:
+                    found = await self._desk.preview(approval_id, digest)
+                except AileronError as error:
+                    return Preview(None, error.failure.message, None, None)
+                session.keep_preview(approval_id, digest, found)
+        return found
+
+    async def _news(self, request: Request, session: Session) -> Response:
+        fields = query_of(request, "of", "known")
+        approval_id, known = fields.get("of", ""), fields.get("known", "")
+        if approval_id and not is_approval_id(approval_id):
+            raise FormError(HTTPStatus.BAD_REQUEST, "no such question")
+        rows: list[dict[str, Any]] = []
+        with anyio.move_on_after(NEWS_S):
+            while True:
+                changed = self._desk.news()  # taken before it is read: nothing in between is missed
+                rows = await self._rows(approval_id)
+                if mark_of(rows) != known:
+                    break
+                await changed.wait()
+                await anyio.sleep(_PAUSE_S)
+        status = str(rows[0].get("status")) if approval_id and rows else ""
+        return with_fields(JSONResponse({"news": mark_of(rows), "status": status}))
+
+    async def _rows(self, approval_id: str) -> list[dict[str, Any]]:
+        if approval_id:
+            return [await self._desk.question(approval_id)]
+        return [*await self._desk.waiting(), *await self._desk.recent()]
+
+    async def _read_again(self, request: Request, session: Session) -> Response:
+        approval_id = request.path_params["id"]
+        fields = await read_form(request, "token", "edit")
+        edit = edit_of(fields)
+        self._door.check_token(session, fields, "preview", approval_id, edit or "")
+        question = await self._desk.question(approval_id, edit)
+        if question.get("status") == _WAITS and _has_preview(question):
+            await self._preview(session, approval_id, str(question["digest"]), again=True)
+        return on_to(approval_id, edit)
+
+    def passkeys_for(self, shown: Shown) -> dict[str, Any]:
+        """Those that can be asked about a question, for a template."""
+        return {
+            "passkeys": [{"key_id": one["id"], "name": one["name"]} for one in self._passkeys.offered()],
+            "passkey_approves": self._passkeys.says_yes_to(shown.question),
+        }
+
+
+def _has_preview(question: dict[str, Any]) -> bool:
+    return kind_of(question) == "action" and (question.get("plan") or {}).get("preview") is not None
+
+
+def edit_of(fields: dict[str, str]) -> str | None:
+    """The digest of the edited version that a form or an address means. FormError for what is no digest."""
+    edit = fields.get("edit", "")
+    if edit and not _DIGEST.fullmatch(edit):
+        raise FormError(HTTPStatus.BAD_REQUEST, "no such version")
+    return edit or None

@@ -1,0 +1,66 @@
+"""Pages that say no, and why: to a form of elsewhere, to a program that cannot be seen, to what is not there.
+
+Pure. They are shown to whoever asks, unlocked or not, so nothing of a question is on them but the id that was asked for.
+
+Not here: who is refused (door.py, deciding.py); the page that asks for the passphrase (door.py).
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from starlette.responses import Response
+
+from aileron.model.failure import AileronError, FailureClass
+from aileron.web.desk import Unseen
+from aileron.web.forms import FormError
+from aileron.web.looks import html
+
+__all__ = ["agents", "failed", "not_ours", "problem", "stolen", "unseen"]
+
+
+def problem(status: int, title: str, why: str, approval_id: str) -> Response:
+    """`title` is the sentence on top, `why` one or more; `approval_id` is empty where no question is meant."""
+    return html("problem.html", status, title=title, why=why, id=approval_id)
+
+
+def failed(error: AileronError, approval_id: str) -> Response:
+    """What the daemon could not do, in its words."""
+    failure = error.failure
+    is_missing = failure.failure_class is FailureClass.NOT_FOUND
+    title = "There is no such question." if is_missing else "That could not be done."
+    return problem(failure.failure_class.http_status, title, failure.message, approval_id)
+
+
+def not_ours(error: FormError, approval_id: str) -> Response:
+    """What came is no form of this page."""
+    is_foreign = error.status == HTTPStatus.FORBIDDEN
+    title = "That did not come from this page." if is_foreign else "That cannot be taken."
+    return problem(error.status, title, error.why, approval_id)
+
+
+def unseen(error: Unseen, approval_id: str) -> Response:
+    """Nobody knows which program asks."""
+    why = (
+        f"It cannot be found out which program asks ({error.why}), and a page is unlocked for one program alone. "
+        "Decide in a terminal, or in a browser that runs as you, in the open."
+    )
+    return problem(HTTPStatus.FORBIDDEN, "This browser cannot decide here.", why, approval_id)
+
+
+def agents(session: str, approval_id: str) -> Response:
+    """An agent's session started the program that asks."""
+    why = (
+        f"The program that asks was started by an agent ({session}), which may drive it. Open this address in a "
+        "browser of your own."
+    )
+    return problem(HTTPStatus.FORBIDDEN, "This browser is an agent's.", why, approval_id)
+
+
+def stolen(approval_id: str) -> Response:
+    """Another process than the one that unlocked has the cookie."""
+    why = (
+        "The cookie of an unlocked page came from another program than the browser that unlocked it. The page is locked "
+        "now, and this is on record (aileron audit list --type approval.refused)."
+    )
+    return problem(HTTPStatus.FORBIDDEN, "This page is locked.", why, approval_id)
