@@ -80,6 +80,7 @@ from aileron.runs.perform import Spine
 from aileron.vault.vault import Vault
 from aileron.web.app import Page
 from aileron.web.sessions import Sessions as PageSessions
+from aileron.web.workers import NoWorkers
 from aileron_sandbox import kernel
 from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.runtime import PythonRuntime
@@ -389,11 +390,8 @@ class _Daemon:
                     ):
                         servers.start_soon(serve, api(scope), [listen(path)], self._wait_stop)
                     names = loopback_names(self._port)
-                    here = OnlyHere(
-                        served(pages(Page(desk, unlocked, self._port, passkeys))),
-                        names,
-                        [f"http://{name}" for name in names],
-                    )
+                    page = served(pages(Page(desk, unlocked, self._port, passkeys)))
+                    here = NoWorkers(OnlyHere(page, names, [f"http://{name}" for name in names]))
                     servers.start_soon(serve, here, self._loopback, self._wait_stop)
                     if self._elsewhere is not None:
                         listener, tls, names = self._elsewhere

@@ -1,9 +1,11 @@
-"""The page on which a person decides in a browser: a desk of the daemon's, told in HTML.
+"""The page: a person's browser is shown what waits, and decides it, on the loopback port.
 
-app.py        the rooms below as one page, and their routes
-door.py       who unlocks it, who is let in, who is not             sessions.py  who unlocked, from which process, until when
-questions.py  what is shown of questions, and of what is over       deciding.py  what is decided, in two steps
-passkeys.py   those that may decide: one more, one less             refusals.py  the pages that say no
-forms.py      what a browser sends, checked                         shown.py     rows of the page that are not a question's own
-desk.py       what the daemon does for the page, as Protocols       looks.py     the frame, the style, the script, the fields of an answer
+app.py        the rooms below as one page                          sessions.py  who unlocked, from which process, until when
+door.py       who unlocks it, who is let in                        forms.py     what a browser sends, read strictly
+questions.py  what is shown of questions                           shown.py     rows of lists, of the record, of what was said
+deciding.py   what is decided, in two steps                        looks.py     templates, style, script, fields of an answer
+passkeys.py   those that may decide: one more, one less            workers.py   what other programs left in the browser
+refusals.py   the pages that say no                                desk.py      what may be asked of the daemon
+
+A front door in the daemon: it translates and shows. The templates are jinja2's, which is imported with the first page.
 """

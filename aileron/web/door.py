@@ -38,6 +38,7 @@ from aileron.web.desk import Desk, Ended, Key, Process, Unseen
 from aileron.web.forms import FormError, check_from_here, cookies_of, needed, read_form
 from aileron.web.looks import html, with_fields
 from aileron.web.sessions import Session, Sessions, StolenError
+from aileron.web.workers import CLEARED
 
 __all__ = ["MAX_WRONG", "WRONG_S", "Door", "Handler", "is_approval_id", "on_to"]
 
@@ -189,7 +190,7 @@ class Door:
         return self._unlock_page(approval_id, None if why is None else _ENDED[why])
 
     def _unlock_page(self, approval_id: str, problem: str | None = None, status: int = HTTPStatus.OK) -> Response:
-        return html(
+        page = html(
             "unlock.html",
             status,
             id=approval_id,
@@ -198,6 +199,8 @@ class Door:
             has_passkeys=self._has_passkeys(),
             base=self.base,
         )
+        page.headers.update(CLEARED)
+        return page
 
     async def _unlock(self, request: Request) -> Response:
         try:

@@ -51,8 +51,16 @@ def overflow(browser: Browser) -> int:
 
 
 @contextlib.contextmanager
-def elsewhere(page: Callable[[str], str], address: str = "127.0.0.1") -> Iterator[tuple[int, list[tuple[str, Any]]]]:
-    """Another server on this machine, whose pages `page` writes by their path; its port, and what it was sent."""
+def elsewhere(
+    page: Callable[[str], str],
+    address: str = "127.0.0.1",
+    port: int = 0,
+    fields: Callable[[str], dict[str, str]] = lambda _path: {},
+) -> Iterator[tuple[int, list[tuple[str, Any]]]]:
+    """Another server on this machine, whose pages `page` writes by their path; its port, and what it was sent.
+
+    `fields` are those of its answers, also by path, beside the type of a page.
+    """
     seen: list[tuple[str, Any]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -60,8 +68,9 @@ def elsewhere(page: Callable[[str], str], address: str = "127.0.0.1") -> Iterato
             seen.append((self.path, dict(self.headers)))
             body = page(self.path).encode()
             self.send_response(200)
-            self.send_header("Content-Type", "text/html; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
+            said = {"Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(body)), **fields(self.path)}
+            for name, value in said.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 
@@ -74,7 +83,7 @@ def elsewhere(page: Callable[[str], str], address: str = "127.0.0.1") -> Iterato
         def handle_error(self, *_: object) -> None:
             """A client that goes away is no news here."""
 
-    server = Server((address, 0), Handler)
+    server = Server((address, port), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -10,6 +10,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from tests.browser.paging import base_of, elsewhere, unlocked
 from tests.support.browser import Browser, needs_browser
 from tests.support.home import DaemonHome
 from tests.support.hostile_text import EVERYTHING, as_in_a_file
-from tests.support.paged import port_of
+from tests.support.paged import paged_home, port_of
+from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
 
@@ -138,6 +140,91 @@ def test_a_name_that_was_rebound_to_this_machine_is_refused(home: DaemonHome, ch
     unlocked(chromium, home)
     chromium.open(f"http://{REBOUND}:{port_of(home)}/approvals")
     assert chromium.text() == "this address is served under its own names only"
+    chromium.open(f"{base_of(home)}/approvals")
+    assert chromium.has("#left")
+
+
+# Who had the port while no daemon ran
+
+_WORKER = """
+addEventListener("install", () => skipWaiting());
+addEventListener("activate", (event) => event.waitUntil(clients.claim()));
+addEventListener("fetch", (event) => new URL(event.request.url).pathname === "/approvals" && event.respondWith(
+  new Response("<h1>of the worker</h1>", { headers: { "Content-Type": "text/html" } })));
+"""
+_LEAVES = """<h1>of another program</h1><script>
+navigator.serviceWorker.register("SCRIPT", { scope: "/", updateViaCache: "CACHE" })
+  .then(() => navigator.serviceWorker.ready).then(() => { document.title = "left"; });
+</script>"""
+_YEAR = {"Cache-Control": "public, max-age=31536000, immutable"}
+_WORKERS = "return navigator.serviceWorker.getRegistrations().then((all) => all.length)"
+
+
+def of_a_worker(path: str) -> dict[str, str]:
+    """Fields of a worker's script that may answer for the whole origin, and stay for a year."""
+    return {"Content-Type": "text/javascript", "Service-Worker-Allowed": "/", **_YEAR} if path.endswith(".js") else {}
+
+
+def shows(browser: Browser, home: DaemonHome, path: str = "") -> str:
+    """The heading of what the browser has at an address of the page."""
+    browser.open(f"{base_of(home)}/approvals{path}")
+    return browser.text("h1")
+
+
+@pytest.mark.parametrize("script", ["/worker.js", "/some/where/worker.js", "/v1/worker.js"])
+def test_a_worker_that_had_the_port_before_is_gone_with_its_next_update(
+    chromium: Browser, upstream: CountingServer, script: str
+) -> None:
+    """It answers in the daemon's place once; the browser then asks for its script, and the answer removes it."""
+    with paged_home(upstream) as own:
+        port, address = port_of(own), f"{base_of(own)}/approvals"
+        own.kill()
+        page = _LEAVES.replace("SCRIPT", script).replace("CACHE", "none")
+        with elsewhere(lambda path: _WORKER if path == script else page, port=port, fields=of_a_worker):
+            chromium.open(address)
+            chromium.wait(lambda: chromium.title.replace("left", "so") if chromium.title == "left" else "", "no worker")
+        own.unlock()
+        assert shows(chromium, own) == "of the worker"
+        until = time.monotonic() + 60
+        while shows(chromium, own) == "of the worker":
+            assert time.monotonic() < until
+            time.sleep(3)  # a browser waits for a moment without requests before it updates a worker
+        assert chromium.has("#passphrase")
+        assert chromium.script(_WORKERS) == 0
+
+
+def test_what_another_program_left_in_the_browser_is_cleared_before_the_passphrase_is_asked_for(
+    chromium: Browser, upstream: CountingServer
+) -> None:
+    """A worker that is never updated, and a page that is kept for a year: shown until any page of the daemon's is seen."""
+    with paged_home(upstream) as own:
+        port, address = port_of(own), f"{base_of(own)}/approvals"
+        own.kill()
+        page = _LEAVES.replace("SCRIPT", "/worker.js").replace("CACHE", "all")
+
+        def fields(path: str) -> dict[str, str]:
+            return _YEAR if path == "/approvals/passkeys" else of_a_worker(path)
+
+        with elsewhere(lambda path: _WORKER if path == "/worker.js" else page, port=port, fields=fields):
+            for path in ("", "/passkeys"):
+                chromium.open(address + path)
+                chromium.wait(lambda: "so" if chromium.title == "left" else "", "no worker")
+        own.unlock()
+        assert shows(chromium, own, "/passkeys") == "of another program"
+        assert shows(chromium, own) == "of the worker"
+        assert (
+            shows(chromium, own, "/act-20260101T000000-00000000000000000000") == "Something may wait for your decision"
+        )
+        for path in ("", "/passkeys"):
+            assert shows(chromium, own, path) == "Something may wait for your decision"
+        assert chromium.script(_WORKERS) == 0
+
+
+def test_clearing_what_others_left_takes_no_session_away(home: DaemonHome, chromium: Browser) -> None:
+    """Cookies are not part of it: another name of the page is locked, and asks; the first stays unlocked."""
+    unlocked(chromium, home)
+    chromium.open(f"{base_of(home, '127.0.0.1')}/approvals")
+    assert chromium.has("#passphrase")
     chromium.open(f"{base_of(home)}/approvals")
     assert chromium.has("#left")
 

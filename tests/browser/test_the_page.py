@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.browser.paging import PHONE, base_of, overflow, unlocked, without_scripts
+from tests.browser.paging import PHONE, base_of, elsewhere, overflow, unlocked, without_scripts
 from tests.support.browser import Browser, needs_browser
 from tests.support.home import DaemonHome
 from tests.support.hostile_text import EVERYTHING, as_in_a_file
-from tests.support.paged import PageClient, paged_home
+from tests.support.paged import PageClient, paged_home, port_of
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -286,19 +286,47 @@ def test_buttons_are_dead_for_a_moment_after_a_page_came(home: DaemonHome, chrom
     chromium.wait_url("digest=")
 
 
-def test_a_daemon_that_is_gone_leaves_nothing_that_looks_approvable(
-    upstream: CountingServer, chromium: Browser
-) -> None:
-    """The page says so; when it is back, it is locked."""
+def test_a_daemon_that_is_gone_leaves_nothing_on_the_screen(upstream: CountingServer, chromium: Browser) -> None:
+    """Neither what was shown nor a button; and nothing is loaded of itself, because another program may have the port by now."""
     with paged_home(upstream) as own:
-        asked = own.asked("mild")
+        asked = own.asked("say", {"text": "what-was-shown"})
         unlocked(chromium, own, asked["approval_id"])
-        rested(chromium)
+        assert "what-was-shown" in chromium.text()
+        port = port_of(own)
         own.kill()
-        chromium.wait(lambda: chromium.text("#live"), "nothing is said")
-        assert "The supervisor does not answer" in chromium.text("#live")
-        chromium.script("document.querySelector('.yes button').click()")
-        assert "digest=" not in chromium.url
+        with elsewhere(lambda _path: "<h1>of another program</h1>", port=port) as (_, seen):
+            chromium.wait(lambda: "so" if "does not answer" in chromium.text("h1") else "", "nothing is said")
+            assert "what-was-shown" not in chromium.script("return document.documentElement.outerHTML")
+            assert chromium.script("return document.querySelectorAll('button, form').length") == 0
+            assert "aileron status" in chromium.text(".note")
+            time.sleep(1.5)
+            assert [path for path, _ in seen if path != "/favicon.ico"] == []
         own.unlock()
-        chromium.open(f"{base_of(own)}/approvals/{asked['approval_id']}")
-        assert chromium.has("#passphrase")
+        chromium.click("main a")
+        chromium.wait(lambda: "so" if chromium.has("#passphrase") else "", "the page is not asked for again")
+        assert chromium.url.endswith(asked["approval_id"])
+
+
+def test_a_page_whose_time_is_over_shows_nothing_any_more(home: DaemonHome, chromium: Browser) -> None:
+    """Here by the browser's clock alone: the daemon is not asked."""
+    asked = home.asked("say", {"text": "what-was-shown"})
+    unlocked(chromium, home, asked["approval_id"])
+    chromium.script("const now = Date.now; Date.now = () => now() + 901000")
+    chromium.wait(lambda: "so" if chromium.text("h1") == "Locked" else "", "it is still shown")
+    assert "what-was-shown" not in chromium.script("return document.documentElement.outerHTML")
+
+
+def test_a_page_that_is_locked_in_another_tab_shows_nothing_any_more(home: DaemonHome, chromium: Browser) -> None:
+    """It hears of it with the next that is new."""
+    asked = home.asked("say", {"text": "what-was-shown"})
+    unlocked(chromium, home, asked["approval_id"])
+    token = chromium.script("return document.querySelector('.bar input').value")
+    body = {
+        "method": "POST",
+        "headers": {"Content-Type": "application/x-www-form-urlencoded"},
+        "body": f"token={token}",
+    }
+    chromium.script("return fetch('/approvals/lock', arguments[0]).then((answer) => answer.status)", body)
+    home.must("POST", f"/v1/action-approvals/{asked['approval_id']}/ask", {"question": "why?"})
+    chromium.wait(lambda: "so" if chromium.text("h1") == "Locked" else "", "it is still shown")
+    assert "what-was-shown" not in chromium.script("return document.documentElement.outerHTML")

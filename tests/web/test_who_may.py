@@ -199,6 +199,18 @@ def test_every_answer_has_the_fields_that_bind_it(home: DaemonHome, person: Page
         assert (answer.headers["x-frame-options"], answer.headers["cache-control"]) == ("DENY", "no-store")
 
 
+@pytest.mark.parametrize("path", ["/approvals", "/worker.js", "/v1/actions", "/mcp", "/openai/v1/worker.js"])
+def test_a_service_workers_script_is_one_that_removes_itself(stranger: PageClient, path: str) -> None:
+    """On every path of the port, for anybody; the same request for anything else is answered as ever."""
+    headers = {"Service-Worker": "script", "Sec-Fetch-Dest": "serviceworker", "Sec-Fetch-Site": "same-origin"}
+    told = stranger.get(path, **headers)
+
+    assert (told.status, "registration.unregister()" in told.text) == (200, True)
+    fields = ("content-type", "cache-control", "service-worker-allowed")
+    assert [told.headers[name] for name in fields] == ["text/javascript", "no-store", "/"]
+    assert "unregister" not in stranger.get(path).text
+
+
 # The process that unlocked
 
 

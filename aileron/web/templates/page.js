@@ -4,8 +4,10 @@
   const DEAD_MS = 400; // after something changed, so that nothing new is clicked by accident
   const body = document.body;
   const live = document.getElementById("live");
+  const of = body.dataset.of; // the question that is shown; empty for the queue
   let deadUntil = 0;
   let isOver = false; // what is shown can be decided no more
+  let isBlank = false;
 
   const rest = () => {
     deadUntil = performance.now() + DEAD_MS;
@@ -29,21 +31,32 @@
   };
   const left = document.getElementById("left");
   const endsAt = left ? Date.now() + Number(left.dataset.left) * 1000 : 0;
+  const blank = (title, text) => { // nothing stays, and nothing is loaded of itself: another program may have the port by now
+    if (isBlank) return;
+    isBlank = isOver = true;
+    document.title = `${title} · Aileron`;
+    const put = (name, said, fields) => Object.assign(document.createElement(name), { textContent: said, ...fields });
+    const main = put("main", "", { id: "main", className: "narrow" });
+    main.append(put("h1", title), put("p", text, { className: "note alarm", role: "alert" }),
+      put("a", "Load this page again", { href: of === undefined ? location.pathname : `/approvals${of && `/${of}`}` }));
+    body.replaceChildren(main);
+  };
   const tick = () => {
+    if (isBlank) return;
     for (const one of document.querySelectorAll("[data-until]")) {
       const ms = Number(one.dataset.until) - Date.now();
       one.textContent = ms > 0 ? `(${span(ms)} left)` : "(over)";
     }
     if (left) {
       left.textContent = span(endsAt - Date.now());
-      if (Date.now() >= endsAt) location.reload(); // locked: what is on the screen goes
+      if (Date.now() >= endsAt) blank("Locked", "The time of this page is over: what it showed is gone.");
     }
   };
   tick();
   setInterval(tick, 1000);
+  const locked = () => blank("Locked", "This page was locked: what it showed is gone. Load it again to see why.");
 
   if (body.dataset.news === undefined) return;
-  const of = body.dataset.of;
   let known = body.dataset.news;
   let waiting = null;
   const say = (text) => { live.textContent = text; };
@@ -52,7 +65,7 @@
     const answer = await fetch("/approvals", { credentials: "same-origin" });
     if (!answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    if (!fresh.querySelector("[data-news]")) { location.reload(); return; }
+    if (!fresh.querySelector("[data-news]")) { locked(); return; }
     const arrived = document.getElementById("arrived");
     let count = 0;
     for (const row of fresh.querySelectorAll(".queue li[data-id]")) {
@@ -90,7 +103,7 @@
       try {
         const answer = await fetch(`/approvals/news?of=${encodeURIComponent(of)}&known=${encodeURIComponent(known)}`,
           { credentials: "same-origin", signal: waiting.signal });
-        if (answer.status === 401 || answer.status === 403) { location.reload(); return; }
+        if (answer.status === 401 || answer.status === 403) { locked(); return; }
         if (!answer.ok) throw new Error(String(answer.status));
         const told = await answer.json();
         if (told.news !== known) {
@@ -100,14 +113,14 @@
         if (isOver) return;
       } catch (error) {
         if (error.name === "AbortError") return;
-        isOver = true;
-        body.classList.add("dead");
-        say("The supervisor does not answer: nothing here can be decided. Load this page again.");
+        blank("The supervisor does not answer", "Nothing can be decided, and what was shown is gone. Any program can serve a page " +
+          "at this address while no supervisor runs: look with `aileron status` before you type your passphrase here again.");
         return;
       }
     }
   };
   document.addEventListener("visibilitychange", () => {
+    if (isBlank) return;
     if (document.visibilityState === "visible") { rest(); follow(); } else if (waiting) waiting.abort();
   });
   follow();
