@@ -185,10 +185,9 @@ class PageDesk:
         built: dict[str, Any] = msgspec.to_builtins(found)
         return built
 
-    async def record(self, audit_id: str) -> list[dict[str, Any]]:
-        """Every event of a run."""
-        events: list[dict[str, Any]] = (await self._manager.audit_of(audit_id))["events"]
-        return events
+    async def record(self, audit_id: str) -> dict[str, Any]:
+        """Its events, and whether there are more."""
+        return await self._manager.audit_of(audit_id)
 
     def news(self) -> anyio.Event:
         """The ledger's."""

@@ -8,6 +8,7 @@ Runs in the daemon, for who was let in (door.py).
     POST /approvals/ID/ask, cancel
 
 Rules
+- The second step is come to from the first: with the token that stands there, and not from elsewhere. Nothing is read for others.
 - A decision is about the digest of what the form's page showed. The question is computed anew when the form arrives, and where
   it is another one by then, nothing is signed.
 - A yes takes two steps; where it cannot be undone, the second is a word typed. A long question is decided by who says whether
@@ -32,7 +33,7 @@ from aileron.model.wire import Decision
 from aileron.web import refusals
 from aileron.web.desk import Desk, PasskeyDesk
 from aileron.web.door import Door, on_to
-from aileron.web.forms import FormError, needed, query_of, read_form
+from aileron.web.forms import FormError, is_from_here, needed, query_of, read_form
 from aileron.web.looks import html
 from aileron.web.passkeys import as_json
 from aileron.web.questions import Questions, Shown, edit_of
@@ -79,11 +80,16 @@ class Deciding:
     async def _confirm(self, request: Request, session: Session) -> Response:
         """The second step of a yes: what it is about once more, and the word or the button."""
         approval_id = request.path_params["id"]
-        fields = query_of(request, "digest", "read", "edit")
-        edit = edit_of(fields)
-        shown = await self._questions.shown(session, approval_id, edit)
-        if (refusal := await self._check_shown(session, shown, needed(fields, "digest"), edit)) is not None:
+        fields = query_of(request, "token", "digest", "read", "edit")
+        digest, edit = needed(fields, "digest"), edit_of(fields)
+        is_token = session.is_token(fields.get("token", ""), "confirm", approval_id, digest, edit or "")
+        is_led_here = not is_token or not is_from_here(request)
+        shown = await self._questions.shown(session, approval_id, edit, read=not is_led_here)
+        if (refusal := await self._check_shown(session, shown, digest, edit)) is not None:
             return refusal
+        if is_led_here:
+            problem = "The second step begins on this page: look at it, and then press Approve…"
+            return self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.FORBIDDEN)
         if is_long(shown.sheet) and fields.get("read") not in ("all", "part"):
             problem = "It is long: say below whether you have read all of it."
             return self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.BAD_REQUEST)
@@ -136,12 +142,14 @@ class Deciding:
             elif key is not None:
                 settled = await self._desk.decide(key, asked.shown.question, asked.digest, asked.decision, asked.reason)
             else:
+                session.check_open()
                 why = "It was unlocked without the key that signs: a decision here takes a passkey."
                 return refusals.problem(HTTPStatus.FORBIDDEN, "This page only shows.", why, approval_id)
         except AileronError as error:
             if error.failure.failure_class not in (FailureClass.ALREADY_DECIDED, FailureClass.APPROVAL_EXPIRED):
                 raise
             return await self._too_late(session, approval_id)
+        session.decided = approval_id
         if settled.status == "failed":
             session.leave_note(approval_id, "It is approved, and it could not be done.")
         return on_to(approval_id)

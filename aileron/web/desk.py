@@ -153,8 +153,8 @@ class Desk(Protocol):
         """What became of a question."""
         ...
 
-    async def record(self, audit_id: str) -> list[dict[str, Any]]:
-        """Every event of a run, oldest first."""
+    async def record(self, audit_id: str) -> dict[str, Any]:
+        """A run as `GET /v1/audit/{id}` tells it: its events, oldest first, and whether there are more."""
         ...
 
     def news(self) -> anyio.Event:

@@ -37,14 +37,19 @@ from aileron.web import refusals
 from aileron.web.desk import Desk, Ended, Key, Process, Unseen
 from aileron.web.forms import FormError, check_from_here, cookies_of, needed, read_form
 from aileron.web.looks import html, with_fields
-from aileron.web.sessions import Session, Sessions, StolenError
+from aileron.web.sessions import OverError, Session, Sessions, StolenError
+from aileron.web.shown import state_of
 from aileron.web.workers import CLEARED
 
-__all__ = ["MAX_WRONG", "WRONG_S", "Door", "Handler", "is_approval_id", "on_to"]
+__all__ = ["MAX_STRANGERS", "MAX_WRONG", "WRONG_S", "Door", "Handler", "is_approval_id", "on_to"]
 
 MAX_WRONG: Final = 5
 """Wrong passphrases within WRONG_S: a person mistypes two or three times; each costs a guesser what it costs on the file."""
 WRONG_S: Final = 60.0
+MAX_STRANGERS: Final = 32
+"""Requests that wait to be told whose they are, each of them 64 KiB at most and some 20 ms of a processor: a person's browser has
+six connections, and what is turned away is tried again by hand."""
+_NEWS: Final = "/approvals/news"
 _ID: Final = re.compile(r"act-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}", re.ASCII)
 _ENDED: Final[dict[Ended, str]] = {
     "asked": "You locked this page.",
@@ -87,14 +92,17 @@ class Door:
     def routes(self) -> list[Route]:
         """Of the application that serves it."""
         return [
-            Route("/approvals/unlock", self._unlock, methods=["POST"]),
-            Route("/approvals/lock", self.let_in(self._lock), methods=["POST"]),
+            Route("/approvals/unlock", self.at_the_door(self._unlock), methods=["POST"]),
+            Route("/approvals/lock", self.let_in(self._lock, is_end=True), methods=["POST"]),
         ]
 
     # Who may see
 
-    def let_in(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """The handler for who unlocked; for everybody else the page that says how."""
+    def let_in(self, handler: Handler, *, is_end: bool = False) -> Callable[[Request], Awaitable[Response]]:
+        """The handler for who unlocked; for everybody else the page that says how.
+
+        What the handler answers is shown where the session goes on, or where it was this very request that ended it (`is_end`).
+        """
 
         async def answer(request: Request) -> Response:
             approval_id = request.path_params.get("id", "")
@@ -105,8 +113,13 @@ class Door:
                     check_from_here(request)
                 session = await self._session_of(request)
                 if session is None:
-                    return self._locked_out(request, approval_id)
-                return await handler(request, session)
+                    return await self._locked_out(request, approval_id)
+                response = await handler(request, session)
+                if is_end or await self._sessions.is_open(session):
+                    return response
+                return await self._ended_meanwhile(request, approval_id)
+            except OverError:
+                return await self._ended_meanwhile(request, approval_id)
             except FormError as error:
                 return refusals.not_ours(error, approval_id)
             except Unseen as error:
@@ -139,7 +152,9 @@ class Door:
         return answer
 
     async def _stranger(self, request: Request) -> Process:
-        """The process of who has no session yet. Unseen, _AgentsError."""
+        """The process of who has no session yet. Unseen, _AgentsError, AileronError(busy)."""
+        if self._strangers.statistics().tasks_waiting >= MAX_STRANGERS:
+            raise AileronError(FailureClass.BUSY, "Too many programs ask to be let in just now: try again in a moment.")
         async with self._strangers:  # who unlocked does not wait behind them
             process = await self._process(request)
             session = await self._desk.session_of(process)
@@ -179,15 +194,43 @@ class Door:
             raise Unseen("there is no connection to look up")
         return await self._desk.process((client[0], client[1]), (server[0], server[1]))
 
-    def _locked_out(self, request: Request, approval_id: str) -> Response:
-        if request.url.path == "/approvals/news":
-            return with_fields(JSONResponse({"locked": True}, HTTPStatus.UNAUTHORIZED))
+    async def _locked_out(self, request: Request, approval_id: str) -> Response:
+        """For who has no session: before anything was done."""
+        if request.url.path == _NEWS:
+            return _locked_news()
         if request.method == "POST":
             return self._unlock_page(
                 approval_id, "This page was locked meanwhile: nothing was done.", HTTPStatus.FORBIDDEN
             )
-        why = self._sessions.why_ended(cookies_of(request, self._cookie))
-        return self._unlock_page(approval_id, None if why is None else _ENDED[why])
+        past = self._sessions.past_of(cookies_of(request, self._cookie))
+        if past is None:
+            return self._unlock_page(approval_id)
+        words = _ENDED[past.why]
+        if past.decided == approval_id and past.process.is_same(await self._process(request)):
+            words = f"{words} {await self._on_record(approval_id)}"
+        return self._unlock_page(approval_id, words)
+
+    async def _ended_meanwhile(self, request: Request, approval_id: str) -> Response:
+        """For who had a session when they asked, and has none now: what was found is not shown, what was done is said."""
+        if request.url.path == _NEWS:
+            return _locked_news()
+        past = self._sessions.past_of(cookies_of(request, self._cookie))
+        words = "This page was locked meanwhile." if past is None else _ENDED[past.why]
+        if request.method == "POST" and request.url.path.endswith("/decide"):
+            words = f"{words} {await self._on_record(approval_id)}"
+        elif request.method == "POST":
+            words += " What you did just before may have been done: unlock it again, and look."
+        return self._unlock_page(approval_id, words, HTTPStatus.FORBIDDEN)
+
+    async def _on_record(self, approval_id: str) -> str:
+        """Whether a question was decided, for who decided it in a session that is over."""
+        try:
+            status = (await self._desk.question(approval_id)).get("status")
+        except AileronError:
+            return f"Whether your decision counts cannot be found out now: aileron approval show {approval_id}"
+        if status == "pending_approval":
+            return "Your decision was not recorded: the question still waits."
+        return f"Your decision arrived before that. On record it is: {state_of(status)}."
 
     def _unlock_page(self, approval_id: str, problem: str | None = None, status: int = HTTPStatus.OK) -> Response:
         page = html(
@@ -202,24 +245,15 @@ class Door:
         page.headers.update(CLEARED)
         return page
 
-    async def _unlock(self, request: Request) -> Response:
-        try:
-            check_from_here(request)
-            fields = await read_form(request, "passphrase", "to")
-            typed, approval_id = needed(fields, "passphrase"), fields.get("to", "")
-            if approval_id and not is_approval_id(approval_id):
-                raise FormError(HTTPStatus.BAD_REQUEST, "this form leads nowhere")
-            process = await self._stranger(request)
-        except FormError as error:
-            return refusals.not_ours(error, "")
-        except Unseen as error:
-            return await self._unseen_stranger(error)
-        except _AgentsError as error:
-            return refusals.agents(error.session, approval_id)
+    async def _unlock(self, request: Request, process: Process) -> Response:
+        fields = await read_form(request, "passphrase", "to")
+        typed, approval_id = needed(fields, "passphrase"), fields.get("to", "")
+        if approval_id and not is_approval_id(approval_id):
+            raise FormError(HTTPStatus.BAD_REQUEST, "this form leads nowhere")
         try:
             return await self._unlocked(request, Secret(typed.encode()), approval_id, process)
         except AileronError as error:
-            return self._unlock_page(approval_id, error.failure.message, error.failure.failure_class.http_status)
+            return self.not_opened(approval_id, error)
 
     async def _unlocked(self, request: Request, typed: Secret, approval_id: str, process: Process) -> Response:
         if self._unlocking.locked():
@@ -284,6 +318,10 @@ class Door:
         response = refusals.stolen(request.path_params.get("id", ""))
         response.delete_cookie(self._cookie, path="/approvals", httponly=True, samesite="strict")
         return response
+
+
+def _locked_news() -> Response:
+    return with_fields(JSONResponse({"locked": True}, HTTPStatus.UNAUTHORIZED))
 
 
 def is_approval_id(text: str) -> bool:

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl
 import anyio
 from starlette.requests import ClientDisconnect, Request
 
-__all__ = ["FormError", "check_from_here", "cookies_of", "needed", "query_of", "read_form"]
+__all__ = ["FormError", "check_from_here", "cookies_of", "is_from_here", "needed", "query_of", "read_form"]
 
 MAX_FORM_BYTES: Final = 64 << 10
 """A reason or a question of 4,000 characters of four bytes each, three signs a byte: 48 KiB."""
@@ -53,6 +53,11 @@ def check_from_here(request: Request) -> None:
         raise FormError(HTTPStatus.FORBIDDEN, "this form was not sent by this page: its Origin is another, or missing")
     if sites not in ([], ["same-origin"]):
         raise FormError(HTTPStatus.FORBIDDEN, "this form was not sent by this page: another one had it sent")
+
+
+def is_from_here(request: Request) -> bool:
+    """Whether no page of elsewhere led here, as far as the browser says it: an address that was typed is from here."""
+    return request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
 
 
 async def read_form(request: Request, *known: str) -> dict[str, str]:

@@ -28,10 +28,11 @@ from starlette.routing import Route
 from aileron.model.failure import AileronError
 from aileron.model.preview import Preview
 from aileron.review.question import kind_of
+from aileron.review.record import record_of
 from aileron.review.sheet import Sheet, sheet_of
 from aileron.web.desk import Desk
 from aileron.web.door import Door, is_approval_id, on_to
-from aileron.web.forms import FormError, query_of, read_form
+from aileron.web.forms import FormError, is_from_here, query_of, read_form
 from aileron.web.looks import html, with_fields
 from aileron.web.passkeys import PasskeyPages
 from aileron.web.sessions import Session
@@ -43,7 +44,6 @@ from aileron.web.shown import (
     outcome_lines,
     sent_of,
     state_of,
-    step_lines,
     surface_of,
     when,
 )
@@ -125,9 +125,7 @@ class Questions:
         approval_id = request.path_params["id"]
         edit = edit_of(query_of(request, "edit"))
         note = session.take_note(approval_id)
-        # A page of elsewhere that leads here has nothing read from a service by that.
-        is_from_here = request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
-        shown = await self.shown(session, approval_id, edit, read=is_from_here)
+        shown = await self.shown(session, approval_id, edit, read=is_from_here(request))
         if not shown.waits:
             return await self.over(session, shown, note=note)
         return self.waiting_page(session, shown, edit, note=note)
@@ -156,6 +154,7 @@ class Questions:
             can_preview=_has_preview(shown.question),
             is_unread=_has_preview(shown.question) and shown.preview is None,
             **self.passkeys_for(shown),
+            confirm_token=session.token("confirm", approval_id, shown.digest, edit or ""),
             deny_token=session.token("deny", approval_id, shown.digest, edit or ""),
             ask_token=session.token("ask", approval_id),
             preview_token=session.token("preview", approval_id, edit or ""),
@@ -173,7 +172,9 @@ class Questions:
         question = shown.question
         approval_id, audit_id = str(question["approval_id"]), question.get("audit_id")
         result = await self._desk.result(approval_id)
-        events = [] if audit_id is None else await self._desk.record(str(audit_id))
+        record = None if audit_id is None else record_of(await self._desk.record(str(audit_id)))
+        if session.decided == approval_id:
+            session.decided = None
         lines, missing = outcome_lines(result["result"]) if "result" in result else ([], 0)
         return html(
             "over.html",
@@ -192,8 +193,9 @@ class Questions:
             outcome=lines,
             outcome_missing=missing,
             has_outcome="result" in result,
-            requests=sent_of(events),
-            events=step_lines(events),
+            requests=[] if record is None else [sent_of(one) for one in record.requests],
+            events=[] if record is None else [(when(at), kind, facts) for at, kind, facts in record.events],
+            is_cut=record is not None and record.is_cut,
             audit_id=audit_id,
             cancel_token=session.token("cancel", approval_id) if question.get("status") == "approved" else None,
         )
@@ -215,17 +217,19 @@ class Questions:
     async def _preview(
         self, session: Session, approval_id: str, digest: str, *, read: bool = True, again: bool = False
     ) -> Preview | None:
-        """What this session read before; else, with `read`, what is read now. `again`: now in any case.
+        """What this session read before; else, with `read`, what is read now. `again`: now in any case. OverError.
 
         What could not be begun to be read is told as what failed: a person may say no to it, and knows why they see nothing.
         """
         async with session.reading:
+            session.check_open()  # it was waited for
             found = session.preview_of(approval_id, digest)
             if (found is None and read) or again:
                 try:
                     found = await self._desk.preview(approval_id, digest)
                 except AileronError as error:
                     return Preview(None, error.failure.message, None, None)
+                session.check_open()
                 session.keep_preview(approval_id, digest, found)
         return found
 
@@ -241,7 +245,8 @@ class Questions:
                 rows = await self._rows(approval_id)
                 if mark_of(rows) != known:
                     break
-                await changed.wait()
+                await _first_of(changed, session.over)
+                session.check_open()
                 await anyio.sleep(_PAUSE_S)
         status = str(rows[0].get("status")) if approval_id and rows else ""
         return with_fields(JSONResponse({"news": mark_of(rows), "status": status}))
@@ -267,6 +272,17 @@ class Questions:
             "passkeys": [{"key_id": one["id"], "name": one["name"]} for one in self._passkeys.offered()],
             "passkey_approves": self._passkeys.says_yes_to(shown.question),
         }
+
+
+async def _first_of(*events: anyio.Event) -> None:
+    async with anyio.create_task_group() as tasks:
+
+        async def wait(event: anyio.Event) -> None:
+            await event.wait()
+            tasks.cancel_scope.cancel()
+
+        for event in events:
+            tasks.start_soon(wait, event)
 
 
 def _has_preview(question: dict[str, Any]) -> bool:

@@ -10,6 +10,7 @@ Rules
 - What a passkey unlocked ends when that passkey does, and while nobody can say whether it has.
 - At most MAX_SESSIONS; one more ends the oldest.
 - Of a cookie only the digest is kept. A form's token is a MAC, by a key of the session, of what the form does.
+- What is asked in a session is answered in it: what ended meanwhile shows nothing more (`OverError`, `Sessions.is_open`).
 - What a preview showed is kept here only, MAX_PREVIEWS of them and MAX_PREVIEW_BYTES together, and goes with the session.
 
 Not here: HTTP (door.py), whose key it must be (daemon/page.py).
@@ -23,7 +24,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 import msgspec
@@ -32,7 +33,7 @@ from aileron.model.passkey import is_passkey
 from aileron.model.preview import Preview
 from aileron.web.desk import Desk, Ended, Key, Process
 
-__all__ = ["LASTS_S", "MAX_SESSIONS", "Session", "Sessions", "StolenError"]
+__all__ = ["LASTS_S", "MAX_SESSIONS", "OverError", "Past", "Session", "Sessions", "StolenError"]
 
 LASTS_S: Final = 900.0
 """15 minutes: as long as a question waits unless its action says otherwise."""
@@ -48,6 +49,10 @@ _TOKEN_BYTES: Final = 32
 _LOOK_S: Final = 2.0
 """Between two looks whether the approver is still the same, while somebody is in."""
 _FOREVER_S: Final = 3600.0
+
+
+class OverError(Exception):
+    """A session ended while something was done in it: nothing more is shown there."""
 
 
 class StolenError(Exception):
@@ -68,6 +73,10 @@ class Session:
         """Seconds of the clock that runs while the machine sleeps (`Sessions.now`)."""
         self.reading: Final = anyio.Lock()
         """Held while a preview is read: one at a time."""
+        self.over: Final = anyio.Event()
+        """Set once it has ended."""
+        self.decided: str | None = None
+        """The question that was decided in it last, until somebody sees what came of that."""
         self.key = key
         self.cookie: Final = _digest(cookie)
         """The digest of its cookie."""
@@ -113,8 +122,14 @@ class Session:
         """What was left for it, once."""
         return self._notes.pop(approval_id, None)
 
+    def check_open(self) -> None:
+        """Return if it goes on. OverError."""
+        if self.over.is_set():
+            raise OverError
+
     def wipe(self) -> None:
-        """Forget the key, and what was shown."""
+        """Forget the key, and what was shown: it is over."""
+        self.over.set()
         if self.key is not None:
             self.key.wipe()
             self.key = None
@@ -123,6 +138,14 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<page {self.id}>"
+
+
+class Past(NamedTuple):
+    """A session that is over: why, whose it was, and the question that was decided in it and not looked at since."""
+
+    why: Ended
+    process: Process
+    decided: str | None
 
 
 def boottime() -> float:
@@ -136,7 +159,7 @@ class Sessions:
     def __init__(self, desk: Desk, now: Callable[[], float] = boottime) -> None:
         self._desk = desk
         self._open: list[Session] = []
-        self._ended: OrderedDict[bytes, Ended] = OrderedDict()
+        self._ended: OrderedDict[bytes, Past] = OrderedDict()
         self._changed = anyio.Event()
         self.now: Final = now
 
@@ -144,8 +167,8 @@ class Sessions:
         """The session that one of these opens, not yet compared with its process."""
         return next((one for cookie in cookies for one in self._open if one.is_opened_by(cookie)), None)
 
-    def why_ended(self, cookies: Iterable[str]) -> Ended | None:
-        """Why the session that one of these opened is over; None where there was none lately."""
+    def past_of(self, cookies: Iterable[str]) -> Past | None:
+        """What is known of the session that one of these opened and that is over; None where there was none lately."""
         return next((self._ended[digest] for digest in map(_digest, cookies) if digest in self._ended), None)
 
     async def open(self, key: Key | None, key_id: str, process: Process) -> tuple[Session, str]:
@@ -171,10 +194,15 @@ class Sessions:
             await self._desk.refused("page", "process", session.key_id)
             raise StolenError
 
+    async def is_open(self, session: Session) -> bool:
+        """Whether it goes on at this moment; one whose time is over ends now."""
+        await self.end_due()
+        return session in self._open
+
     async def lock(self, session: Session, why: Ended) -> None:
         """End it, and put it on record. Nothing happens to one that is locked."""
         if self._forget(session):
-            self._ended[session.cookie] = why
+            self._ended[session.cookie] = Past(why, session.process, session.decided)
             while len(self._ended) > MAX_ENDED:
                 self._ended.popitem(last=False)
             await self._desk.locked(session.id, why)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from aileron.review.question import KINDS, asker_of, kind_of, name_of
-from aileron.review.record import Left, requests_of
+from aileron.review.record import Left
 from aileron.review.sheet import Sheet
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "outcome_lines",
     "sent_of",
     "state_of",
-    "step_lines",
     "surface_of",
     "when",
 ]
@@ -88,6 +87,7 @@ class Sent:
     up: str
     down: str
     ms: str
+    note: str
     is_bad: bool
 
 
@@ -174,17 +174,8 @@ def outcome_lines(result: Any) -> tuple[list[str], int]:
     return text[:_MAX_RESULT].split("\n"), max(0, len(text) - _MAX_RESULT)
 
 
-def sent_of(events: Iterable[Mapping[str, Any]]) -> list[Sent]:
-    """Every request of a run that left, or was not let out, in order."""
-    return [_sent(one) for one in requests_of(events)]
-
-
-def step_lines(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Time and kind of every event of a run."""
-    return [(when(event.get("at")), str(event.get("type"))) for event in events]
-
-
-def _sent(one: Left) -> Sent:
+def sent_of(one: Left) -> Sent:
+    """One request of a run that left, or was not let out."""
     is_denied = one.ended.startswith("NOT LET OUT")
     account = f"as {one.credential}" if one.credential else "without a credential"
     return Sent(
@@ -197,6 +188,7 @@ def _sent(one: Left) -> Sent:
         up=_size(one.bytes_up),
         down=_size(one.bytes_down),
         ms="" if one.ms is None else f"{one.ms} ms",
+        note=one.note or "",
         is_bad=one.is_bad,
     )
 

@@ -286,6 +286,26 @@ def test_buttons_are_dead_for_a_moment_after_a_page_came(home: DaemonHome, chrom
     chromium.wait_url("digest=")
 
 
+def test_the_second_step_is_dead_for_a_moment_after_its_window_came_to_the_front(
+    home: DaemonHome, chromium: Browser
+) -> None:
+    """And when it came: the click that was meant for something else approves nothing. A moment later it does."""
+    asked = home.asked("mild")
+    unlocked(chromium, home, asked["approval_id"])
+    for event in ("focus", "pageshow"):
+        rested(chromium)
+        if "digest=" not in chromium.url:
+            chromium.click(".yes button")
+            chromium.wait_url("digest=")
+            rested(chromium)
+        chromium.script("dispatchEvent(new Event(arguments[0])); document.querySelector('.yes button').click()", event)
+        assert chromium.has("body.dead")
+        assert state(home, asked) == "pending_approval"
+    rested(chromium)
+    chromium.click(".yes button")
+    chromium.wait(lambda: "approved" if "approved" in chromium.text(".verdict") else "", "not approved")
+
+
 def test_a_daemon_that_is_gone_leaves_nothing_on_the_screen(upstream: CountingServer, chromium: Browser) -> None:
     """Neither what was shown nor a button; and nothing is loaded of itself, because another program may have the port by now."""
     with paged_home(upstream) as own:

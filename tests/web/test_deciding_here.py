@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
+import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -285,6 +288,29 @@ def test_a_long_question_asks_whether_all_of_it_was_read(home: DaemonHome, perso
     assert "I have read" not in opened(person, home.asked("say", {"text": "short"})).words
 
 
+def test_a_page_that_is_locked_in_the_middle_of_a_decision_says_what_became_of_it(
+    home: DaemonHome, person: PageClient
+) -> None:
+    """Here the decision waits for the disk, which another program holds; the person locks the page in another tab meanwhile."""
+    asked = home.asked("mild")
+    page = opened(person, asked)
+    deny, lock = page.form("/decide", decision="deny"), page.form("/lock")
+    tabs = [PageClient(home, cookie=person.cookie) for _ in range(2)]
+    with sqlite3.connect(home.path / "ledger.db", isolation_level=None) as disk, ThreadPoolExecutor(2) as both:
+        disk.execute("BEGIN IMMEDIATE")
+        deciding = both.submit(tabs[0].post, deny.action, deny.fields)
+        time.sleep(0.5)
+        locking = both.submit(tabs[1].post, lock.action, lock.fields)
+        time.sleep(0.5)
+        assert not deciding.done()
+        disk.execute("ROLLBACK")
+        said, locked = deciding.result(30), locking.result(30)
+
+    assert locked.status == 303
+    assert "Your decision arrived before that. On record it is: denied." in said.words
+    assert home.result(asked)["status"] == "denied"
+
+
 # Hostile text
 
 
@@ -334,6 +360,39 @@ def test_a_page_of_elsewhere_has_nothing_read_by_leading_here(
     assert [form.action.rpartition("/")[2] for form in page.forms] == ["lock", "preview", "ask"]
     assert person.submit(page.form("/preview")).form("/approve")
     assert len([one for one in upstream.requests if one[1] == "/read"]) == reads + 1
+
+
+@pytest.mark.parametrize(
+    "how", ["a link of elsewhere", "no token", "another digest's token", "another session's token"]
+)
+def test_the_second_step_is_come_to_from_the_first_alone(
+    home: DaemonHome, person: PageClient, upstream: CountingServer, how: str
+) -> None:
+    """By its address it is the first page, without a second step and with nothing read; as the first page leads there, it is."""
+    upstream.page = "/effect/mine"
+    asked = home.asked("previewed", {"path": "/effect/mine"})
+    one = f"/approvals/{asked['approval_id']}"
+    digest = home.must("GET", f"/v1/action-approvals/{asked['approval_id']}")["digest"]
+    fields, led = {"digest": digest, "read": "all", "edit": ""}, {}
+    if how != "no token":
+        whose = PageClient(home) if how == "another session's token" else person
+        if whose is not person:
+            whose.unlock()
+        fields = {**whose.get(one).form("/approve").fields, "read": "all"}
+    if how == "a link of elsewhere":
+        led = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    if how == "another digest's token":
+        fields["digest"] = digest
+    runs = len(events(home, "approval.previewed"))
+    reads = len([one for one in upstream.requests if one[1] == "/read"])
+    page = person.get(f"{one}/approve?{urllib.parse.urlencode(fields)}", **led)
+
+    assert page.status in (403, 409), page.words
+    assert not [form for form in page.forms if form.fields.get("decision") == "approve"]
+    assert len([one for one in upstream.requests if one[1] == "/read"]) == reads
+    assert len(events(home, "approval.previewed")) == runs
+    confirm = person.submit(person.get(one).form("/approve"))
+    assert confirm.form("/decide").fields["decision"] == "approve"
 
 
 def test_a_preview_that_cannot_be_read_says_so_and_a_no_is_still_possible(

@@ -8,9 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from aileron.model.failure import AileronError, FailureClass
+from aileron.model.failure import AileronError
 from aileron.model.preview import Preview
-from aileron.web.desk import Desk, Ended, Standing
+from aileron.web.desk import Desk, Ended
 from aileron.web.sessions import (
     LASTS_S,
     MAX_PREVIEW_BYTES,
@@ -19,74 +19,15 @@ from aileron.web.sessions import (
     Sessions,
     StolenError,
 )
+from tests.web.desk import Key, Process, ToldDesk
 
 pytestmark = pytest.mark.anyio
-
-
-class Process:
-    """One at the other end."""
-
-    name = "browser"
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-
-    def is_same(self, other: Process) -> bool:
-        """By number."""
-        return self.pid == other.pid
-
-
-class Key:
-    """Wiped, or not."""
-
-    key_id = "ed25519:one"
-
-    def __init__(self) -> None:
-        self.is_wiped = False
-
-    def wipe(self) -> None:
-        """Now."""
-        self.is_wiped = True
-
-
-class Told:
-    """A desk that remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.key_id: str | None = Key.key_id
-        self.status = "ready"
-        self.told: list[tuple[str, str]] = []
-        self.is_full = False
-        self.passkeys = {"webauthn:one"}
-
-    def opens(self, passkey: str) -> bool:
-        """Whether it decides."""
-        return passkey in self.passkeys
-
-    def standing(self) -> Standing:
-        """Who decides."""
-        return Standing(self.status, self.key_id)  # type: ignore[arg-type]
-
-    async def unlocked(self, page: str, key_id: str, process: Process) -> None:
-        """On record, unless the disk is full."""
-        if self.is_full:
-            raise AileronError(FailureClass.BUSY, "the disk is full")
-        self.told.append((page, "unlocked"))
-
-    async def locked(self, page: str, why: Ended) -> None:
-        """On record."""
-        self.told.append((page, why))
-
-    async def refused(self, what: str, why: str, key_id: str | None) -> None:
-        """On record."""
-        self.told.append((what, why))
 
 
 @pytest.fixture
 def desk() -> Any:
     """The daemon."""
-    return Told()
+    return ToldDesk()
 
 
 @pytest.fixture
@@ -94,6 +35,12 @@ def sessions(desk: Any) -> Sessions:
     """Of that daemon."""
     told: Desk = desk
     return Sessions(told, now=lambda: desk.now)
+
+
+def why(sessions: Sessions, cookies: list[str]) -> Ended | None:
+    """Why the session of these is over."""
+    past = sessions.past_of(cookies)
+    return None if past is None else past.why
 
 
 async def test_a_page_is_locked_after_fifteen_minutes_however_busy(sessions: Sessions, desk: Any) -> None:
@@ -109,7 +56,7 @@ async def test_a_page_is_locked_after_fifteen_minutes_however_busy(sessions: Ses
     desk.now += LASTS_S / 30
     await sessions.end_due()
 
-    assert (sessions.of_cookies([cookie]), key.is_wiped, sessions.why_ended([cookie])) == (None, True, "over")
+    assert (sessions.of_cookies([cookie]), key.is_wiped, why(sessions, [cookie])) == (None, True, "over")
 
 
 async def test_its_end_comes_without_anybody_asking(sessions: Sessions, desk: Any) -> None:
@@ -148,7 +95,7 @@ async def test_one_more_than_there_can_be_ends_the_oldest(sessions: Sessions) ->
 
     assert [key.is_wiped for key in keys] == [True] + [False] * MAX_SESSIONS
     assert sessions.count == MAX_SESSIONS
-    assert sessions.why_ended([cookies[0]]) == "many"
+    assert why(sessions, [cookies[0]]) == "many"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +152,7 @@ async def test_what_a_passkey_unlocked_ends_with_that_passkey(sessions: Sessions
     await sessions.end_due()
 
     assert sessions.of_cookies([cookie]) is None
-    assert sessions.why_ended([cookie]) == "passkey"
+    assert why(sessions, [cookie]) == "passkey"
     assert sessions.of_cookies([other]) is not None
 
 

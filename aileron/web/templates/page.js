@@ -23,6 +23,7 @@
   }
   rest();
   addEventListener("pageshow", rest);
+  addEventListener("focus", rest); // the click that brought this window to the front was not meant for what it hit
 
   const span = (ms) => {
     const s = Math.max(0, Math.ceil(ms / 1000));

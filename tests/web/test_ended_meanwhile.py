@@ -1,0 +1,119 @@
+"""A session that ends while something is done in it: nothing more is shown, and what was done is said.
+
+On a desk of the test's own, which stops in the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import httpx
+import pytest
+
+from tests.web.desk import ASKED, Browser, ToldDesk, browser_of, previewed
+
+pytestmark = pytest.mark.anyio
+
+
+async def asked_for(browser: Browser) -> None:
+    """The person locks the page, in another tab."""
+    await browser.sessions.lock(browser.session, "asked")
+
+
+def over(desk: ToldDesk) -> None:
+    """Its time is over."""
+    desk.now += 901
+
+
+async def while_held(
+    desk: ToldDesk, asks: Callable[[], Awaitable[httpx.Response]], end: Callable[[], Awaitable[None]]
+) -> str:
+    """What is answered where the session ends in the middle of it."""
+    found: list[httpx.Response] = []
+
+    async def ask() -> None:
+        found.append(await asks())
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await desk.arrived.wait()
+            await end()
+            desk.go_on.set()
+    return " ".join(found[0].text.split())
+
+
+@pytest.mark.parametrize("how", ["goes on", "locked", "over"])
+async def test_a_preview_that_was_read_for_a_session_is_shown_in_it_alone(how: str) -> None:
+    """A service may take its time, and what it says is not for a page that is locked by then."""
+    desk = ToldDesk()
+    desk.questions, desk.holds = [previewed()], "preview"
+    async with browser_of(desk) as browser:
+
+        async def end() -> None:
+            if how == "locked":
+                await asked_for(browser)
+            elif how == "over":
+                over(desk)
+
+        page = await while_held(desk, lambda: browser.get(f"/approvals/{ASKED}"), end)
+        assert ("what-is-there-now" in page) is (how == "goes on")
+        assert ("Approver passphrase" in page) is (how != "goes on")
+        assert (browser.session.preview_of(ASKED, previewed()["digest"]) is not None) is (how == "goes on")
+
+
+@pytest.mark.parametrize("how", ["locked", "over"])
+async def test_a_decision_that_was_recorded_before_the_session_ended_is_said_to_be(how: str) -> None:
+    """By what is on record then."""
+    desk = ToldDesk()
+    desk.questions, desk.holds = [previewed(plan={})], "decide"
+    async with browser_of(desk) as browser:
+
+        async def end() -> None:
+            await asked_for(browser) if how == "locked" else over(desk)
+
+        page = await while_held(desk, browser.deny, end)
+    assert (ASKED, "deny") in desk.told
+    assert "Your decision arrived before that. On record it is: denied." in page
+
+
+async def test_a_decision_that_came_too_late_for_the_session_is_said_not_to_count() -> None:
+    """It ended before anything was signed: the question waits."""
+    desk = ToldDesk()
+    desk.questions, desk.holds = [previewed()], "preview"
+    async with browser_of(desk) as browser:
+        page = await while_held(desk, browser.deny, lambda: asked_for(browser))
+    assert (ASKED, "deny") not in desk.told
+    assert "Your decision was not recorded: the question still waits." in page
+
+
+async def test_who_decided_and_comes_back_to_a_locked_page_is_told_what_became_of_it() -> None:
+    """The session ended between the decision and the page that shows it. Another process with the cookie is told nothing."""
+    desk = ToldDesk()
+    desk.questions = [previewed(plan={})]
+    async with browser_of(desk) as browser:
+        assert (await browser.deny()).status_code == 303
+        over(desk)
+        said = "On record it is: denied."
+        assert said in (await browser.get(f"/approvals/{ASKED}")).text
+        assert said not in (await browser.get("/approvals")).text
+        desk.pid = 2
+        assert said not in (await browser.get(f"/approvals/{ASKED}")).text
+
+
+async def test_a_page_that_waits_for_news_hears_at_once_that_it_is_locked() -> None:
+    """And not with the next that is new."""
+    desk = ToldDesk()
+    async with browser_of(desk) as browser:
+        known = (await browser.get("/approvals/news?known=x")).json()["news"]
+
+        async def ask() -> None:
+            answer = await browser.get(f"/approvals/news?known={known}")
+            assert (answer.status_code, answer.json()) == (401, {"locked": True})
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                await anyio.sleep(0.2)
+                await asked_for(browser)

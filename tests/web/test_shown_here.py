@@ -1,0 +1,68 @@
+"""What the page shows of a run, and of rows that make no sense. On a desk of the test's own."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from aileron.web.door import MAX_STRANGERS
+from tests.web.desk import ASKED, ToldDesk, browser_of, previewed
+
+pytestmark = pytest.mark.anyio
+
+# Before it is unlocked
+
+
+async def test_only_so_many_who_are_strangers_wait_to_be_looked_at() -> None:
+    """The rest is turned away in words; and once nobody waits, the next is looked at."""
+    desk = ToldDesk()
+    desk.holds = "process"
+    turned_away: list[bool] = []
+    async with browser_of(desk) as browser:
+
+        async def ask() -> None:
+            answer = await browser.post("/approvals/unlock", {"passphrase": "wrong"})
+            turned_away.append("Too many programs ask to be let in" in answer.text)
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(MAX_STRANGERS + 5):
+                    tasks.start_soon(ask)
+                await desk.arrived.wait()
+                while len(turned_away) < 4:
+                    await anyio.sleep(0.01)
+                desk.go_on.set()
+        await ask()
+    assert turned_away == [True] * 4 + [False] * (MAX_STRANGERS + 2)
+
+
+# What came of a question
+
+_SENT = {
+    "at": "2026-01-01T00:00:00Z",
+    "type": "egress.sending",
+    "step": "s",
+    "request": 1,
+    "method": "GET",
+    "host": "a.example",
+}
+_CAME = {"at": "2026-01-01T00:00:01Z", "type": "egress.finished", "step": "s", "request": 1, "status": 200}
+
+
+@pytest.mark.parametrize(("scrubbed", "is_cut"), [(0, False), (2, False), (0, True)])
+async def test_a_run_says_what_was_blotted_out_and_whether_there_is_more(scrubbed: int, is_cut: bool) -> None:
+    """As a terminal does."""
+    desk = ToldDesk()
+    desk.questions = [previewed(status="completed", audit_id="run-1", plan={})]
+    events = [
+        _SENT,
+        {**_CAME, "scrubbed": scrubbed},
+        {"at": _CAME["at"], "type": "run.finished", "class": "some-class"},
+    ]
+    desk.ran = {"audit_id": "run-1", "events": events, "truncated": is_cut}
+    async with browser_of(desk) as browser:
+        page = (await browser.get(f"/approvals/{ASKED}")).text
+
+    assert ("the secret came back 2 times, and was blotted out" in page) is (scrubbed == 2)
+    assert ("There is more on record than stands here" in page) is is_cut
+    assert "class=some-class" in page
