@@ -10,7 +10,8 @@ Rules
 - A browser that an agent's session started unlocks nothing: whoever started it may drive it.
 - Every request of a session comes from the process that unlocked (sessions.py). Who that is, is looked up each time.
 - A form that changes something comes from the page's own origin, with the token of this session for exactly what it does.
-- Passphrases are tried one at a time, and wrong ones have a rate.
+- Passphrases are tried one at a time, and wrong ones have a rate: of each process, and of all together a higher one, so that one
+  program that guesses does not keep the person out.
 
 Source: docs/reference/page.md. Not here: how long a session lasts (sessions.py), unlocking with a passkey (passkeys.py), which
 Host and Origin the port answers (daemon/ports.py).
@@ -18,6 +19,7 @@ Host and Origin the port answers (daemon/ports.py).
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections import deque
@@ -41,14 +43,18 @@ from aileron.web.sessions import OverError, Session, Sessions, StolenError
 from aileron.web.shown import state_of
 from aileron.web.workers import CLEARED
 
-__all__ = ["MAX_STRANGERS", "MAX_WRONG", "WRONG_S", "Door", "Handler", "is_approval_id", "on_to"]
+__all__ = ["MAX_STRANGERS", "MAX_WRONG", "MAX_WRONG_ALL", "WRONG_S", "Door", "Handler", "is_approval_id", "on_to"]
 
 MAX_WRONG: Final = 5
-"""Wrong passphrases within WRONG_S: a person mistypes two or three times; each costs a guesser what it costs on the file."""
+"""Wrong passphrases of one process within WRONG_S: a person mistypes two or three times; each costs a guesser what it costs on
+the file."""
+MAX_WRONG_ALL: Final = 20
+"""Of all processes together: three that guess leave the person's browser its tries."""
 WRONG_S: Final = 60.0
 MAX_STRANGERS: Final = 32
 """Requests that wait to be told whose they are, each of them 64 KiB at most and some 20 ms of a processor: a person's browser has
 six connections, and what is turned away is tried again by hand."""
+_log = logging.getLogger(__name__)
 _NEWS: Final = "/approvals/news"
 _ID: Final = re.compile(r"act-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}", re.ASCII)
 _ENDED: Final[dict[Ended, str]] = {
@@ -83,7 +89,7 @@ class Door:
         self._sessions = sessions
         self._has_passkeys = has_passkeys
         self._cookie = f"aileron-page-{port}"  # cookies know no ports: two homes are two names
-        self._wrong: deque[float] = deque(maxlen=MAX_WRONG)
+        self._wrong: deque[tuple[float, Process]] = deque(maxlen=MAX_WRONG_ALL)
         self._unlocking = anyio.Lock()
         self._strangers = anyio.Lock()
         self.base: Final = f"http://localhost:{port}"
@@ -128,6 +134,9 @@ class Door:
                 return self._stolen(request)
             except AileronError as error:
                 return refusals.failed(error, approval_id)
+            except Exception:  # noqa: BLE001 - rows of a file that others can write while no daemon runs; the log has it
+                _log.exception("a page could not be made")
+                return refusals.broken(approval_id)
 
         return answer
 
@@ -262,18 +271,26 @@ class Door:
             )
         async with self._unlocking:
             now = self._sessions.now()
-            if len(self._wrong) == MAX_WRONG and now - self._wrong[0] < WRONG_S:
-                problem = f"{MAX_WRONG} wrong passphrases within a minute: wait a minute, then try again."
+            if (count := self._wrong_of(process, now)) is not None:
+                problem = f"{count} wrong passphrases within a minute: wait a minute, then try again, or decide in a terminal."
                 return self._unlock_page(approval_id, problem, HTTPStatus.TOO_MANY_REQUESTS)
             try:
                 key = await self._desk.open_key(typed)
             except AileronError as error:
                 if error.failure.failure_class is not FailureClass.UNAUTHORIZED:
                     raise
-                self._wrong.append(now)
+                self._wrong.append((now, process))
                 await self._desk.refused("unlock", "passphrase", None)
                 return self._unlock_page(approval_id, "That is not the passphrase.", HTTPStatus.FORBIDDEN)
         return await self.open(request, key.key_id, process, approval_id, key)
+
+    def _wrong_of(self, process: Process, now: float) -> int | None:
+        """How many wrong passphrases there were, where they are too many for one more try of this process."""
+        late = [who for at, who in self._wrong if now - at < WRONG_S]
+        own = sum(who.is_same(process) for who in late)
+        if own >= MAX_WRONG:
+            return own
+        return len(late) if len(late) >= MAX_WRONG_ALL else None
 
     async def open(
         self, request: Request, key_id: str, process: Process, approval_id: str, key: Key | None = None

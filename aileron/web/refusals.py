@@ -16,7 +16,7 @@ from aileron.web.desk import Unseen
 from aileron.web.forms import FormError
 from aileron.web.looks import html
 
-__all__ = ["agents", "failed", "not_ours", "problem", "stolen", "unseen"]
+__all__ = ["agents", "broken", "failed", "not_ours", "problem", "stolen", "unseen"]
 
 
 def problem(status: int, title: str, why: str, approval_id: str) -> Response:
@@ -30,6 +30,15 @@ def failed(error: AileronError, approval_id: str) -> Response:
     is_missing = failure.failure_class is FailureClass.NOT_FOUND
     title = "There is no such question." if is_missing else "That could not be done."
     return problem(failure.failure_class.http_status, title, failure.message, approval_id)
+
+
+def broken(approval_id: str) -> Response:
+    """What the daemon said makes no sense; its log says where."""
+    where = f"aileron approval show {approval_id}" if approval_id else "aileron approval list"
+    why = (
+        f"What is kept of it makes no sense to this page. The log says more: aileron daemon logs. Or look with: {where}"
+    )
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "That cannot be shown.", why, approval_id)
 
 
 def not_ours(error: FormError, approval_id: str) -> Response:

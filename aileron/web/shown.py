@@ -96,12 +96,8 @@ def when(moment: Any) -> str:
     at = _moment(moment)
     if at is None:
         return str(moment)
-    local = at.astimezone()
-    return (
-        f"{local:%H:%M:%S}"
-        if local.date() == datetime.datetime.now().astimezone().date()
-        else f"{local:%d %b %Y, %H:%M}"
-    )
+    is_today = at.date() == datetime.datetime.now().astimezone().date()
+    return f"{at:%H:%M:%S}" if is_today else f"{at:%d %b %Y, %H:%M}"
 
 
 def _asker(row: Mapping[str, Any]) -> str:
@@ -202,8 +198,9 @@ def _size(count: Any) -> str:
 
 
 def _moment(text: Any) -> datetime.datetime | None:
+    """In the machine's own time; None for what is no moment, or none that this machine's time has (year 1, year 9999)."""
     try:
         at = datetime.datetime.fromisoformat(str(text))
-    except ValueError:
+        return None if at.tzinfo is None else at.astimezone()
+    except (ValueError, OverflowError):
         return None
-    return at if at.tzinfo is not None else None

@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from aileron.web.door import MAX_STRANGERS
+from aileron.web.shown import milliseconds, when
 from tests.web.desk import ASKED, ToldDesk, browser_of, previewed
 
 pytestmark = pytest.mark.anyio
@@ -66,3 +67,79 @@ async def test_a_run_says_what_was_blotted_out_and_whether_there_is_more(scrubbe
     assert ("the secret came back 2 times, and was blotted out" in page) is (scrubbed == 2)
     assert ("There is more on record than stands here" in page) is is_cut
     assert "class=some-class" in page
+
+
+# What makes no sense
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "0001-01-01T00:00:00+14:00",
+        "9999-12-31T23:59:59-14:00",
+        "99999-01-01T00:00:00Z",
+        "soon",
+        "2026-01-01T00:00:00",
+        "",
+        None,
+        7,
+    ],
+)
+def test_a_moment_that_cannot_be_is_shown_as_it_came(moment: object) -> None:
+    """And has no countdown."""
+    assert (when(moment), milliseconds(moment)) == (str(moment), 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"created_at": "0001-01-01T00:00:00+14:00", "expires_at": "9999-12-31T23:59:59-14:00"},
+        {"decided_at": "9999-12-31T23:59:59-14:00", "status": "denied"},
+    ],
+)
+async def test_a_question_of_an_impossible_time_is_shown(change: dict[str, str]) -> None:
+    """In the queue and by itself."""
+    desk = ToldDesk()
+    desk.questions = [previewed(**{"plan": {}, **change})]
+    async with browser_of(desk) as browser:
+        for path in ("", f"/{ASKED}"):
+            page = await browser.get(f"/approvals{path}")
+            assert (page.status_code, "-14:00" in page.text) == (200, True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"edits": [7]},
+        {"plan": "none"},
+        {"plan": {"steps": 7}},
+        {"plan": {"args": [7]}},
+        {"kind": "secret", "subject": 7},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("status", ["pending_approval", "denied"])
+async def test_what_makes_no_sense_is_a_page_that_says_so(change: dict[str, object], status: str) -> None:
+    """With all its fields, and with what to do; the next page is answered."""
+    desk = ToldDesk()
+    desk.questions = [previewed(status=status) | change]
+    async with browser_of(desk) as browser:
+        page = await browser.get(f"/approvals/{ASKED}")
+        after = await browser.get("/approvals")
+
+    if page.status_code != 200:
+        assert (page.status_code, "That cannot be shown." in page.text) == (500, True)
+        assert f"aileron approval show {ASKED}" in page.text
+        assert "Traceback" not in page.text
+        assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    assert after.status_code == 200
+
+
+async def test_rows_without_an_id_do_not_end_the_page() -> None:
+    """The control of the other tests here: this one cannot be shown."""
+    desk = ToldDesk()
+    desk.questions = [{"status": "denied"}]
+    async with browser_of(desk) as browser:
+        page = await browser.get(f"/approvals/{ASKED}")
+
+    assert (page.status_code, "That cannot be shown." in page.text) == (500, True)

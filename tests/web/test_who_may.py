@@ -317,15 +317,44 @@ def own_home(upstream: CountingServer) -> Iterator[DaemonHome]:
         yield made
 
 
+_GUESSER = """
+import http.client, sys, urllib.parse
+port, right = int(sys.argv[1]), sys.argv[2]
+for passphrase in ["wrong wrong"] * 5 + [right]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    headers = {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"}
+    headers["Content-Type"] = "application/x-www-form-urlencoded"
+    connection.request("POST", "/approvals/unlock", urllib.parse.urlencode({"passphrase": passphrase}), headers)
+    print(connection.getresponse().status)
+"""
+
+
+def guessed(home: DaemonHome) -> list[str]:
+    """What a new process is answered that guesses five times, and then knows."""
+    words = [sys.executable, "-c", _GUESSER, str(port_of(home)), APPROVER]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=True).stdout.split()
+
+
 def test_wrong_passphrases_have_a_rate(own_home: DaemonHome) -> None:
-    """Five in a minute; then not even the right one, and from no other process."""
+    """Five in a minute of one process; then not even the right one. The person's browser unlocks meanwhile."""
+    assert guessed(own_home) == ["403"] * 5 + ["429"]
     client = PageClient(own_home)
+    assert client.unlock().status == 200
+    assert [row["reason"] for row in of_kind(own_home, "approval.refused")] == ["passphrase"] * 5
     for _ in range(5):
         assert client.unlock("wrong wrong").status == 403
     refused = client.unlock()
+    assert (refused.status, "5 wrong passphrases within a minute" in refused.words) == (429, True)
 
-    assert (refused.status, "wait a minute" in refused.words) == (429, True)
-    assert [row["reason"] for row in of_kind(own_home, "approval.refused")] == ["passphrase"] * 5
+
+def test_wrong_passphrases_of_all_programs_together_have_a_rate(own_home: DaemonHome) -> None:
+    """Twenty in a minute; then nobody's is tried, nor is a new process's."""
+    for _ in range(4):
+        assert guessed(own_home) == ["403"] * 5 + ["429"]
+    refused = PageClient(own_home).unlock()
+
+    assert (refused.status, "20 wrong passphrases within a minute" in refused.words) == (429, True)
+    assert "aileron approval list" in refused.words
 
 
 def test_after_a_restart_the_address_is_the_same_and_every_page_is_locked(own_home: DaemonHome) -> None:
