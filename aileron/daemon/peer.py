@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["NoPeer", "Peer", "peer_of"]
+__all__ = ["NoPeer", "Peer", "peer_of", "variable_of"]
 
 _PROC: Final = Path("/proc")
 _TABLES: Final = {4: ("net/tcp", "net/tcp6"), 6: ("net/tcp6",)}
@@ -61,6 +61,21 @@ class NoPeer(enum.StrEnum):
     ANOTHER_USER = "another user's process holds it"
     UNSEEN = "no process that this user may look into holds it"
     SEVERAL = "more than one process holds it"
+
+
+def variable_of(pid: int, name: str) -> str | None:
+    """A variable of the environment that a process was started with, as far as this one may look; None where it has none.
+
+    It can have another by now, and whoever starts a process chooses what it gets: that one is there says something, that none is
+    there says nothing.
+    """
+    try:
+        data = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return None
+    wanted = name.encode() + b"="
+    found = next((one for one in data.split(b"\0") if one.startswith(wanted)), None)
+    return None if found is None else found[len(wanted) :].decode("utf-8", "replace")
 
 
 class _End(NamedTuple):

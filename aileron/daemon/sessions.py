@@ -29,13 +29,25 @@ from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
 from aileron.audit.query import utc
+from aileron.daemon.peer import variable_of
 from aileron.ledger import MAX_ROWS, EventFilter, EventRow, Ledger, Snapshot
 from aileron.model.failure import AileronError, Boundary, FailureClass
 
-__all__ = ["LOCAL_SESSION", "MAX_OPEN", "MAX_S", "TOKEN_PREFIX", "Sessions", "no_token", "token_shown"]
+__all__ = [
+    "LOCAL_SESSION",
+    "MAX_OPEN",
+    "MAX_S",
+    "TOKEN_PREFIX",
+    "TOKEN_VARIABLE",
+    "Sessions",
+    "no_token",
+    "token_shown",
+]
 
 LOCAL_SESSION: Final = "local"
 """Every caller on a socket of this home that shows no token: they see each other's runs."""
+TOKEN_VARIABLE: Final = "AILERON_SESSION_TOKEN"  # noqa: S105 - the name of a variable
+"""What an agent and all that it starts have their token in (launch/agent.py)."""
 TOKEN_PREFIX: Final = "ail_"  # noqa: S105 - what a token begins with
 MAX_OPEN: Final = 256
 """Sessions at once: an agent is a process of hundreds of megabytes."""
@@ -140,12 +152,20 @@ class Sessions:
         raise _over()
 
     def started_by(self, pid: int) -> str | None:
-        """The open session whose process this is, or is an ancestor of this one. Reads /proc."""
-        open_ones = [one for one in self._open.values() if one.pid is not None]
-        if not open_ones:
+        """The open session that started this process, or an ancestor of it. Reads /proc.
+
+        By its descent from the session's process, or by the session's token in its environment, which a process that has left its
+        family behind (two forks, and its parent's end) still has, unless somebody took it out.
+        """
+        if not self._open:
             return None
         family = _with_ancestors(pid)
-        return next((one.id for one in open_ones if one.pid in family and _is_alive(one)), None)
+        by_descent = next((one.id for one in self._open.values() if one.pid in family and _is_alive(one)), None)
+        return by_descent or self._by_token(family)
+
+    def _by_token(self, family: set[int]) -> str | None:
+        tokens = {token for pid in family if (token := variable_of(pid, TOKEN_VARIABLE)) is not None}
+        return next((one.id for token in tokens if (one := self._open.get(_digest(token))) is not None), None)
 
     async def show(self, session: str) -> dict[str, Any]:
         """One session. AileronError(not_found)."""

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from aileron.daemon.sessions import TOKEN_VARIABLE
+from aileron.launch import agent as launched
 from tests.support.home import PASSPHRASE, DaemonHome
 from tests.support.paged import APPROVER, Form, KeptApprover, PageClient, paged_home, port_of
 from tests.support.upstream_http import CountingServer
@@ -305,6 +307,55 @@ print(answer.status, "started by an agent" in answer.read().decode())
             said[is_session] = agent.communicate("go\n", timeout=60)[0]
 
     assert said == {True: "403 True\n", False: "303 False\n"}
+
+
+_ORPHAN = """
+import http.client, os, sys, time
+port, passphrase, kind = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+read, write = os.pipe()
+if os.fork():
+    os.close(write)
+    print(os.fdopen(read).read(), end="")
+    sys.exit()
+if os.fork():
+    os._exit(0)
+os.setsid()
+time.sleep(0.2)
+assert os.getppid() != int(sys.argv[4])
+connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+headers = {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}", "Content-Type": kind}
+connection.request("POST", "/approvals/unlock", "passphrase=" + passphrase, headers)
+answer = connection.getresponse()
+os.write(write, f"{answer.status} {'started by an agent' in answer.read().decode()}".encode())
+"""
+
+
+@pytest.mark.parametrize(("has_token", "said"), [(True, "403 True"), (False, "303 False")])
+def test_a_browser_that_left_its_family_is_known_by_the_token_it_was_started_with(
+    home: DaemonHome, has_token: bool, said: str
+) -> None:
+    """Two forks and a session of its own: no ancestor is the agent. Without the token in its environment nobody knows it: what
+    protects then is the passphrase, which the agent has not.
+    """
+    with subprocess.Popen(["sleep", "60"]) as agent:
+        opened = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/", "pid": agent.pid})
+        environment = {**os.environ, TOKEN_VARIABLE: opened["token"]} if has_token else dict(os.environ)
+        words = [str(port_of(home)), APPROVER.replace(" ", "+"), "application/x-www-form-urlencoded", str(os.getpid())]
+        ran = subprocess.run(
+            [sys.executable, "-c", _ORPHAN, *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        agent.kill()
+    assert ran.stdout == said
+
+
+def test_what_an_agent_is_launched_with_is_what_the_page_looks_for() -> None:
+    """One name in two places, which may not import each other."""
+    assert launched.TOKEN_VARIABLE == TOKEN_VARIABLE
 
 
 # Homes of their own, because they change who decides
