@@ -80,6 +80,7 @@ class Shown(NamedTuple):
         return {
             "id": str(question["approval_id"]),
             "sheet": self.sheet,
+            "is_lasting": kind_of(question) != "action",
             "digest": self.digest,
             "edit": edit or "",
             "edits": [str(one.get("digest")) for one in question.get("edits") or []],

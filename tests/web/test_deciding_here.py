@@ -124,6 +124,7 @@ def test_a_no_is_one_step_and_its_reason_reaches_who_asked(home: DaemonHome, per
         "error": None,
     }
     assert "denied" in page.words
+    assert "What went wrong" not in page.text  # nothing did
 
 
 def test_a_reason_that_is_too_long_is_not_lost(home: DaemonHome, person: PageClient) -> None:
@@ -144,6 +145,7 @@ def test_a_consent_is_decided_too(home: DaemonHome, person: PageClient) -> None:
     page = opened(person, answer.body)
     assert "! A LASTING PERMISSION" in page.words
     confirm = person.submit(page.form("/approve"))
+    assert "It lasts. Type secret" in confirm.words
     over = person.submit(confirm.form("/decide"), word="secret")
 
     assert "approved, done" in over.words

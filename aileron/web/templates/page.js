@@ -32,14 +32,16 @@
   };
   const left = document.getElementById("left");
   const endsAt = left ? Date.now() + Number(left.dataset.left) * 1000 : 0;
-  const blank = (title, text) => { // nothing stays, and nothing is loaded of itself: another program may have the port by now
+  const blank = (title, text, command) => { // and nothing is loaded of itself: another program may have the port by now
     if (isBlank) return;
     isBlank = isOver = true;
     document.title = `${title} · Aileron`;
     const put = (name, said, fields) => Object.assign(document.createElement(name), { textContent: said, ...fields });
     const main = put("main", "", { id: "main", className: "narrow" });
-    main.append(put("h1", title), put("p", text, { className: "note alarm", role: "alert" }),
-      put("a", "Load this page again", { href: of === undefined ? location.pathname : `/approvals${of && `/${of}`}` }));
+    const note = put("p", `${text} `, { className: "note alarm", role: "alert" });
+    if (command) note.append(put("code", command));
+    const href = of === undefined ? location.pathname : `/approvals${of && `/${of}`}`;
+    main.append(put("h1", title), note, put("a", "Load this page again", { href }));
     body.replaceChildren(main);
   };
   const tick = () => {
@@ -114,8 +116,8 @@
         if (isOver) return;
       } catch (error) {
         if (error.name === "AbortError") return;
-        blank("The supervisor does not answer", "Nothing can be decided, and what was shown is gone. Any program can serve a page " +
-          "at this address while no supervisor runs: look with `aileron status` before you type your passphrase here again.");
+        blank("The supervisor does not answer", "Nothing can be decided, and what was shown is gone. While no supervisor runs, any " +
+          "program can serve a page at this address. Before you type your passphrase here again, look whether it runs:", "aileron status");
         return;
       }
     }
