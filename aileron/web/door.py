@@ -157,6 +157,9 @@ class Door:
                 return refusals.agents(error.session, "")
             except AileronError as error:
                 return self.not_opened("", error)
+            except Exception:  # noqa: BLE001 - as above
+                _log.exception("nobody could be let in")
+                return refusals.broken("")
 
         return answer
 
@@ -239,7 +242,7 @@ class Door:
             return f"Whether your decision counts cannot be found out now: aileron approval show {approval_id}"
         if status == "pending_approval":
             return "Your decision was not recorded: the question still waits."
-        return f"Your decision arrived before that. On record it is: {state_of(status)}."
+        return f"The question is decided. On record it is: {state_of(status)}."
 
     def _unlock_page(self, approval_id: str, problem: str | None = None, status: int = HTTPStatus.OK) -> Response:
         page = html(

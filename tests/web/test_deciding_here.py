@@ -309,7 +309,7 @@ def test_a_page_that_is_locked_in_the_middle_of_a_decision_says_what_became_of_i
         said, locked = deciding.result(30), locking.result(30)
 
     assert locked.status == 303
-    assert "Your decision arrived before that. On record it is: denied." in said.words
+    assert "The question is decided. On record it is: denied." in said.words
     assert home.result(asked)["status"] == "denied"
 
 

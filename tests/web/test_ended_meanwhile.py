@@ -75,7 +75,7 @@ async def test_a_decision_that_was_recorded_before_the_session_ended_is_said_to_
 
         page = await while_held(desk, browser.deny, end)
     assert (ASKED, "deny") in desk.told
-    assert "Your decision arrived before that. On record it is: denied." in page
+    assert "The question is decided. On record it is: denied." in page
 
 
 async def test_a_decision_that_came_too_late_for_the_session_is_said_not_to_count() -> None:
