@@ -38,7 +38,8 @@
     document.title = `${title} · Aileron`;
     const put = (name, said, fields) => Object.assign(document.createElement(name), { textContent: said, ...fields });
     const main = put("main", "", { id: "main", className: "narrow" });
-    const note = put("p", `${text} `, { className: "note alarm", role: "alert" });
+    const note = put("p", `${text} `, { className: "note alarm" });
+    note.setAttribute("role", "alert");
     if (command) note.append(put("code", command));
     const href = of === undefined ? location.pathname : `/approvals${of && `/${of}`}`;
     main.append(put("h1", title), note, put("a", "Load this page again", { href }));
