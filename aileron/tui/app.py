@@ -35,6 +35,7 @@ from rich.text import Text
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
+from textual.css.query import NoMatches
 from textual.events import Click
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Input, OptionList, Static
@@ -208,6 +209,15 @@ class Console(App[None]):
         return self._approver.get("status") != "none"
 
     def _tick(self) -> None:
+        """A second has passed."""
+        try:
+            self._go_on()
+        except NoMatches:  # the screen is being taken down
+            return
+        except Exception as error:  # noqa: BLE001 - as in a worker: it would end the console
+            self._tell(_unforeseen(error), is_bad=True)
+
+    def _go_on(self) -> None:
         if self._holder.close_on_time():
             self._tell("the approver's key is locked: its time was over")
             self._forget_preview()
@@ -237,6 +247,9 @@ class Console(App[None]):
                     await self._took(events)
             except (GoneError, RefusedError) as error:
                 self._lose(str(error))
+                await asyncio.sleep(_RETRY_S)
+            except Exception as error:  # noqa: BLE001 - whatever it answers, the console stays, and nothing can be decided
+                self._lose(f"what it says cannot be shown: {type(error).__name__}")
                 await asyncio.sleep(_RETRY_S)
 
     async def _read_all(self) -> int:
@@ -353,7 +366,7 @@ class Console(App[None]):
             return "empty"
         if entry.status == "approved":
             return "held"
-        if self._why_closed() is not None:
+        if self._sheet is None or self._why_closed() is not None:
             return "closed"
         return "unread" if self._guard.digest is not None and not self._guard.is_read else "queue"
 
@@ -465,15 +478,25 @@ class Console(App[None]):
             return
         except GoneError:
             return  # the news say so too
-        if name != self._selected:
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is not such that it could be decided
+            self._refuse(name, _unforeseen(error))
             return
+        if name == self._selected:
+            self._take_question(name, question, record)
+        if self._wants_preview():
+            await asyncio.sleep(_REST_S)
+        if self._wants_preview():  # still: its key may be locked by now, and nobody is asked for it unasked
+            await self._read_preview()
+
+    def _take_question(self, name: str, question: dict[str, Any], record: dict[str, Any] | None) -> None:
+        """Put it on the screen, or why it cannot be shown."""
         if self._question is None or self._question.get("digest") != question.get("digest"):
             self._preview = None
         self._question, self._record = question, record
-        self._put_up()
-        if self._wants_preview():
-            await asyncio.sleep(_REST_S)
-            await self._read_preview()
+        try:
+            self._put_up()
+        except Exception as error:  # noqa: BLE001 - as above: its parts are not what they are called
+            self._refuse(name, _unforeseen(error))
 
     def _genuine(self, question: dict[str, Any]) -> dict[str, Any]:
         """What it is about, or the person's own edit of it, as its digest covers it. MismatchError."""
@@ -967,8 +990,24 @@ class Console(App[None]):
 
         Not as a coroutine: one that is never begun, because the console ends, would be complained about.
         """
-        begun = functools.partial(work, *given, **named)
+        whole = functools.partial(work, *given, **named)
+        begun: Callable[[], Awaitable[None]] = functools.partial(self._done, whole)
         self.run_worker(begun, group=group, exclusive=group in ("question", "run"))
+
+    async def _done(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do it; what nobody foresaw is said. A worker that raised would end the console."""
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - where a task ends
+            self._tell(_unforeseen(error), is_bad=True)
+
+    async def run_action(self, *given: Any, **named: Any) -> bool:
+        """A key's action; what nobody foresaw is said, and the console stays."""
+        try:
+            return await super().run_action(*given, **named)
+        except Exception as error:  # noqa: BLE001 - where a key press ends
+            self._tell(_unforeseen(error), is_bad=True)
+            return True
 
     def _tell(self, words: str, *, is_bad: bool = False) -> None:
         severity: Literal["error", "information"] = "error" if is_bad else "information"
@@ -1019,6 +1058,11 @@ class Console(App[None]):
 def _is_over(entry: Entry) -> bool:
     left = seconds_left(entry.expires_at)
     return left is not None and left <= 0
+
+
+def _unforeseen(error: Exception) -> str:
+    """Words for what nobody foresaw: its class, since its own may hold anything."""
+    return f"it cannot be shown or done, by a bug or by what the daemon answered ({type(error).__name__}): nothing is decided"
 
 
 def _has_run(question: dict[str, Any]) -> bool:

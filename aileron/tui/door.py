@@ -1,7 +1,8 @@
 """What the console asks of the daemon, over the operator's socket. Every call waits for its answer, with a deadline.
 
 Runs in threads of the console. The daemon may be gone and come back, and somebody else may answer in its place: what it says of a
-question is shown, and signed, only as far as its digest covers it (review/genuine.py).
+question is shown, and signed, only as far as its digest covers it (review/genuine.py). What has not the shape that its route's
+answer has, or nests deeper than MAX_NESTING, is RefusedError: nothing that is laid out later trips over it.
 
 Not here: what is done with the answers (app.py, plain.py), what is signed (approver/signing.py).
 """
@@ -24,6 +25,10 @@ _DERIVATION_S: Final = 30.0
 """The vault's key out of its passphrase takes half a second; a machine under load takes more."""
 NEWS_S: Final = 20.0
 """One wait for news; it is asked again after it."""
+MAX_NESTING: Final = 100
+"""No arguments of a person's making come near it; Python's own limit, below all the calls of a screen, is some 900."""
+_OBJECTS: Final = ("plan", "subject")
+_LISTS_OF_OBJECTS: Final = ("conversation", "edits", "changes")
 
 
 class GoneError(Exception):
@@ -60,9 +65,16 @@ class Door:
             answer = self._client.ask(method, path, body, wait_s=wait_s)
         except (DaemonUnreachable, OSError, ValueError, http.client.HTTPException) as error:
             raise GoneError(str(error) or type(error).__name__) from None
+        except RecursionError:
+            raise _no_answer("nests too deep to be read") from None
+        _check_nesting(answer.body)
         if answer.is_error:
             raise _refused(answer)
         return answer.body
+
+    def _object(self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0) -> dict[str, Any]:
+        """The same, where the answer is an object."""
+        return _object_in(self.ask(method, path, body, wait_s=wait_s), "the answer")
 
     def waiting(self) -> list[dict[str, Any]]:
         """The questions that wait, or whose decision has not been used yet."""
@@ -70,19 +82,18 @@ class Door:
 
     def question(self, approval_id: str) -> dict[str, Any]:
         """One question, whole."""
-        found = self.ask("GET", path_of(*_ROUTE, approval_id))
-        return {**found, "approval_id": approval_id} if isinstance(found, dict) else {}
+        found = self._object("GET", path_of(*_ROUTE, approval_id))
+        _check_question(found)
+        return {**found, "approval_id": approval_id}
 
     def outcome(self, approval_id: str) -> dict[str, Any]:
         """What became of it."""
-        found: dict[str, Any] = self.ask("GET", path_of(*_ROUTE, approval_id, "result"))
-        return found
+        return self._object("GET", path_of(*_ROUTE, approval_id, "result"))
 
     def decide(self, approval_id: str, body: dict[str, Any], *, is_run: bool) -> dict[str, Any]:
         """Send a decision; what was settled with it."""
         wait_s = 0.0 if is_run else _CARRY_OUT_S
-        found: dict[str, Any] = self.ask("POST", path_of(*_ROUTE, approval_id, "decide"), body, wait_s=wait_s)
-        return found
+        return self._object("POST", path_of(*_ROUTE, approval_id, "decide"), body, wait_s=wait_s)
 
     def preview(self, approval_id: str, body: dict[str, Any], wait_s: float) -> Any:
         """The answer to a signed request for a preview, sealed."""
@@ -90,8 +101,7 @@ class Door:
 
     def cancel(self, approval_id: str) -> dict[str, Any]:
         """Take a question back, or an approval that has not begun."""
-        found: dict[str, Any] = self.ask("POST", path_of(*_ROUTE, approval_id, "cancel"), {})
-        return found
+        return self._object("POST", path_of(*_ROUTE, approval_id, "cancel"), {})
 
     def ask_back(self, approval_id: str, question: str) -> None:
         """A question to the agent."""
@@ -99,8 +109,8 @@ class Door:
 
     def edit(self, approval_id: str, args: dict[str, Any]) -> str:
         """The digest of the plan with other arguments. RefusedError where they are not what the action takes."""
-        made = self.ask("POST", path_of(*_ROUTE, approval_id, "edit"), {"args": args})
-        if (made.get("plan") or {}).get("args") != args:
+        made = self._object("POST", path_of(*_ROUTE, approval_id, "edit"), {"args": args})
+        if _object_in(made.get("plan"), "its plan").get("args") != args:
             raise RefusedError("hash_mismatch", "the daemon made another plan of it: nothing is decided")
         return str(made.get("digest"))
 
@@ -127,17 +137,21 @@ class Door:
 
     def status(self) -> dict[str, Any]:
         """What runs, and who decides."""
-        found: dict[str, Any] = self.ask("GET", path_of("v1", "status"))
+        found = self._object("GET", path_of("v1", "status"))
+        for name in ("vault", "jail"):
+            _object_in(found.get(name) or {}, name)
+        for within, name in ((found, "settings_waiting"), (found.get("jail") or {}, "layers")):
+            _list_in(within.get(name) or [], name)
         return found
 
     def approver(self) -> dict[str, Any]:
         """Who decides for this home."""
-        found: dict[str, Any] = self.ask("GET", path_of("v1", "approver"))
-        return found
+        return self._object("GET", path_of("v1", "approver"))
 
     def record(self, audit_id: str) -> dict[str, Any]:
         """One run with its events."""
-        found: dict[str, Any] = self.ask("GET", path_of("v1", "audit", audit_id))
+        found = self._object("GET", path_of("v1", "audit", audit_id))
+        _objects_in(found.get("events") or [], "events")
         return found
 
     def newest(self, count: int) -> list[dict[str, Any]]:
@@ -166,6 +180,52 @@ def _rows(found: Any, name: str) -> list[dict[str, Any]]:
 def _events(found: Any) -> list[dict[str, Any]]:
     """Those that have a number, by which the next are asked for."""
     return [one for one in _rows(found, "events") if isinstance(one.get("seq"), int)]
+
+
+def _check_question(found: dict[str, Any]) -> None:
+    """Return if its parts are what their names say; what is in a plan is checked with its digest. RefusedError."""
+    for name in _OBJECTS:
+        _object_in(found.get(name) or {}, name)
+    for name in _LISTS_OF_OBJECTS:
+        _objects_in(found.get(name) or [], name)
+    for name, whole in (("difference", found.get("difference")), ("subject", found.get("subject"))):
+        if isinstance(whole, dict):
+            _objects_in(whole.get("changes") or [], f"changes of its {name}")
+    plan = found.get("plan") or {}
+    _objects_in(plan.get("steps") or [], "steps")
+    _object_in(plan.get("args") or {}, "arguments")
+
+
+def _check_nesting(body: Any) -> None:
+    """Return if nobody who walks through it by calling themselves gets lost. RefusedError."""
+    level = [body]
+    for _ in range(MAX_NESTING):
+        inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list)))
+        level = [one for values in inner for one in values if isinstance(one, (dict, list))]
+        if not level:
+            return
+    raise _no_answer(f"nests deeper than {MAX_NESTING} levels")
+
+
+def _object_in(found: Any, what: str) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise _no_answer(f"has a {type(found).__name__} where an object should be: {what}")
+    return found
+
+
+def _list_in(found: Any, what: str) -> list[Any]:
+    if not isinstance(found, list):
+        raise _no_answer(f"has a {type(found).__name__} where a list should be: {what}")
+    return found
+
+
+def _objects_in(found: Any, what: str) -> None:
+    for one in _list_in(found, what):
+        _object_in(one, what)
+
+
+def _no_answer(why: str) -> RefusedError:
+    return RefusedError("internal_error", f"what the daemon answered is none: it {why}")
 
 
 def _refused(answer: Answer) -> RefusedError:

@@ -105,7 +105,7 @@ class Holder:
         file = keyfile.file_of(self._file, self.key_id)
         question = f"Approver passphrase, {purpose}"
         for left in range(_TRIES - 1, -1, -1):
-            typed = self._ask(question)
+            typed = self._typed(question)
             try:
                 key = keyfile.open_key(file, typed)
                 break
@@ -122,3 +122,18 @@ class Holder:
             )
         self.close()
         self._key, self._until = key, self._clock() + OPEN_S
+
+    def _typed(self, question: str) -> Secret:
+        """What the person typed. AileronError also for what a terminal that is going away does to whoever asks there."""
+        from aileron.model.failure import AileronError, Boundary, FailureClass
+
+        try:
+            return self._ask(question)
+        except AileronError:
+            raise
+        except Exception as error:  # a closed set there is none: termios.error, OSError, what a driver raises
+            raise AileronError(
+                FailureClass.INVALID_REQUEST,
+                f"the passphrase cannot be asked for at this terminal ({type(error).__name__})",
+                boundary=Boundary.USER,
+            ) from error

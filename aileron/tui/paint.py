@@ -181,6 +181,8 @@ def local_time(moment: object) -> str:
         at = datetime.datetime.fromisoformat(str(moment)).astimezone()
     except ValueError:
         return "an unknown time"
+    except OverflowError:  # a moment of the year 1, in a zone west of Greenwich
+        return _cut(visible(str(moment)), 40)
     return at.strftime("%H:%M:%S" if at.date() == datetime.datetime.now().astimezone().date() else "%Y-%m-%d %H:%M")
 
 

@@ -129,7 +129,7 @@ def seconds_left(moment: str | None, now: datetime.datetime | None = None) -> fl
     try:
         until = datetime.datetime.fromisoformat(moment)
         return (until - (now or datetime.datetime.now(datetime.UTC))).total_seconds()
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
 
 

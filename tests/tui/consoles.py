@@ -49,6 +49,7 @@ class World:
         self.asked_for: list[str] = []
         """What a passphrase was asked for."""
         self.passphrase = APPROVER
+        self.ask_passphrase: Callable[[str], Secret] = self._type_passphrase
         self.edit: Callable[[str], str] = lambda text: text
         self.is_held = False
         """Whether the console has the terminal to itself."""
@@ -120,14 +121,19 @@ class World:
     def hooks(self) -> Hooks:
         """What the console needs of a terminal."""
 
-        def ask(question: str) -> Secret:
-            self.asked_for.append(question)
-            return Secret(self.passphrase.encode())
-
         def hold(is_held: bool) -> None:
             self.is_held = is_held
 
-        return Hooks(ask=ask, edit=lambda text: self.edit(text), take=lambda: hold(True), let_go=lambda: hold(False))
+        return Hooks(
+            ask=lambda question: self.ask_passphrase(question),
+            edit=lambda text: self.edit(text),
+            take=lambda: hold(True),
+            let_go=lambda: hold(False),
+        )
+
+    def _type_passphrase(self, question: str) -> Secret:
+        self.asked_for.append(question)
+        return Secret(self.passphrase.encode())
 
     @contextlib.asynccontextmanager
     async def console(

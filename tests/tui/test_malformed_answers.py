@@ -1,0 +1,167 @@
+"""Answers that are none: whatever stands in the daemon's place says, the console stays, says so, and decides nothing of it.
+
+Beside each the same question as it should be, which can be decided.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from aileron.model.secret import Secret
+from tests.cli.questions import ONE, previewed, question, sealed_preview
+from tests.tui.consoles import World, named
+
+pytestmark = pytest.mark.anyio
+
+
+def nested(depth: int) -> Any:
+    """A list in a list in a list."""
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+MALFORMED: dict[str, dict[str, Any]] = {
+    "a change that is a number": {"difference": {"decided_at": None, "changes": [1]}},
+    "changes that are a text": {"difference": {"decided_at": None, "changes": "x"}},
+    "a turn that is a text": {"conversation": ["x"]},
+    "a conversation that is a number": {"conversation": 7},
+    "edits that are texts": {"edits": ["x"]},
+    "a plan that is a list": {"plan": [1]},
+    "steps that are numbers": {"plan": {"action": "other", "steps": [1]}},
+    "a grant that is a text": {"plan": {"action": "other", "steps": [{"grant": "x"}]}},
+    "arguments that are a list": {"plan": {"action": "other", "args": [1]}},
+    "a subject that is a text": {"kind": "binding", "subject": "x"},
+    "nested deeper than a screen can be": {"reason": nested(150)},
+    "nested deeper than can be read": {"reason": nested(900)},
+}
+
+
+@pytest.mark.parametrize("is_signed", [False, True], ids=["nobody signs", "signed"])
+@pytest.mark.parametrize("malformed", MALFORMED.values(), ids=MALFORMED.keys())
+async def test_a_question_that_is_none_is_said_and_cannot_be_decided(
+    world: World, malformed: dict[str, Any], is_signed: bool
+) -> None:
+    """Every key about it does nothing; the next question is decided as ever."""
+    if is_signed:
+        world.sign()
+    asked, sound = named("other"), named("sound", reversible=True)
+    whole = {**asked, **malformed}
+    world.ask(asked, sound)
+    world.fake.script("GET", f"/v1/action-approvals/{asked['approval_id']}", lambda _: (200, whole))
+    async with world.console() as shown:
+        await shown.until(lambda: any(row.startswith("! ") for row in shown.rows[4:]))
+        await shown.settled()
+        await shown.press("exclamation_mark", "A", "y", "d", "e", "t", "m", "r", "escape", "equals_sign", "escape")
+        await shown.settled()
+        assert world.sent() == []
+
+        await shown.press("n")
+        await shown.until("sound 1.2.0")
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+    assert world.sent_to() == [sound["approval_id"]]
+
+
+ROUTES: dict[str, Any] = {
+    "/v1/status": {"vault": "open"},
+    "/v1/approver": ["none"],
+    "/v1/action-approvals": {"approvals": 7},
+    "/v1/audit": {"events": [{"seq": 1, "type": nested(500)}]},
+}
+
+
+@pytest.mark.parametrize("route", ROUTES)
+async def test_a_route_that_answers_something_else_is_a_daemon_that_does_not_answer(world: World, route: str) -> None:
+    """With the banner; when it answers as it should, all is as before."""
+    world.ask(named("one", reversible=True))
+    async with world.console() as shown:
+        await shown.until("one 1.2.0")
+        truth = world.fake._scripts.pop(("GET", route), None)
+        world.fake.script("GET", route, (200, ROUTES[route]))
+        world.happen("vault.locked")
+        await shown.until("! the daemon does not answer")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until_told("nothing can be decided")
+        del world.fake._scripts["GET", route]
+        if truth is not None:
+            world.fake.script("GET", route, *truth)
+        await shown.until("daemon ok")
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "soon", nested(5)], ids=str)
+async def test_a_moment_that_no_clock_has_is_shown_as_it_came(
+    world: World, monkeypatch: pytest.MonkeyPatch, moment: Any
+) -> None:
+    """Before the first year, or after the last, in a zone that is west of Greenwich."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    world.ask(named("one", expires_at=moment, difference={"decided_at": moment, "changes": []}))
+    world.happen("vault.locked", session="ses-1")
+    world.rows[-1]["at"] = moment
+    async with world.console() as shown:
+        await shown.until("from the call approved last")
+        await shown.press("2")
+        await shown.until("vault.locked")
+        if str(moment).startswith("0001"):
+            assert "0001-01-01T00:00:00Z" in shown.text
+
+
+async def test_a_record_that_is_none_leaves_the_console_as_it_is(world: World) -> None:
+    """Of a run that is over: its events are texts."""
+    asked = named("one", reversible=True)
+    world.records["run-one"] = {"audit_id": "run-one", "status": "completed", "events": ["x"]}
+    world.ask(asked, named("two"))
+    async with world.console() as shown:
+        await shown.until("one 1.2.0")
+        world.settle(asked, "completed")
+        await shown.until("what the daemon answered is none")
+        await shown.press("n")
+        await shown.until("two 1.2.0")
+
+
+async def test_a_terminal_that_breaks_while_a_passphrase_is_asked_for_decides_nothing(world: World) -> None:
+    """Whatever it raises is said; asked again, the person can answer."""
+    world.sign()
+    world.ask(named("one", reversible=True))
+    asks = [OSError(5, "I/O error"), RuntimeError("gone")]
+    ask = world.ask_passphrase
+
+    def breaking(asked: str) -> Secret:
+        if asks:
+            raise asks.pop(0)
+        return ask(asked)
+
+    world.ask_passphrase = breaking
+    async with world.console() as shown:
+        await shown.until("one 1.2.0")
+        for _ in range(2):
+            await shown.press("L")
+            await shown.until_told("cannot be asked for at this terminal")
+        assert world.sent() == []
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+
+async def test_a_preview_that_is_none_is_said(world: World) -> None:
+    """In a shape of its own, and one that was sealed for another question; then the right one."""
+    approver = world.sign()
+    asked = question(previewed())
+    world.ask(asked)
+    fields = [{"label": "To", "value": "only-for-the-approver", "multiline": False}]
+    right = sealed_preview(approver, asked["digest"], fields)
+    world.fake.script("POST", f"{ONE}/preview", (200, [1]), (200, {"sealed": 7}), right)
+    async with world.console((80, 45)) as shown:
+        await shown.unlock()
+        for _ in range(2):
+            await shown.until_told("!")
+            await shown.press("p")
+        await shown.until("only-for-the-approver")
