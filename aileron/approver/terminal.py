@@ -6,12 +6,14 @@ for it, and no key is kept open.
 
 Who can, of the same user (everything else needs to be root, or to have replaced the terminal itself):
 
-1. whoever has a command of the program that holds the terminal's other end: `tmux send-keys`, `screen -X stuff`, …
+1. whoever has a command of the program that holds the terminal's other end: `tmux send-keys`, `screen -X stuff`, and the remote
+   control of kitty, konsole, wezterm and nvim
 2. a process of the same terminal session, by TIOCSTI, where the kernel still has it (before Linux 6.2, or dev.tty.legacy_tiocsti)
 3. nobody by opening it anew, while it is held exclusively (TIOCEXCL, ioctl_tty(2)); who has it open already can read what is
    typed in our place, and draw on the screen
 
-What is not seen here: a display server that lets every client press keys (X11), and a terminal program's own remote control.
+What is not seen here: a display server that lets every client press keys (X11), and the remote control of a terminal program that
+tells what it starts nothing of it.
 
 Source: ioctl_tty(2), proc_pid_stat(5), the kernel's sysctl/kernel.rst; docs/explanation/threat-model.md. Not here: how a
 passphrase is asked for (presence.py).
@@ -31,7 +33,17 @@ __all__ = ["ancestors", "held", "let_go", "take", "who_else_can_type"]
 
 _PROC: Final = Path("/proc")
 _LEGACY: Final = Path("/proc/sys/dev/tty/legacy_tiocsti")
-_VARIABLES: Final = {"TMUX": "tmux", "STY": "screen", "ZELLIJ": "zellij"}
+_VARIABLES: Final = {
+    "TMUX": "tmux",
+    "STY": "screen",
+    "ZELLIJ": "zellij",
+    "KITTY_LISTEN_ON": "kitty",
+    "NVIM": "nvim",
+    "KONSOLE_DBUS_SERVICE": "konsole",
+    "WEZTERM_UNIX_SOCKET": "wezterm",
+}
+"""Each is set by the program for what it starts, and says where it takes commands: `send-keys`, `kitten @ send-text`,
+`nvim --server … --remote-send`, `qdbus … sendText`, `wezterm cli send-text`."""
 _MULTIPLEXERS: Final = {
     "tmux: server": "tmux",
     "screen": "screen",

@@ -57,17 +57,18 @@ def _run(supervisor: Supervisor, theme: str | None, *, plain: bool) -> int:
     from aileron.tui.door import Door
 
     door = Door(supervisor.home)
-    not_kept = terminal.who_else_can_type()
     if plain:
         from aileron.tui.plain import Plain
 
         with terminal.held():
-            return Plain(door, ask=_let_go(presence.ask_passphrase), edit=_let_go(_edited), not_kept=not_kept).run()
+            return Plain(
+                door, ask=_let_go(presence.ask_passphrase), edit=_let_go(_edited), who_else=terminal.who_else_can_type
+            ).run()
     from aileron.tui.app import Console, Hooks
 
     hooks = Hooks(ask=presence.ask_passphrase, edit=_edited, take=terminal.take, let_go=terminal.let_go)
     with local_work():
-        screen = Console(door, hooks, not_kept=not_kept, theme=theme)
+        screen = Console(door, hooks, who_else=terminal.who_else_can_type, theme=theme)
         screen.run()
     return screen.return_code or OK
 

@@ -109,7 +109,7 @@ class Console(App[None]):
         door: Door,
         hooks: Hooks,
         *,
-        not_kept: str | None,
+        who_else: Callable[[], str | None],
         theme: str | None = None,
         clock: Callable[[], float] = since_boot,
     ) -> None:
@@ -122,7 +122,7 @@ class Console(App[None]):
         self._hooks: Final = hooks
         self._waiting: Final = Waiting()
         self._guard: Final = Guard()
-        self._holder: Final = Holder(door.home / "approver.json", ask=self._ask_away, not_kept=not_kept, clock=clock)
+        self._holder: Final = Holder(door.home / "approver.json", ask=self._ask_away, who_else=who_else, clock=clock)
         self._status: dict[str, Any] = {}
         self._approver: dict[str, Any] = {"status": "unknown"}
         self._events: list[dict[str, Any]] = []
@@ -218,8 +218,8 @@ class Console(App[None]):
             self._tell(_unforeseen(error), is_bad=True)
 
     def _go_on(self) -> None:
-        if self._holder.close_on_time():
-            self._tell("the approver's key is locked: its time was over")
+        if (why := self._holder.why_locked()) is not None:
+            self._tell(f"the approver's key is locked: {why}")
             self._forget_preview()
         entry = self._entry()
         if entry is not None and entry.is_open and _is_over(entry):
@@ -238,6 +238,7 @@ class Console(App[None]):
         while True:
             try:
                 if not is_started:
+                    await _in_thread(self._holder.look)
                     await _in_thread(self._door.start)
                     is_started = True
                 last = await self._read_all()
@@ -930,6 +931,7 @@ class Console(App[None]):
         """Open the approver's key for a while, or lock it."""
         from aileron.model.failure import AileronError
 
+        self._holder.look()
         if not self._is_signed:
             self._warn("nobody signs for this home: aileron approver init")
         elif self._holder.not_kept is not None:
@@ -1036,7 +1038,11 @@ class Console(App[None]):
 
     @contextlib.contextmanager
     def _away(self) -> Iterator[None]:
-        """The terminal as a command has it: for a passphrase, or an editor."""
+        """The terminal as a command has it: for a passphrase, or an editor. Whoever opens it meanwhile finds no key open."""
+        if self._holder.is_open:
+            self._holder.close()
+            self._preview = None
+            self._tell("the approver's key is locked: the terminal was somebody else's for a while")
         self._hooks.let_go()
         # The event loop's own handler would end the console, and have the passphrase asked for again.
         before = {number: signal.signal(number, self._interrupted) for number in _ENDING}

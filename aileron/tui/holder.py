@@ -4,8 +4,10 @@ Runs in the console's own process, which nobody of the same user can look into. 
 (approver/presence.py); there is no other way to it.
 
 Rules
-- Open for OPEN_S at most, from the passphrase on; nothing that is done lengthens it.
+- Open for OPEN_S at most, from the passphrase on; nothing that is done lengthens it. A thread of its own wipes it then, whatever
+  the console is busy with: an editor, a prompt, a screen that hangs.
 - Where others than the person can press keys at this terminal (approver/terminal.py) it is not kept open: each use asks anew.
+  That is looked at before each use, and every LOOK_S while it is open.
 - It is the key of this home's approver, or it is wiped.
 
 Not here: what is signed (approver/signing.py), when a key may decide (guard.py).
@@ -14,6 +16,7 @@ Not here: what is signed (approver/signing.py), when a key may decide (guard.py)
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +30,11 @@ __all__ = ["OPEN_S", "Holder", "since_boot"]
 
 OPEN_S: Final = 900.0
 """15 minutes: some decisions in a row; a console that stays open all day is not one that decides all day."""
+LOOK_S: Final = 3.0
+"""Between two looks at who else can type; one reads /proc, 10 ms with some hundred processes."""
+_CHECK_S: Final = 0.5
+"""Between two looks at the clock: one that counts sleep, which no wait of a thread does."""
+_TIME_OVER: Final = "its time was over"
 _TRIES: Final = 3
 
 
@@ -36,25 +44,32 @@ def since_boot() -> float:
 
 
 class Holder:
-    """One for each console. `ask` has a person type a passphrase after a question."""
+    """One for each console. `ask` has a person type a passphrase after a question; `who_else` says why a key press may be
+    somebody else's, or None. Any thread may use it.
+    """
 
     def __init__(
         self,
         file: Path,
         *,
         ask: Callable[[str], Secret],
-        not_kept: str | None,
+        who_else: Callable[[], str | None],
         clock: Callable[[], float] = since_boot,
     ) -> None:
         self._file: Final = file
         self._ask: Final = ask
         self._clock: Final = clock
-        self.not_kept: Final = not_kept
-        """Why no key is kept open here; None: it is."""
+        self._who_else: Final = who_else
+        self.not_kept: str | None = None
+        """Why no key is kept open here, as it was at the last look; None: it is, or nobody has looked yet."""
         self.key_id: str | None = None
         """Whose signature counts, as the daemon says; None: nobody's, or it did not say yet."""
         self._key: ApproverKey | None = None
         self._until = 0.0
+        self._lock: Final = threading.RLock()
+        self._watched: threading.Event | None = None
+        """Set when the key that is open now is closed."""
+        self._why_locked: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -68,16 +83,46 @@ class Holder:
 
     def close(self) -> None:
         """Forget the key."""
-        if self._key is not None:
-            self._key.wipe()
-            self._key = None
+        with self._lock:
+            if self._key is not None:
+                self._key.wipe()
+                self._key = None
+            if self._watched is not None:
+                self._watched.set()
+                self._watched = None
 
-    def close_on_time(self) -> bool:
-        """Close it if its time is over; whether it was."""
-        if self._key is None or self.left_s > 0:
-            return False
-        self.close()
-        return True
+    def why_locked(self) -> str | None:
+        """Why it was closed unasked since the last call, for a person; None: it was not."""
+        self._close_if_due(looks=False)
+        with self._lock:
+            why, self._why_locked = self._why_locked, None
+        return why
+
+    def look(self) -> None:
+        """See who else can type here now; close the key if somebody can."""
+        self.not_kept = self._who_else()
+        if self.not_kept is not None:
+            self._close_because(self.not_kept)
+
+    def _close_because(self, why: str) -> None:
+        with self._lock:
+            if self._key is not None:
+                self.close()
+                self._why_locked = why
+
+    def _close_if_due(self, *, looks: bool) -> None:
+        if self._key is not None and self.left_s <= 0:
+            self._close_because(_TIME_OVER)
+        elif looks:
+            self.look()
+
+    def _watch(self, closed: threading.Event) -> None:
+        """Until this key is closed: close it when its time is over, or when somebody else could press keys."""
+        looked = self._clock()
+        while not closed.wait(_CHECK_S):
+            is_time = abs(self._clock() - looked) >= LOOK_S
+            looked = self._clock() if is_time else looked
+            self._close_if_due(looks=is_time)
 
     @contextlib.contextmanager
     def key(self, purpose: str) -> Iterator[ApproverKey]:
@@ -85,17 +130,19 @@ class Holder:
 
         Where it is not kept open it is wiped at the end of the block.
         """
-        self.close_on_time()
+        self.look()
+        self._close_if_due(looks=False)
         if self._key is None:
             self.open(purpose)
-        key = self._key
-        if key is None:
-            raise AssertionError("open() gives a key, or raises")
-        try:
-            yield key
-        finally:
-            if self.not_kept is not None:
-                self.close()
+        with self._lock:  # it is not wiped amid a signature
+            key = self._key
+            if key is None:
+                raise AssertionError("open() gives a key, or raises")
+            try:
+                yield key
+            finally:
+                if self.not_kept is not None:
+                    self.close()
 
     def open(self, purpose: str) -> None:
         """Ask for the passphrase, some times. AileronError unauthorized, hash_mismatch, not_found; KeyboardInterrupt."""
@@ -120,8 +167,12 @@ class Holder:
                 f"the key in {file} is not that of this home's approver, {self.key_id}: aileron approver status",
                 boundary=Boundary.USER,
             )
-        self.close()
-        self._key, self._until = key, self._clock() + OPEN_S
+        self.not_kept = self._who_else()  # who came while it was typed
+        with self._lock:
+            self.close()
+            self._key, self._until, self._why_locked = key, self._clock() + OPEN_S, None
+            self._watched = threading.Event()
+            threading.Thread(target=self._watch, args=(self._watched,), daemon=True, name="approver's key").start()
 
     def _typed(self, question: str) -> Secret:
         """What the person typed. AileronError also for what a terminal that is going away does to whoever asks there."""

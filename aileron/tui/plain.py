@@ -67,14 +67,14 @@ class Plain:
         *,
         ask: Callable[[str], Secret],
         edit: Callable[[str], str],
-        not_kept: str | None,
+        who_else: Callable[[], str | None],
         out: TextIO | None = None,
     ) -> None:
         self._door: Final = door
         self._ask: Final = ask
         self._edit_text: Final = edit
         self._out: Final = out or sys.stdout
-        self._holder: Final = Holder(door.home / "approver.json", ask=ask, not_kept=not_kept)
+        self._holder: Final = Holder(door.home / "approver.json", ask=ask, who_else=who_else)
         self._waiting: Final = Waiting()
         self._numbers: dict[str, int] = {}
         self._edits: dict[str, str] = {}
@@ -112,6 +112,7 @@ class Plain:
 
     def run(self) -> int:
         """Until the person is done; 0."""
+        self._holder.look()
         self._try(self._door.start)
         self._try(self._look)
         self._list("")
@@ -140,8 +141,7 @@ class Plain:
         while True:
             if b"\n" in self._typed or select.select([sys.stdin], [], [], _LOOK_S)[0]:
                 return self._typed_line()
-            if self._holder.close_on_time():
-                self._say("\nthe approver's key is locked: its time was over")
+            if self._forget():
                 self._write(_PROMPT)
             self._try(functools.partial(self._look, prompt=_PROMPT), prompt=_PROMPT)
 
@@ -154,6 +154,20 @@ class Plain:
             self._typed += piece
         line, end, self._typed = self._typed.partition(b"\n")
         return line.decode("utf-8", "replace") if line or end else None
+
+    def _forget(self) -> bool:
+        """What only the key has opened, if it was locked unasked; whether that was said."""
+        why = self._holder.why_locked()
+        if why is None:
+            return False
+        self._previews.clear()
+        self._say(f"\nthe approver's key is locked: {why}")
+        return True
+
+    def _lend_terminal(self) -> None:
+        """Before something else has the terminal: whoever opens it meanwhile finds no key open."""
+        if self._holder.is_open:
+            self._lock("")
 
     def _forget_typed(self) -> None:
         """What was typed, or pasted, before it was asked for answers nothing."""
@@ -339,6 +353,7 @@ class Plain:
         if not is_run(question):
             raise ValueError("only a run has arguments to edit")
         before = (question.get("plan") or {}).get("args") or {}
+        self._lend_terminal()
         wanted = json.loads(self._edit_text(json.dumps(before, indent=2, ensure_ascii=True) + "\n"))
         if not isinstance(wanted, dict) or wanted == before:
             raise ValueError("nothing was changed")
@@ -413,6 +428,7 @@ class Plain:
         self._say("ended")
 
     def _unlock(self, _: str) -> None:
+        self._holder.look()
         if self._holder.not_kept is not None:
             raise ValueError(f"it is asked for each time: {self._holder.not_kept}")
         self._holder.open("to decide for 15 minutes")
@@ -420,10 +436,12 @@ class Plain:
 
     def _lock(self, _: str) -> None:
         self._holder.close()
+        self._previews.clear()
         self._say(self._key_word())
 
     def _vault(self, _: str) -> None:
         if (self._door.status().get("vault") or {}).get("locked"):
+            self._lend_terminal()
             with contextlib.suppress(UnicodeDecodeError):
                 self._door.unlock_vault(self._ask("Vault passphrase").reveal().decode())
         else:

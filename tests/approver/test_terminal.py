@@ -21,6 +21,15 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[2]
 DEADLINE_S: Final = 20.0
 UID: Final = 65534
+_VARIABLES: Final = {
+    "TMUX": "tmux",
+    "STY": "screen",
+    "ZELLIJ": "zellij",
+    "KITTY_LISTEN_ON": "kitty",
+    "NVIM": "nvim",
+    "KONSOLE_DBUS_SERVICE": "konsole",
+    "WEZTERM_UNIX_SOCKET": "wezterm",
+}
 _OWN: Final = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
 _WHO: Final = (
     "from aileron.approver.terminal import who_else_can_type; print('who:', who_else_can_type(), flush=True)\n"
@@ -39,7 +48,7 @@ except OSError as error:
 
 def environment(**more: str) -> dict[str, str]:
     """Of a program at a terminal: no variable says whose it is, but those that are given."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("TMUX", "STY", "ZELLIJ")}
+    kept = {name: value for name, value in os.environ.items() if name not in _VARIABLES}
     return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm", **more}
 
 
@@ -97,7 +106,7 @@ def test_at_a_terminal_with_nobody_else_nobody_else_can_type() -> None:
         assert at.until("who:") == "who: None"
 
 
-@pytest.mark.parametrize(("variable", "program"), [("TMUX", "tmux"), ("STY", "screen"), ("ZELLIJ", "zellij")])
+@pytest.mark.parametrize(("variable", "program"), _VARIABLES.items())
 def test_a_multiplexers_variable_is_believed(variable: str, program: str) -> None:
     """It needs no process that can be seen."""
     with terminal(_WHO, **{variable: "x"}) as at:

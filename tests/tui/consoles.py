@@ -51,6 +51,8 @@ class World:
         self.passphrase = APPROVER
         self.ask_passphrase: Callable[[str], Secret] = self._type_passphrase
         self.edit: Callable[[str], str] = lambda text: text
+        self.who_else: str | None = None
+        """Why a key press may be somebody else's."""
         self.is_held = False
         """Whether the console has the terminal to itself."""
         self.rows: list[dict[str, Any]] = []
@@ -140,7 +142,8 @@ class World:
         self, size: tuple[int, int] = (80, 24), *, not_kept: str | None = None, **options: Any
     ) -> AsyncIterator[Shown]:
         """One that runs, and has read what there is."""
-        app = Console(Door(self.home), self.hooks(), not_kept=not_kept, **options)
+        self.who_else = not_kept
+        app = Console(Door(self.home), self.hooks(), who_else=lambda: self.who_else, **options)
         async with app.run_test(size=size, notifications=True) as pilot:
             shown = Shown(app, pilot)
             await shown.until("daemon ok")

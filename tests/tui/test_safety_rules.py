@@ -650,8 +650,8 @@ async def test_an_open_key_counts_down_and_is_wiped_at_its_end(world: World) -> 
         await shown.press("p")
         await shown.until(lambda: len(world.sent("preview")) == 2)
         now[0] += 60
-        await shown.until("key locked (L)")
         await shown.until_told("its time was over")
+        await shown.until("key locked (L)")
         await shown.until_not("only-for-the-approver")
         key = shown.app._holder._key
 
@@ -679,23 +679,26 @@ async def test_a_key_that_is_not_kept_open_is_asked_for_each_time(world: World) 
 
 
 async def test_the_terminal_is_held_while_the_console_is_open(world: World) -> None:
-    """And let go for a passphrase, an editor, and the end."""
+    """And let go for a passphrase, an editor, and the end; an editor finds no key open."""
     held = []
     world.sign()
     world.ask(reversible())
 
-    def edit(text: str) -> str:
-        held.append(world.is_held)
-        return text
-
-    world.edit = edit
     async with world.console() as shown:
+
+        def edit(text: str) -> str:
+            held.append((world.is_held, shown.app._holder.is_open))
+            return text
+
+        world.edit = edit
         await shown.until("mira@example.com")
         assert world.is_held
+        await shown.unlock()
         await shown.settled()
         await shown.press("e")
         await shown.until_told("nothing was changed")
-        assert (held, world.is_held) == ([False], True)
+        await shown.until("key locked (L)")
+        assert (held, world.is_held) == ([(False, False)], True)
 
     assert not world.is_held
 
