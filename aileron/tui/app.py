@@ -8,7 +8,7 @@ it shows. Nothing here decides by itself: a key does, in two steps, where the gu
 
 Rules
 - What is decided is the digest of what is on the screen, computed here (review/genuine.py), with that of the preview.
-- The list grows at its end and never moves under the person.
+- The list grows at its end and never moves under the person. It is in the order in which the questions were asked.
 - Without a daemon nothing looks as if it could be decided.
 - Nothing moves by itself, and no colour is the only sign of anything.
 
@@ -128,6 +128,7 @@ class Console(App[None]):
         self._events: list[dict[str, Any]] = []
         self._lost: str | None = "asking it"
         self._quiet_until = 0.0
+        self._has_looked = False
         # The question under the cursor.
         self._selected: str | None = None
         self._question: dict[str, Any] | None = None
@@ -283,9 +284,10 @@ class Console(App[None]):
                 became = await _in_thread(self._door.outcome, name)
                 self._waiting.settle(name, str(became.get("status")))
         if news.new:
-            self._guard.disturb(now=time.monotonic())
-            if time.monotonic() >= self._quiet_until and self._queue.names:
+            self._guard.arrive(now=time.monotonic())
+            if self._has_looked and time.monotonic() >= self._quiet_until:
                 self.bell()
+        self._has_looked = True
         self._show_list()
         self._show_frame()
         await self._fill_pane()
@@ -383,7 +385,7 @@ class Console(App[None]):
         column = 1
         for name, title in self._tabs():
             if column <= event.screen_x < column + len(title):
-                self._begin("pane", self.action_pane, name)
+                self.action_pane(name)
             column += len(title)
 
     def _vault_word(self) -> str:
@@ -511,7 +513,7 @@ class Console(App[None]):
         from aileron.review.sheet import sheet_of
 
         question = self._question or {}
-        self._sheet = sheet_of(question, self._preview, paint.local_time)
+        before, self._sheet = self._sheet, sheet_of(question, self._preview, paint.local_time)
         seen = None if self._preview is None else self._preview.digest
         digest = seen or str(question.get("digest"))
         has_ended = self._record is not None and not self._has_record_shown
@@ -519,8 +521,11 @@ class Console(App[None]):
         if digest != self._guard.digest or has_ended:
             self._view.scroll_to_begin()
         self._guard.show(self._selected, digest, now=time.monotonic(), closed=self._why_closed())
+        if has_ended or self._sheet != before:
+            self._guard.disturb(now=time.monotonic())
         self._view.put(
             self._sheet,
+            digest,
             closed=self._why_closed(),
             left_s=seconds_left(str(question.get("expires_at"))),
             record=self._record,
@@ -541,10 +546,11 @@ class Console(App[None]):
             self._guard.cannot_show(name, why, now=time.monotonic())
             self._view.say(Text(f"! {visible(why)}", style="bold red"))
 
-    def on_view_all_seen(self) -> None:
-        """All of the question has been on the screen."""
-        self._guard.read_to_end()
-        self._show_frame()
+    def on_view_all_seen(self, event: View.AllSeen) -> None:
+        """All of a question has been on the screen: of the one that is there now, or of what it has replaced."""
+        if event.digest == self._guard.digest:
+            self._guard.read_to_end()
+            self._show_frame()
 
     def _entry(self) -> Entry | None:
         return self._waiting[self._selected] if self._selected is not None and self._selected in self._waiting else None
@@ -592,13 +598,13 @@ class Console(App[None]):
         refusal = self._refusal("approve")
         if refusal is None and self._has_preview() and self._preview is None and self._is_signed:
             refusal = "what is there now was not read yet: p reads it"
-        if refusal is None and self._queue.marked:
+        if refusal is None and self._queue.marked_open:
             refusal = "several are marked: they can be denied together, and approved one by one (v takes a mark away)"
         if refusal is not None or self._sheet is None:
             self._warn(refusal or "nothing is selected")
             return
         shown = (self._selected, self._guard.digest)
-        facts = paint.joined(paint.essential_rows(self._sheet, min(self.size.width - 10, 90), MOST_TOP))
+        facts = paint.joined(self._view.rows(self._sheet, min(int(self.size.width * 0.9), 100) - 5, MOST_TOP))
 
         def said(is_yes: bool | None) -> None:
             if is_yes:
@@ -620,7 +626,7 @@ class Console(App[None]):
             self._warn(refusal or "nothing is selected")
             return
         shown = (self._selected, self._guard.digest)
-        marked = [name for name in self._queue.names if name in self._queue.marked]
+        marked = self._queue.marked_open
         what = f"{len(marked)} questions" if len(marked) > 1 else self._waiting[(marked or [self._selected])[0]].title
 
         def said(reason: str | None) -> None:
@@ -676,8 +682,8 @@ class Console(App[None]):
         for name in names:
             found = await self._tried(self._door.question, name)
             if found is not None and await self._sent(found.value, str(found.value.get("digest")), "deny", reason):
+                self._queue.marked.discard(name)
                 await self._end_session_of(found.value, wanted=ends_session)
-        self._queue.marked.clear()
         await self._refresh_now()
 
     async def _end_session_of(self, question: dict[str, Any], *, wanted: bool) -> None:
@@ -796,18 +802,36 @@ class Console(App[None]):
         await self._tried(self._door.ask_back, name, question)
         self._reload()
 
-    async def action_preview(self) -> None:
+    def action_preview(self) -> None:
         """Read what is there now, again."""
         if not self._has_preview():
             self._warn("it has none")
         elif not self._is_signed:
             self._warn("it is for whoever signs: aileron approver init")
         else:
-            await self._read_preview()
+            self._begin("preview", self._read_preview)
 
-    async def action_undo(self) -> None:
-        """Take back what is held, or a question that waits."""
-        if self._selected is not None and await self._tried(self._door.cancel, self._selected) is not None:
+    def action_undo(self) -> None:
+        """Take back what is held, at once; or a question that waits, in two steps: it was somebody's, and is gone then."""
+        entry = self._entry()
+        if entry is None:
+            self._warn("nothing is selected")
+        elif not entry.is_open:
+            self._begin("decide", self._taken_back, entry.id)
+        elif (refusal := self._refusal("deny")) is not None:
+            self._warn(refusal)
+        else:
+            name = entry.id
+
+            def said(is_yes: bool | None) -> None:
+                if is_yes:
+                    self._begin("decide", self._taken_back, name)
+
+            what = Text(f"take back the question about {entry.title}\nasked by {entry.asker}: nothing runs for it")
+            self.push_screen(Confirm(what, None, verb="take it back"), said)
+
+    async def _taken_back(self, name: str) -> None:
+        if await self._tried(self._door.cancel, name) is not None:
             await self._refresh_now()
             self._reload()
 
@@ -914,12 +938,15 @@ class Console(App[None]):
         self.default_screen.remove_class("open")
         self._leave_filter()
 
-    async def action_pane(self, name: str) -> None:
+    def action_pane(self, name: str) -> None:
         """One of the five screens."""
         self.query_one("#panes", ContentSwitcher).current = name
         self._guard.disturb(now=time.monotonic())
         self.query_one("#list" if name == "queue" else f"#{name}").focus()
         self._show_frame()
+        self._begin("pane", self._look_at_pane)
+
+    async def _look_at_pane(self) -> None:
         with contextlib.suppress(GoneError, RefusedError):
             await self._fill_pane()
 
@@ -947,8 +974,16 @@ class Console(App[None]):
             self._reload()
         self._show_frame()
 
-    async def action_vault(self) -> None:
+    def action_command_palette(self) -> None:
+        """All keys by name; but over nothing that is answered first."""
+        if self.screen is self.default_screen:
+            super().action_command_palette()
+
+    def action_vault(self) -> None:
         """Open the vault, or lock it."""
+        self._begin("vault", self._turn_vault)
+
+    async def _turn_vault(self) -> None:
         from aileron.model.failure import AileronError
 
         if (self._status.get("vault") or {}).get("locked"):

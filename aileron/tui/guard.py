@@ -6,7 +6,8 @@ when the screen has just changed, decides nothing.
 1. the daemon answers
 2. the question waits, and its time is not over
 3. what is shown is what would be decided: it came whole, and nothing has replaced it since
-4. it has stood there, unmoved, for SETTLED_S
+4. it has stood there, unmoved, for SETTLED_S, and nothing else came up in that time; arrivals at the end of the list count once
+   in ARRIVALS_S, or an agent that asks all the time would keep a person from saying no to it
 5. all of it was on the screen, or the person said that they have not read all
 
 Source: docs/reference/console.md (What a key needs). Not here: the signature (holder.py), the second step (screens.py).
@@ -24,10 +25,12 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["SETTLED_S", "Guard"]
+__all__ = ["ARRIVALS_S", "SETTLED_S", "Guard"]
 
 SETTLED_S: Final = 0.4
 """400 ms: longer than a key that was on its way, shorter than a person reads anything."""
+ARRIVALS_S: Final = 2.0
+"""Of each two seconds, keys live 1.6 however much arrives: time for both steps of a yes. What arrives moves nothing."""
 
 
 class Guard:
@@ -37,17 +40,22 @@ class Guard:
         self.shown: str | None = None
         self.digest: str | None = None
         self._since = 0.0
+        self._arrived_at: float | None = None
         self._is_daemon_there = True
         self._closed: str | None = None
         self._is_read = False
         self._problem: str | None = None
 
     def show(self, approval_id: str | None, digest: str | None, *, now: float, closed: str | None = None) -> None:
-        """This question is on the screen now, with this digest; `closed` says why it cannot be decided any more."""
+        """This question is on the screen now, with this digest; `closed` says why it cannot be decided any more.
+
+        The same once more changes nothing: whoever draws something else of it says so (`disturb`).
+        """
         if (approval_id, digest) != (self.shown, self.digest):
             self._is_read = False
+        if (approval_id, digest, closed, None) != (self.shown, self.digest, self._closed, self._problem):
+            self._since = now
         self.shown, self.digest, self._closed, self._problem = approval_id, digest, closed, None
-        self._since = now
 
     def cannot_show(self, approval_id: str, why: str, *, now: float) -> None:
         """It is on the screen, and not such that it could be decided."""
@@ -57,6 +65,11 @@ class Guard:
     def disturb(self, *, now: float) -> None:
         """Something else on the screen has moved or come up."""
         self._since = now
+
+    def arrive(self, *, now: float) -> None:
+        """Something came in at the end of the list, and moved nothing that was there."""
+        if self._arrived_at is None or now - self._arrived_at >= ARRIVALS_S:
+            self._since = self._arrived_at = now
 
     def lose_daemon(self) -> None:
         """Nobody answers."""

@@ -44,6 +44,8 @@ __all__ = [
 
 MAX_ROWS: Final = 200
 """Of one fact: eight small screens."""
+_LONGEST_NOTE: Final = "expires in 59:59"
+_SOON_S: Final = 60.0
 _COLUMN: Final = 10
 _ASKER: Final = 10
 _SHORT_ASKER: Final = 7
@@ -67,14 +69,15 @@ _SIGNS: Final = {
 }
 
 
-def essential_rows(sheet: Sheet, width: int, most: int | None = None) -> list[Text]:
+def essential_rows(sheet: Sheet, width: int, most: int | None = None, *, note: str = "") -> list[Text]:
     """What is never scrolled away: the verdict, the facts that matter most, the alarms; in `most` rows, where that is given.
 
-    What needs more than its share says how much more there is: `cut_short` has all of that, for the body.
+    What needs more than its share says how much more there is: `cut_short` has all of that, for the body. `note` is short, and
+    stands beside the verdict, or below it.
     """
     groups = _groups(sheet, width)
-    room = _shares([len(group) for group in groups], most)
-    rows = [_toned(sheet.verdict, f"{sheet.title}  ")]
+    rows = _verdict_rows(sheet, width, note)
+    room = _shares([len(group) for group in groups], _room_below(sheet, width, most))
     for group, share in zip(groups, room, strict=True):
         rows += group if len(group) <= share else _shortened(group, share, width)
     return rows
@@ -84,7 +87,7 @@ def cut_short(sheet: Sheet, width: int, most: int) -> list[Section]:
     """What `essential_rows` has not shown whole in `most` rows, as a section of its own; nothing where it has."""
     groups = _groups(sheet, width)
     facts = [*sheet.essentials, *([Fact("alarms", sheet.alarms)] if sheet.alarms else [])]
-    shares = _shares([len(group) for group in groups], most)
+    shares = _shares([len(group) for group in groups], _room_below(sheet, width, most))
     left = tuple(fact for fact, group, share in zip(facts, groups, shares, strict=True) if len(group) > share)
     return [Section("what is cut short above, whole", left)] if left else []
 
@@ -111,10 +114,10 @@ def body_rows(sections: Iterable[Section], width: int, *, is_whole: bool) -> tup
 def entry_row(entry: Entry, width: int, *, is_marked: bool = False, count: int = 1) -> Text:
     """One question in the list: a sign, what, who, and how long it waits yet, in one row."""
     left = seconds_left(entry.expires_at)
+    is_soon = entry.is_open and left is not None and left < _SOON_S
     when = duration(left) if entry.is_open and left is not None else "" if entry.is_open else entry.status
-    sign = (
-        "●" if is_marked else "!" if entry.is_open and left is not None and left < 60 else _SIGNS.get(entry.status, "·")
-    )
+    when += " soon" if is_soon and left is not None and left >= 0 else ""
+    sign = "●" if is_marked else "!" if is_soon else _SIGNS.get(entry.status, "·")
     column = _ASKER if width >= 60 else _SHORT_ASKER
     asker = _cut(entry.asker, column)
     end = f"{asker}{' ' * (column - cell_len(asker))} {when:>9}"
@@ -249,9 +252,9 @@ def _hung(rows: list[Text]) -> list[Text]:
 
 
 def _shares(wanted: list[int], most: int | None) -> list[int]:
-    """How many rows each group has, where all of them and the verdict have `most`: the longest give first, down to one."""
+    """How many rows each group has, where all of them have `most`: the longest give first, down to one."""
     shares = list(wanted)
-    while most is not None and 1 + sum(shares) > most and max(shares, default=1) > 1:
+    while most is not None and sum(shares) > most and max(shares, default=1) > 1:
         shares[shares.index(max(shares))] -= 1
     return shares
 
@@ -281,8 +284,24 @@ def _line_rows(line: Line, width: int, indent: str) -> Iterator[Text]:
         yield Text(indent) + Text(bar, style="dim") + Text(row, style=style)
 
 
-def _toned(line: Line, before: str) -> Text:
-    return Text(before, style="bold") + Text(line.text, style=_STYLES[line.tone])
+def _verdict_rows(sheet: Sheet, width: int, note: str) -> list[Text]:
+    """Title and verdict in a row, or below each other where that is not wide enough; and the note where there is room."""
+    rows = [Text.assemble((f"{sheet.title}  ", "bold"), (sheet.verdict.text, _STYLES[sheet.verdict.tone]))]
+    if rows[0].cell_len > width:
+        rows = [Text(row, style="bold") for row in folded(sheet.title, width)]
+        rows += [Text(row, style=_STYLES[sheet.verdict.tone]) for row in folded(sheet.verdict.text, width)]
+    if note.startswith("!"):
+        return [*rows, *(Text(row, style="bold") for row in folded(note, width))]
+    if note and rows[-1].cell_len + 2 + cell_len(note) <= width:
+        rows[-1] = rows[-1] + Text(f"  {note}")
+    elif note:
+        rows.append(Text(note))
+    return rows
+
+
+def _room_below(sheet: Sheet, width: int, most: int | None) -> int | None:
+    """Rows that the verdict leaves, with its longest note."""
+    return None if most is None else most - len(_verdict_rows(sheet, width, _LONGEST_NOTE))
 
 
 class _Frame:

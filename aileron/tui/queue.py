@@ -50,6 +50,11 @@ class Queue(Rows):
         """The ids that are listed, in order."""
         return self._names
 
+    @property
+    def marked_open(self) -> list[str]:
+        """Those with a mark that are listed and still wait, in order: what a key about all that are marked is about."""
+        return [name for name in self._names if name in self.marked and self._waiting[name].is_open]
+
     def filter(self, wanted: str) -> None:
         """List only what has these words."""
         self.wanted, self._names = wanted, []

@@ -5,7 +5,7 @@ Runs in the console. While one of these is up no key reaches what lies below it,
 Rules
 - A yes that cannot be undone takes a word that is typed, and Enter after it; any other takes `y`. Neither is taken in the first
   SETTLED_S, so that a key that was on its way decides nothing.
-- Escape, and anything else, decides nothing; a paste neither.
+- Escape, and anything else, decides nothing; a paste neither. Arrows and page keys move what is to be read.
 
 Not here: what the answers bring about (app.py).
 """
@@ -29,11 +29,14 @@ __all__ = ["Confirm", "GrantForm", "Granted", "Line", "Pages"]
 
 _BESIDE_FACTS: Final = 9
 """Rows of the second step that are not facts: what is to be typed in two, the field, how to get back, and what is around them."""
+_BACK: Final = "Esc  back"
+_MORE: Final = "↓ ↑ PgDn PgUp  all of it"
+_SCROLLING: Final = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10}
 _CSS: Final = """
 Confirm, Line, GrantForm, Pages { align: center middle; }
 #box { width: 90%; max-width: 100; height: auto; max-height: 100%; border: round $primary; padding: 0 1; background: $surface; }
 #box Static { width: 100%; }
-#facts { height: auto; }
+#facts { height: auto; scrollbar-size-vertical: 1; }
 #word { height: 1; border: none; padding: 0; }
 #pages { width: 96%; height: 92%; border: round $primary; background: $surface; padding: 0 1; }
 Input { margin: 1 0 0 0; }
@@ -67,12 +70,13 @@ class Confirm(ModalScreen[bool]):
                 yield Static(self._facts)
             if self._word is None:
                 yield Static(Text(f"\ny  {self._verb}     any other key  back", style="bold"))
+                yield Static(id="hint")
             else:
                 yield Static(
                     Text(f"\nThis is for good. To {self._verb}, type  {self._word}  and press Enter.", style="bold")
                 )
                 yield _Typed(id="word", placeholder="type it here")
-                yield Static(Text("Esc  back", style="dim"), id="hint")
+                yield Static(Text(_BACK, style="dim"), id="hint")
 
     def on_mount(self) -> None:
         self._since = time.monotonic()
@@ -80,8 +84,21 @@ class Confirm(ModalScreen[bool]):
     def on_resize(self, event: Resize) -> None:
         """What is to be typed, and where, is on the screen however small that is."""
         self.query_one("#facts").styles.max_height = max(event.size.height - _BESIDE_FACTS, 1)
+        self.call_after_refresh(self._say_more)
+
+    def _say_more(self) -> None:
+        """How to see the rest, where there is some."""
+        more = _MORE if self.query_one("#facts", VerticalScroll).max_scroll_y > 0 else ""
+        words = [word for word in (_BACK if self._word is not None else "", more) if word]
+        self.query_one("#hint", Static).update(Text("     ".join(words), style="dim"))
 
     def on_key(self, event: Key) -> None:
+        if event.key in _SCROLLING:
+            event.stop()
+            facts = self.query_one("#facts", VerticalScroll)
+            by = _SCROLLING[event.key]
+            facts.scroll_relative(y=by if abs(by) == 1 else facts.size.height * (1 if by > 0 else -1), animate=False)
+            return
         if self._word is not None:
             return
         event.stop()

@@ -31,8 +31,14 @@ class _Body(VerticalScroll):
     """The part that scrolls; says when its end is on the screen."""
 
     class EndSeen(Message):
-        """All that matters has been on the screen."""
+        """All that matters has been on the screen, of what has this digest."""
 
+        def __init__(self, digest: str) -> None:
+            super().__init__()
+            self.digest = digest
+
+    digest = ""
+    """Whose rows they are: a message is on its way for a while, and they may be others when it arrives."""
     matter_rows: int | None = None
     """How many of its rows have to be read; None: nothing is shown yet. The fine print stands below them."""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -50,18 +56,23 @@ class _Body(VerticalScroll):
         if not self.is_attached or not self.size.height or self.matter_rows is None:
             return
         if self.scroll_y + self.size.height >= self.matter_rows or self.scroll_y >= self.max_scroll_y > 0:
-            self.post_message(self.EndSeen())
+            self.post_message(self.EndSeen(self.digest))
 
 
 class View(Container):
     """The question under the cursor."""
 
     class AllSeen(Message):
-        """All of it has been on the screen."""
+        """All of it has been on the screen, of what has this digest."""
+
+        def __init__(self, digest: str) -> None:
+            super().__init__()
+            self.digest = digest
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._sheet: Sheet | None = None
+        self._digest = ""
         self._why_closed: str | None = None
         self._left_s: float | None = None
         self._record: dict[str, Any] | None = None
@@ -74,9 +85,16 @@ class View(Container):
             yield Static(id="text")
 
     def put(
-        self, sheet: Sheet, *, closed: str | None, left_s: float | None, record: dict[str, Any] | None = None
+        self,
+        sheet: Sheet,
+        digest: str,
+        *,
+        closed: str | None,
+        left_s: float | None,
+        record: dict[str, Any] | None = None,
     ) -> None:
-        """Show a sheet; `closed` says why it cannot be decided any more, `record` is what came of the run."""
+        """Show a sheet, of what has this digest; `closed` says why it cannot be decided any more, `record` what came of it."""
+        self._digest = digest
         self._sheet, self._why_closed, self._left_s, self._record = sheet, closed, left_s, record
         self.paint()
 
@@ -108,6 +126,13 @@ class View(Container):
         """To the first row of it."""
         self.query_one("#body", _Body).scroll_home(animate=False, immediate=True)
 
+    def rows(self, sheet: Sheet, width: int, most_top: int) -> list[Text]:
+        """All that matters of a sheet in the order in which it stands here, as much of each fact as here."""
+        cut = paint.cut_short(sheet, width, most_top)
+        matter = [*cut, *(section for section in sheet.sections if not section.is_fine_print)]
+        top = paint.essential_rows(sheet, width, most_top)
+        return [*top, Text(), *paint.body_rows(matter, width, is_whole=self._is_whole)[0][:-1]]
+
     def paint(self) -> None:
         """Lay it out for the room there is now."""
         if self._sheet is None or not self.query("#essentials"):  # the second: it is being taken down
@@ -119,7 +144,7 @@ class View(Container):
         rows, self._is_cut = paint.body_rows(matter, width, is_whole=self._is_whole)
         rows = [*self._outcome(width), *rows]
         body = self.query_one("#body", _Body)
-        body.matter_rows = len(rows) - 1  # the last is empty
+        body.matter_rows, body.digest = len(rows) - 1, self._digest  # the last is empty
         self._paint_top()
         text = paint.joined([*rows, *paint.body_rows(fine, width, is_whole=self._is_whole)[0]])
         self.query_one("#text", Static).update(text)
@@ -137,16 +162,13 @@ class View(Container):
     def on__body_end_seen(self, event: _Body.EndSeen) -> None:
         """All of it, unless something was left out."""
         event.stop()
-        if self._sheet is not None and not self._is_cut:
-            self.post_message(self.AllSeen())
+        if self._sheet is not None and not self._is_cut and event.digest == self._digest:
+            self.post_message(self.AllSeen(event.digest))
 
     def _top(self, sheet: Sheet, width: int) -> list[Text]:
-        top = paint.essential_rows(sheet, width, MOST_TOP)
-        if self._why_closed is not None:
-            top.insert(1, Text(f"! {visible(self._why_closed)}", style="bold"))
-        elif self._left_s is not None:
-            top[0] = Text.assemble(top[0], f"  expires in {paint.duration(self._left_s)}")
-        return top
+        note = f"expires in {paint.duration(self._left_s)}" if self._left_s is not None else ""
+        note = note if self._why_closed is None else f"! {visible(self._why_closed)}"
+        return paint.essential_rows(sheet, width, MOST_TOP, note=note)
 
     def _outcome(self, width: int) -> list[Text]:
         """What became of a run, and every request that left for it."""

@@ -1,7 +1,8 @@
 """What waits for a person, in an order that does not move while they look.
 
-Pure. What is new is added at the end; what is decided, has expired or was taken back stays where it is, marked, until newer such
-entries push it out. So nothing is ever under a key, or a pointer, that was not there when the person last looked.
+Pure. What is new is added at the end, in the order in which it was asked; what is decided, has expired or was taken back stays
+where it is, marked, until newer such entries push it out. So nothing is ever under a key, or a pointer, that was not there when
+the person last looked.
 
 >>> queue = Waiting()
 >>> queue.take([{"approval_id": "a", "action": "send-mail"}, {"approval_id": "b", "action": "delete"}]).new
@@ -89,7 +90,10 @@ class Waiting:
 
     def take(self, listed: Iterable[Mapping[str, Any]]) -> News:
         """What the daemon lists now. What it lists no more is `gone`, and is to be settled by whoever asks what became of it."""
-        now = {str(one.get("approval_id")): one for one in listed}
+        asked = sorted(
+            listed, key=lambda one: (str(one.get("created_at")), str(one.get("approval_id")))
+        )  # as the page has it
+        now = {str(one.get("approval_id")): one for one in asked}
         new = tuple(name for name in now if name not in self._entries)
         gone = tuple(entry.id for entry in self._entries.values() if not entry.is_over and entry.id not in now)
         for name, one in now.items():

@@ -36,6 +36,7 @@ from tests.support.screens import text_of
 __all__ = ["Shown", "World", "named"]
 
 _DEADLINE_S: Final = 10.0
+_ASKED_AT: Final = "2026-11-21T04:00:00Z"
 _ROUTE: Final = "/v1/action-approvals"
 
 
@@ -57,6 +58,7 @@ class World:
         """Whether the console has the terminal to itself."""
         self.rows: list[dict[str, Any]] = []
         self.records: dict[str, dict[str, Any]] = {}
+        self._asked = 0
         self._changed = threading.Condition()
         self._is_gone = False
         fake.script("GET", "/v1/audit", self._audit)
@@ -72,6 +74,9 @@ class World:
     def ask(self, *asked: dict[str, Any]) -> None:
         """These questions wait too."""
         for one in asked:
+            if one.get("created_at") == _ASKED_AT:  # as if one after the other
+                self._asked += 1
+                one["created_at"] = f"{_ASKED_AT[:-1]}.{self._asked:03}Z"
             path = f"{_ROUTE}/{one['approval_id']}"
             self.fake.script("GET", path, lambda _, one=one: (200, dict(one)))
             self.fake.script("GET", f"{path}/result", lambda _, one=one: (200, dict(one)))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from typing import Any
 
 import pytest
 
 from aileron.model.decision import DecisionStatement, check_signature
-from tests.cli.questions import plan, question
-from tests.support.fake_daemon import Seen
+from aileron.tui.app import Console
+from tests.cli.questions import ONE, plan, previewed, question
+from tests.support.fake_daemon import Seen, error
 from tests.tui.consoles import World, named
 
 pytestmark = pytest.mark.anyio
@@ -127,6 +129,110 @@ async def test_several_that_are_marked_are_denied_together_and_never_approved(wo
         ("deny", "no more", asked[0]["digest"]),
         ("deny", "no more", asked[2]["digest"]),
     }
+
+
+async def test_a_mark_counts_only_while_its_question_waits_and_is_listed(world: World) -> None:
+    """One that was settled, or is filtered away, keeps nobody from approving another, and is not denied with others."""
+    asked = [named(name, reversible=True, agent=f"of-{name}") for name in ("one", "two", "three")]
+    world.ask(*asked)
+    async with world.console() as shown:
+        await shown.until("one 1.2.0")
+        await shown.press("v", "j", "v", "j")
+        await shown.until("● two")
+        await shown.until("three 1.2.0")
+        world.settle(asked[0], "expired")
+        await shown.until("expired")
+        await shown.press("slash")
+        await shown.type("three")
+        await shown.press("enter")
+        await shown.until("! only three")
+        await shown.until("three 1.2.0")
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+    assert world.sent_to() == [asked[2]["approval_id"]]
+
+
+async def test_a_mark_stays_on_what_could_not_be_denied(world: World) -> None:
+    """The others are denied, and theirs is gone."""
+    asked = [named(name, reversible=True) for name in ("one", "two")]
+    world.ask(*asked)
+    world.fake.script("POST", f"/v1/action-approvals/{asked[0]['approval_id']}/decide", error("busy", 503, "later"))
+    async with world.console() as shown:
+        await shown.until("one 1.2.0")
+        await shown.press("v", "j", "v")
+        await shown.until("two 1.2.0")
+        await shown.settled()
+        await shown.press("d")
+        await shown.until("deny 2 questions")
+        await shown.press("enter")
+        await shown.until("✗ two")
+        await shown.until("● one")
+
+
+async def test_the_first_that_comes_rings_and_what_waited_does_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bell for what is new since the console began, the very first among it; none for ten minutes after `z`."""
+    rung: list[int] = []
+    monkeypatch.setattr(Console, "bell", lambda _: rung.append(1))
+    async with world.console() as shown:
+        await shown.until("nothing waits")
+        assert rung == []
+        world.ask(named("first"))
+        await shown.until("first 1.2.0")
+        assert rung == [1]
+        await shown.press("z")
+        world.ask(named("second"))
+        await shown.until("2 waiting")
+    assert rung == [1]
+
+
+async def test_a_slow_daemon_holds_no_key_back(world: World) -> None:
+    """While it thinks about a preview, the vault, a question that is taken back, other keys do what they do."""
+    approver = world.sign()
+    asked = question(previewed())
+    world.ask(asked)
+    gate = threading.Event()
+
+    def slow(_: Seen) -> Any:
+        gate.wait(20)
+        return 200, {}
+
+    world.fake.script("POST", f"{ONE}/preview", slow)
+    world.fake.script("POST", "/v1/vault/lock", slow)
+    world.fake.script("GET", "/v1/grants", slow)
+    assert approver.public_key
+    try:
+        async with world.console() as shown:
+            await shown.until("CANNOT BE UNDONE")
+            for key, path in (("p", "preview"), ("V", "lock"), ("3", "grants")):
+                await shown.press(key)
+                await shown.until(lambda path=path: any(seen.path.endswith(path) for seen in world.fake.seen))
+                began = time.monotonic()
+                await shown.press("question_mark")
+                await shown.until("OTHER     z no bell")
+                await shown.press("escape")
+                await shown.until_not("OTHER     z no bell")
+                assert time.monotonic() - began < 10
+            gate.set()
+    finally:
+        gate.set()
+
+
+async def test_the_list_is_in_the_order_in_which_was_asked(world: World) -> None:
+    """As the page has it, whatever expires first; what expires soon is marked by a sign and a word."""
+    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 50))
+    late = named("asked-late", created_at="2026-11-21T05:00:00Z", expires_at=soon)
+    early = named("asked-early", created_at="2026-11-21T03:00:00Z")
+    world.ask(late, early)
+    async with world.console() as shown:
+        await shown.until("asked-late")
+        rows = shown.rows[2:4]
+
+    assert [row.strip("! ").split()[0] for row in rows] == ["asked-early", "asked-late"]
+    assert rows[1].startswith("!")
+    assert rows[1].endswith(" soon")
 
 
 async def test_one_that_is_marked_is_denied_wherever_the_cursor_is(world: World) -> None:
@@ -271,7 +377,7 @@ async def test_the_agent_is_asked_and_its_answer_stands_in_the_box(world: World)
 
 
 async def test_what_is_taken_back_is_cancelled_only_where_it_is_seen(world: World) -> None:
-    """`u` cancels what is under the cursor; on another screen it does nothing."""
+    """`u` and then `y` cancel what is under the cursor; on another screen it does nothing."""
     asked = named("one")
     world.ask(asked)
     async with world.console() as shown:
@@ -282,7 +388,22 @@ async def test_what_is_taken_back_is_cancelled_only_where_it_is_seen(world: Worl
         await shown.pilot.pause()
         assert world.sent("cancel") == world.sent() == []
 
-        await shown.press("1", "u")
+        await shown.press("1")
+        await shown.until("one 1.2.0")
+        await shown.settled()
+        for key in ("n", "enter", "u"):
+            await shown.press("u")
+            await shown.until("take back the question about one")
+            await shown.settled()
+            await shown.press(key)
+            await shown.until_not("take back the question")
+            await shown.settled()
+        assert world.sent("cancel") == []
+
+        await shown.press("u")
+        await shown.until("take back the question about one")
+        await shown.settled()
+        await shown.press("y")
         await shown.until("cancelled")
 
     assert len(world.sent("cancel")) == 1

@@ -6,6 +6,8 @@ In order: 1 the hash that was shown · 2 nothing under the cursor moves · 3 two
 
 from __future__ import annotations
 
+import itertools
+import threading
 import time
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from aileron.model.consent import BindingConsent
 from aileron.model.manifest import ApprovalRule
 from aileron.tui import guard, screens
+from aileron.tui.view import View
 from tests.cli.questions import ONE, SUBJECTS, plan, previewed, question, sealed_preview, subject_question
 from tests.support.hostile_text import GROUPS, MEGABYTE, as_in_a_file, assert_harmless, assert_no_line_begins
 from tests.tui.consoles import Shown, World, named
@@ -164,6 +167,74 @@ def test_the_time_is_400_ms(monkeypatch: pytest.MonkeyPatch, passed_s: float, is
     shown.disturb(now=200.0)
 
     assert (shown.refusal(now=200.0 + passed_s) is not None) == is_dead
+
+
+async def test_an_agent_that_asks_all_the_time_does_not_keep_the_keys_dead(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An arrival each twentieth of a second, with keys dead for longer than that after one: a person says yes meanwhile."""
+    monkeypatch.setattr(guard, "SETTLED_S", 0.3)
+    world.ask(named("first", reversible=True))
+    is_over = threading.Event()
+
+    def flood() -> None:
+        for number in itertools.count():
+            if is_over.wait(0.05) or number > 400:
+                return
+            world.ask(named(f"more{number:03}"))
+
+    async with world.console() as shown:
+        await shown.until("mira@example.com")
+        flooding = threading.Thread(target=flood)
+        flooding.start()
+        try:
+            await shown.until(lambda: len(world.fake.approvals) > 10 and "· 1 waiting" not in shown.text)
+            until = time.monotonic() + 20
+            while "any other key" not in shown.text:
+                assert time.monotonic() < until, "the keys are dead for ever"
+                await shown.press("exclamation_mark", "A")
+                await shown.pilot.pause(0.05)
+            await shown.settled()
+            await shown.press("y")
+            await shown.until(lambda: world.sent())
+        finally:
+            is_over.set()
+            flooding.join()
+
+    assert world.sent_to() == ["act-20261121T040000-first"]
+
+
+ARRIVALS = [(0.0, True), (0.3, True), (0.41, False), (1.9, False), (2.0, True), (2.39, True), (2.41, False)]
+
+
+@pytest.mark.parametrize(("at_s", "is_dead"), ARRIVALS)
+def test_arrivals_alone_make_keys_dead_once_in_two_seconds(
+    monkeypatch: pytest.MonkeyPatch, at_s: float, is_dead: bool
+) -> None:
+    """One each hundredth of a second; what changes on the screen itself always does."""
+    monkeypatch.undo()
+    shown = guard.Guard()
+    shown.show("a", "sha256:1", now=0.0)
+    shown.read_to_end()
+    for hundredth in range(int(at_s * 100) + 1):
+        shown.arrive(now=100.0 + hundredth / 100)
+
+    assert (shown.refusal(now=100.0 + at_s) is not None) == is_dead
+    shown.disturb(now=100.0 + at_s)
+    assert shown.refusal(now=100.0 + at_s) is not None
+
+
+def test_the_same_once_more_is_not_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading it again, which an agent can bring about, keeps no key dead; another digest does."""
+    monkeypatch.undo()
+    shown = guard.Guard()
+    for second in range(3):
+        shown.show("a", "sha256:1", now=float(second))
+        shown.read_to_end()
+    assert shown.refusal(now=2.0) is None
+    shown.show("a", "sha256:2", now=2.0)
+    shown.read_to_end()
+    assert shown.refusal(now=2.1) is not None
 
 
 async def test_the_second_step_is_dead_at_first_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,6 +393,107 @@ async def test_a_key_in_the_second_step_reaches_nothing_below_it(world: World) -
         await shown.until(lambda: world.sent())
 
     assert world.sent()[0]["decision"] == "deny"
+
+
+async def test_the_palette_does_not_come_up_over_the_second_step(world: World) -> None:
+    """Ctrl-P does nothing there; on the screen itself it does."""
+    world.ask(reversible(), named("other", reversible=True))
+    async with world.console() as shown:
+        await shown.until("mira@example.com")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until("any other key")
+        await shown.press("ctrl+p")
+        await shown.pilot.pause()
+        assert "deny, end its session" not in shown.text
+        await shown.press("escape")
+        await shown.until_not("any other key")
+        await shown.press("ctrl+p")
+        await shown.type("deny")
+        await shown.until("deny, end its session  (D)")
+
+
+@pytest.mark.parametrize("is_final", [True, False], ids=["a word", "a key"])
+async def test_all_of_the_effect_can_be_read_in_the_second_step(world: World, is_final: bool) -> None:
+    """On the smallest screen, with arrows and page keys, while the word is typed; in the order of the sheet."""
+    body = "\n".join(f"line {number}" for number in range(30))
+    world.ask(named("one", reversible=not is_final, args={"to": "mira@example.com", "body": body}))
+    async with world.console((60, 20)) as shown:
+        await shown.until("one")
+        await shown.press("enter")
+        await shown.until("reaches")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until("↓ ↑ PgDn PgUp")
+        assert "undo      it " in shown.text
+        assert "line 29" not in shown.text
+        seen = []
+        if is_final:
+            await shown.settled()
+            await shown.type("on")
+        for _ in range(12):
+            seen += [row.split("│")[-2].strip(" ▁▂▃▄▅▆▇█") for row in shown.rows if row.count("│") >= 3]
+            await shown.press("pagedown")
+            await shown.pilot.pause()
+        assert "to        mira@example.com" in shown.text
+        lines = list(dict.fromkeys(row for row in seen if row.startswith("line ")))
+        assert lines == [f"line {number}" for number in range(30)]
+        for _ in range(12):
+            await shown.press("pageup")
+        await shown.until("undo      it ")
+        await shown.press("down", "up")
+        await shown.settled()
+        await shown.press(*(["e", "enter"] if is_final else ["y"]))
+        await shown.until(lambda: world.sent())
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+async def test_a_long_name_pushes_nothing_off_the_screen(world: World, width: int) -> None:
+    """Where name and verdict need more than a row, the rows below are so many fewer."""
+    approver = world.sign()
+    name = "send-" + "very-" * 12 + "long"
+    args = {f"a{number}": "good" for number in range(20)}
+    asked = question(
+        plan(args, action=name, preview=previewed().preview),
+        agent="claude",
+        folder="/x" * 600,
+    )
+    world.ask(asked)
+    fields = [{"label": name, "value": "evil", "multiline": False} for name in args]
+    world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
+    async with world.console((width, 24)) as shown:
+        await shown.unlock()
+        if width < 80:
+            await shown.press("enter")
+        await shown.until("! a0 is evil")
+        for fact in (
+            "! CANNOT BE UNDONE",
+            "expires in",
+            "does ",
+            "undo ",
+            "reaches ",
+            "account ",
+            "asked by ",
+            "differs ",
+        ):
+            assert fact in shown.text
+
+
+async def test_that_all_was_seen_counts_for_what_it_is_about_only(world: World) -> None:
+    """A message that is late, of what stood there before, opens nothing."""
+    long = "\n".join(f"line {number}" for number in range(60))
+    world.ask(named("one", args={"body": long}))
+    async with world.console() as shown:
+        await shown.until("line 1")
+        await shown.settled()
+        shown.app.post_message(View.AllSeen("sha256:" + "00" * 32))
+        await shown.pilot.pause()
+        await shown.press("A")
+        await shown.until_told("there is more of it")
+        await shown.press("enter", "end")
+        await shown.until("digest")
+        await shown.press("A")
+        await shown.until("This is for good")
 
 
 # 4 hostile text
