@@ -24,7 +24,6 @@ import functools
 import json
 import math
 import os
-import re
 import signal
 import threading
 import time
@@ -43,7 +42,7 @@ from textual.widgets.option_list import Option
 
 from aileron.model.visible import as_text, visible, visible_json
 from aileron.tui import frame, paint
-from aileron.tui.deciding import EXPIRED, Decision, Said, is_run, send, signed, why_closed
+from aileron.tui.deciding import EXPIRED, Decision, Said, is_run, page_of, send, signed, unforeseen, why_closed
 from aileron.tui.door import Door, GoneError, RefusedError
 from aileron.tui.guard import Guard
 from aileron.tui.holder import Holder, since_boot
@@ -66,8 +65,6 @@ _RETRY_S: Final = 1.0
 _REST_S: Final = 0.5
 """A question that rests under the cursor for so long is worth reading its preview."""
 _SNOOZE_S: Final = 600.0
-_PAGES: Final = re.compile(r"http://localhost:[0-9]{1,5}", re.ASCII)
-_ID: Final = re.compile(r"[a-zA-Z0-9-]{1,80}", re.ASCII)
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _BY_SIGNAL: Final = 128
 """And its number: the exit code of what a signal has ended, as shells count."""
@@ -216,7 +213,7 @@ class Console(App[None]):
         except NoMatches:  # the screen is being taken down
             return
         except Exception as error:  # noqa: BLE001 - as in a worker: it would end the console
-            self._tell(_unforeseen(error), is_bad=True)
+            self._tell(unforeseen(error), is_bad=True)
 
     def _go_on(self) -> None:
         if (why := self._holder.why_locked()) is not None:
@@ -482,7 +479,7 @@ class Console(App[None]):
         except GoneError:
             return  # the news say so too
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is not such that it could be decided
-            self._refuse(name, _unforeseen(error))
+            self._refuse(name, unforeseen(error))
             return
         if name == self._selected:
             self._take_question(name, question, record)
@@ -499,7 +496,7 @@ class Console(App[None]):
         try:
             self._put_up()
         except Exception as error:  # noqa: BLE001 - as above: its parts are not what they are called
-            self._refuse(name, _unforeseen(error))
+            self._refuse(name, unforeseen(error))
 
     def _genuine(self, question: dict[str, Any]) -> dict[str, Any]:
         """What it is about, or the person's own edit of it, as its digest covers it. MismatchError."""
@@ -872,16 +869,12 @@ class Console(App[None]):
 
     def action_open_page(self) -> None:
         """The same question in the browser."""
-        web = str(self._status.get("web"))
-        if self._selected is not None and _ID.fullmatch(self._selected):
-            address = f"{web}/approvals/{self._selected}"
-            self._tell(address)
-            if _PAGES.fullmatch(web) is None:
-                return  # whoever answers in the daemon's place has no page that is opened for them
-            if any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
-                import webbrowser
+        address = page_of(self._status, self._selected) if self._selected is not None else None
+        self._tell(address or "it has no page")
+        if address is not None and any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
+            import webbrowser
 
-                self.run_worker(lambda: webbrowser.open(address), thread=True)
+            self.run_worker(lambda: webbrowser.open(address), thread=True)
 
     def action_copy(self) -> None:
         """The id into the clipboard, where the terminal does that."""
@@ -1036,14 +1029,14 @@ class Console(App[None]):
         try:
             await work()
         except Exception as error:  # noqa: BLE001 - where a task ends
-            self._tell(_unforeseen(error), is_bad=True)
+            self._tell(unforeseen(error), is_bad=True)
 
     async def run_action(self, *given: Any, **named: Any) -> bool:
         """A key's action; what nobody foresaw is said, and the console stays."""
         try:
             return await super().run_action(*given, **named)
         except Exception as error:  # noqa: BLE001 - where a key press ends
-            self._tell(_unforeseen(error), is_bad=True)
+            self._tell(unforeseen(error), is_bad=True)
             return True
 
     def _tell(self, words: str, *, is_bad: bool = False) -> None:
@@ -1099,11 +1092,6 @@ class Console(App[None]):
 def _is_over(entry: Entry) -> bool:
     left = seconds_left(entry.expires_at)
     return left is not None and left <= 0
-
-
-def _unforeseen(error: Exception) -> str:
-    """Words for what nobody foresaw: its class, since its own may hold anything."""
-    return f"it cannot be shown or done, by a bug or by what the daemon answered ({type(error).__name__}): nothing is decided"
 
 
 def _has_run(question: dict[str, Any]) -> bool:

@@ -12,15 +12,18 @@ Not here: when a key may decide (guard.py), the second step (screens.py), the ke
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any, Final, Literal
 
 from aileron.tui import paint
 from aileron.tui.door import Door, RefusedError
 from aileron.tui.holder import Holder
 
-__all__ = ["EXPIRED", "Decision", "Said", "is_run", "send", "signed", "why_closed"]
+__all__ = ["EXPIRED", "Decision", "Said", "is_run", "page_of", "send", "signed", "unforeseen", "why_closed"]
 
 EXPIRED: Final = "its time is over: nothing ran, and nothing can be decided"
+_PAGES: Final = re.compile(r"http://localhost:[0-9]{1,5}", re.ASCII)
+_ID: Final = re.compile(r"[a-zA-Z0-9-]{1,80}", re.ASCII)
 Decision = Literal["approve", "deny"]
 
 
@@ -91,3 +94,14 @@ def why_closed(question: dict[str, Any]) -> str | None:
 def is_run(question: dict[str, Any]) -> bool:
     """It is about a gated run, and no consent."""
     return (question.get("kind") or "action") == "action"
+
+
+def page_of(status: dict[str, Any], approval_id: str) -> str | None:
+    """The address of a question's page; None where whoever answers in the daemon's place has none that is opened for them."""
+    web = str(status.get("web"))
+    return f"{web}/approvals/{approval_id}" if _PAGES.fullmatch(web) and _ID.fullmatch(approval_id) else None
+
+
+def unforeseen(error: Exception) -> str:
+    """Words for what nobody foresaw: its class, since its own may hold anything."""
+    return f"it cannot be shown or done, by a bug or by what the daemon answered ({type(error).__name__})"

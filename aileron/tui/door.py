@@ -45,6 +45,13 @@ class RefusedError(Exception):
         self.status: Final = status
 
 
+class _NoAnswerError(RefusedError):
+    """What came has not the shape that its route's answer has."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("internal_error", f"what the daemon answered is none: it {why}")
+
+
 class Door:
     """The daemon of one home, as its operator. Any thread may ask."""
 
@@ -66,7 +73,7 @@ class Door:
         except (DaemonUnreachable, OSError, ValueError, http.client.HTTPException) as error:
             raise GoneError(str(error) or type(error).__name__) from None
         except RecursionError:
-            raise _no_answer("nests too deep to be read") from None
+            raise _NoAnswerError("nests too deep to be read") from None
         _check_nesting(answer.body)
         if answer.is_error:
             raise _refused(answer)
@@ -91,9 +98,12 @@ class Door:
         return self._object("GET", path_of(*_ROUTE, approval_id, "result"))
 
     def decide(self, approval_id: str, body: dict[str, Any], *, is_run: bool) -> dict[str, Any]:
-        """Send a decision; what was settled with it."""
+        """Send a decision; what was settled with it. GoneError also where the answer is none: then nobody knows."""
         wait_s = 0.0 if is_run else _CARRY_OUT_S
-        return self._object("POST", path_of(*_ROUTE, approval_id, "decide"), body, wait_s=wait_s)
+        try:
+            return self._object("POST", path_of(*_ROUTE, approval_id, "decide"), body, wait_s=wait_s)
+        except _NoAnswerError as error:  # it may be decided: nobody knows
+            raise GoneError(error.message) from None
 
     def preview(self, approval_id: str, body: dict[str, Any], wait_s: float) -> Any:
         """The answer to a signed request for a preview, sealed."""
@@ -204,28 +214,24 @@ def _check_nesting(body: Any) -> None:
         level = [one for values in inner for one in values if isinstance(one, (dict, list))]
         if not level:
             return
-    raise _no_answer(f"nests deeper than {MAX_NESTING} levels")
+    raise _NoAnswerError(f"nests deeper than {MAX_NESTING} levels")
 
 
 def _object_in(found: Any, what: str) -> dict[str, Any]:
     if not isinstance(found, dict):
-        raise _no_answer(f"has a {type(found).__name__} where an object should be: {what}")
+        raise _NoAnswerError(f"has a {type(found).__name__} where an object should be: {what}")
     return found
 
 
 def _list_in(found: Any, what: str) -> list[Any]:
     if not isinstance(found, list):
-        raise _no_answer(f"has a {type(found).__name__} where a list should be: {what}")
+        raise _NoAnswerError(f"has a {type(found).__name__} where a list should be: {what}")
     return found
 
 
 def _objects_in(found: Any, what: str) -> None:
     for one in _list_in(found, what):
         _object_in(one, what)
-
-
-def _no_answer(why: str) -> RefusedError:
-    return RefusedError("internal_error", f"what the daemon answered is none: it {why}")
 
 
 def _refused(answer: Answer) -> RefusedError:

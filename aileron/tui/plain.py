@@ -27,10 +27,10 @@ from rich.text import Text
 from aileron.model.visible import as_text, visible, visible_json
 from aileron.review.sheet import Sheet, sheet_of
 from aileron.tui import paint
-from aileron.tui.deciding import Decision, Said, is_run, send, signed, why_closed
+from aileron.tui.deciding import Decision, Said, is_run, page_of, send, signed, unforeseen, why_closed
 from aileron.tui.door import Door, GoneError, RefusedError
 from aileron.tui.holder import Holder
-from aileron.tui.waiting import Entry, Waiting, seconds_left
+from aileron.tui.waiting import Entry, Waiting, matches, seconds_left
 
 if TYPE_CHECKING:
     from aileron.model.preview import Preview
@@ -41,19 +41,23 @@ __all__ = ["Plain"]
 _LOOK_S: Final = 2.0
 """Between two looks at the queue while the person types nothing."""
 _MOST_LINE: Final = 8192
+_FEW: Final = 20
+"""Events, unless more are asked for: one screen."""
 _PROMPT: Final = "> "
 _HELP: Final = """\
-list                     what waits            show N             all of a question
+list, filter [WORDS]     what waits            show N             all of a question
 preview N                read what is there now; only you can
 approve N                and then the word it asks for
-deny N [REASON]          the agent reads the reason
-stop N [REASON]          deny it, and end the session of the agent that asked
+deny N [N …] [REASON]    the agent reads the reason; several are asked about first
+stop N [N …] [REASON]    deny, and end the session of the agent that asked
 edit N                   change the arguments in your editor, and show it so
 for N USES MINUTES       ask for a grant: the same arguments, not asked about again
 ask N QUESTION           ask the agent         diff N             what differs from the call approved last
 cancel N                 take it back          raw N              as it came
 record N                 what it did, with every request that left
-activity [COUNT]         the newest events     grants, sessions, status
+open N                   its page, to be opened in a browser
+activity [COUNT]         the newest events     run N              of the event of that number
+grants, sessions, status
 revoke ID, end ID        a grant, a session    unlock, lock       the approver's key
 vault                    open or lock it       quit"""
 
@@ -79,6 +83,8 @@ class Plain:
         self._numbers: dict[str, int] = {}
         self._edits: dict[str, str] = {}
         self._previews: dict[tuple[str, str], Preview] = {}
+        self._events: list[dict[str, Any]] = []
+        self._wanted = ""
         self._typed = b""
         """Of the next line, what has come already."""
         self._has_looked = False
@@ -89,8 +95,8 @@ class Plain:
             "show": self._on_one(self._show),
             "preview": self._on_one(self._read_preview),
             "approve": self._on_one(self._approve),
-            "deny": self._on_one(self._deny),
-            "stop": self._on_one(self._stop),
+            "deny": self._on_some(ends_session=False),
+            "stop": self._on_some(ends_session=True),
             "edit": self._on_one(self._edit),
             "for": self._on_one(self._grant),
             "ask": self._on_one(self._ask_back),
@@ -98,7 +104,10 @@ class Plain:
             "cancel": self._on_one(self._cancel),
             "raw": self._on_one(self._raw),
             "record": self._on_one(self._record),
+            "open": self._on_one(self._open),
+            "filter": self._filter,
             "activity": self._activity,
+            "run": self._run,
             "grants": self._grants,
             "sessions": self._sessions,
             "status": self._status,
@@ -115,7 +124,7 @@ class Plain:
         self._holder.look()
         self._try(self._door.start)
         self._try(self._look)
-        self._list("")
+        self._try(functools.partial(self._list, ""))
         self._say("type help for all that can be typed here")
         try:
             while (line := self._line()) is not None:
@@ -203,6 +212,8 @@ class Plain:
             self._say(f"! {visible(str(error))}")
         except KeyboardInterrupt:
             self._say("\nnothing is decided")
+        except Exception as error:  # noqa: BLE001 - where a command ends: whatever the daemon answered, the console stays
+            self._say(f"! {unforeseen(error)}")
 
     # the queue
 
@@ -233,26 +244,70 @@ class Plain:
 
     def _list(self, _: str) -> None:
         self._look()
-        waiting = self._waiting.open
+        waiting = [entry for entry in self._waiting.open if matches(entry, self._wanted)]
         for entry in waiting:
             self._say(self._title(entry))
         if not waiting:
-            self._say("nothing waits for you")
+            self._say("nothing matches" if self._wanted else "nothing waits for you")
+        if self._wanted:
+            self._say(f"! only {visible(self._wanted)}; filter alone shows all")
         if not self._is_signed:
             self._say("! not signed: any process of this user can decide; aileron approver init")
+
+    def _filter(self, wanted: str) -> None:
+        self._wanted = wanted
+        self._list("")
 
     def _on_one(self, work: Callable[[str, str], None]) -> Callable[[str], None]:
         """A command about a question by its number, or the end of its id."""
 
         def command(rest: str) -> None:
             number, _, more = rest.partition(" ")
-            names = [name for name, own in self._numbers.items() if str(own) == number]
-            names = names or [name for name in self._numbers if len(number) >= 4 and name.endswith(number)]
-            if len(names) != 1:
+            name = self._named(number)
+            if name is None:
                 raise ValueError(f"there is no question {number[:40]!r}: type list")
-            work(names[0], more.strip())
+            if not self._holder.is_open:  # asked for each time: what the key has opened is for this question
+                self._previews = {key: preview for key, preview in self._previews.items() if key[0] == name}
+            work(name, more.strip())
 
         return command
+
+    def _named(self, number: str) -> str | None:
+        """The id of the question of that number, or with that end."""
+        names = [name for name, own in self._numbers.items() if str(own) == number]
+        names = names or [name for name in self._numbers if len(number) >= 4 and name.endswith(number)]
+        return names[0] if len(names) == 1 else None
+
+    def _on_some(self, *, ends_session: bool) -> Callable[[str], None]:
+        """A no to one question, or to several, which are named again first: a reason may begin with a number."""
+
+        def command(rest: str) -> None:
+            words = rest.split()
+            names: list[str] = []
+            while words and (name := self._named(words[0])) is not None and (not names or self._is_open(name)):
+                names.append(name)
+                words.pop(0)
+            if not names:
+                raise ValueError(f"there is no question {rest.partition(' ')[0][:40]!r}: type list")
+            reason = " ".join(words)
+            if len(names) > 1 and not self._agreed(names, reason):
+                self._say("nothing is decided")
+                return
+            for name in dict.fromkeys(names):
+                self._try(functools.partial(self._deny, name, reason, ends_session=ends_session))
+
+        return command
+
+    def _is_open(self, name: str) -> bool:
+        return name in self._waiting and self._waiting[name].is_open
+
+    def _agreed(self, names: list[str], reason: str) -> bool:
+        for name in dict.fromkeys(names):
+            self._say(self._title(self._waiting[name]))
+        self._say(f"reason: {visible(reason) or 'none'}")
+        self._forget_typed()
+        self._write("To deny all of these, type  yes  (anything else decides nothing): ")
+        return (self._typed_line() or "").strip() == "yes"
 
     # one question
 
@@ -298,7 +353,10 @@ class Plain:
         with self._holder.key("to read what is there now") as key:
             asked = PreviewAsked(key, name, str(question["digest"]))
         answer = self._door.preview(name, asked.body, PREVIEW_S)
-        self._previews[name, str(question["digest"])] = asked.opened(answer)
+        try:
+            self._previews[name, str(question["digest"])] = asked.opened(answer)
+        except (KeyError, TypeError, ValueError):
+            raise ValueError("the daemon answered a preview that is none") from None
 
     # decisions
 
@@ -321,14 +379,10 @@ class Plain:
         digest = (preview.digest if preview is not None else None) or str(question.get("digest"))
         self._decide(name, question, digest, "approve", None)
 
-    def _deny(self, name: str, reason: str) -> None:
+    def _deny(self, name: str, reason: str, *, ends_session: bool) -> None:
         question = self._question(name)
-        self._decide(name, question, str(question.get("digest")), "deny", reason or None)
-
-    def _stop(self, name: str, reason: str) -> None:
-        question = self._question(name)
-        self._decide(name, question, str(question.get("digest")), "deny", reason or None)
-        if question.get("session") not in (None, "local"):
+        is_done = self._decide(name, question, str(question.get("digest")), "deny", reason or None)
+        if is_done and ends_session and question.get("session") not in (None, "local"):
             self._door.end_session(str(question["session"]))
             self._say("its session is ended")
 
@@ -339,14 +393,28 @@ class Plain:
         digest: str,
         decision: Decision,
         reason: str | None,
-    ) -> None:
+    ) -> bool:
+        """Sign it, send it, say what came of it; whether it was done."""
         made = signed(self._holder, name, digest, decision, reason, question.get("head"), is_signed=self._is_signed)
-        entry = self._waiting[name]
-        called = f"{self._numbers[name]} {entry.title}, asked by {entry.asker}"
-        said = (
-            made if isinstance(made, Said) else send(self._door, name, made, is_a_run=is_run(question), called=called)
-        )
+        called = self._called(name)
+        try:
+            said = (
+                made
+                if isinstance(made, Said)
+                else send(self._door, name, made, is_a_run=is_run(question), called=called)
+            )
+        except GoneError as error:
+            self._say(f"! nobody answered ({visible(str(error))}): it is not known whether that was decided")
+            self._say(f"{called} is {visible(str(self._door.outcome(name).get('status')))} now")
+            return False
         self._say(("" if said.is_done else "! ") + visible(said.words))
+        return said.is_done
+
+    def _called(self, name: str) -> str:
+        if name not in self._waiting:  # so many were settled since that it is listed no more
+            return f"{self._numbers[name]} {visible(name)}"
+        entry = self._waiting[name]
+        return f"{self._numbers[name]} {entry.title}, asked by {entry.asker}"
 
     def _edit(self, name: str, _: str) -> None:
         question = self._question(name)
@@ -402,11 +470,25 @@ class Plain:
             raise ValueError("nothing ran for it")
         self._rows(paint.record_rows(record_of(self._door.record(str(run))), self._width()))
 
+    def _open(self, name: str, _: str) -> None:
+        self._say(page_of(self._door.status(), name) or "this daemon has no page for it")
+
     # the rest
 
     def _activity(self, count: str) -> None:
-        for event in self._door.newest(int(count) if count.isdigit() else 20):
-            self._say(paint.event_row(event).plain)
+        self._events = self._door.newest(int(count) if count.isdecimal() and len(count) < 5 else _FEW)
+        for number, event in enumerate(self._events, start=1):
+            self._say(f"{number} {paint.event_row(event).plain}")
+
+    def _run(self, number: str) -> None:
+        """The record of the run that an event is about, by the number that `activity` gave it."""
+        from aileron.review.record import record_of
+
+        at = int(number) if number.isdecimal() and len(number) < 5 else 0
+        run = self._events[at - 1].get("run") if 0 < at <= len(self._events) else None
+        if run is None:
+            raise ValueError(f"there is no run of an event {number[:40]!r}: type activity")
+        self._rows(paint.record_rows(record_of(self._door.record(str(run))), self._width()))
 
     def _grants(self, _: str) -> None:
         for one in self._door.grants():

@@ -13,6 +13,7 @@ import pytest
 from tests.cli.command import Command, Said
 from tests.cli.person import APPROVER
 from tests.cli.questions import ONE, SUBJECTS, previewed, question, sealed_preview, subject_question
+from tests.support.fake_daemon import Seen, error
 from tests.support.hostile_text import GROUPS, as_in_a_file, assert_harmless
 from tests.support.screens import is_like
 from tests.tui.consoles import World, named
@@ -194,3 +195,148 @@ def test_grants_sessions_and_the_record_are_there_too(world: World) -> None:
 
     assert world.fake.grants == []
     assert "run run-one: completed" in said.out
+
+
+DECIDE = "/v1/action-approvals/act-20261121T040000-one/decide"
+
+
+@pytest.mark.parametrize("is_denied", [True, False], ids=["denied", "not denied"])
+def test_stop_ends_a_session_only_where_the_denial_was_done(world: World, is_denied: bool) -> None:
+    """Where it failed the agent goes on, and the person is told why."""
+    world.ask(named("one", session="ses-1", agent="claude"))
+    world.fake.script("POST", "/v1/sessions/ses-1/end", (200, {"ended": "ses-1"}))
+    if not is_denied:
+        world.fake.script("POST", DECIDE, error("busy", 503, "another command is at it"))
+    said = dialogue(world, ("> ", "stop 1 enough"))
+
+    assert len(world.sent()) == 1
+    assert len(world.sent("end")) == is_denied
+    assert ("its session is ended" in said.out) == is_denied
+    assert ("! another command is at it" in said.out) == (not is_denied)
+
+
+def test_an_answer_that_is_lost_is_not_taken_for_a_no(world: World) -> None:
+    """It may have been decided: that is said, and looked up."""
+    asked = named("one", reversible=True)
+    world.ask(asked)
+
+    def lost(_: Seen) -> Any:
+        world.settle(asked, "completed")
+        raise ConnectionResetError
+
+    world.fake.script("POST", DECIDE, lost)
+    said = dialogue(world, ("> ", "approve 1"), (WORD, "yes"))
+
+    assert "it is not known whether that was decided" in said.out
+    assert "1 one, asked by local is completed now" in said.out
+    assert "nothing can be decided" not in said.out
+
+
+def test_a_daemon_that_refuses_at_first_ends_no_console(world: World) -> None:
+    """What it said is said; later it answers."""
+    world.ask(named("one"))
+    route = ("GET", "/v1/action-approvals")
+    world.fake.script(*route, error("internal_error", 500, "not yet"), error("internal_error", 500, "not yet"))
+
+    def mend() -> str:
+        world.fake.script(*route, (200, {"approvals": world.fake.approvals}))
+        return "list"
+
+    said = dialogue(world, ("> ", mend), ("1 one, asked by local", ""))
+
+    assert said.out.count("! not yet") >= 2
+
+
+def test_an_answer_that_is_none_ends_no_command_but_its_own(world: World) -> None:
+    """A preview, a question, a record that is something else."""
+    world.ask(contradicted(world), named("one", conversation=["x"]))
+    world.fake.script("POST", f"{ONE}/preview", (200, [1]))
+    said = dialogue(
+        world, *UNLOCK, ("left", "preview 1"), ("a preview that is none", "show 2"), ("! what the daemon", "")
+    )
+
+    assert "what the daemon answered is none: it has a str where an object should be: conversation" in said.out
+
+
+def test_what_the_key_has_opened_is_not_shown_after_it_is_locked(world: World) -> None:
+    """`show` has the preview while the key is open, and not after `lock`."""
+    world.ask(contradicted(world))
+    said = dialogue(
+        world, *UNLOCK, ("left", "preview 1"), ("record    ", "show 1"), ("record    ", "lock"), ("is locked", "show 1")
+    )
+
+    before, after = said.out.split("> lock") if "> lock" in said.out else said.out.rsplit("the key is locked", 1)
+    assert before.count("mallory@evil.example") >= 2
+    assert "mallory@evil.example" not in after
+    assert "was not read yet" in after
+
+
+def test_several_are_denied_after_a_yes(world: World) -> None:
+    """Named again first, since a reason may begin with a number; what is no number of a question is the reason."""
+    world.ask(*(named(name) for name in ("one", "two", "three")))
+    several = "To deny all of these"
+    dialogue(
+        world,
+        ("> ", "deny 1 3 no more"),
+        (several, "no"),
+        ("> ", "deny 1 3 no more"),
+        (several, "yes"),
+        ("> ", "deny 2 7 days is too long"),
+        ("denied: 2", ""),
+    )
+
+    assert [(one[-3:], body["reason"]) for one, body in zip(world.sent_to(), world.sent(), strict=True)] == [
+        ("one", "no more"),
+        ("ree", "no more"),
+        ("two", "7 days is too long"),
+    ]
+
+
+def test_a_filter_lists_only_what_has_its_words(world: World) -> None:
+    """It says so; without words it is gone."""
+    world.ask(named("one", agent="claude"), named("two", agent="codex"))
+    said = dialogue(
+        world,
+        ("> ", "filter agent:codex"),
+        ("! only agent:codex", "filter nothing like it"),
+        ("nothing matches", "filter"),
+        ("2 two, asked by codex", ""),
+    )
+
+    only = said.out.split("filter agent:codex")[-1].split("! only")[0]
+    assert "2 two" in only
+    assert "1 one" not in only
+
+
+def test_a_run_is_read_from_the_activity_by_its_number(world: World) -> None:
+    """With every request that left; an event of none says so."""
+    denied = {"type": "egress.denied", "method": "GET", "destination": "evil.example:443", "reason": "not granted"}
+    record = {"audit_id": "run-9", "status": "failed", "events": [{"at": "2026-11-21T04:00:00Z", **denied}]}
+    world.fake.script("GET", "/v1/audit/run-9", (200, record))
+    world.happen("vault.unlocked")
+    world.happen("run.finished", run="run-9")
+    said = dialogue(
+        world,
+        ("> ", "run 2"),
+        ("type activity", "activity"),
+        ("run.finished", "run 1"),
+        ("there is no run of an event", "run 2"),
+        ("ON RECORD", ""),
+    )
+
+    assert "run run-9: failed" in said.out
+    assert "NOT LET OUT: not granted" in said.out
+
+
+@pytest.mark.parametrize("web", ["http://localhost:4711", "http://evil.example:80", None])
+def test_the_page_of_a_question_is_printed(world: World, web: str | None) -> None:
+    """Where it is one of this machine's."""
+    world.ask(named("one"))
+    status = world.fake._status()
+    world.fake.script("GET", "/v1/status", (200, {**status, "web": web}))
+    said = dialogue(world, ("> ", "open 1"))
+
+    is_here = web == "http://localhost:4711"
+    assert ("http://localhost:4711/approvals/act-20261121T040000-one" in said.out) == is_here
+    assert ("no page for it" in said.out) != is_here
+    assert "evil.example:80" not in said.out
