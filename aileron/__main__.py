@@ -37,16 +37,15 @@ def main() -> int:
 
 
 def _dispatch(words: list[str]) -> int:
-    from aileron.cli.run import main as run
-    from aileron.cli.run import report
-
     for number, word in enumerate(words, start=1):
         try:
             word.encode()
         except UnicodeEncodeError:
-            return report(Problem.usage(f"argument {number} is not UTF-8"), as_json="--json" in words)
+            return _report(Problem.usage(f"argument {number} is not UTF-8"), as_json="--json" in words)
     if _COMPLETING not in os.environ:
         if words[:1] == ["run"] and not _asks_for_help(words[1:]):
+            from aileron.cli.run import main as run
+
             return run(words[1:])
         if words[:1] == ["console"] and (code := _console(words[1:])) is not None:
             return code
@@ -63,7 +62,6 @@ def _dispatch(words: list[str]) -> int:
 def _console(words: list[str]) -> int | None:
     from aileron.cli.console import options_of
     from aileron.cli.console import run as console
-    from aileron.cli.run import report
 
     options = options_of(words)
     if options is None:
@@ -71,7 +69,13 @@ def _console(words: list[str]) -> int | None:
     try:
         return console(options[0], plain=options[1])
     except Problem as problem:
-        return report(problem, as_json=False)
+        return _report(problem, as_json=False)
+
+
+def _report(problem: Problem, *, as_json: bool) -> int:
+    from aileron.cli.run import report  # with http.client: 20 ms, which no first frame waits for
+
+    return report(problem, as_json=as_json)
 
 
 def _asks_for_help(words: list[str]) -> bool:

@@ -1,19 +1,20 @@
 """`aileron console` by itself: its words, and what it needs before it is a process of its own.
 
-Dispatched before typer (aileron/__main__.py), because its first frame is waited for; cli/commands/console.py has its help.
+Dispatched before typer (aileron/__main__.py), because its first frame is waited for: what asks the daemon is imported, and asked,
+after it. cli/commands/console.py has its help.
 Not here: the console (aileron/tui).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, TypeVar
 
 from aileron.cli import output
 from aileron.cli.problem import OK, Problem, local_work
 from aileron.cli.prompts import can_ask, edit_text
-from aileron.cli.signing import alone
-from aileron.cli.supervisor import Supervisor
 
 __all__ = ["THEMES", "options_of", "run"]
 
@@ -46,31 +47,54 @@ def run(theme: str | None, *, plain: bool) -> int:
             why="standard input and output are not one",
             fix="run it in a terminal of your own, or look with: aileron approval list",
         )
-    supervisor = Supervisor()
-    _check_not_an_agents(supervisor)
-    return alone(lambda: _run(supervisor, theme, plain=plain))
+    from aileron.approver import presence
+
+    try:
+        return presence.alone(lambda: _run(theme, plain=plain))
+    except Exception:
+        with local_work():  # not around it: it imports what a failure is, 15 ms
+            raise
 
 
-def _run(supervisor: Supervisor, theme: str | None, *, plain: bool) -> int:
+def _run(theme: str | None, *, plain: bool) -> int:
     """In a process that nobody of the same user can look into."""
     from aileron.approver import presence, terminal
     from aileron.tui.door import Door
 
-    door = Door(supervisor.home)
+    door = Door(_home())
     if plain:
         from aileron.tui.plain import Plain
 
+        _check_not_an_agents()
+
         with terminal.held():
             return Plain(
-                door, ask=_let_go(presence.ask_passphrase), edit=_let_go(_edited), who_else=terminal.who_else_can_type
+                door,
+                ask=_let_go(presence.ask_passphrase),
+                edit=_let_go(_edited),
+                take=terminal.take,
+                who_else=terminal.who_else_can_type,
             ).run()
     from aileron.tui.app import Console, Hooks
 
-    hooks = Hooks(ask=presence.ask_passphrase, edit=_edited, take=terminal.take, let_go=terminal.let_go)
-    with local_work():
-        screen = Console(door, hooks, who_else=terminal.who_else_can_type, theme=theme)
-        screen.run()
+    hooks = Hooks(
+        check=_check_not_an_agents,
+        ask=presence.ask_passphrase,
+        edit=_edited,
+        take=terminal.take,
+        let_go=terminal.let_go,
+    )
+    screen = Console(door, hooks, who_else=terminal.who_else_can_type, theme=theme)
+    screen.run()
+    if screen.refused is not None:
+        raise screen.refused
     return screen.return_code or OK
+
+
+def _home() -> Path:
+    """As aileron.client has it, without its imports."""
+    configured = os.environ.get("AILERON_HOME")
+    return Path(configured).absolute() if configured else Path.home() / ".aileron"
 
 
 def _let_go(work: Callable[[str], _T]) -> Callable[[str], _T]:
@@ -95,12 +119,13 @@ def _edited(text: str) -> str:
         raise ValueError("\n".join(problem.lines()[:1])) from None
 
 
-def _check_not_an_agents(supervisor: Supervisor) -> None:
-    """Return if this is no terminal of an agent that `aileron launch` began. Problem unauthorized."""
+def _check_not_an_agents() -> None:
+    """Return if there is a daemon, and this is no terminal of an agent that `aileron launch` began. Problem unauthorized."""
     from aileron.approver.terminal import ancestors
+    from aileron.cli.supervisor import Supervisor
 
     chain = {process.pid for process in ancestors()}
-    for session in supervisor.ask("GET", "/v1/sessions")["sessions"]:
+    for session in Supervisor().ask("GET", "/v1/sessions")["sessions"]:
         if session.get("status") == "open" and session.get("pid") in chain:
             raise Problem(
                 f"this is a terminal of {output.as_text(session.get('agent'))}, session {output.as_text(session.get('id'))}",

@@ -82,12 +82,16 @@ class Hooks:
     def __init__(
         self,
         *,
+        check: Callable[[], None],
         ask: Callable[[str], Secret],
         edit: Callable[[str], str],
         take: Callable[[], None],
         let_go: Callable[[], None],
     ) -> None:
-        """`edit` gives the text as it was left, or raises ValueError."""
+        """`check` is called once, before the daemon is asked anything: what it raises ends the console. `edit` gives the text
+        as it was left, or raises ValueError.
+        """
+        self.check: Final = check
         self.ask: Final = ask
         self.edit: Final = edit
         self.take: Final = take
@@ -123,6 +127,9 @@ class Console(App[None]):
         self._status: dict[str, Any] = {}
         self._approver: dict[str, Any] = {"status": "unknown"}
         self._events: list[dict[str, Any]] = []
+        self.refused: Exception | None = None
+        """Why there is no console here; for whoever ran it to raise."""
+        self._is_checked = False
         self._lost: str | None = "asking it"
         self._quiet_until = 0.0
         self._has_looked = False
@@ -171,11 +178,31 @@ class Console(App[None]):
         loop = asyncio.get_running_loop()  # an exception amid the event loop may not end it
         loop.add_signal_handler(signal.SIGTERM, self.exit)
         loop.add_signal_handler(signal.SIGHUP, self._hung_up)
+        loop.add_signal_handler(signal.SIGCONT, self._went_on)
         self._lay_out()
         self._show_frame()
         self._queue.focus()
         self.set_interval(1.0, self._tick)
-        self._begin("news", self._follow)
+        # Its imports, and its waits, come after the first frame: whoever waits for that sees that the daemon is asked.
+        self.call_after_refresh(self._begin, "news", self._follow)
+
+    def _went_on(self) -> None:
+        """It was stopped, and goes on. Its terminal was put right for the shell (approver/presence.py), and held by nobody.
+
+        Whoever stops a console and lets it go on could open the terminal, and draw on it.
+        """
+        self._lock_for("the console was stopped for a while")
+        self._hooks.take()
+        if self._driver is not None and self._driver.can_suspend:
+            with self.suspend():  # and on again: as it has to be for keys, and drawn anew
+                pass
+
+    def _lock_for(self, why: str) -> None:
+        if self._holder.is_open:
+            self._holder.close()
+            self._preview = None
+            self._tell(f"the approver's key is locked: {why}")
+            self._reload()
 
     def on_unmount(self) -> None:
         self._holder.close()
@@ -233,6 +260,13 @@ class Console(App[None]):
     async def _follow(self) -> None:
         """Read what there is, then wait for news and read again; for as long as the console is open."""
         is_started = False
+        try:
+            await _in_thread(self._hooks.check)
+        except Exception as error:  # noqa: BLE001 - raised where the console was run
+            self.refused = error
+            self.exit()
+            return
+        self._is_checked = True
         while True:
             try:
                 if not is_started:
@@ -952,7 +986,9 @@ class Console(App[None]):
         from aileron.model.failure import AileronError
 
         self._holder.look()
-        if not self._is_signed:
+        if not self._is_checked:
+            self._warn("the daemon is still asked whose terminal this is")
+        elif not self._is_signed:
             self._warn("nobody signs for this home: aileron approver init")
         elif self._holder.not_kept is not None:
             self._warn(f"it is asked for each time: {self._holder.not_kept}")
@@ -1067,10 +1103,7 @@ class Console(App[None]):
     @contextlib.contextmanager
     def _away(self) -> Iterator[None]:
         """The terminal as a command has it: for a passphrase, or an editor. Whoever opens it meanwhile finds no key open."""
-        if self._holder.is_open:
-            self._holder.close()
-            self._preview = None
-            self._tell("the approver's key is locked: the terminal was somebody else's for a while")
+        self._lock_for("the terminal was somebody else's for a while")
         self._hooks.let_go()
         # The event loop's own handler would end the console, and have the passphrase asked for again.
         before = {number: signal.signal(number, self._interrupted) for number in _ENDING}

@@ -9,12 +9,12 @@ Not here: what is done with the answers (app.py, plain.py), what is signed (appr
 
 from __future__ import annotations
 
-import http.client
+import functools
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import urlencode
+from typing import TYPE_CHECKING, Any, Final
 
-from aileron.client import Answer, Client, DaemonUnreachable, path_of
+if TYPE_CHECKING:  # http.client: 20 ms, after the first frame
+    from aileron.client import Answer, Client
 
 __all__ = ["Door", "GoneError", "RefusedError"]
 
@@ -57,10 +57,17 @@ class Door:
 
     def __init__(self, home: Path) -> None:
         self.home: Final = home
-        self._client: Final = Client(home)
+
+    @functools.cached_property
+    def _client(self) -> Client:
+        from aileron.client import Client
+
+        return Client(self.home)
 
     def start(self) -> None:
         """See that there is a daemon. GoneError."""
+        from aileron.client import DaemonUnreachable
+
         try:
             self._client.request("GET", "/healthz")
         except (DaemonUnreachable, OSError, ValueError) as error:
@@ -68,6 +75,10 @@ class Door:
 
     def ask(self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0) -> Any:
         """The body of the answer. RefusedError, GoneError; nothing is asked twice, and no daemon is started."""
+        import http.client
+
+        from aileron.client import DaemonUnreachable
+
         try:
             answer = self._client.ask(method, path, body, wait_s=wait_s)
         except (DaemonUnreachable, OSError, ValueError, http.client.HTTPException) as error:
@@ -85,41 +96,41 @@ class Door:
 
     def waiting(self) -> list[dict[str, Any]]:
         """The questions that wait, or whose decision has not been used yet."""
-        return _rows(self.ask("GET", path_of(*_ROUTE)), "approvals")
+        return _rows(self.ask("GET", _path_of(*_ROUTE)), "approvals")
 
     def question(self, approval_id: str) -> dict[str, Any]:
         """One question, whole."""
-        found = self._object("GET", path_of(*_ROUTE, approval_id))
+        found = self._object("GET", _path_of(*_ROUTE, approval_id))
         _check_question(found)
         return {**found, "approval_id": approval_id}
 
     def outcome(self, approval_id: str) -> dict[str, Any]:
         """What became of it."""
-        return self._object("GET", path_of(*_ROUTE, approval_id, "result"))
+        return self._object("GET", _path_of(*_ROUTE, approval_id, "result"))
 
     def decide(self, approval_id: str, body: dict[str, Any], *, is_run: bool) -> dict[str, Any]:
         """Send a decision; what was settled with it. GoneError also where the answer is none: then nobody knows."""
         wait_s = 0.0 if is_run else _CARRY_OUT_S
         try:
-            return self._object("POST", path_of(*_ROUTE, approval_id, "decide"), body, wait_s=wait_s)
+            return self._object("POST", _path_of(*_ROUTE, approval_id, "decide"), body, wait_s=wait_s)
         except _NoAnswerError as error:  # it may be decided: nobody knows
             raise GoneError(error.message) from None
 
     def preview(self, approval_id: str, body: dict[str, Any], wait_s: float) -> Any:
         """The answer to a signed request for a preview, sealed."""
-        return self.ask("POST", path_of(*_ROUTE, approval_id, "preview"), body, wait_s=wait_s)
+        return self.ask("POST", _path_of(*_ROUTE, approval_id, "preview"), body, wait_s=wait_s)
 
     def cancel(self, approval_id: str) -> dict[str, Any]:
         """Take a question back, or an approval that has not begun."""
-        return self._object("POST", path_of(*_ROUTE, approval_id, "cancel"), {})
+        return self._object("POST", _path_of(*_ROUTE, approval_id, "cancel"), {})
 
     def ask_back(self, approval_id: str, question: str) -> None:
         """A question to the agent."""
-        self.ask("POST", path_of(*_ROUTE, approval_id, "ask"), {"question": question})
+        self.ask("POST", _path_of(*_ROUTE, approval_id, "ask"), {"question": question})
 
     def edit(self, approval_id: str, args: dict[str, Any]) -> str:
         """The digest of the plan with other arguments. RefusedError where they are not what the action takes."""
-        made = self._object("POST", path_of(*_ROUTE, approval_id, "edit"), {"args": args})
+        made = self._object("POST", _path_of(*_ROUTE, approval_id, "edit"), {"args": args})
         if _object_in(made.get("plan"), "its plan").get("args") != args:
             raise RefusedError("hash_mismatch", "the daemon made another plan of it: nothing is decided")
         return str(made.get("digest"))
@@ -127,27 +138,27 @@ class Door:
     def grant(self, action: str, constraints: list[dict[str, Any]], uses: int, for_s: int) -> Any:
         """Ask for a grant; it waits for a person as well."""
         body = {"action": action, "constraints": constraints, "uses": uses, "for_s": for_s}
-        return self.ask("POST", path_of("v1", "grants"), body)
+        return self.ask("POST", _path_of("v1", "grants"), body)
 
     def grants(self) -> list[dict[str, Any]]:
         """What runs without asking."""
-        return _rows(self.ask("GET", path_of("v1", "grants")), "grants")
+        return _rows(self.ask("GET", _path_of("v1", "grants")), "grants")
 
     def revoke(self, grant_id: str) -> None:
         """End a grant."""
-        self.ask("DELETE", path_of("v1", "grants", grant_id))
+        self.ask("DELETE", _path_of("v1", "grants", grant_id))
 
     def sessions(self) -> list[dict[str, Any]]:
         """Who asked, and asks."""
-        return _rows(self.ask("GET", path_of("v1", "sessions")), "sessions")
+        return _rows(self.ask("GET", _path_of("v1", "sessions")), "sessions")
 
     def end_session(self, session: str) -> None:
         """End a session: its token opens nothing any more."""
-        self.ask("POST", path_of("v1", "sessions", session, "end"), {})
+        self.ask("POST", _path_of("v1", "sessions", session, "end"), {})
 
     def status(self) -> dict[str, Any]:
         """What runs, and who decides."""
-        found = self._object("GET", path_of("v1", "status"))
+        found = self._object("GET", _path_of("v1", "status"))
         for name in ("vault", "jail"):
             _object_in(found.get(name) or {}, name)
         for within, name in ((found, "settings_waiting"), (found.get("jail") or {}, "layers")):
@@ -156,30 +167,36 @@ class Door:
 
     def approver(self) -> dict[str, Any]:
         """Who decides for this home."""
-        return self._object("GET", path_of("v1", "approver"))
+        return self._object("GET", _path_of("v1", "approver"))
 
     def record(self, audit_id: str) -> dict[str, Any]:
         """One run with its events."""
-        found = self._object("GET", path_of("v1", "audit", audit_id))
+        found = self._object("GET", _path_of("v1", "audit", audit_id))
         _objects_in(found.get("events") or [], "events")
         return found
 
     def newest(self, count: int) -> list[dict[str, Any]]:
         """The newest events, the oldest of them first."""
-        return _events(self.ask("GET", f"/v1/audit?{urlencode({'limit': count})}"))[::-1]
+        return _events(self.ask("GET", f"/v1/audit?limit={count:d}"))[::-1]
 
     def news(self, after: int) -> list[dict[str, Any]]:
         """Events after that row, waited for; none where nothing happened."""
-        query = urlencode({"after": after, "order": "oldest", "limit": 200, "wait": f"{NEWS_S:g}"})
+        query = f"after={after:d}&order=oldest&limit=200&wait={NEWS_S:g}"
         return _events(self.ask("GET", f"/v1/audit?{query}", wait_s=NEWS_S))
 
     def unlock_vault(self, passphrase: str) -> None:
         """Open the vault."""
-        self.ask("POST", path_of("v1", "vault", "unlock"), {"passphrase": passphrase}, wait_s=_DERIVATION_S)
+        self.ask("POST", _path_of("v1", "vault", "unlock"), {"passphrase": passphrase}, wait_s=_DERIVATION_S)
 
     def lock_vault(self) -> None:
         """Close it."""
-        self.ask("POST", path_of("v1", "vault", "lock"), {})
+        self.ask("POST", _path_of("v1", "vault", "lock"), {})
+
+
+def _path_of(*segments: str) -> str:
+    from aileron.client import path_of
+
+    return path_of(*segments)
 
 
 def _rows(found: Any, name: str) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ import functools
 import json
 import os
 import select
+import signal
 import sys
 import termios
 from collections.abc import Callable, Iterable
@@ -71,12 +72,14 @@ class Plain:
         *,
         ask: Callable[[str], Secret],
         edit: Callable[[str], str],
+        take: Callable[[], None],
         who_else: Callable[[], str | None],
         out: TextIO | None = None,
     ) -> None:
         self._door: Final = door
         self._ask: Final = ask
         self._edit_text: Final = edit
+        self._take: Final = take
         self._out: Final = out or sys.stdout
         self._holder: Final = Holder(door.home / "approver.json", ask=ask, who_else=who_else)
         self._waiting: Final = Waiting()
@@ -121,6 +124,7 @@ class Plain:
 
     def run(self) -> int:
         """Until the person is done; 0."""
+        signal.signal(signal.SIGCONT, self._went_on)
         self._holder.look()
         self._try(self._door.start)
         self._try(self._look)
@@ -141,6 +145,11 @@ class Plain:
         finally:
             self._holder.close()
         return 0
+
+    def _went_on(self, _number: int, _frame: object) -> None:
+        """It was stopped, and goes on. Nobody held its terminal meanwhile (approver/presence.py)."""
+        self._lend_terminal()
+        self._take()
 
     # reading and saying
 

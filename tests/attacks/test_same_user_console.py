@@ -1,17 +1,19 @@
 """A process of the same user and a console in which the approver's key is open: looking in, pressing keys, answering in between.
 
-The person's console runs at a real terminal, in lines, where what is asked and answered can be told apart; and in tmux, where
-keys can be sent to it. Beside each attempt the person does the same, and it is done.
+The person's console runs at a real terminal, in lines, where what is asked and answered can be told apart, and on its whole
+screen; and in tmux, where keys can be sent to it. Beside each attempt the person does the same, and it is done.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import pty
 import re
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ import pytest
 from aileron.approver import keyfile
 from aileron.model.secret import Secret
 from tests.attacks.same_user.between import Between, Passed
+from tests.attacks.same_user.fullscreen import FullScreen
 from tests.attacks.same_user.house import House, house, only_as_an_ordinary_user
 from tests.attacks.same_user.reading import ways_into, ways_into_a_child
 from tests.attacks.same_user.terminal import APPROVER, Someone, environment
@@ -88,6 +91,97 @@ def test_a_console_with_the_key_open_cannot_be_looked_into_nor_its_terminal_open
     attack.answered("opening the console's terminal", ["EBUSY"], opened)
     attack.worked("the person approves it by a word", (0, 1), (said.code, home.done(question)))
     attack.worked("into a process that does nothing against it", {"ok"}, set(ways_into_a_child().values()))
+
+
+def test_a_screen_with_the_key_open_cannot_be_looked_into_nor_drawn_on(attack: Attack, home: House) -> None:
+    """The same of the whole screen; the person then approves by a key."""
+    question = home.asked()
+    with FullScreen(home.home.path) as at:
+        _unlocked(at, question)
+        processes = at.processes
+        attack.control("the console is two processes", 2, len(processes))
+        for nth, process in enumerate(processes, start=1):
+            attack.all_answered(f"process {nth} of the screen, key open", REFUSED, ways_into(process.pid))
+        for how, flags in (("reading", os.O_RDONLY), ("writing", os.O_WRONLY)):
+            attack.answered(f"opening the screen's terminal for {how}", "EBUSY", _opening(at.terminal, flags))
+        at.press("!", "A")
+        at.until("any other key")
+        at.press("y")
+        attack.worked("the person approves it by a key", 1, home.done(question))
+    attack.worked("into a process that does nothing against it", {"ok"}, set(ways_into_a_child().values()))
+    attack.worked("opening a terminal that nobody holds", "ok", _opening_another())
+
+
+def test_a_screen_that_was_stopped_and_goes_on_has_no_key_open(attack: Attack, home: House) -> None:
+    """Stopped, it cannot be looked into either, and its terminal is the shell's; when it goes on it holds that again."""
+    question = home.asked()
+    with FullScreen(home.home.path) as at:
+        _unlocked(at, question)
+        command, alone = at.processes
+        for process in (alone, command):
+            process.suspend()
+            attack.all_answered("of the screen, standing still", REFUSED, ways_into(process.pid))
+        for process in (command, alone):
+            process.resume()
+        at.until("key locked (L)")
+        attack.answered("opening its terminal when it goes on", "EBUSY", _opening(at.terminal, os.O_WRONLY))
+        at.press("!", "A")
+        at.until("any other key")
+        at.press("y")
+        at.until("Approver passphrase, to approve")
+        attack.answered("a yes after it", "pending_approval", home.status(question), "the passphrase is asked for")
+        at.press(APPROVER + "\n")
+        attack.worked("the person, who knows it", 1, home.done(question))
+
+
+def test_keys_that_another_process_of_the_terminal_presses_lead_to_the_passphrase(
+    attack: Attack, home: House, tmp_path: Path
+) -> None:
+    """It comes when the key is open, and presses all that a yes takes (TIOCSTI): the key is wiped, and nothing is decided."""
+    question, told = home.asked(), tmp_path / "told"
+    with FullScreen(home.home.path) as at:
+        _unlocked(at, question)
+        at.beside(_PRESSES, str(told), "!", "A", "y")
+        if Path("/proc/sys/dev/tty/legacy_tiocsti").read_text(encoding="ascii").strip() == "0":
+            _until(lambda: told.exists() and "EIO" in told.read_text(encoding="ascii"))
+            attack.answered("TIOCSTI", "EIO", "EIO", "the kernel has it no more")
+        else:
+            at.until("Approver passphrase, to approve")
+            _until(lambda: told.exists() and told.read_text(encoding="ascii").count("ok") == 3)
+        attack.answered(
+            "TIOCSTI, a yes with its second step",
+            ("pending_approval", 0),
+            (home.status(question), home.effects(question)),
+            "the key is wiped, and the passphrase asked for",
+        )
+    with FullScreen(home.home.path) as at:
+        _unlocked(at, question)
+        at.press("!", "A")
+        at.until("any other key")
+        at.press("y")
+        attack.worked("the person presses the same", 1, home.done(question))
+
+
+def test_what_is_written_to_a_descriptor_from_before_decides_nothing(
+    attack: Attack, home: House, tmp_path: Path
+) -> None:
+    """Whoever had the terminal open before the console held it can draw on it: what is drawn there is not typed."""
+    question, told = home.asked(), tmp_path / "told"
+    with FullScreen(home.home.path) as at:
+        _unlocked(at, question)
+        at.beside(_WRITES, str(told), "!Ay\r")
+        _until(lambda: told.exists() and told.read_text(encoding="ascii") == "ok")
+        at.press("5")
+        at.until("pages")
+        attack.answered(
+            "keys written to the terminal",
+            ("pending_approval", 0),
+            (home.status(question), home.effects(question)),
+            "drawn, and not typed",
+        )
+        at.press("q")
+    said = console(home, "unlock", f"approve {number(question)}")
+    attack.worked("the person approves it", (0, 1), (said.code, home.done(question)))
 
 
 def test_keys_that_are_sent_to_a_console_in_tmux_lead_to_the_passphrase(attack: Attack, home: House) -> None:
@@ -222,9 +316,57 @@ def test_a_signal_ends_an_open_console_and_decides_nothing(
     attack.worked("left alone", (0, 1), (said.code, home.done(question)))
 
 
-def _opening(terminal: str) -> str:
+_PRESSES = """
+import errno, fcntl, sys, termios, time
+for key in sys.argv[2:]:
     try:
-        os.close(os.open(terminal, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK))
+        fcntl.ioctl(0, termios.TIOCSTI, key.encode())
+        said = "ok"
+    except OSError as error:
+        said = errno.errorcode[error.errno]
+    with open(sys.argv[1], "a") as told:
+        print(said, file=told)
+    time.sleep(1)
+time.sleep(10)
+"""
+"""It stays a while: who has gone when the console looks is not seen."""
+_WRITES = """
+import os, sys
+os.write(1, sys.argv[2].encode())
+open(sys.argv[1], "w").write("ok")
+"""
+
+
+def _unlocked(at: FullScreen, question: dict[str, Any]) -> None:
+    """With the key open, and this question on the screen."""
+    at.until("key locked (L)", "reaches")
+    at.press("/", f"{number(question)}\r")
+    at.until("! only")
+    at.press("L")
+    at.until("to decide for 15 minutes")
+    at.press(APPROVER + "\n")
+    at.until("key open")
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def _opening_another() -> str:
+    master, slave = pty.openpty()
+    try:
+        return _opening(os.ttyname(slave), os.O_WRONLY)
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+def _opening(terminal: str, flags: int = os.O_RDONLY) -> str:
+    try:
+        os.close(os.open(terminal, flags | os.O_NOCTTY | os.O_NONBLOCK))
     except OSError as error:
         return errno.errorcode[error.errno or 0]
     return "ok"

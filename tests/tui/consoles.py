@@ -50,6 +50,7 @@ class World:
         self.asked_for: list[str] = []
         """What a passphrase was asked for."""
         self.passphrase = APPROVER
+        self.check: Callable[[], None] = lambda: None
         self.ask_passphrase: Callable[[str], Secret] = self._type_passphrase
         self.edit: Callable[[str], str] = lambda text: text
         self.who_else: str | None = None
@@ -132,6 +133,7 @@ class World:
             self.is_held = is_held
 
         return Hooks(
+            check=lambda: self.check(),
             ask=lambda question: self.ask_passphrase(question),
             edit=lambda text: self.edit(text),
             take=lambda: hold(True),

@@ -11,6 +11,7 @@ import pytest
 
 from aileron.model.decision import DecisionStatement, check_signature
 from aileron.tui.app import Console
+from aileron.tui.door import Door
 from tests.cli.questions import ONE, plan, previewed, question
 from tests.support.fake_daemon import Seen, error
 from tests.tui.consoles import World, named
@@ -626,6 +627,22 @@ async def test_a_resize_keeps_the_question_and_its_place(world: World) -> None:
         await shown.pilot.resize_terminal(140, 45)
         await shown.until("only@in.two")
         await shown.until("one")
+
+
+async def test_what_is_no_place_for_a_console_ends_it_before_anything_is_asked(world: World) -> None:
+    """Whoever ran it has the reason; the daemon was asked nothing."""
+
+    def check() -> None:
+        raise PermissionError("this is a terminal of claude")
+
+    world.check = check
+    app = Console(Door(world.home), world.hooks(), who_else=lambda: None)
+    async with app.run_test() as pilot:
+        while app.refused is None:
+            await pilot.pause(0.01)
+
+    assert str(app.refused) == "this is a terminal of claude"
+    assert world.fake.seen == []
 
 
 async def test_the_console_ends_with_the_key_wiped_and_the_terminal_let_go(world: World) -> None:

@@ -1,0 +1,115 @@
+"""The person's console on its whole screen, at a real terminal, with a process beside it that is of the same terminal.
+
+    with FullScreen(home) as at:
+        at.until("nothing waits")
+        at.press("q")
+
+What leads the terminal's session is a small program that began the console, as a shell does, and on a word starts another process
+there: whatever a process of that session may do, it may. What is looked for on the screen are words, among all that was drawn
+since the last that were found.
+
+Not here: what stands where (tests/tui).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import Final, Self
+
+import psutil
+
+from tests.attacks.same_user.terminal import environment
+
+__all__ = ["FullScreen"]
+
+_DEADLINE_S: Final = 40.0
+_KEY_S: Final = 0.6
+"""For a key to count: longer than a key of the console is dead."""
+_LEADER: Final = """
+import fcntl, os, subprocess, sys, termios
+os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+words = os.fdopen(int(sys.argv[1]))
+console = subprocess.Popen(sys.argv[2:])
+for line in words:
+    subprocess.Popen([sys.executable, "-c", *eval(line)])
+console.wait()
+"""
+_DRAWN: Final = re.compile(r"\x1b\[[0-9;?<>=$]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\\\)|\x1b[@-Z\\^_=>c()][B0]?")
+
+
+class FullScreen:
+    """`aileron console` on a screen of 80 by 24, for the length of a with block."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._raw = ""
+
+    def __enter__(self) -> Self:
+        self._master, slave = pty.openpty()
+        self.terminal: Final = os.ttyname(slave)
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        told, self._words = os.pipe()
+        console = [sys.executable, "-m", "aileron", "console"]
+        plain = {
+            name: value for name, value in environment(self._home).items() if name not in ("TMUX", "STY", "ZELLIJ")
+        }
+        self._leader: Final = subprocess.Popen(
+            [sys.executable, "-c", _LEADER, str(told), *console],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            pass_fds=[told],
+            env=plain,
+        )
+        os.close(slave)
+        os.close(told)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in [*self.processes, psutil.Process(self._leader.pid)]:
+            process.kill()
+        self._leader.wait(_DEADLINE_S)
+        os.close(self._words)
+        os.close(self._master)
+
+    @property
+    def processes(self) -> list[psutil.Process]:
+        """The console's: the command, and the process that is alone."""
+        return [one for one in psutil.Process(self._leader.pid).children(recursive=True) if "console" in _words_of(one)]
+
+    def press(self, *keys: str) -> None:
+        """As a person does: not before a key counts."""
+        for key in keys:
+            time.sleep(_KEY_S)
+            os.write(self._master, key.encode())
+
+    def until(self, *wanted: str) -> str:
+        """Until all of these were drawn; what was drawn since the last time, without colours and places."""
+        until = time.monotonic() + _DEADLINE_S
+        while not all(one in (text := _DRAWN.sub("", self._raw)) for one in wanted):
+            left_s = max(0.0, until - time.monotonic())
+            assert select.select([self._master], [], [], left_s)[0], f"{wanted} are not to be seen: {text[-4000:]}"
+            self._raw += os.read(self._master, 65536).decode("utf-8", "replace")
+        self._raw = ""
+        return text
+
+    def beside(self, program: str, *words: str) -> None:
+        """Have another process of this terminal run `program`, which is Python."""
+        os.write(self._words, (repr((program, *words)) + "\n").encode())
+
+
+def _words_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline()[1:4])
+    except psutil.Error:  # of one that nobody may look into
+        return "console"
