@@ -7,6 +7,7 @@ Not here: the console (aileron/tui).
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -75,6 +76,8 @@ def _run(theme: str | None, *, plain: bool) -> int:
                 take=terminal.take,
                 who_else=terminal.who_else_can_type,
             ).run()
+    # Nothing that is imported is garbage, and looking for some takes a tenth of the time to the first frame; after it: on_mount.
+    gc.disable()
     from aileron.tui.app import Console, Hooks
 
     hooks = Hooks(

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import json
 import math
 import os
@@ -142,6 +143,11 @@ class Console(App[None]):
         self._edit: str | None = None
         self._has_record_shown = False
 
+    def _first_frame_is_drawn(self) -> None:
+        gc.freeze()
+        gc.enable()
+        self._begin("news", self._follow)
+
     def _hung_up(self) -> None:
         """The terminal is gone. The key goes first; nothing is put right, since what reads there would wait for ever."""
         self._holder.close()
@@ -184,7 +190,7 @@ class Console(App[None]):
         self._queue.focus()
         self.set_interval(1.0, self._tick)
         # Its imports, and its waits, come after the first frame: whoever waits for that sees that the daemon is asked.
-        self.call_after_refresh(self._begin, "news", self._follow)
+        self.call_after_refresh(self._first_frame_is_drawn)
 
     def _went_on(self) -> None:
         """It was stopped, and goes on. Its terminal was put right for the shell (approver/presence.py), and held by nobody.

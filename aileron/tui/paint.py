@@ -14,15 +14,17 @@ from __future__ import annotations
 import datetime
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.cells import cell_len, get_character_cell_size
 from rich.text import Text
 
 from aileron.model.visible import BAR, as_text, visible
-from aileron.review.record import Left, Record
-from aileron.review.sheet import Fact, Line, Section, Sheet, Tone
 from aileron.tui.waiting import Entry, seconds_left
+
+if TYPE_CHECKING:  # 8 ms, with the first question and not before the first frame
+    from aileron.review.record import Left, Record
+    from aileron.review.sheet import Fact, Line, Section, Sheet
 
 __all__ = [
     "MAX_ROWS",
@@ -49,13 +51,8 @@ _SOON_S: Final = 60.0
 _COLUMN: Final = 10
 _ASKER: Final = 10
 _SHORT_ASKER: Final = 7
-_STYLES: Final = {
-    Tone.PLAIN: "",
-    Tone.ALARM: "bold red",
-    Tone.CHANGED: "bold yellow",
-    Tone.QUOTED: "",
-    Tone.SOFT: "dim",
-}
+_STYLES: Final = {"plain": "", "alarm": "bold red", "changed": "bold yellow", "quoted": "", "soft": "dim"}
+"""By tone (review/sheet.py), which are texts."""
 _SIGNS: Final = {
     "pending_approval": " ",
     "approved": "✓",
@@ -85,6 +82,8 @@ def essential_rows(sheet: Sheet, width: int, most: int | None = None, *, note: s
 
 def cut_short(sheet: Sheet, width: int, most: int) -> list[Section]:
     """What `essential_rows` has not shown whole in `most` rows, as a section of its own; nothing where it has."""
+    from aileron.review.sheet import Fact, Section
+
     groups = _groups(sheet, width)
     facts = [*sheet.essentials, *([Fact("alarms", sheet.alarms)] if sheet.alarms else [])]
     shares = _shares([len(group) for group in groups], _room_below(sheet, width, most))
@@ -271,14 +270,16 @@ def _fact_rows(fact: Fact, width: int) -> Iterator[Text]:
     if cell_len(name) >= _COLUMN:
         yield from (Text(row, style="dim") for row in _rows_of(name, max(width, 8)))
         name = ""
-    for line in fact.lines or (Line("-", Tone.SOFT),):
+    if not fact.lines:
+        yield Text(name.ljust(_COLUMN) + "-", style="dim")
+    for line in fact.lines:
         for row in _line_rows(line, width, indent):
             yield Text(name.ljust(_COLUMN), style="dim") + row[_COLUMN:] if name else row
             name = ""
 
 
 def _line_rows(line: Line, width: int, indent: str) -> Iterator[Text]:
-    bar = BAR if line.tone is Tone.QUOTED else ""
+    bar = BAR if line.tone == "quoted" else ""
     style = _STYLES[line.tone]
     for row in _rows_of(line.text, max(width - len(indent) - len(bar), 8)):
         yield Text(indent) + Text(bar, style="dim") + Text(row, style=style)

@@ -7,7 +7,7 @@ Not here: what is said (review/sheet.py), how it is folded (paint.py), when it m
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -17,8 +17,10 @@ from textual.message import Message
 from textual.widgets import Static
 
 from aileron.model.visible import visible
-from aileron.review.sheet import Sheet
 from aileron.tui import paint
+
+if TYPE_CHECKING:
+    from aileron.review.sheet import Sheet
 
 __all__ = ["MOST_TOP", "View"]
 
