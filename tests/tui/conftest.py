@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from textual import _wait
 
 from aileron.tui import guard, screens
 from tests.support.fake_daemon import FakeDaemon
@@ -20,6 +21,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A key is dead for a twentieth of a second; the tests about that time put it right."""
     monkeypatch.setattr(guard, "SETTLED_S", 0.05)
     monkeypatch.setattr(screens, "SETTLED_S", 0.05)
+
+
+@pytest.fixture(autouse=True)
+def looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pilot waits after each key until the process has idled for a while: a shorter one, as idle."""
+    monkeypatch.setattr(_wait, "SLEEP_GRANULARITY", 0.004)
+    monkeypatch.setattr(_wait, "SLEEP_IDLE", 0.0004)
 
 
 @pytest.fixture(autouse=True)
