@@ -87,6 +87,7 @@ async def test_the_second_step(world: World, size: str) -> None:
         await shown.until("press Enter.")
         shown.app.screen.query_one("#word").cursor_blink = False  # type: ignore[attr-defined]
         await shown.settled()
+        await shown.until(lambda: "? help" in shown.rows[-1])  # what lies below it is drawn too
 
         expect(shown.app, f"second-step-{size}")
 
