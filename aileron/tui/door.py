@@ -4,7 +4,7 @@ Runs in threads of the console. The daemon may be gone and come back, and somebo
 question is shown, and signed, only as far as its digest covers it (review/genuine.py). What has not the shape that its route's
 answer has, or nests deeper than MAX_NESTING, is RefusedError: nothing that is laid out later trips over it.
 
-Not here: what is done with the answers (app.py, plain.py), what is signed (approver/signing.py).
+Not here: what is done with the answers (news.py, reading.py, plain.py), what is signed (approver/signing.py).
 """
 
 from __future__ import annotations

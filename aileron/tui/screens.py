@@ -7,7 +7,7 @@ Rules
   SETTLED_S, so that a key that was on its way decides nothing.
 - Escape, and anything else, decides nothing; a paste neither. Arrows and page keys move what is to be read.
 
-Not here: what the answers bring about (app.py).
+Not here: what the answers bring about (decisions.py, app.py).
 """
 
 from __future__ import annotations

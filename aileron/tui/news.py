@@ -1,0 +1,133 @@
+"""What the daemon tells: read once, then waited for and read again, for as long as the console is open.
+
+Without a daemon nothing looks as if it could be decided; whatever it answers, the console stays.
+
+Not here: what is asked of it and in which shape it answers (door.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any, Final
+
+from textual.widgets.option_list import Option
+
+from aileron.tui import paint
+from aileron.tui.door import GoneError, RefusedError
+from aileron.tui.queue import Rows
+from aileron.tui.reading import Reading
+from aileron.tui.room import in_thread
+
+__all__ = ["Following"]
+
+_MOST_EVENTS: Final = 500
+_FIRST_EVENTS: Final = 100
+_RETRY_S: Final = 1.0
+
+
+class Following(Reading):
+    """The console, as far as it follows the daemon."""
+
+    async def _follow(self) -> None:
+        """Read what there is, then wait for news and read again; for as long as the console is open."""
+        is_started = False
+        try:
+            await in_thread(self._hooks.check)
+        except Exception as error:  # noqa: BLE001 - raised where the console was run
+            self.refused = error
+            self.exit()
+            return
+        self._is_checked = True
+        while True:
+            try:
+                if not is_started:
+                    await in_thread(self._holder.look)
+                    await in_thread(self._door.start)
+                    is_started = True
+                last = await self._read_all()
+                while True:
+                    events = await in_thread(self._door.news, last)
+                    last = int(events[-1]["seq"]) if events else last
+                    await self._took(events)
+            except (GoneError, RefusedError) as error:
+                self._lose(str(error))
+                await asyncio.sleep(_RETRY_S)
+            except Exception as error:  # noqa: BLE001 - whatever it answers, the console stays, and nothing can be decided
+                self._lose(f"what it says cannot be shown: {type(error).__name__}")
+                await asyncio.sleep(_RETRY_S)
+
+    async def _read_all(self) -> int:
+        events = await in_thread(self._door.newest, _FIRST_EVENTS)
+        self._events = []
+        self._add_events(events)
+        await self._refresh()
+        self._regain()
+        self._reload()
+        return int(events[-1]["seq"]) if events else 0
+
+    async def _took(self, events: list[dict[str, Any]]) -> None:
+        self._regain()
+        if not events:
+            return
+        self._add_events(events)
+        await self._refresh()
+        run = (self._question or {}).get("audit_id")
+        about = {event.get(name) for event in events for name in ("run", "approval")} - {None}
+        if {run, self._selected} & about:
+            self._reload()
+
+    async def _refresh(self) -> None:
+        """The queue, who decides, and what stands on the other screens."""
+        self._status = await in_thread(self._door.status)
+        self._take_approver(await in_thread(self._door.approver))
+        news = self._waiting.take(await in_thread(self._door.waiting))
+        for name in news.gone:
+            with contextlib.suppress(RefusedError):
+                became = await in_thread(self._door.outcome, name)
+                self._waiting.settle(name, str(became.get("status")))
+        if news.new:
+            self._guard.arrive(now=time.monotonic())
+            if self._has_looked and time.monotonic() >= self._quiet_until:
+                self.bell()
+        self._has_looked = True
+        self._show_list()
+        self._show_frame()
+        await self._fill_pane()
+
+    def _take_approver(self, told: dict[str, Any]) -> None:
+        """Who decides, as the daemon says now. Where somebody did, nobody is believed who says that nobody does any more."""
+        was, now = self._approver.get("status"), told.get("status")
+        if now == "none" and was not in ("none", "unknown"):
+            raise GoneError("who answers says that nobody signs for this home any more: aileron approver status")
+        self._approver = told
+        self._holder.key_id = told.get("key_id")
+        if was == "none" and now != "none":  # what is on the screen was not held against its digest
+            self._select(self._selected)
+
+    async def _refresh_now(self) -> None:
+        try:
+            await self._refresh()
+        except (GoneError, RefusedError) as error:
+            self._lose(str(error))
+
+    def _add_events(self, events: list[dict[str, Any]]) -> None:
+        self._events = [*self._events, *events][-_MOST_EVENTS:]
+        shown = self.query_one("#activity", Rows)
+        at = shown.highlighted
+        is_at_end = at is None or at >= shown.option_count - 1
+        shown.clear_options()
+        shown.add_options([Option(paint.event_row(event), id=f"e{event.get('seq')}") for event in self._events])
+        if self._events:
+            shown.highlighted = len(self._events) - 1 if is_at_end else at
+
+    def _lose(self, why: str) -> None:
+        self._lost = why
+        self._guard.lose_daemon()
+        self._show_frame()
+
+    def _regain(self) -> None:
+        self._lost = None
+        self._guard.regain_daemon(now=time.monotonic())
+        self._show_frame()

@@ -1,0 +1,342 @@
+"""What every part of the console stands on: what it knows, what is around a question on the screen, and how work is begun.
+
+One class without keys; the parts build on it in a row: reading.py, news.py, decisions.py, app.py.
+
+Not here: what a question says, what the daemon tells, what a key does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import signal
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar, cast
+
+from rich.text import Text
+from textual.app import App
+from textual.widgets import ContentSwitcher, Static
+from textual.widgets.option_list import Option
+
+from aileron.model.visible import visible
+from aileron.tui import frame, paint
+from aileron.tui.deciding import EXPIRED, unforeseen, why_closed
+from aileron.tui.door import Door, GoneError, RefusedError
+from aileron.tui.guard import Guard
+from aileron.tui.holder import Holder, since_boot
+from aileron.tui.queue import Queue, Rows
+from aileron.tui.view import View
+from aileron.tui.waiting import Entry, Waiting, seconds_left
+
+if TYPE_CHECKING:
+    from aileron.model.preview import Preview
+    from aileron.model.secret import Secret
+    from aileron.review.sheet import Sheet
+
+__all__ = ["Answered", "Hooks", "Room", "in_thread", "is_over"]
+
+T = TypeVar("T")
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Answered(NamedTuple, Generic[T]):
+    """What the daemon answered, which may be nothing."""
+
+    value: T
+
+
+class Hooks:
+    """What the console needs of the terminal it runs on: a passphrase, an editor, and the terminal to itself."""
+
+    def __init__(
+        self,
+        *,
+        check: Callable[[], None],
+        ask: Callable[[str], Secret],
+        edit: Callable[[str], str],
+        take: Callable[[], None],
+        let_go: Callable[[], None],
+    ) -> None:
+        """`check` is called once, before the daemon is asked anything: what it raises ends the console. `edit` gives the text
+        as it was left, or raises ValueError.
+        """
+        self.check: Final = check
+        self.ask: Final = ask
+        self.edit: Final = edit
+        self.take: Final = take
+        self.let_go: Final = let_go
+
+
+class Room(App[None]):
+    """The console of one home, before it reads or decides anything."""
+
+    def __init__(
+        self,
+        door: Door,
+        hooks: Hooks,
+        *,
+        who_else: Callable[[], str | None],
+        theme: str | None = None,
+        clock: Callable[[], float] = since_boot,
+    ) -> None:
+        super().__init__()
+        self.animation_level = "none"
+        self.register_theme(frame.CONTRAST)
+        if theme is not None:
+            self.theme = theme
+        self._door: Final = door
+        self._hooks: Final = hooks
+        self._waiting: Final = Waiting()
+        self._guard: Final = Guard()
+        self._holder: Final = Holder(door.home / "approver.json", ask=self._ask_away, who_else=who_else, clock=clock)
+        self._status: dict[str, Any] = {}
+        self._approver: dict[str, Any] = {"status": "unknown"}
+        self._events: list[dict[str, Any]] = []
+        self.refused: Exception | None = None
+        """Why there is no console here; for whoever ran it to raise."""
+        self._is_checked = False
+        self._lost: str | None = "asking it"
+        self._quiet_until = 0.0
+        self._has_looked = False
+        # The question under the cursor.
+        self._selected: str | None = None
+        self._question: dict[str, Any] | None = None
+        self._record: dict[str, Any] | None = None
+        self._preview: Preview | None = None
+        self._sheet: Sheet | None = None
+        self._edit: str | None = None
+        self._has_record_shown = False
+
+    @property
+    def _queue(self) -> Queue:
+        return self.query_one("#list", Queue)
+
+    @property
+    def _view(self) -> View:
+        return self.query_one("#sheet", View)
+
+    @property
+    def _pane(self) -> str:
+        return self.query_one("#panes", ContentSwitcher).current or "queue"
+
+    @property
+    def _is_signed(self) -> bool:
+        return self._approver.get("status") != "none"
+
+    def _lay_out(self) -> None:
+        self.default_screen.set_class(self.size.width < frame.NARROW, "narrow")
+        self.default_screen.set_class(self.size.width >= frame.WIDE, "wide")
+
+    def _entry(self) -> Entry | None:
+        return self._waiting[self._selected] if self._selected is not None and self._selected in self._waiting else None
+
+    def _why_closed(self) -> str | None:
+        """Why the question on the screen cannot be decided any more; None: it can, or there is none."""
+        if self._question is None:
+            return None
+        entry = self._entry()
+        over = EXPIRED if entry is not None and entry.is_open and is_over(entry) else None
+        return why_closed(self._question) or over
+
+    def _show_frame(self) -> None:
+        if not self.is_running:
+            return
+        waiting = self._waiting.open
+        soon = sum(1 for entry in waiting if 0 < (seconds_left(entry.expires_at) or 3600) < 60)
+        parts = [
+            " aileron",
+            f"{len(waiting)} waiting" if waiting else "nothing waits",
+            f"! {soon} expiring" if soon else "",
+            self._vault_word(),
+            self._key_word(),
+            "! NO DAEMON" if self._lost else "daemon ok",
+        ]
+        bar = Text(" · ".join(part for part in parts if part), no_wrap=True, overflow="ellipsis")
+        self.query_one("#bar", Static).update(bar)
+        self.default_screen.set_class(self._lost is not None, "lost")
+        why = visible(self._lost or "")
+        self.query_one("#banner", Static).update(
+            Text(f" ! the daemon does not answer ({why}): nothing can be decided ")
+        )
+        self.query_one("#tabs", Static).update(
+            Text(" ")
+            .append_tokens((title, "bold" if name == self._pane else "") for name, title in self._tabs())
+            .append(f"  ! only {visible(self._queue.wanted)} (Esc: all)" if self._queue.wanted else "", style="bold")
+        )
+        self._view.set_class(self._lost is not None, "lost")
+        self.query_one("#hints", Static).update(Text(frame.HINTS[self._hints()], style="dim"))
+
+    def _hints(self) -> str:
+        """Which of the rows of keys is of use now."""
+        if self._pane != "queue":
+            return self._pane
+        entry = self._entry()
+        if self._lost is not None:
+            return "lost"
+        if entry is None:
+            return "empty"
+        if entry.status == "approved":
+            return "held"
+        if self._sheet is None or self._why_closed() is not None:
+            return "closed"
+        return "unread" if self._guard.digest is not None and not self._guard.is_read else "queue"
+
+    def _tabs(self) -> Iterator[tuple[str, str]]:
+        for number, name in enumerate(frame.PANES, start=1):
+            yield name, f"[{number} {name}]" if name == self._pane else f" {number} {name} "
+
+    def _vault_word(self) -> str:
+        if not self._status:
+            return ""
+        vault = self._status.get("vault") or {}
+        return "no vault" if not vault.get("exists") else "! vault locked" if vault.get("locked") else "vault open"
+
+    def _key_word(self) -> str:
+        if not self._is_signed:
+            return "! NOT SIGNED"
+        if self._holder.not_kept is not None:
+            return "key: asked each time"
+        return f"key open {paint.duration(self._holder.left_s)}" if self._holder.is_open else "key locked (L)"
+
+    def _show_list(self) -> None:
+        width = (39 if self.default_screen.has_class("wide") else self.size.width) - 2
+        self._queue.show(width, self._selected)
+        if not self._queue.names:
+            if self._selected is not None:
+                self._select(None)
+            self._view.say(Text("nothing matches" if self._queue.wanted else "nothing waits for you"))
+
+    async def _fill_pane(self) -> None:
+        match self._pane:
+            case "grants":
+                rows = [(str(one.get("id")), paint.grant_row(one)) for one in await in_thread(self._door.grants)]
+                self._fill("grants", rows, "a person is asked about everything that is gated")
+            case "sessions":
+                rows = [(str(one.get("id")), paint.session_row(one)) for one in await in_thread(self._door.sessions)]
+                self._fill("sessions", rows, "no session yet: aileron launch AGENT begins one")
+            case "system":
+                key = self._holder.not_kept or self._key_word()
+                self.query_one("#facts", Static).update(paint.system_text(self._status, self._approver, key))
+
+    def _fill(self, name: str, rows: list[tuple[str, Text]], empty: str) -> None:
+        shown = self.query_one(f"#{name}", Rows)
+        kept = shown.chosen()
+        shown.clear_options()
+        shown.add_options([Option(row, id=key) for key, row in rows])
+        if not rows:
+            shown.add_option(Option(Text(empty, style="dim"), disabled=True))
+        names = [key for key, _ in rows]
+        if kept in names:
+            shown.highlighted = names.index(kept)
+
+    def _begin(self, group: str, work: Callable[..., Awaitable[None]], *given: Any, **named: Any) -> None:
+        """Go on with `work`; of a question, and of a run, the newest takes the place of the one before.
+
+        Not as a coroutine: one that is never begun, because the console ends, would be complained about.
+        """
+        whole = functools.partial(work, *given, **named)
+        begun: Callable[[], Awaitable[None]] = functools.partial(self._done, whole)
+        self.run_worker(begun, group=group, exclusive=group in ("question", "run"))
+
+    async def _done(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do it; what nobody foresaw is said. A worker that raised would end the console."""
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - where a task ends
+            self._tell(unforeseen(error), is_bad=True)
+
+    def _tell(self, words: str, *, is_bad: bool = False) -> None:
+        severity: Literal["error", "information"] = "error" if is_bad else "information"
+        self.notify(("! " if is_bad else "") + visible(words), severity=severity, markup=False)
+
+    def _warn(self, words: str) -> None:
+        self.notify(visible(words), severity="warning", markup=False)
+
+    async def _tried(self, work: Callable[..., T], *given: Any) -> Answered[T] | None:
+        """What the daemon answers; None where it refused or is gone, and the person knows."""
+        try:
+            return Answered(await in_thread(work, *given))
+        except (RefusedError, GoneError) as error:
+            self._tell(str(error), is_bad=True)
+            return None
+
+    def _lock_for(self, why: str) -> None:
+        if self._holder.is_open:
+            self._holder.close()
+            self._preview = None
+            self._tell(f"the approver's key is locked: {why}")
+            self._reload()
+
+    def _ask_away(self, question: str) -> Secret:
+        with self._away():
+            return self._hooks.ask(question)
+
+    def _interrupted(self, number: int, _: object) -> None:
+        """A signal while the terminal is somebody else's: that ends, and unless it was Ctrl-C the console too."""
+        if number != signal.SIGINT:
+            self.exit()
+        raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def _away(self) -> Iterator[None]:
+        """The terminal as a command has it: for a passphrase, or an editor. Whoever opens it meanwhile finds no key open."""
+        self._lock_for("the terminal was somebody else's for a while")
+        self._hooks.let_go()
+        # The event loop's own handler would end the console, and have the passphrase asked for again.
+        before = {number: signal.signal(number, self._interrupted) for number in _ENDING}
+        can_suspend = self._driver is not None and self._driver.can_suspend
+        failed: BaseException | None = None
+        with self.suspend() if can_suspend else contextlib.nullcontext():
+            try:
+                yield
+            except BaseException as error:  # noqa: BLE001 - an exception that passed through suspend() would leave it so
+                failed = error
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        self._hooks.take()
+        self._guard.disturb(now=time.monotonic())
+        if failed is not None:
+            raise failed
+
+    def _select(self, name: str | None) -> None:
+        """Another question is under the cursor, or none (reading.py)."""
+        raise NotImplementedError
+
+    def _reload(self) -> None:
+        """Read the question under the cursor again (reading.py)."""
+        raise NotImplementedError
+
+
+def is_over(entry: Entry) -> bool:
+    """Whether its time is over; one without a time has no end."""
+    left = seconds_left(entry.expires_at)
+    return left is not None and left <= 0
+
+
+async def in_thread(work: Callable[..., T], *given: Any) -> T:
+    """What `work` returns, from a thread that nobody waits for at the end: one waits for news, 20 s at a time."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(cast("T", result))
+
+    def run() -> None:
+        result, failed = None, None
+        try:
+            result = work(*given)
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            failed = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result, failed)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await done
