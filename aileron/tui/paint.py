@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.cells import cell_len, get_character_cell_size
+from rich.cells import cell_len, get_character_cell_size, set_cell_size
 from rich.text import Text
 
 from aileron.model.visible import BAR, as_text, visible
@@ -98,8 +98,9 @@ def body_rows(sections: Iterable[Section], width: int, *, is_whole: bool) -> tup
     for section in sections:
         framed = _Frame(section, width) if section.is_said else None
         rows.append(framed.top if framed is not None else Text(section.title.upper(), style="bold"))
+        column = _column_of(section, width)
         for fact in section.facts:
-            some = framed.rows(fact) if framed is not None else _fact_rows(fact, width)
+            some = framed.rows(fact) if framed is not None else _fact_rows(fact, width, column)
             shown = list(some if is_whole else itertools.islice(some, MAX_ROWS))
             rows += shown
             if next(some, None) is not None:
@@ -265,16 +266,24 @@ def _shortened(rows: list[Text], share: int, width: int) -> list[Text]:
     return [*rows[: share - 1], last.append(note, style="bold")]
 
 
-def _fact_rows(fact: Fact, width: int) -> Iterator[Text]:
-    name, indent = fact.name, " " * _COLUMN
-    if cell_len(name) >= _COLUMN:
+def _column_of(section: Section, width: int) -> int:
+    """Cells for the names of a section's facts: for the longest that leaves two thirds of the width to what is said of it."""
+    fitting = [size for fact in section.facts if (size := cell_len(fact.name) + 1) <= width // 3]
+    return max([_COLUMN, *fitting])
+
+
+def _fact_rows(fact: Fact, width: int, column: int = _COLUMN) -> Iterator[Text]:
+    """A name that is longer than its column has a row of its own."""
+    name, indent = fact.name, " " * column
+    if cell_len(name) >= column:
         yield from (Text(row, style="dim") for row in _rows_of(name, max(width, 8)))
         name = ""
+    label = Text(set_cell_size(name, column), style="dim")
     if not fact.lines:
-        yield Text(name.ljust(_COLUMN) + "-", style="dim")
+        yield label + Text("-", style="dim")
     for line in fact.lines:
         for row in _line_rows(line, width, indent):
-            yield Text(name.ljust(_COLUMN), style="dim") + row[_COLUMN:] if name else row
+            yield label + row[column:] if name else row
             name = ""
 
 
