@@ -124,16 +124,13 @@ def _edited(text: str) -> str:
 
 def _check_not_an_agents() -> None:
     """Return if there is a daemon, and this is no terminal of an agent that `aileron launch` began. Problem unauthorized."""
-    from aileron.approver.terminal import ancestors
     from aileron.cli.supervisor import Supervisor
 
-    chain = {process.pid for process in ancestors()}
-    for session in Supervisor().ask("GET", "/v1/sessions")["sessions"]:
-        if session.get("status") == "open" and session.get("pid") in chain:
-            raise Problem(
-                f"this is a terminal of {output.as_text(session.get('agent'))}, session {output.as_text(session.get('id'))}",
-                exit_code=6,
-                name="unauthorized",
-                why="an agent decides nothing, and could press the keys here",
-                fix="run aileron console in a terminal of your own",
-            )
+    for session in Supervisor().ask("GET", f"/v1/sessions?pid={os.getpid()}")["sessions"]:
+        raise Problem(
+            f"this is a terminal of {output.as_text(session.get('agent'))}, session {output.as_text(session.get('id'))}",
+            exit_code=6,
+            name="unauthorized",
+            why="an agent decides nothing, and could press the keys here",
+            fix="run aileron console in a terminal of your own",
+        )

@@ -48,7 +48,7 @@ from aileron.cli.signing import (
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.preview import Preview
 from aileron.model.visible import visible
-from aileron.review.question import asker_of, kind_of, title_of
+from aileron.review.question import asker_of, digest_of, has_preview, kind_of, title_of
 
 __all__ = [
     "UNDER_WAY",
@@ -262,8 +262,8 @@ class Dialogue:
         return typed in _YES
 
     def _preview(self, question: dict[str, Any], signer: Signer | None) -> Preview | None:
-        """Of a plan that has one: the plan says so, and no flag beside it."""
-        if signer is None or kind_of(question) != "action" or question["plan"].get("preview") is None:
+        """Of a plan that has one."""
+        if signer is None or not has_preview(question):
             return None
         output.note("what is there now is read first, for you alone: that takes your signature")
         signer.unlock()
@@ -280,11 +280,9 @@ class Dialogue:
         is_here: bool = False,
     ) -> int:
         """Sign it where there is somebody to sign, send it, and say so, but `is_here`, where a run's own end says it."""
-        decision, digest = said.decision, str(question.get("digest"))
+        decision, digest = said.decision, digest_of(question, preview)
         if decision is None:
             raise AssertionError("nothing was said")
-        if preview is not None and preview.digest is not None:
-            digest = preview.digest
         if signer is None:
             body: dict[str, Any] = {"decision": decision, "digest": digest}
             if said.reason is not None:

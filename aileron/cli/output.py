@@ -192,7 +192,7 @@ def local_time(moment: Any, stream: str = "stdout") -> str:
 
     try:
         return datetime.datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except ValueError:
+    except (ValueError, OverflowError):  # no moment; one of the year 1, in a zone west of Greenwich
         return text
 
 

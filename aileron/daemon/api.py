@@ -63,6 +63,8 @@ from aileron.vault.slots import KeyringKey
 __all__ = ["ROUTES", "Api", "RouteSpec"]
 
 DEFAULT_WAIT_S: Final = 25.0
+_MAX_PID_DIGITS: Final = 7
+"""The kernel has no more: PID_MAX_LIMIT is 4,194,304 (proc_sys_kernel(5))."""
 MAX_WAIT_S: Final = 60.0
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -735,9 +737,14 @@ class Api:
 
     # sessions
 
-    async def list_sessions(self, _request: Request) -> Response:
-        """Who asked, and asks: the newest first."""
-        return as_json({"sessions": await self._sessions.newest()})
+    async def list_sessions(self, request: Request) -> Response:
+        """Who asked, and asks: the newest first. `pid`: only the one that started this process."""
+        asked = request.query_params.get("pid")
+        if asked is None:
+            return as_json({"sessions": await self._sessions.newest()})
+        if not (asked.isascii() and asked.isdigit() and len(asked) <= _MAX_PID_DIGITS):
+            raise AileronError(FailureClass.INVALID_REQUEST, "pid is not the number of a process")
+        return as_json({"sessions": await self._sessions.of_process(int(asked))})
 
     async def open_session(self, request: Request) -> Response:
         """Begin a session; its token is said this once."""

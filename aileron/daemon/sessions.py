@@ -163,6 +163,11 @@ class Sessions:
         by_descent = next((one.id for one in self._open.values() if one.pid in family and _is_alive(one)), None)
         return by_descent or self._by_token(family)
 
+    async def of_process(self, pid: int) -> list[dict[str, Any]]:
+        """The open session that started this process, as one of a list; an empty one where none did."""
+        found = await anyio.to_thread.run_sync(self.started_by, pid)
+        return [] if found is None else [await self.show(found)]
+
     def _by_token(self, family: set[int]) -> str | None:
         tokens = {token for pid in family if (token := variable_of(pid, TOKEN_VARIABLE)) is not None}
         return next((one.id for token in tokens if (one := self._open.get(_digest(token))) is not None), None)

@@ -25,11 +25,15 @@ __all__ = [
     "KINDS",
     "asker_of",
     "difference_lines",
+    "digest_of",
     "edit_lines",
+    "has_preview",
+    "is_run",
     "kind_of",
     "name_of",
     "preview_lines",
     "title_of",
+    "waits",
 ]
 
 KINDS: Final = {
@@ -50,6 +54,27 @@ KINDS: Final = {
 def kind_of(question: Mapping[str, Any]) -> str:
     """`action` for a run, else the kind of a consent."""
     return str(question.get("kind") or "action")
+
+
+def is_run(question: Mapping[str, Any]) -> bool:
+    """It is about a gated run, and no consent."""
+    return kind_of(question) == "action"
+
+
+def waits(question: Mapping[str, Any]) -> bool:
+    """Whether it can still be decided, but for its time."""
+    return question.get("status") == "pending_approval"
+
+
+def has_preview(question: Mapping[str, Any]) -> bool:
+    """Whether something is read for the person before they decide: the plan says so, and no flag beside it."""
+    return is_run(question) and (question.get("plan") or {}).get("preview") is not None
+
+
+def digest_of(question: Mapping[str, Any], preview: Preview | None) -> str:
+    """What a decision about a question is about, of what is shown: itself, with the preview where one was read."""
+    seen = None if preview is None else preview.digest
+    return str(question.get("digest")) if seen is None else seen
 
 
 def name_of(question: Mapping[str, Any]) -> str:

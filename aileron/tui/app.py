@@ -40,8 +40,9 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Input, Static
 
 from aileron.model.visible import as_text, visible, visible_json
+from aileron.review.question import difference_lines, is_run
 from aileron.tui import frame, paint
-from aileron.tui.deciding import EXPIRED, is_run, page_of, unforeseen
+from aileron.tui.deciding import EXPIRED, page_of, unforeseen
 from aileron.tui.decisions import Deciding
 from aileron.tui.door import GoneError, RefusedError
 from aileron.tui.queue import Queue, Rows
@@ -301,8 +302,6 @@ class Console(Deciding):
         """What is other than in the call approved last."""
         if self._question is None:
             return
-        from aileron.review.question import difference_lines
-
         found = difference_lines(self._question, None, paint.local_time)
         lines = found if isinstance(found, list) else [found or "there is nothing to compare a consent with"]
         width = int(self.size.width * 0.9) - 6

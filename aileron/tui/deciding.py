@@ -15,11 +15,12 @@ import dataclasses
 import re
 from typing import Any, Final, Literal
 
+from aileron.review.question import waits
 from aileron.tui import paint
 from aileron.tui.door import Door, RefusedError
 from aileron.tui.holder import Holder
 
-__all__ = ["EXPIRED", "Decision", "Said", "is_run", "page_of", "send", "signed", "unforeseen", "why_closed"]
+__all__ = ["EXPIRED", "Decision", "Said", "page_of", "send", "signed", "unforeseen", "why_closed"]
 
 EXPIRED: Final = "its time is over: nothing ran, and nothing can be decided"
 _PAGES: Final = re.compile(r"http://localhost:[0-9]{1,5}", re.ASCII)
@@ -82,18 +83,13 @@ def send(door: Door, approval_id: str, body: dict[str, Any], *, is_a_run: bool, 
 
 def why_closed(question: dict[str, Any]) -> str | None:
     """Why it cannot be decided any more; None: it can."""
-    status = question.get("status")
-    if status == "pending_approval":
+    if waits(question):
         return None
+    status = question.get("status")
     if status == "expired":
         return EXPIRED
     reason = f" ({question['reason']})" if question.get("reason") else ""
     return f"it is {status}{reason}"
-
-
-def is_run(question: dict[str, Any]) -> bool:
-    """It is about a gated run, and no consent."""
-    return (question.get("kind") or "action") == "action"
 
 
 def page_of(status: dict[str, Any], approval_id: str) -> str | None:

@@ -15,8 +15,9 @@ from typing import Any
 
 from rich.text import Text
 
+from aileron.review.question import is_run
 from aileron.tui import paint
-from aileron.tui.deciding import Decision, Said, is_run, send, signed
+from aileron.tui.deciding import Decision, Said, send, signed
 from aileron.tui.door import GoneError
 from aileron.tui.news import Following
 from aileron.tui.room import in_thread

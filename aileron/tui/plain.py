@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from rich.text import Text
 
 from aileron.model.visible import as_text, visible, visible_json
+from aileron.review.question import difference_lines, digest_of, has_preview, is_run, waits
 from aileron.review.sheet import Sheet, sheet_of
 from aileron.tui import paint
-from aileron.tui.deciding import Decision, Said, is_run, page_of, send, signed, unforeseen, why_closed
+from aileron.tui.deciding import Decision, Said, page_of, send, signed, unforeseen, why_closed
 from aileron.tui.door import Door, GoneError, RefusedError
 from aileron.tui.holder import Holder
 from aileron.tui.waiting import Entry, Waiting, matches, seconds_left
@@ -343,7 +344,7 @@ class Plain:
         self._say("")
         self._rows(paint.essential_rows(sheet, width))
         status = str(question.get("status"))
-        is_open = status == "pending_approval"
+        is_open = waits(question)
         self._say(
             f"expires in {paint.duration(left)}" if is_open and left is not None else f"! it is {visible(status)}"
         )
@@ -357,7 +358,7 @@ class Plain:
     def _previewed(self, name: str, question: dict[str, Any]) -> None:
         from aileron.approver.signing import PREVIEW_S, PreviewAsked
 
-        if (question.get("plan") or {}).get("preview") is None:
+        if not has_preview(question):
             raise ValueError("it has no preview")
         with self._holder.key("to read what is there now") as key:
             asked = PreviewAsked(key, name, str(question["digest"]))
@@ -372,8 +373,7 @@ class Plain:
     def _approve(self, name: str, _: str) -> None:
         """Print all of it, and take a word for a yes: for what was printed."""
         question = self._question(name)
-        has_preview = (question.get("plan") or {}).get("preview") is not None
-        if has_preview and self._is_signed and (name, str(question.get("digest"))) not in self._previews:
+        if has_preview(question) and self._is_signed and (name, str(question.get("digest"))) not in self._previews:
             self._previewed(name, question)
         question = self._shown(name)
         if why_closed(question) is not None:
@@ -385,8 +385,7 @@ class Plain:
             self._say("nothing is decided")
             return
         preview = self._previews.get((name, str(question.get("digest"))))
-        digest = (preview.digest if preview is not None else None) or str(question.get("digest"))
-        self._decide(name, question, digest, "approve", None)
+        self._decide(name, question, digest_of(question, preview), "approve", None)
 
     def _deny(self, name: str, reason: str, *, ends_session: bool) -> None:
         question = self._question(name)
@@ -462,8 +461,6 @@ class Plain:
         self._say(visible(str(self._door.cancel(name).get("status"))))
 
     def _difference(self, name: str, _: str) -> None:
-        from aileron.review.question import difference_lines
-
         found = difference_lines(self._question(name), None, paint.local_time)
         for line in found if isinstance(found, list) else [found or "there is nothing to compare a consent with"]:
             self._say(as_text(line))

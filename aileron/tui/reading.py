@@ -15,6 +15,7 @@ from rich.text import Text
 from textual.widgets import OptionList
 
 from aileron.model.visible import visible
+from aileron.review.question import digest_of, has_preview
 from aileron.tui import paint
 from aileron.tui.deciding import unforeseen, why_closed
 from aileron.tui.door import GoneError, RefusedError
@@ -120,8 +121,7 @@ class Reading(Room):
 
         question = self._question or {}
         before, self._sheet = self._sheet, sheet_of(question, self._preview, paint.local_time)
-        seen = None if self._preview is None else self._preview.digest
-        digest = seen or str(question.get("digest"))
+        digest = digest_of(question, self._preview)
         has_ended = self._record is not None and not self._has_record_shown
         self._has_record_shown = self._record is not None
         if digest != self._guard.digest or has_ended:
@@ -151,7 +151,7 @@ class Reading(Room):
             self._show_frame()
 
     def _has_preview(self) -> bool:
-        return ((self._question or {}).get("plan") or {}).get("preview") is not None
+        return has_preview(self._question or {})
 
     def _wants_preview(self) -> bool:
         is_open = why_closed(self._question or {}) is None

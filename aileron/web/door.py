@@ -35,6 +35,7 @@ from starlette.routing import Route
 
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.secret import Secret
+from aileron.review.question import waits
 from aileron.web import refusals
 from aileron.web.desk import Desk, Ended, Key, Process, Unseen
 from aileron.web.forms import FormError, check_from_here, cookies_of, needed, read_form
@@ -237,12 +238,12 @@ class Door:
     async def _on_record(self, approval_id: str) -> str:
         """Whether a question was decided, for who decided it in a session that is over."""
         try:
-            status = (await self._desk.question(approval_id)).get("status")
+            question = await self._desk.question(approval_id)
         except AileronError:
             return f"Whether your decision counts cannot be found out now: aileron approval show {approval_id}"
-        if status == "pending_approval":
+        if waits(question):
             return "Your decision was not recorded: the question still waits."
-        return f"The question is decided. On record it is: {state_of(status)}."
+        return f"The question is decided. On record it is: {state_of(question.get('status'))}."
 
     def _unlock_page(self, approval_id: str, problem: str | None = None, status: int = HTTPStatus.OK) -> Response:
         page = html(

@@ -27,7 +27,7 @@ from starlette.routing import Route
 
 from aileron.model.failure import AileronError
 from aileron.model.preview import Preview
-from aileron.review.question import kind_of
+from aileron.review.question import digest_of, has_preview, is_run, waits
 from aileron.review.record import record_of
 from aileron.review.sheet import Sheet, sheet_of
 from aileron.web.desk import Desk
@@ -55,7 +55,6 @@ NEWS_S: Final = 25.0
 _PAUSE_S: Final = 0.25
 """Between two looks: a run writes a dozen rows in that time."""
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
-_WAITS: Final = "pending_approval"
 
 
 class Shown(NamedTuple):
@@ -72,7 +71,7 @@ class Shown(NamedTuple):
     @property
     def waits(self) -> bool:
         """Whether it can be decided."""
-        return self.question.get("status") == _WAITS
+        return waits(self.question)
 
     def values(self, edit: str | None) -> dict[str, Any]:
         """For a template."""
@@ -80,7 +79,7 @@ class Shown(NamedTuple):
         return {
             "id": str(question["approval_id"]),
             "sheet": self.sheet,
-            "is_lasting": kind_of(question) != "action",
+            "is_lasting": not is_run(question),
             "digest": self.digest,
             "edit": edit or "",
             "edits": [str(one.get("digest")) for one in question.get("edits") or []],
@@ -152,8 +151,8 @@ class Questions:
             problem=problem,
             reason=reason,
             is_long=is_long(shown.sheet),
-            can_preview=_has_preview(shown.question),
-            is_unread=_has_preview(shown.question) and shown.preview is None,
+            can_preview=has_preview(shown.question),
+            is_unread=has_preview(shown.question) and shown.preview is None,
             **self.passkeys_for(shown),
             confirm_token=session.token("confirm", approval_id, shown.digest, edit or ""),
             deny_token=session.token("deny", approval_id, shown.digest, edit or ""),
@@ -208,12 +207,10 @@ class Questions:
         if edit is not None:
             question = await self._desk.question(approval_id, edit)
         preview = None
-        if question.get("status") == _WAITS and _has_preview(question):
+        if waits(question) and has_preview(question):
             preview = await self._preview(session, approval_id, str(question["digest"]), read=read)
-        digest = str(question.get("digest"))
-        if preview is not None and preview.digest is not None:
-            digest = preview.digest
-        return Shown(question, preview, sheet_of(question, preview, when), digest, mark)
+        sheet = sheet_of(question, preview, when)
+        return Shown(question, preview, sheet, digest_of(question, preview), mark)
 
     async def _preview(
         self, session: Session, approval_id: str, digest: str, *, read: bool = True, again: bool = False
@@ -263,7 +260,7 @@ class Questions:
         edit = edit_of(fields)
         self._door.check_token(session, fields, "preview", approval_id, edit or "")
         question = await self._desk.question(approval_id, edit)
-        if question.get("status") == _WAITS and _has_preview(question):
+        if waits(question) and has_preview(question):
             await self._preview(session, approval_id, str(question["digest"]), again=True)
         return on_to(approval_id, edit)
 
@@ -284,10 +281,6 @@ async def _first_of(*events: anyio.Event) -> None:
 
         for event in events:
             tasks.start_soon(wait, event)
-
-
-def _has_preview(question: dict[str, Any]) -> bool:
-    return kind_of(question) == "action" and (question.get("plan") or {}).get("preview") is not None
 
 
 def edit_of(fields: dict[str, str]) -> str | None:

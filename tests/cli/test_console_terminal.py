@@ -6,6 +6,7 @@ What stands on the screen is looked for by its words only: where it stands is fo
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.attacks.same_user.terminal import environment
 from tests.cli.command import Command
 from tests.cli.person import APPROVER, INIT, at_terminal
 from tests.support.fake_daemon import FakeDaemon
-from tests.support.home import DaemonHome, asking_home
+from tests.support.home import DaemonHome, asking_home, daemon_home
 from tests.support.tmux import Tmux
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,15 +129,17 @@ def test_without_a_terminal_there_is_no_console(home: Path, fake: FakeDaemon) ->
 
 
 @pytest.mark.parametrize("is_its_child", [True, False], ids=["its child", "another terminal"])
-def test_an_agents_terminal_has_no_console(home: Path, fake: FakeDaemon, is_its_child: bool) -> None:
+def test_an_agents_terminal_has_no_console(is_its_child: bool) -> None:
     """What `aileron launch` began, and all below it, is refused; a session of elsewhere is not."""
-    session = {"id": "ses-1", "agent": "claude", "status": "open", "pid": os.getpid() if is_its_child else 1 << 30}
-    fake.script("GET", "/v1/sessions", (200, {"sessions": [session]}))
-    answers = [] if is_its_child else [("> ", "quit")]
-    said = at_terminal(Command(home), "console", "--plain", answers=answers)
+    with daemon_home() as home, subprocess.Popen(["sleep", "100"]) as elsewhere:
+        body = {"agent": "claude", "folder": "/w", "pid": os.getpid() if is_its_child else elsewhere.pid}
+        session = home.must("POST", "/v1/sessions", body)["id"]
+        answers = [] if is_its_child else [("> ", "quit")]
+        said = at_terminal(Command(home.path), "console", "--plain", answers=answers)
+        elsewhere.kill()
 
     assert said.code == (6 if is_its_child else 0)
-    assert ("this is a terminal of claude, session ses-1" in said.out) == is_its_child
+    assert (f"this is a terminal of claude, session {session}" in " ".join(said.out.split())) == is_its_child
 
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 20)])

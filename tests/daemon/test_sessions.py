@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -137,6 +138,24 @@ def test_a_session_ends_with_the_process_it_began_with(home: DaemonHome) -> None
 
     assert (over["status"], over["reason"], over["exit_code"]) == ("ended", "process gone", None)
     assert ask(home, session["token"], "GET", "/v1/actions").body["error"]["class"] == "unauthorized"
+
+
+def test_which_session_started_a_process_is_told(home: DaemonHome) -> None:
+    """It or an ancestor of it, however many sessions began since; none where none did, and no guess at what is no number."""
+
+    def of_process(pid: object) -> list[str]:
+        return [one["id"] for one in home.must("GET", f"/v1/sessions?pid={pid}")["sessions"]]
+
+    with subprocess.Popen(["sh", "-c", "sleep 100 & echo $!; wait"], stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        child = int(launcher.stdout.readline())
+        session = begin(home, pid=launcher.pid)["id"]
+        begin(home)
+        assert (of_process(child), of_process(launcher.pid)) == ([session], [session])
+        assert of_process(os.getpid()) == of_process(2**22) == []
+        os.kill(child, signal.SIGKILL)
+    for wrong in ("", "-1", "x", "1" * 8, "%C2%B2"):
+        assert home.ask("GET", f"/v1/sessions?pid={wrong}").body["error"]["class"] == "invalid_request"
 
 
 def test_a_session_goes_on_when_the_daemon_starts_again() -> None:

@@ -19,7 +19,7 @@ from aileron.cli.signing import standing_of
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 from aileron.review.changes import change_lines
-from aileron.review.question import KINDS, kind_of, name_of, title_of
+from aileron.review.question import KINDS, has_preview, kind_of, name_of, title_of
 
 __all__ = ["approve", "ask", "cancel", "deny", "edit", "list_", "show"]
 
@@ -200,7 +200,7 @@ def show(
     )
     output.write("")
     show_question(entry, "stdout", more=None if full or not output.is_terminal() else deciding.more_of(name))
-    if (entry.get("plan") or {}).get("preview") is not None and output.is_terminal("stderr"):
+    if has_preview(entry) and output.is_terminal("stderr"):
         output.note(f"\nwhat would happen:\n  aileron approval show {visible(name)} --preview")
 
 
@@ -212,7 +212,7 @@ def _waiting(supervisor: Supervisor, approval: str) -> dict[str, Any]:
 
 def _with_preview(supervisor: Supervisor, entry: dict[str, Any]) -> int:
     name = str(entry.get("approval_id"))
-    if (entry.get("plan") or {}).get("preview") is None:
+    if not has_preview(entry):
         raise Problem.missing(f"{name} has no preview", fix=f"aileron approval show {name}")
     standing = standing_of(supervisor)
     if not standing.is_signed:
