@@ -14,8 +14,8 @@ Source: model/plan.py, whose JSON this is. Not here: consents (subject.py), prev
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 from aileron.model.visible import BAR, visible_lines
 
@@ -99,16 +99,51 @@ def preview_facts(plan: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def settled_of(plan: dict[str, Any]) -> list[tuple[str, Any]]:
-    """What a step is given that is no argument's value: the action's file says it. What is not known yet is in `unknown_of`."""
-    given = {_spelled(value) for value in (plan.get("args") or {}).values()}
-    steps = plan.get("steps") or []
-    found = []
+    """What a step is given that is not the value of an argument: what the action's file says by itself, wherever it says it.
+
+    Compared are places, and not values: an agent chooses its arguments, and could choose one that is like a value of the file's.
+    What an earlier step answers is in `unknown_of`; words of the file's around it are here.
+    """
+    args, steps = plan.get("args") or {}, plan.get("steps") or []
+    said = _inputs_of(plan)
+    found: list[tuple[str, Any]] = []
     for number, step in enumerate(steps, start=1):
-        filled = {str(place.get("at")).removeprefix("/").partition("/")[0] for place in step.get("filled") or []}
+        inputs = said.get(str(step.get("id")), {})
         for name, value in (step.get("args") or {}).items():
-            if name not in filled and _spelled(value) not in given:
-                found.append((name if len(steps) == 1 else f"{name} (step {number})", value))
+            if name not in inputs and name in args and _spelled(args[name]) == _spelled(value):
+                continue  # handed on as it came
+            for at, one in _by_the_file(inputs.get(name, _NOTHING), value, name):
+                found.append((at if len(steps) == 1 else f"{at} (step {number})", one))
     return found
+
+
+_NOTHING: Final = object()
+"""No value of a file."""
+
+
+def _by_the_file(said: Any, value: Any, at: str) -> Iterator[tuple[str, Any]]:
+    """Of a value and what the file has in its place, the parts that are more than one reference."""
+    from aileron.actions.references import pieces
+
+    if isinstance(said, dict) and isinstance(value, dict):
+        for name, one in value.items():
+            yield from _by_the_file(said.get(name, _NOTHING), one, f"{at}.{name}")
+    elif isinstance(said, list) and isinstance(value, list) and len(said) == len(value):
+        for number, (one, other) in enumerate(zip(said, value, strict=True)):
+            yield from _by_the_file(one, other, f"{at}.{number}")
+    elif not (isinstance(said, str) and len(found := pieces(said)) == 1 and not isinstance(found[0], str)):
+        yield at, value
+
+
+def _inputs_of(plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """By step, what the action's file has for it; nothing where the file cannot be read, by another version perhaps."""
+    from aileron.actions.manifest import parse_action
+    from aileron.model.failure import AileronError
+
+    try:
+        return {step.id: step.inputs for step in parse_action(str(plan.get("action_text")), file="the action").steps}
+    except AileronError:
+        return {}
 
 
 def _spelled(value: Any) -> str:

@@ -33,7 +33,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # The kernel's prctl: the process in which a key is open is not dumpable.
     "aileron.approver": (*BASE, "aileron.passphrase", "aileron_sandbox.kernel"),
     # What a person is shown: the same on every surface.
-    "aileron.review": ("aileron.model", "aileron.actions.manifest"),
+    "aileron.review": ("aileron.model", "aileron.actions.manifest", "aileron.actions.references"),
     "aileron.registry": BASE,
     "aileron.ledger": BASE,
     "aileron.audit": (*BASE, "aileron.ledger"),
