@@ -20,6 +20,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
+from aileron.model.cells import cells_of, narrowed, widened
 from aileron.model.visible import BAR, as_text, visible_json, visible_lines
 
 __all__ = [
@@ -233,7 +234,7 @@ def folded(text: str, indent: int) -> list[str]:
     left margin is ours.
     """
     room = max(_columns() - indent, 20)
-    if len(text) <= room:
+    if cells_of(text) <= room:
         return [text]
     if text.startswith("aileron ") and text.isascii() and _indent_of(text, indent) < indent:
         return [text]  # to be copied
@@ -243,21 +244,21 @@ def folded(text: str, indent: int) -> list[str]:
 
     may_overflow = text.isascii() and max(map(len, text.split(" "))) <= _LONGEST_WORD
     first, *rest = textwrap.wrap(
-        text,
-        room,
+        widened(text),
+        room if text.isascii() else room - 1,  # a filler may stand in the line before its character
         break_long_words=not may_overflow,
         break_on_hyphens=False,
         drop_whitespace=False,
         replace_whitespace=False,
         expand_tabs=False,
     )
-    return [first, *(line.removeprefix(" ") for line in rest)]
+    return [narrowed(first), *(narrowed(line).removeprefix(" ") for line in rest)]
 
 
 def fitted(text: str) -> str:
     """A line of a list cut to the terminal's width, and marked where it is."""
     width = _columns()
-    return text if len(text) <= width else text[: width - 1] + "…"
+    return text if cells_of(text) <= width else narrowed(widened(text)[: width - 1]) + "…"
 
 
 def short_hash(pin: Any) -> str:
@@ -279,7 +280,7 @@ def labelled(label: str, command: str) -> list[str]:
 
 def _indent_of(line: str, indent: int) -> int:
     """`indent`, or so much less that a line which cannot be folded fits all the same; never none."""
-    room = _columns() - len(line)
+    room = _columns() - cells_of(line)
     return indent if room >= indent or room < _LEAST_INDENT else room
 
 

@@ -2,7 +2,8 @@ r"""Hostile text made harmless: what a reader would not see, or a terminal would
 
 Names, messages and results come from agents, upstreams, connectors and files. Control characters move the cursor and rewrite what
 stands above them, bidirectional ones show words in another order, zero-width ones hide them, and marks in heaps smear over the
-lines around them. All of them appear as escapes. Runs in commands, and in the daemon for what agents are told. Pure.
+lines around them; of what Unicode has no name for, nobody knows how wide it is. All of them appear as escapes. Runs in
+commands, and in the daemon for what agents are told. Pure.
 
 >>> visible("paid\x1b[2K\u202e")
 'paid\\x1b[2K\\u202e'
@@ -23,6 +24,8 @@ BAR = "│ "
 
 _MOST_MARKS = 8
 """Marks on one letter: Hebrew and Vietnamese need four; what follows is spelled out."""
+_MARKS = ("Mn", "Me", "Mc")
+"""Also those that take room of their own: a terminal and a program seldom agree how much."""
 _MOST_KNOWN = 4096
 """Characters remembered: what a text in one script has. Whoever writes may use all million of them, in a process that stays."""
 _SHORT = {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
@@ -54,8 +57,9 @@ class _Spelling(dict[int, str]):
 
         marks = 0
         for letter in text:
-            marks = marks + 1 if category(letter) in ("Mn", "Me") else 0
-            yield letter if marks <= _MOST_MARKS else self._spell(ord(letter))
+            kind = category(letter)
+            marks = marks + 1 if kind in _MARKS else 0
+            yield letter if marks <= _MOST_MARKS and kind != "Cn" else self._spell(ord(letter))
 
     def _spell(self, code: int) -> str:
         if self._is_json:

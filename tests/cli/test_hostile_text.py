@@ -25,7 +25,7 @@ from tests.support.hostile_text import (
 # The functions
 
 
-@given(st.text())
+@given(st.text(st.characters(exclude_categories=["Cn"])))
 def test_one_line_is_one_visible_line(text: str):
     """Whatever is in it; and nothing visible is lost."""
     shown = visible(text)
@@ -90,8 +90,16 @@ def test_marks_do_not_pile_up():
     flood = "a" + "\u0301" * 100
 
     assert visible(flood) == "a" + "\u0301" * 8 + "\\u0301" * 92
+    assert (
+        visible("a" + "\u0903" * 100) == "a" + "\u0903" * 8 + "\\u0903" * 92
+    )  # one that takes room, in some terminals
     assert visible_lines(f"{flood}\nb") == [visible(flood), "b"]
     assert json.loads(visible_json(json.dumps(flood, ensure_ascii=False))) == flood
+
+
+def test_what_has_no_name_is_spelled():
+    """Nobody knows how wide it is."""
+    assert visible("a\u0378b\U0001faff") == "a\\u0378b\\U0001faff"
 
 
 def test_ordinary_writing_stays_as_it_is():

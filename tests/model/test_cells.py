@@ -1,0 +1,60 @@
+"""How wide a text is at most: held against what the system's own terminal library says (wcwidth(3)) of every character."""
+
+from __future__ import annotations
+
+import ctypes
+import locale
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.cli import output
+from aileron.model.cells import cells_of, narrowed, widened
+from aileron.model.visible import BAR, visible
+
+_LIBRARY = ctypes.CDLL(None)
+WIDE = "日本語テキスト☁\ufe0f🏖\ufe0fस\u0903한\u302e"
+TEXTS = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from(WIDE), st.just(" ")), max_size=300)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _utf8() -> None:
+    """wcwidth(3) knows no character outside of ASCII in the C locale."""
+    before = locale.setlocale(locale.LC_CTYPE)
+    locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+    yield
+    locale.setlocale(locale.LC_CTYPE, before)
+
+
+def in_terminal(text: str) -> int:
+    """Cells, as the C library has it; what it does not know takes one."""
+    return sum(max(_LIBRARY.wcwidth(ctypes.c_wchar(one)), 0) for one in text)
+
+
+def test_no_character_takes_more_cells_than_we_count() -> None:
+    """Every one there is, that is shown as it is."""
+    shown = (one for code in range(sys.maxunicode + 1) if (one := chr(code)) == visible(one))
+
+    assert [f"U+{ord(one):04X}" for one in shown if in_terminal(one) > cells_of(one)] == []
+
+
+@given(TEXTS, st.integers(0, 30))
+def test_no_folded_line_goes_on_at_the_left_margin_of_the_next(text: str, indent: int) -> None:
+    """So that whoever writes a text cannot write a line of ours with it; nothing of it is lost."""
+    said = f"{BAR}{visible(text)}"
+    lines = output.folded(said, indent)
+
+    if not said.removeprefix(BAR).isascii():
+        assert all(indent + in_terminal(line) <= 80 for line in lines)
+    assert "".join("".join(lines).replace(BAR, "").split()) == "".join(said.removeprefix(BAR).replace(BAR, "").split())
+
+
+@given(TEXTS)
+def test_a_widened_text_has_as_many_characters_as_cells(text: str) -> None:
+    """And is the same without its fillers."""
+    shown = visible(text)
+
+    assert len(widened(shown)) == cells_of(shown)
+    assert narrowed(widened(shown)) == shown
