@@ -139,14 +139,14 @@ class Deciding:
         last = await self._ledger.read(lambda snapshot: snapshot.last_approved(action, run_id))
         if last is None:
             return None
+        decided_at = None if last.decided_us is None else utc(last.decided_us / 1_000_000)
+        found: dict[str, Any] = {"approval_id": last.id, "decided_at": decided_at, "changes": [], "problem": None}
         try:
             before, now = await self._audit.frozen(last.id), await self._audit.frozen(approval_id)
             self._standing.check_approved(last, ConsentKind.ACTION)
-        except AileronError:  # not as it was signed: nothing to compare with
-            return None
-        changes = msgspec.to_builtins(against_last(before.plan, now.plan))
-        decided_at = None if last.decided_us is None else utc(last.decided_us / 1_000_000)
-        return {"approval_id": last.id, "decided_at": decided_at, "changes": changes}
+        except AileronError as error:  # it is not said that there was none: that would be a reason to look less
+            return {**found, "problem": error.failure.message}
+        return {**found, "changes": msgspec.to_builtins(against_last(before.plan, now.plan))}
 
     async def edit(self, approval_id: str, args: dict[str, Any]) -> dict[str, Any]:
         """The plan with other arguments, as something that may be approved too; nothing is decided. AileronError bad_input,

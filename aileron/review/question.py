@@ -134,6 +134,8 @@ def difference_lines(question: dict[str, Any], more: str | None, when: Callable[
     if not isinstance(found, dict):
         return "there is no approved call of this action to compare it with"
     at = when(found.get("decided_at"))
+    if found.get("problem"):
+        return f"it cannot be compared with the call approved last ({at}): {found['problem']}"
     if "changes" in question:
         at += "; your edit not counted"
     changes = change_lines(found.get("changes") or [], more)

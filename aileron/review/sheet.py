@@ -240,6 +240,9 @@ def _difference(
         return
     listed = found.get("changes") or []
     at = when(found.get("decided_at"))
+    if found.get("problem"):
+        yield _line(f"! it cannot be compared with the call approved last ({at}): {found['problem']}", Tone.ALARM)
+        return
     if not listed:
         yield _line(f"nothing, from the call approved last ({at})", Tone.PLAIN)
         return

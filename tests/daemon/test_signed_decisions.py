@@ -276,6 +276,23 @@ def test_the_difference_to_the_last_approved_call(home: DaemonHome, approver: Ap
 
     assert (same["approval_id"], same["changes"]) == (first["approval_id"], [])
     assert [(change["before"], change["after"]) for change in other["changes"]] == [("/one", "/three")]
+    assert (same["problem"], other["problem"]) == (None, None)
+
+
+def test_what_cannot_be_compared_is_told_as_that(home: DaemonHome, approver: Approver) -> None:
+    """While the vault is locked nobody knows whether the last call was the person's; it is not said that there was none."""
+    first = home.asked("gated", {"path": "/one"})
+    approver.decide(home, first["approval_id"])
+    assert home.result(first)["status"] == "completed"
+    waits = home.asked("gated", {"path": "/three"})["approval_id"]
+
+    home.must("POST", "/v1/vault/lock", {})
+    locked = approver.shown(home, waits)["difference"]
+    home.unlock()
+
+    assert (locked["approval_id"], locked["changes"]) == (first["approval_id"], [])
+    assert "locked" in locked["problem"]
+    assert approver.shown(home, waits)["difference"]["problem"] is None
 
 
 def previewing(home: DaemonHome, approver: Approver, op: str, step: str = "effect") -> str:

@@ -12,6 +12,7 @@ from aileron.model.manifest import ApprovalRule
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import Filled, StepValue
 from aileron.model.preview import Preview
+from aileron.review.question import difference_lines
 from aileron.review.sheet import Line, Section, Sheet, Tone, sheet_of
 from tests.cli.questions import SUBJECTS, plan, previewed, question, subject_question
 from tests.cli.test_hostile_questions import question as hostile_consent
@@ -316,6 +317,18 @@ def test_letters_from_the_right_do_not_turn_an_arrow_around() -> None:
         "≠ x: is דהו",
         "≠ x: a → b",
     ]
+
+
+def test_what_cannot_be_compared_is_not_said_to_be_the_first() -> None:
+    """That would be a reason to look less."""
+    asked = question(difference={"decided_at": "then", "changes": [], "problem": "the vault is locked"})
+
+    assert essential(sheet(asked), "differs") == [
+        "! it cannot be compared with the call approved last (then): the vault is locked"
+    ]
+    assert difference_lines(asked, None, when) == (
+        "it cannot be compared with the call approved last (then): the vault is locked"
+    )
 
 
 @pytest.mark.parametrize("value", ["true", "7", "", " x ", "null", '"a"', 7, None, ["a"], {"a": 1}])
