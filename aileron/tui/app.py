@@ -47,7 +47,7 @@ from aileron.tui.decisions import Deciding
 from aileron.tui.door import GoneError, RefusedError
 from aileron.tui.queue import Queue, Rows
 from aileron.tui.room import Hooks, is_over
-from aileron.tui.screens import Confirm, Granted, GrantForm, Line, Pages
+from aileron.tui.screens import Confirm, Granted, GrantForm, Line, Pages, Palette
 from aileron.tui.view import View
 from aileron.tui.waiting import seconds_left
 
@@ -80,7 +80,8 @@ class Console(Deciding):
         self._holder.close()
         self._exit_renderables.append(
             Text(
-                f"error: the console ended by a bug of its own ({type(self._exception).__name__}); nothing was decided by that"
+                f"error: the console ended by a bug of its own ({type(self._exception).__name__}); "
+                "look whether something was decided: aileron approval list"
             )
         )
         self._close_messages_no_wait()
@@ -413,7 +414,7 @@ class Console(Deciding):
     def action_command_palette(self) -> None:
         """All keys by name; but over nothing that is answered first."""
         if self.screen is self.default_screen:
-            super().action_command_palette()
+            self.push_screen(Palette())
 
     def action_vault(self) -> None:
         """Open the vault, or lock it."""

@@ -270,7 +270,14 @@ class Room(App[None]):
             self._tell(f"the approver's key is locked: {why}")
             self._reload()
 
+    @property
+    def _is_ending(self) -> bool:
+        """Whether its end has begun: on a signal, by a key, by a bug."""
+        return self._exit or self._exception is not None
+
     def _ask_away(self, question: str) -> Secret:
+        if self._is_ending:  # nobody would see what it is for, nor what came of it
+            raise KeyboardInterrupt("the console ends: nothing is decided")
         with self._away():
             return self._hooks.ask(question)
 

@@ -6,6 +6,7 @@ Rules
 - A yes that cannot be undone takes a word that is typed, and Enter after it; any other takes `y`. Neither is taken in the first
   SETTLED_S, so that a key that was on its way decides nothing.
 - Escape, and anything else, decides nothing; a paste neither. Arrows and page keys move what is to be read.
+- Each is answered once: what comes after the answer, before it is gone from the screen, counts for nothing.
 
 Not here: what the answers bring about (decisions.py, app.py).
 """
@@ -13,11 +14,13 @@ Not here: what the answers bring about (decisions.py, app.py).
 from __future__ import annotations
 
 import time
-from typing import ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from rich.text import Text
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
+from textual.command import CommandPalette
 from textual.containers import Vertical, VerticalScroll
 from textual.events import Key, Paste, Resize
 from textual.screen import ModalScreen
@@ -25,7 +28,7 @@ from textual.widgets import Input, Static
 
 from aileron.tui.guard import SETTLED_S
 
-__all__ = ["Confirm", "GrantForm", "Granted", "Line", "Pages"]
+__all__ = ["Confirm", "GrantForm", "Granted", "Line", "Pages", "Palette"]
 
 _BESIDE_FACTS: Final = 9
 """Rows of the second step that are not facts: what is to be typed in two, the field, how to get back, and what is around them."""
@@ -51,7 +54,25 @@ class _Typed(Input):
         event.prevent_default()
 
 
-class Confirm(ModalScreen[bool]):
+class _Once:
+    """What comes up, and is answered once. Two keys that come together both reach it; Textual would end the console then."""
+
+    _is_answered = False
+
+    def dismiss(self, result: Any = None) -> AwaitComplete:
+        """Take it from the screen, with this answer."""
+        if self._is_answered:
+            return AwaitComplete()
+        self._is_answered = True
+        gone: AwaitComplete = super().dismiss(result)  # type: ignore[misc] # of the screen that this is part of
+        return gone
+
+
+class Palette(_Once, CommandPalette):
+    """All keys by name."""
+
+
+class Confirm(_Once, ModalScreen[bool]):
     """The second step: `word` is to be typed, or `y` where there is none. True: yes."""
 
     CSS = _CSS
@@ -121,7 +142,7 @@ class Confirm(ModalScreen[bool]):
         return time.monotonic() - self._since >= SETTLED_S
 
 
-class Line(ModalScreen[str | None]):
+class Line(_Once, ModalScreen[str | None]):
     """One line of text; None: never mind."""
 
     CSS = _CSS
@@ -156,7 +177,7 @@ class Granted(NamedTuple):
     for_s: int
 
 
-class GrantForm(ModalScreen[Granted | None]):
+class GrantForm(_Once, ModalScreen[Granted | None]):
     """For how many runs, and how long, the same call is not to be asked about."""
 
     CSS = _CSS
@@ -186,7 +207,7 @@ class GrantForm(ModalScreen[Granted | None]):
         self.dismiss(None)
 
 
-class Pages(ModalScreen[None]):
+class Pages(_Once, ModalScreen[None]):
     """Text to be read: all of a question as it came, a run on record, help."""
 
     CSS = _CSS

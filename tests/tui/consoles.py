@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+from textual.events import Key
 from textual.pilot import Pilot
 
 from aileron.model.manifest import ApprovalRule
@@ -218,6 +219,12 @@ class Shown:
     async def press(self, *keys: str) -> None:
         """Keys, one after the other, each done with before the next."""
         await self.pilot.press(*keys)
+
+    async def press_at_once(self, *keys: str) -> None:
+        """Keys that come together: the second is there before what the first brings about."""
+        for key in keys:
+            self.app.post_message(Key(key, key if len(key) == 1 else None))
+        await self.pilot.pause()
 
     async def type(self, text: str) -> None:
         """A text as keys."""

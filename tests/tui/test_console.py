@@ -666,3 +666,64 @@ async def test_the_countdown_on_the_screen_goes_on(world: World) -> None:
         await shown.until("expires in 4:5")
         first = shown.text.split("expires in ")[1][:4]
         await shown.until(lambda: shown.text.split("expires in ")[1][:4] != first)
+
+
+@pytest.mark.parametrize(
+    ("begins", "typed", "keys", "sent"),
+    [
+        ("A", "", ("y", "y"), ["approve"]),
+        ("A", "", ("y", "x"), ["approve"]),
+        ("A", "", ("n", "n"), []),
+        ("A", "pay", ("enter", "enter"), ["approve"]),
+        ("d", "", ("enter", "enter"), ["deny"]),
+        ("d", "", ("escape", "escape"), []),
+        ("u", "", ("n", "y"), []),
+        ("t", "", ("1", "1"), []),
+        ("question_mark", "", ("q", "escape"), []),
+        ("r", "", ("r", "escape"), []),
+        ("ctrl+p", "", ("escape", "escape"), []),
+    ],
+)
+async def test_what_comes_up_is_answered_once(
+    world: World, begins: str, typed: str, keys: tuple[str, ...], sent: list[str]
+) -> None:
+    """Two keys at once: the first is the answer, the other nothing; the console stays."""
+    world.fake.script("POST", "/v1/grants", error("invalid_request", 400, "not here"))
+    world.ask(named("pay", reversible=not typed))
+    async with world.console() as shown:
+        await shown.until("pay 1.2.0")
+        await shown.settled()
+        await shown.press("exclamation_mark", begins)
+        await shown.until(lambda: shown.app.screen is not shown.app.default_screen)
+        await shown.settled()
+        await shown.type(typed)
+        await shown.press_at_once(*keys)
+        await shown.until(lambda: shown.app.screen is shown.app.default_screen)
+        await shown.until(lambda: len(world.sent()) == len(sent))
+        await shown.pilot.pause(0.2)
+        assert shown.app.is_running
+
+    assert [body["decision"] for body in world.sent()] == sent
+
+
+async def test_the_end_by_a_bug_does_not_say_what_was_decided_and_asks_for_nothing(world: World) -> None:
+    """It was sent, or it was not: whoever looks knows. No passphrase is asked for by what is not to be seen any more."""
+    world.sign()
+    world.ask(named("pay", reversible=True))
+    app = Console(Door(world.home), world.hooks(), who_else=lambda: None)
+
+    async def broken() -> None:
+        async with app.run_test() as pilot:
+            await pilot.pause()
+            app._handle_exception(ZeroDivisionError())
+            with pytest.raises(KeyboardInterrupt, match="the console ends"):
+                app._ask_away("Approver passphrase, to approve pay")
+
+    with pytest.raises(ZeroDivisionError):
+        await broken()
+
+    assert [one.partition("; ")[2] for one in said] == ["look whether something was decided: aileron approval list"]
+    assert world.asked_for == []
+    said: list[str] = []
+
+            said.extend(str(one) for one in app._exit_renderables)
