@@ -199,13 +199,23 @@ class Console(Deciding):
         if wanted == before:
             self._tell("nothing was changed")
             return
-        self._begin("question", self._edited, name, wanted)
+        self._take_away(name)
+        self._begin("edit", self._edited, name, wanted)
 
     async def _edited(self, name: str, args: dict[str, Any]) -> None:
-        made = await self._tried(self._door.edit, name, args)
-        if made is not None and name == self._selected:
-            self._edit = made.value
-            await self._load(name)
+        """Not among the work of a question: the daemon tells of the edit before it answers, and news would end this."""
+        made = None
+        try:
+            made = await self._tried(self._door.edit, name, args)
+        finally:
+            self._editing.discard(name)
+            if name == self._selected:
+                self._edit = None if made is None else made.value
+                self._reload()
+        if made is None:
+            self._tell("nothing came of your edit: what was asked is as it was", is_bad=True)
+        elif name != self._selected:
+            self._tell(f"you went on to another: your edit of {name} is not kept", is_bad=True)
 
     def action_grant(self) -> None:
         """Not to be asked about the same for a time: a question of its own."""

@@ -26,6 +26,7 @@ from aileron.tui.waiting import seconds_left
 
 __all__ = ["Reading"]
 
+_EDITING: Final = "your edit of it is on its way"
 _REST_S: Final = 0.5
 """A question that rests under the cursor for so long is worth reading its preview."""
 
@@ -68,8 +69,16 @@ class Reading(Room):
             self._view.say(Text("reading it …", style="dim"))
             self._reload()
 
+    def _take_away(self, name: str) -> None:
+        """An edit of it is on its way: what it is about to replace can be decided no more, whatever the daemon tells of it."""
+        self._editing.add(name)
+        self._question = self._preview = self._sheet = None
+        self._guard.cannot_show(name, _EDITING, now=time.monotonic())
+        self._view.say(Text(f"{_EDITING} …", style="dim"))
+        self._show_frame()
+
     def _reload(self) -> None:
-        if self._selected is not None:
+        if self._selected is not None and self._selected not in self._editing:
             self._begin("question", self._load, self._selected)
 
     async def _load(self, name: str) -> None:
@@ -91,7 +100,7 @@ class Reading(Room):
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is not such that it could be decided
             self._refuse(name, unforeseen(error))
             return
-        if name == self._selected:
+        if name == self._selected and name not in self._editing:
             self._take_question(name, question, record)
         if self._wants_preview():
             await asyncio.sleep(_REST_S)
@@ -139,7 +148,7 @@ class Reading(Room):
 
     def _refuse(self, name: str, why: str) -> None:
         """It is not such that it could be decided."""
-        if name == self._selected:
+        if name == self._selected and name not in self._editing:
             self._question = self._sheet = None
             self._guard.cannot_show(name, why, now=time.monotonic())
             self._view.say(Text(f"! {visible(why)}", style="bold red"))

@@ -108,6 +108,8 @@ class Room(App[None]):
         self._preview: Preview | None = None
         self._sheet: Sheet | None = None
         self._edit: str | None = None
+        self._editing: set[str] = set()
+        """Of these an edit is on its way."""
         self._has_record_shown = False
 
     @property

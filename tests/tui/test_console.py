@@ -335,6 +335,70 @@ async def test_edited_arguments_are_another_question_and_that_is_signed(world: W
     assert world.sent()[0]["digest"] == other["digest"] != asked["digest"]
 
 
+@pytest.mark.parametrize("is_made", [True, False])
+async def test_what_is_edited_cannot_be_decided_while_the_edit_is_on_its_way(world: World, is_made: bool) -> None:
+    """The daemon tells of it before it answers; then the edit stands there, or it is said that nothing came of it."""
+    asked = named("pay", reversible=True)
+    world.ask(asked)
+    wanted = {"to": "mira@example.org", "body": "shorter"}
+    other = named("pay", reversible=True, args=wanted)
+    is_told, may_answer = threading.Event(), threading.Event()
+
+    def edited(seen: Seen) -> Any:
+        if is_made:
+            world.replace(asked, edits=[{"digest": other["digest"], "plan": other["plan"], "changes": []}])
+        else:
+            world.happen("approval.edited", approval=asked["approval_id"])
+        is_told.set()
+        may_answer.wait(10)
+        made = 200, {"digest": other["digest"], "plan": {"args": seen.body["args"]}}
+        return made if is_made else error("invalid_request", 400, "it is not what the action takes")
+
+    world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/edit", edited)
+    world.edit = lambda _: json.dumps(wanted)
+    async with world.console((80, 45)) as shown:
+        await shown.until("to        mira@example.com")
+        await shown.settled()
+        await shown.press("e")
+        await shown.until(is_told.is_set)
+        await shown.settled()
+        assert "to        mira@example.com" not in shown.text
+        await shown.press("exclamation_mark", "A")
+        await shown.until_told("your edit of it is on its way")
+        may_answer.set()
+        await shown.until(f"to        mira@example.{'org' if is_made else 'com'}")
+        if not is_made:
+            await shown.until_told("nothing came of your edit")
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+    assert [body["digest"] for body in world.sent()] == [(other if is_made else asked)["digest"]]
+
+
+async def test_an_edit_of_what_is_on_the_screen_no_more_is_not_kept(world: World) -> None:
+    """Whoever went on meanwhile is told so; the question is there as it was asked."""
+    asked = named("pay", reversible=True)
+    world.ask(asked, named("other"))
+    wanted = {"to": "mira@example.org"}
+    may_answer = threading.Event()
+
+    def edited(_: Seen) -> Any:
+        may_answer.wait(10)
+        return 200, {"digest": "sha256:1", "plan": {"args": wanted}}
+
+    world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/edit", edited)
+    world.edit = lambda _: json.dumps(wanted)
+    async with world.console((80, 45)) as shown:
+        await shown.until("pay 1.2.0")
+        await shown.settled()
+        await shown.press("e", "j")
+        await shown.until("other 1.2.0")
+        may_answer.set()
+        await shown.until_told("your edit of act-20261121T040000-pay is not kept")
+        await shown.press("k")
+        await shown.until("to        mira@example.com")
+
+
 @pytest.mark.parametrize("left", ["no JSON", "[]", None], ids=["no JSON", "no object", "nothing came of it"])
 async def test_an_edit_of_which_nothing_comes_changes_nothing(world: World, left: str | None) -> None:
     """What it was is still there, and is said."""
@@ -712,10 +776,13 @@ async def test_the_end_by_a_bug_does_not_say_what_was_decided_and_asks_for_nothi
     world.ask(named("pay", reversible=True))
     app = Console(Door(world.home), world.hooks(), who_else=lambda: None)
 
+    said: list[str] = []
+
     async def broken() -> None:
         async with app.run_test() as pilot:
             await pilot.pause()
             app._handle_exception(ZeroDivisionError())
+            said.extend(str(one) for one in app._exit_renderables)
             with pytest.raises(KeyboardInterrupt, match="the console ends"):
                 app._ask_away("Approver passphrase, to approve pay")
 
@@ -724,6 +791,3 @@ async def test_the_end_by_a_bug_does_not_say_what_was_decided_and_asks_for_nothi
 
     assert [one.partition("; ")[2] for one in said] == ["look whether something was decided: aileron approval list"]
     assert world.asked_for == []
-    said: list[str] = []
-
-            said.extend(str(one) for one in app._exit_renderables)
