@@ -21,13 +21,13 @@ import signal
 import sys
 import termios
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 from rich.text import Text
 
 from aileron.model.visible import as_text, visible, visible_json
 from aileron.review.question import difference_lines, digest_of, has_preview, is_run, waits
-from aileron.review.sheet import Sheet, sheet_of
+from aileron.review.sheet import sheet_of
 from aileron.tui import paint
 from aileron.tui.deciding import Decision, Said, page_of, send, signed, unforeseen, why_closed
 from aileron.tui.door import Door, GoneError, RefusedError
@@ -62,6 +62,14 @@ activity [COUNT]         the newest events     run N              of the event o
 grants, sessions, status
 revoke ID, end ID        a grant, a session    unlock, lock       the approver's key
 vault                    open or lock it       quit"""
+
+
+class _Shown(NamedTuple):
+    """A question as it was printed, what was read for it, and the word that approves it."""
+
+    question: dict[str, Any]
+    preview: Preview | None
+    word: str
 
 
 class Plain:
@@ -329,16 +337,17 @@ class Plain:
             question = edited(question, edit)
         return genuine(question) if self._is_signed else question
 
-    def _sheet(self, name: str, question: dict[str, Any]) -> Sheet:
-        return sheet_of(question, self._previews.get((name, str(question.get("digest")))), paint.local_time)
+    def _preview_of(self, name: str, question: dict[str, Any]) -> Preview | None:
+        return self._previews.get((name, str(question.get("digest"))))
 
     def _show(self, name: str, _: str) -> None:
         self._shown(name)
 
-    def _shown(self, name: str) -> dict[str, Any]:
+    def _shown(self, name: str) -> _Shown:
         """Print all of it; what was printed."""
         question = self._question(name)
-        sheet = self._sheet(name, question)
+        preview = self._preview_of(name, question)
+        sheet = sheet_of(question, preview, paint.local_time)
         width = self._width()
         left = seconds_left(str(question.get("expires_at")))
         self._say("")
@@ -349,7 +358,7 @@ class Plain:
             f"expires in {paint.duration(left)}" if is_open and left is not None else f"! it is {visible(status)}"
         )
         self._rows(paint.body_rows(sheet.sections, width, is_whole=True)[0])
-        return question
+        return _Shown(question, preview, sheet.word or "yes")
 
     def _read_preview(self, name: str, _: str) -> None:
         self._previewed(name, self._question(name))
@@ -373,19 +382,20 @@ class Plain:
     def _approve(self, name: str, _: str) -> None:
         """Print all of it, and take a word for a yes: for what was printed."""
         question = self._question(name)
-        if has_preview(question) and self._is_signed and (name, str(question.get("digest"))) not in self._previews:
+        if has_preview(question) and self._is_signed and self._preview_of(name, question) is None:
             self._previewed(name, question)
-        question = self._shown(name)
-        if why_closed(question) is not None:
+        shown, was_open = self._shown(name), self._holder.is_open
+        digest = digest_of(shown.question, shown.preview)  # a signal can lock the key, and forget previews, at any time
+        if why_closed(shown.question) is not None:
             raise ValueError("it cannot be decided any more")
-        word = self._sheet(name, question).word or "yes"
         self._forget_typed()
-        self._write(f"To approve, type  {word}  (anything else decides nothing): ")
-        if (self._typed_line() or "").strip() != word:
+        self._write(f"To approve, type  {shown.word}  (anything else decides nothing): ")
+        if (self._typed_line() or "").strip() != shown.word:
             self._say("nothing is decided")
-            return
-        preview = self._previews.get((name, str(question.get("digest"))))
-        self._decide(name, question, digest_of(question, preview), "approve", None)
+        elif self._preview_of(name, shown.question) is not shown.preview or self._holder.is_open != was_open:
+            self._say("! the approver's key was locked since that was printed: nothing is decided, look at it again")
+        else:
+            self._decide(name, shown.question, digest, "approve", None)
 
     def _deny(self, name: str, reason: str, *, ends_session: bool) -> None:
         question = self._question(name)
@@ -439,7 +449,7 @@ class Plain:
     def _grant(self, name: str, rest: str) -> None:
         question = self._question(name)
         uses, _, minutes = rest.partition(" ")
-        if self._sheet(name, question).word is not None:
+        if sheet_of(question, None, paint.local_time).word is not None:
             raise ValueError("not offered: it cannot be undone, so each run is decided by itself")
         if not (uses.isdigit() and minutes.strip().isdigit()):
             raise ValueError("for N USES MINUTES, as in: for 1 3 15")

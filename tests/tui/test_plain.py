@@ -6,8 +6,11 @@ Its dialogues are golden files too (tests/support/screens.py), with the time tha
 from __future__ import annotations
 
 import re
+import signal
+import time
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.cli.command import Command, Said
@@ -269,6 +272,27 @@ def test_what_the_key_has_opened_is_not_shown_after_it_is_locked(world: World) -
     assert before.count("mallory@evil.example") >= 2
     assert "mallory@evil.example" not in after
     assert "was not read yet" in after
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_what_was_printed_is_signed_or_nothing_is(world: World, *, goes_on: bool) -> None:
+    """With its preview. A console that was stopped while the word is asked for has forgotten that, and decides nothing."""
+    asked = contradicted(world)
+    world.ask(asked)
+
+    def word() -> str:
+        if goes_on:
+            for child in psutil.Process().children(recursive=True):
+                if "console" in child.cmdline():
+                    child.send_signal(signal.SIGCONT)
+            time.sleep(0.5)
+        return "send-mail"
+
+    said = dialogue(world, *UNLOCK, ("> ", "approve 1"), (WORD, word))
+
+    assert ("the approver's key was locked since" in said.out) is goes_on
+    assert len(world.sent()) == (0 if goes_on else 1)
+    assert all(body["digest"] != asked["digest"] for body in world.sent())
 
 
 def test_several_are_denied_after_a_yes(world: World) -> None:
