@@ -435,7 +435,8 @@ class Console(Deciding):
 
         if (self._status.get("vault") or {}).get("locked"):
             try:
-                text = self._ask_away("Vault passphrase").reveal().decode()
+                with self._holder.asking("vault"):
+                    text = self._ask_away("Vault passphrase").reveal().decode()
             except (AileronError, UnicodeDecodeError, KeyboardInterrupt) as error:
                 self._tell(str(error) or "it stays locked", is_bad=True)
                 return

@@ -20,9 +20,10 @@ from aileron.tui import paint
 from aileron.tui.door import Door, RefusedError
 from aileron.tui.holder import Holder
 
-__all__ = ["EXPIRED", "Decision", "Said", "page_of", "send", "signed", "unforeseen", "why_closed"]
+__all__ = ["EXPIRED", "Decision", "Said", "in_a_prompt", "page_of", "send", "signed", "unforeseen", "why_closed"]
 
 EXPIRED: Final = "its time is over: nothing ran, and nothing can be decided"
+_MOST_CALLED: Final = 40
 _PAGES: Final = re.compile(r"http://localhost:[0-9]{1,5}", re.ASCII)
 _ID: Final = re.compile(r"[a-zA-Z0-9-]{1,80}", re.ASCII)
 Decision = Literal["approve", "deny"]
@@ -45,9 +46,12 @@ def signed(
     head: Any,
     *,
     is_signed: bool,
+    called: str,
 ) -> dict[str, Any] | Said:
     """The body of a decision, signed where somebody signs for this home; or why there is none.
 
+    `called` is the title of its sheet, which the question for a passphrase names: nobody knows an id by heart, and where each use
+    asks, that question may be all that keeps one decision from another.
     May ask for the passphrase, so it is for the thread that has the terminal.
     """
     if not is_signed:
@@ -57,10 +61,15 @@ def signed(
     from aileron.model.failure import AileronError
 
     try:
-        with holder.key(f"to {decision} {approval_id}") as key:
+        with holder.key(f"to {decision} {in_a_prompt(called)}", f"{approval_id} {digest}") as key:
             return signed_decision(key, approval_id, digest, decision, reason, head)
     except (AileronError, KeyboardInterrupt) as error:
         return Said(str(error) or "nothing is decided", is_done=False)
+
+
+def in_a_prompt(title: str) -> str:
+    """The title of a sheet in a question for a passphrase, which is one row: no longer than leaves room for the rest."""
+    return title if len(title) <= _MOST_CALLED else f"{title[: _MOST_CALLED - 1]}…"
 
 
 def send(door: Door, approval_id: str, body: dict[str, Any], *, is_a_run: bool, called: str | None = None) -> Said:

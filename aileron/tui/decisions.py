@@ -133,7 +133,7 @@ class Deciding(Following):
         if self._is_signed and not self._is_as_shown(question, digest):
             self._tell("what is shown is not what would be decided: nothing is signed, look at it again", is_bad=True)
             return False
-        made = signed(self._holder, name, digest, decision, reason, question.get("head"), is_signed=self._is_signed)
+        made = self._signed(question, digest, decision, reason)
         if not isinstance(made, Said):
             try:
                 body = made
@@ -142,6 +142,27 @@ class Deciding(Following):
                 made = Said(f"nobody answered: look whether it was decided ({error})", is_done=False)
         self._tell(made.words, is_bad=not made.is_done)
         return made.is_done
+
+    def _signed(
+        self, question: dict[str, Any], digest: str, decision: Decision, reason: str | None
+    ) -> dict[str, Any] | Said:
+        from aileron.review.genuine import genuine
+        from aileron.review.sheet import sheet_of
+
+        is_seen = self._preview is not None and digest == self._preview.digest
+        shown = genuine(question) if self._is_signed else question
+        sheet = sheet_of(shown, self._preview if is_seen else None, paint.local_time)
+        with self._asking_about(sheet):
+            return signed(
+                self._holder,
+                str(question["approval_id"]),
+                digest,
+                decision,
+                reason,
+                question.get("head"),
+                is_signed=self._is_signed,
+                called=sheet.title,
+            )
 
     def _is_as_shown(self, question: dict[str, Any], digest: str) -> bool:
         """Whether this digest is computed from what the question says, or from that and the preview on the screen."""

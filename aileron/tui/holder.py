@@ -9,6 +9,8 @@ Rules
 - Where others than the person can press keys at this terminal (approver/terminal.py) it is not kept open: each use asks anew.
   That is looked at before each use, and every LOOK_S while it is open.
 - It is the key of this home's approver, or it is wiped.
+- A prompt that was broken off is followed by none for anything else within REST_S: whoever can press keys here could put another
+  one in its place, under the hands of a person who types.
 
 Not here: what is signed (approver/signing.py), when a key may decide (guard.py).
 """
@@ -32,6 +34,8 @@ OPEN_S: Final = 900.0
 """15 minutes: some decisions in a row; a console that stays open all day is not one that decides all day."""
 LOOK_S: Final = 3.0
 """Between two looks at who else can type; one reads /proc, 10 ms with some hundred processes."""
+REST_S: Final = 3.0
+"""A person who types a passphrase sees within that time that it is not asked for any more."""
 _CHECK_S: Final = 0.5
 """Between two looks at the clock: one that counts sleep, which no wait of a thread does."""
 _TIME_OVER: Final = "its time was over"
@@ -41,6 +45,14 @@ _TRIES: Final = 3
 def since_boot() -> float:
     """Seconds, those in which the machine sleeps with its lid closed among them."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class _BrokenError(Exception):
+    """The terminal broke: nobody has broken a prompt off."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error: Final = error
 
 
 class Holder:
@@ -70,6 +82,8 @@ class Holder:
         self._watched: threading.Event | None = None
         """Set when the key that is open now is closed."""
         self._why_locked: str | None = None
+        self._broken_off: tuple[str, float] | None = None
+        """What the prompt was about that was broken off last, and when that was."""
 
     @property
     def is_open(self) -> bool:
@@ -125,15 +139,16 @@ class Holder:
             self._close_if_due(looks=is_time)
 
     @contextlib.contextmanager
-    def key(self, purpose: str) -> Iterator[ApproverKey]:
-        """The key, asked for where it is not open; `purpose` says for what. AileronError for what is wrong with a passphrase.
+    def key(self, purpose: str, about: str = "") -> Iterator[ApproverKey]:
+        """The key, asked for where it is not open; `purpose` says for what, and `about` tells it from any other, where that
+        does not. AileronError for what is wrong with a passphrase.
 
         Where it is not kept open it is wiped at the end of the block.
         """
         self.look()
         self._close_if_due(looks=False)
         if self._key is None:
-            self.open(purpose)
+            self.open(purpose, about)
         with self._lock:  # it is not wiped amid a signature
             key = self._key
             if key is None:
@@ -144,22 +159,11 @@ class Holder:
                 if self.not_kept is not None:
                     self.close()
 
-    def open(self, purpose: str) -> None:
-        """Ask for the passphrase, some times. AileronError unauthorized, hash_mismatch, not_found; KeyboardInterrupt."""
-        from aileron.approver import keyfile
+    def open(self, purpose: str, about: str = "") -> None:
+        """Ask for the passphrase, some times. AileronError unauthorized, hash_mismatch, not_found, busy; KeyboardInterrupt."""
         from aileron.model.failure import AileronError, Boundary, FailureClass
 
-        file = keyfile.file_of(self._file, self.key_id)
-        question = f"Approver passphrase, {purpose}"
-        for left in range(_TRIES - 1, -1, -1):
-            typed = self._typed(question)
-            try:
-                key = keyfile.open_key(file, typed)
-                break
-            except AileronError as error:
-                if error.failure.failure_class is not FailureClass.UNAUTHORIZED or not left:
-                    raise
-                question = f"It is another one; try again ({left} left). Approver passphrase, {purpose}"
+        key, file = self._asked(purpose, about)
         if self.key_id is not None and key.key_id != self.key_id:
             key.wipe()
             raise AileronError(
@@ -174,17 +178,64 @@ class Holder:
             self._watched = threading.Event()
             threading.Thread(target=self._watch, args=(self._watched,), daemon=True, name="approver's key").start()
 
-    def _typed(self, question: str) -> Secret:
-        """What the person typed. AileronError also for what a terminal that is going away does to whoever asks there."""
+    def _asked(self, purpose: str, about: str) -> tuple[ApproverKey, Path]:
+        from aileron.approver import keyfile
         from aileron.model.failure import AileronError, Boundary, FailureClass
+
+        file = keyfile.file_of(self._file, self.key_id)
+        try:
+            with self.asking(f"{purpose}\n{about}"):
+                return self._opened(file, purpose), file
+        except _BrokenError as broken:
+            raise AileronError(
+                FailureClass.INVALID_REQUEST,
+                f"the passphrase cannot be asked for at this terminal ({type(broken.error).__name__})",
+                boundary=Boundary.USER,
+            ) from broken.error
+
+    def _opened(self, file: Path, purpose: str) -> ApproverKey:
+        from aileron.approver import keyfile
+        from aileron.model.failure import AileronError, FailureClass
+
+        question = f"Approver passphrase, {purpose}"
+        left = _TRIES
+        while True:
+            typed = self._typed(question)
+            left -= 1
+            try:
+                return keyfile.open_key(file, typed)
+            except AileronError as error:
+                if error.failure.failure_class is not FailureClass.UNAUTHORIZED or not left:
+                    raise
+                question = f"It is another one; try again ({left} left). Approver passphrase, {purpose}"
+
+    @contextlib.contextmanager
+    def asking(self, about: str) -> Iterator[None]:
+        """Around each prompt of this terminal. AileronError busy where one about something else was broken off just now."""
+        from aileron.model.failure import AileronError, Boundary, FailureClass
+
+        if self._broken_off is not None and self._broken_off[0] != about and self._rests():
+            raise AileronError(
+                FailureClass.BUSY,
+                f"a passphrase for something else was asked for just now: wait {REST_S:.0f} s, and see what it is for",
+                boundary=Boundary.USER,
+            )
+        try:
+            yield
+        except (AileronError, KeyboardInterrupt):
+            self._broken_off = (about, self._clock())
+            raise
+
+    def _rests(self) -> bool:
+        return self._broken_off is not None and self._clock() - self._broken_off[1] < REST_S
+
+    def _typed(self, question: str) -> Secret:
+        """What the person typed; _BrokenError for what a terminal that is going away does to whoever asks there."""
+        from aileron.model.failure import AileronError
 
         try:
             return self._ask(question)
         except AileronError:
             raise
         except Exception as error:  # a closed set there is none: termios.error, OSError, what a driver raises
-            raise AileronError(
-                FailureClass.INVALID_REQUEST,
-                f"the passphrase cannot be asked for at this terminal ({type(error).__name__})",
-                boundary=Boundary.USER,
-            ) from error
+            raise _BrokenError(error) from error

@@ -29,7 +29,7 @@ from aileron.model.visible import as_text, visible, visible_json
 from aileron.review.question import difference_lines, digest_of, has_preview, is_run, waits
 from aileron.review.sheet import sheet_of
 from aileron.tui import paint
-from aileron.tui.deciding import Decision, Said, page_of, send, signed, unforeseen, why_closed
+from aileron.tui.deciding import Decision, Said, in_a_prompt, page_of, send, signed, unforeseen, why_closed
 from aileron.tui.door import Door, GoneError, RefusedError
 from aileron.tui.holder import Holder
 from aileron.tui.waiting import Entry, Waiting, matches, seconds_left
@@ -369,7 +369,8 @@ class Plain:
 
         if not has_preview(question):
             raise ValueError("it has no preview")
-        with self._holder.key("to read what is there now") as key:
+        title = sheet_of(question, None, paint.local_time).title
+        with self._holder.key(f"to read what is there now for {in_a_prompt(title)}", name) as key:
             asked = PreviewAsked(key, name, str(question["digest"]))
         answer = self._door.preview(name, asked.body, PREVIEW_S)
         try:
@@ -413,7 +414,19 @@ class Plain:
         reason: str | None,
     ) -> bool:
         """Sign it, send it, say what came of it; whether it was done."""
-        made = signed(self._holder, name, digest, decision, reason, question.get("head"), is_signed=self._is_signed)
+        sheet = sheet_of(question, None, paint.local_time)
+        if decision == "deny" and self._is_signed and not self._holder.is_open:  # a yes has all of it above
+            self._rows(paint.essential_rows(sheet, self._width()))
+        made = signed(
+            self._holder,
+            name,
+            digest,
+            decision,
+            reason,
+            question.get("head"),
+            is_signed=self._is_signed,
+            called=sheet.title,
+        )
         called = self._called(name)
         try:
             said = (
@@ -541,7 +554,9 @@ class Plain:
         if (self._door.status().get("vault") or {}).get("locked"):
             self._lend_terminal()
             with contextlib.suppress(UnicodeDecodeError):
-                self._door.unlock_vault(self._ask("Vault passphrase").reveal().decode())
+                with self._holder.asking("vault"):
+                    text = self._ask("Vault passphrase").reveal().decode()
+                self._door.unlock_vault(text)
         else:
             self._door.lock_vault()
         self._say("locked" if (self._door.status().get("vault") or {}).get("locked") else "open")

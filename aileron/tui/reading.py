@@ -17,7 +17,7 @@ from textual.widgets import OptionList
 from aileron.model.visible import visible
 from aileron.review.question import digest_of, has_preview
 from aileron.tui import paint
-from aileron.tui.deciding import unforeseen, why_closed
+from aileron.tui.deciding import in_a_prompt, unforeseen, why_closed
 from aileron.tui.door import GoneError, RefusedError
 from aileron.tui.room import Room, in_thread
 from aileron.tui.screens import Pages
@@ -175,11 +175,12 @@ class Reading(Room):
         from aileron.approver.signing import PREVIEW_S, PreviewAsked
         from aileron.model.failure import AileronError
 
-        question, name = self._question, self._selected
-        if question is None or name is None:
+        question, name, sheet = self._question, self._selected, self._sheet
+        if question is None or name is None or sheet is None:
             return
+        purpose = f"to read what is there now for {in_a_prompt(sheet.title)}"
         try:
-            with self._holder.key("to read what is there now") as key:
+            with self._asking_about(sheet), self._holder.key(purpose, name) as key:
                 asked = PreviewAsked(key, name, str(question["digest"]))
             answer = await in_thread(self._door.preview, name, asked.body, PREVIEW_S)
             preview = asked.opened(answer)

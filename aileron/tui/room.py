@@ -28,7 +28,7 @@ from aileron.tui.door import Door, GoneError, RefusedError
 from aileron.tui.guard import Guard
 from aileron.tui.holder import Holder, since_boot
 from aileron.tui.queue import Queue, Rows
-from aileron.tui.view import View
+from aileron.tui.view import MOST_TOP, View
 from aileron.tui.waiting import Entry, Waiting, seconds_left
 
 if TYPE_CHECKING:
@@ -59,15 +59,17 @@ class Hooks:
         edit: Callable[[str], str],
         take: Callable[[], None],
         let_go: Callable[[], None],
+        say: Callable[[str], None] = print,
     ) -> None:
         """`check` is called once, before the daemon is asked anything: what it raises ends the console. `edit` gives the text
-        as it was left, or raises ValueError.
+        as it was left, or raises ValueError. `say` puts text above what is asked.
         """
         self.check: Final = check
         self.ask: Final = ask
         self.edit: Final = edit
         self.take: Final = take
         self.let_go: Final = let_go
+        self.say: Final = say
 
 
 class Room(App[None]):
@@ -108,6 +110,8 @@ class Room(App[None]):
         self._preview: Preview | None = None
         self._sheet: Sheet | None = None
         self._edit: str | None = None
+        self._above = ""
+        """What stands above a passphrase that is asked for."""
         self._editing: set[str] = set()
         """Of these an edit is on its way."""
         self._has_record_shown = False
@@ -281,7 +285,19 @@ class Room(App[None]):
         if self._is_ending:  # nobody would see what it is for, nor what came of it
             raise KeyboardInterrupt("the console ends: nothing is decided")
         with self._away():
+            if self._above:
+                self._hooks.say(self._above)
             return self._hooks.ask(question)
+
+    @contextlib.contextmanager
+    def _asking_about(self, sheet: Sheet) -> Iterator[None]:
+        """A passphrase that is asked for in this block has what it is about above it: the screen is gone then."""
+        rows = [Text(), *paint.essential_rows(sheet, self.size.width - 1, MOST_TOP), Text()]
+        self._above = "\n".join(row.plain.rstrip() for row in rows)
+        try:
+            yield
+        finally:
+            self._above = ""
 
     def _interrupted(self, number: int, _: object) -> None:
         """A signal while the terminal is somebody else's: that ends, and unless it was Ctrl-C the console too."""

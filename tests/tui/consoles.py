@@ -50,6 +50,8 @@ class World:
         self.approver: Approver | None = None
         self.asked_for: list[str] = []
         """What a passphrase was asked for."""
+        self.said_above: list[str] = []
+        """What was put above that, each time."""
         self.passphrase = APPROVER
         self.check: Callable[[], None] = lambda: None
         self.ask_passphrase: Callable[[str], Secret] = self._type_passphrase
@@ -139,6 +141,7 @@ class World:
             edit=lambda text: self.edit(text),
             take=lambda: hold(True),
             let_go=lambda: hold(False),
+            say=self.said_above.append,
         )
 
     def _type_passphrase(self, question: str) -> Secret:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aileron.model.decision import DecisionStatement, check_signature
+from aileron.model.secret import Secret
 from aileron.tui.app import Console
 from aileron.tui.door import Door
 from tests.cli.questions import ONE, plan, previewed, question
@@ -791,3 +792,67 @@ async def test_the_end_by_a_bug_does_not_say_what_was_decided_and_asks_for_nothi
 
     assert [one.partition("; ")[2] for one in said] == ["look whether something was decided: aileron approval list"]
     assert world.asked_for == []
+
+
+async def test_a_passphrase_is_asked_for_with_what_it_decides_above_it(world: World) -> None:
+    """By name, with all that matters: the screen is gone then, and an id says nothing. Each of several by itself."""
+    world.sign()
+    world.ask(named("read-mail", reversible=True), named("pay-all"), named("other", reversible=True))
+    async with world.console(not_kept="this is a terminal of tmux") as shown:
+        await shown.until("read-mail 1.2.0")
+        await shown.press("j")
+        await shown.until("pay-all 1.2.0")
+        await shown.approve("pay-all")
+        await shown.until(lambda: world.sent())
+        await shown.press("g", "home", "v", "end", "v")
+        await shown.until("● other")
+        await shown.settled()
+        await shown.press("d")
+        await shown.until("deny 2 questions")
+        await shown.press("enter")
+        await shown.until(lambda: len(world.sent()) == 3)
+
+    assert world.asked_for == [
+        "Approver passphrase, to approve pay-all 1.2.0",
+        "Approver passphrase, to deny read-mail 1.2.0",
+        "Approver passphrase, to deny other 1.2.0",
+    ]
+    first, second, third = world.said_above
+    assert "\npay-all 1.2.0  ! CANNOT BE UNDONE" in first
+    assert "reaches   mail.example:443" in first
+    assert "\nread-mail 1.2.0  can be undone" in second
+    assert "\nother 1.2.0  can be undone" in third
+
+
+async def test_a_prompt_that_was_interrupted_is_followed_by_no_other(world: World) -> None:
+    """Whoever sends keys here cannot put another question under the hands of a person who types."""
+    world.sign()
+    world.ask(named("read-mail", reversible=True), named("pay-all", reversible=True))
+    world.fake.passphrase, world.fake.is_locked = "the vault's", True
+    ask, asked = world.ask_passphrase, []
+
+    def interrupted(question: str) -> Secret:
+        asked.append(question)
+        raise KeyboardInterrupt
+
+    world.ask_passphrase = interrupted
+    async with world.console(not_kept="this is a terminal of tmux") as shown:
+        await shown.until("read-mail 1.2.0")
+        await shown.approve()
+        await shown.until(lambda: asked)
+        world.ask_passphrase = ask
+        await shown.press("n")
+        await shown.until("pay-all 1.2.0")
+        await shown.approve()
+        await shown.until_told("for something else was asked for just now: wait 3 s")
+        assert world.asked_for == []
+        await shown.press("V")
+        await shown.until_told("wait 3 s")
+        assert world.asked_for == []
+        await shown.press("N")
+        await shown.until("read-mail 1.2.0")
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+    assert asked == world.asked_for == ["Approver passphrase, to approve read-mail 1.2.0"]
+    assert [name.rpartition("0000-")[2] for name in world.sent_to()] == ["read-mail"]

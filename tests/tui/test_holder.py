@@ -12,6 +12,7 @@ import pytest
 
 from aileron.approver import keyfile
 from aileron.approver.keyfile import ApproverKey
+from aileron.model.failure import AileronError
 from aileron.model.secret import Secret
 from aileron.tui import holder
 from aileron.tui.holder import Holder
@@ -43,8 +44,14 @@ class Home:
         """Who can type once the passphrase was asked for."""
         self.holder = Holder(self.file, ask=self._ask, who_else=lambda: self.who, clock=self.clock)
 
+        self.breaks: BaseException | None = None
+        """What ends the next prompt."""
+
     def _ask(self, question: str) -> Secret:
         self.asked.append(question)
+        breaks, self.breaks = self.breaks, None
+        if breaks is not None:
+            raise breaks
         self.who = self.comes or self.who
         return Secret(PASSPHRASE.encode())
 
@@ -143,3 +150,33 @@ def test_a_key_that_is_closed_leaves_no_thread(home: Home) -> None:
         home.opened()
         home.holder.close()
     until(lambda: not [one for one in threading.enumerate() if one.name == "approver's key"])
+
+
+def test_after_a_prompt_that_was_broken_off_there_is_none_for_anything_else(home: Home) -> None:
+    """For some seconds: the person may still be typing. The same may be asked about again at once."""
+    home.breaks = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        home.holder.open("to approve pay", "act-1")
+    for purpose, about in (("to approve pay", "act-2"), ("to deny pay", "act-1"), ("to decide", "")):
+        with pytest.raises(AileronError, match="for something else was asked for just now: wait 3 s"):
+            home.holder.open(purpose, about)
+    with pytest.raises(AileronError, match="wait 3 s"), home.holder.asking("vault"):
+        pass
+    assert len(home.asked) == 1
+
+    home.clock.now_s += holder.REST_S - 0.1
+    with pytest.raises(AileronError, match="wait 3 s"):
+        home.holder.open("to approve pay", "act-2")
+    home.holder.open("to approve pay", "act-1")
+    home.clock.now_s += 0.1
+    home.holder.open("to approve pay", "act-2")
+    assert home.holder.is_open
+
+
+def test_a_prompt_that_the_terminal_ended_is_not_one_that_was_broken_off(home: Home) -> None:
+    """Nobody has: what is asked for next comes up."""
+    home.breaks = OSError(5, "I/O error")
+    with pytest.raises(AileronError, match="cannot be asked for at this terminal"):
+        home.holder.open("to approve pay", "act-1")
+    home.holder.open("to approve pay", "act-2")
+    assert home.holder.is_open

@@ -295,6 +295,16 @@ def test_what_was_printed_is_signed_or_nothing_is(world: World, *, goes_on: bool
     assert all(body["digest"] != asked["digest"] for body in world.sent())
 
 
+def test_a_passphrase_for_a_no_is_asked_for_with_what_it_denies_above_it(world: World) -> None:
+    """By name, with all that matters, where the key is not open."""
+    world.sign()
+    world.ask(named("pay-all"))
+    said = dialogue(world, ("> ", "deny 1 no"), ("Approver passphrase, to deny pay-all 1.2.0: ", APPROVER))
+
+    assert "pay-all 1.2.0  ! CANNOT BE UNDONE" in said.out
+    assert [body["decision"] for body in world.sent()] == ["deny"]
+
+
 def test_several_are_denied_after_a_yes(world: World) -> None:
     """Named again first, since a reason may begin with a number; what is no number of a question is the reason."""
     world.ask(*(named(name) for name in ("one", "two", "three")))
