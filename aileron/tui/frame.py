@@ -29,6 +29,7 @@ Screen { layout: vertical; }
 #list { height: auto; min-height: 2; max-height: 5; border: none; padding: 0; }
 #sheet { height: 1fr; border-top: solid $primary; }
 #essentials { height: auto; max-height: 12; }
+#essentials, #text { width: 100%; text-wrap: nowrap; text-overflow: ellipsis; }
 #body { height: 1fr; border: none; padding: 0; scrollbar-size-vertical: 1; }
 #filter { display: none; height: 1; border: none; padding: 0 1; }
 .filtering #filter { display: block; }

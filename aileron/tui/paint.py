@@ -5,6 +5,7 @@ and the sign that the line has anyway, so that a terminal without colours, or a 
 
 Rules
 - Nothing is cut without a word: a fact longer than MAX_ROWS says how much more there is, until all of it is asked for.
+- No row is wider than it was laid out for, whatever terminal draws it: `cells` counts the most that a text may take.
 
 Not here: where it stands on the screen (app.py).
 """
@@ -12,11 +13,12 @@ Not here: where it stands on the screen (app.py).
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.cells import cell_len, get_character_cell_size, set_cell_size
+from rich.cells import cell_len, get_character_cell_size
 from rich.text import Text
 
 from aileron.model.visible import BAR, as_text, visible
@@ -29,6 +31,7 @@ if TYPE_CHECKING:  # 8 ms, with the first question and not before the first fram
 __all__ = [
     "MAX_ROWS",
     "body_rows",
+    "cells",
     "cut_short",
     "duration",
     "entry_row",
@@ -47,6 +50,11 @@ __all__ = [
 MAX_ROWS: Final = 200
 """Of one fact: eight small screens."""
 _LONGEST_NOTE: Final = "expires in 59:59"
+_MOST_TITLE: Final = 2
+"""Rows of a title where it stands in what is never scrolled away: names of connectors can be as long as an address."""
+_WIDER: Final = "\ufe0f"
+"""It makes the character before it a picture, two cells wide; some terminals give it a cell of its own."""
+_KNOWN: Final = 4096
 _SOON_S: Final = 60.0
 _COLUMN: Final = 10
 _ASKER: Final = 10
@@ -69,11 +77,11 @@ _SIGNS: Final = {
 def essential_rows(sheet: Sheet, width: int, most: int | None = None, *, note: str = "") -> list[Text]:
     """What is never scrolled away: the verdict, the facts that matter most, the alarms; in `most` rows, where that is given.
 
-    What needs more than its share says how much more there is: `cut_short` has all of that, for the body. `note` is short, and
-    stands beside the verdict, or below it.
+    What needs more than its share says how much more there is: `cut_short` has all of that, for the body. The verdict is there
+    however few rows they are. `note` is short, and stands beside the verdict, or below it.
     """
     groups = _groups(sheet, width)
-    rows = _verdict_rows(sheet, width, note)
+    rows = _verdict_rows(sheet, width, note, is_short=most is not None)
     room = _shares([len(group) for group in groups], _room_below(sheet, width, most))
     for group, share in zip(groups, room, strict=True):
         rows += group if len(group) <= share else _shortened(group, share, width)
@@ -81,14 +89,22 @@ def essential_rows(sheet: Sheet, width: int, most: int | None = None, *, note: s
 
 
 def cut_short(sheet: Sheet, width: int, most: int) -> list[Section]:
-    """What `essential_rows` has not shown whole in `most` rows, as a section of its own; nothing where it has."""
-    from aileron.review.sheet import Fact, Section
+    """What `essential_rows` has not shown whole in `most` rows, as a section of its own; nothing where it has.
+
+    All of it, where not even a row for each is there: then what stands above is a beginning, and what matters is below.
+    """
+    from aileron.review.sheet import Fact, Line, Section
 
     groups = _groups(sheet, width)
     facts = [*sheet.essentials, *([Fact("alarms", sheet.alarms)] if sheet.alarms else [])]
     shares = _shares([len(group) for group in groups], _room_below(sheet, width, most))
-    left = tuple(fact for fact, group, share in zip(facts, groups, shares, strict=True) if len(group) > share)
-    return [Section("what is cut short above, whole", left)] if left else []
+    is_none_whole = 0 in shares
+    left = [
+        fact for fact, group, share in zip(facts, groups, shares, strict=True) if is_none_whole or len(group) > share
+    ]
+    if not _is_in_a_row(sheet, width) and len(folded(sheet.title, width)) > _MOST_TITLE:
+        left.insert(0, Fact("title", (Line(sheet.title),)))
+    return [Section("what is cut short above, whole", tuple(left))] if left else []
 
 
 def body_rows(sections: Iterable[Section], width: int, *, is_whole: bool) -> tuple[list[Text], bool]:
@@ -97,7 +113,10 @@ def body_rows(sections: Iterable[Section], width: int, *, is_whole: bool) -> tup
     is_cut = False
     for section in sections:
         framed = _Frame(section, width) if section.is_said else None
-        rows.append(framed.top if framed is not None else Text(section.title.upper(), style="bold"))
+        if framed is not None:
+            rows.append(framed.top)
+        else:
+            rows += [Text(row, style="bold") for row in folded(section.title.upper(), width)]
         column = _column_of(section, width)
         for fact in section.facts:
             some = framed.rows(fact) if framed is not None else _fact_rows(fact, width, column)
@@ -120,12 +139,12 @@ def entry_row(entry: Entry, width: int, *, is_marked: bool = False, count: int =
     sign = "●" if is_marked else "!" if is_soon else _SIGNS.get(entry.status, "·")
     column = _ASKER if width >= 60 else _SHORT_ASKER
     asker = _cut(entry.asker, column)
-    end = f"{asker}{' ' * (column - cell_len(asker))} {when:>9}"
+    end = f"{asker}{' ' * (column - cells(asker))} {when:>9}"
     title = entry.title + (f" ×{count}" if count > 1 else "")
-    room = max(width - cell_len(end) - 4, 8)
+    room = max(width - cells(end) - 4, 8)
     name = _cut(title, room)
     return Text(
-        f"{sign} {name}{' ' * max(room - cell_len(name), 0)}  {end}",
+        f"{sign} {name}{' ' * max(room - cells(name), 0)}  {end}",
         style="" if entry.is_open else "dim",
         no_wrap=True,
         overflow="ellipsis",
@@ -140,7 +159,8 @@ def record_rows(record: Record, width: int) -> list[Text]:
     for at, kind, facts in record.events:
         rows += _hanging(f"{local_time(at)}  {kind}  ", facts, width)
     if record.is_cut:
-        rows.append(Text("! there is more on record: aileron audit list --run ID", style="bold red"))
+        more = "! there is more on record: aileron audit list --run ID"
+        rows += [Text(row, style="bold red") for row in folded(more, width)]
     return rows
 
 
@@ -155,8 +175,8 @@ def request_rows(requests: Iterable[Left], width: int) -> Iterator[Text]:
             row.stylize(style)
             yield row
         for more in (sizes, f"as {one.credential}" if one.credential else "", one.note or ""):
-            if more:
-                yield Text(f"    {more}", style="dim")
+            for line in folded(more, width - 4) if more else []:
+                yield Text(f"    {line}", style="dim")
 
 
 def joined(rows: Iterable[Text]) -> Text:
@@ -167,6 +187,15 @@ def joined(rows: Iterable[Text]) -> Text:
 def folded(text: str, width: int) -> list[str]:
     """`text` in rows of at most `width` cells, at spaces where there are some; no character is lost but the space at a fold."""
     return list(_rows_of(text, max(width, 8)))
+
+
+def cells(text: str) -> int:
+    """How many cells `text` may take, at most: no less than rich counts, and no less than a terminal draws.
+
+    They differ about marks that take room of their own, and about what makes a character a picture. What is counted too wide is
+    folded too early, which shows; what is counted too narrow would be wrapped, or drawn over what stands beside it.
+    """
+    return len(text) if text.isascii() else max(cell_len(text), sum(map(_cells_of, text)))
 
 
 def duration(seconds: float) -> str:
@@ -247,43 +276,64 @@ def _groups(sheet: Sheet, width: int) -> list[list[Text]]:
     return [*groups, alarms] if alarms else groups
 
 
+@functools.lru_cache(_KNOWN)
+def _cells_of(character: str) -> int:
+    """Of one character, at most. Nothing but a mark on the letter before it takes no room."""
+    from unicodedata import category, east_asian_width  # not free, and most text is plain
+
+    size = get_character_cell_size(character)
+    if character == _WIDER:
+        return 1
+    if size == 0 and category(character) in ("Mn", "Me"):
+        return 0
+    return max(size, 2 if east_asian_width(character) in "WF" else 1)
+
+
 def _hung(rows: list[Text]) -> list[Text]:
     return [*rows[:1], *(Text("  ") + row for row in rows[1:])]
 
 
 def _shares(wanted: list[int], most: int | None) -> list[int]:
-    """How many rows each group has, where all of them have `most`: the longest give first, down to one."""
+    """How many rows each group has, where all of them have `most`: the longest give first, down to one.
+
+    Where there is not one for each, the first and the last have theirs: what it does, and the alarms.
+    """
     shares = list(wanted)
     while most is not None and sum(shares) > most and max(shares, default=1) > 1:
         shares[shares.index(max(shares))] -= 1
+    for at in [*range(len(shares) - 2, 0, -1), 0, len(shares) - 1] if most is not None and shares else []:
+        if sum(shares) > max(most or 0, 0):
+            shares[at] = 0
     return shares
 
 
 def _shortened(rows: list[Text], share: int, width: int) -> list[Text]:
+    if share == 0:
+        return []
     note = f" … {len(rows) - share} more rows below"
-    last = rows[share - 1].copy()
-    last.truncate(max(width - cell_len(note), 8))
+    last = rows[share - 1]
+    last = last[: _fitting(last.plain, max(width - cells(note), 8))]
     return [*rows[: share - 1], last.append(note, style="bold")]
 
 
 def _column_of(section: Section, width: int) -> int:
     """Cells for the names of a section's facts: for the longest that leaves two thirds of the width to what is said of it."""
-    fitting = [size for fact in section.facts if (size := cell_len(fact.name) + 1) <= width // 3]
+    fitting = [size for fact in section.facts if (size := cells(fact.name) + 1) <= width // 3]
     return max([_COLUMN, *fitting])
 
 
 def _fact_rows(fact: Fact, width: int, column: int = _COLUMN) -> Iterator[Text]:
     """A name that is longer than its column has a row of its own."""
     name, indent = fact.name, " " * column
-    if cell_len(name) >= column:
+    if cells(name) >= column:
         yield from (Text(row, style="dim") for row in _rows_of(name, max(width, 8)))
         name = ""
-    label = Text(set_cell_size(name, column), style="dim")
+    label = Text(name + " " * (column - cells(name)), style="dim")
     if not fact.lines:
         yield label + Text("-", style="dim")
     for line in fact.lines:
         for row in _line_rows(line, width, indent):
-            yield label + row[column:] if name else row
+            yield label + row[column:] if name else row  # the indent is as wide as the label, in spaces
             name = ""
 
 
@@ -294,24 +344,37 @@ def _line_rows(line: Line, width: int, indent: str) -> Iterator[Text]:
         yield Text(indent) + Text(bar, style="dim") + Text(row, style=style)
 
 
-def _verdict_rows(sheet: Sheet, width: int, note: str) -> list[Text]:
-    """Title and verdict in a row, or below each other where that is not wide enough; and the note where there is room."""
-    rows = [Text.assemble((f"{sheet.title}  ", "bold"), (sheet.verdict.text, _STYLES[sheet.verdict.tone]))]
-    if rows[0].cell_len > width:
-        rows = [Text(row, style="bold") for row in folded(sheet.title, width)]
-        rows += [Text(row, style=_STYLES[sheet.verdict.tone]) for row in folded(sheet.verdict.text, width)]
+def _verdict_rows(sheet: Sheet, width: int, note: str, *, is_short: bool) -> list[Text]:
+    """Title and verdict in a row, or below each other where that is not wide enough; and the note where there is room.
+
+    `is_short`: no title, however long, moves the verdict off the screen.
+    """
+    style = _STYLES[sheet.verdict.tone]
+    title = [Text(row, style="bold") for row in folded(sheet.title, width)]
+    verdict = [Text(row, style=style) for row in folded(sheet.verdict.text, width)]
+    if _is_in_a_row(sheet, width):
+        rows = [Text.assemble((f"{sheet.title}  ", "bold"), (sheet.verdict.text, style))]
+    elif is_short:
+        rows = [*verdict, *(title if len(title) <= _MOST_TITLE else _shortened(title, _MOST_TITLE, width))]
+    else:
+        rows = [*title, *verdict]
     if note.startswith("!"):
         return [*rows, *(Text(row, style="bold") for row in folded(note, width))]
-    if note and rows[-1].cell_len + 2 + cell_len(note) <= width:
+    if note and cells(rows[-1].plain) + 2 + cells(note) <= width:
         rows[-1] = rows[-1] + Text(f"  {note}")
     elif note:
         rows.append(Text(note))
     return rows
 
 
+def _is_in_a_row(sheet: Sheet, width: int) -> bool:
+    """Title and verdict fit beside each other."""
+    return cells(f"{sheet.title}  {sheet.verdict.text}") <= width
+
+
 def _room_below(sheet: Sheet, width: int, most: int | None) -> int | None:
     """Rows that the verdict leaves, with its longest note."""
-    return None if most is None else most - len(_verdict_rows(sheet, width, _LONGEST_NOTE))
+    return None if most is None else most - len(_verdict_rows(sheet, width, _LONGEST_NOTE, is_short=True))
 
 
 class _Frame:
@@ -320,7 +383,7 @@ class _Frame:
     def __init__(self, section: Section, width: int) -> None:
         self._inner: Final = max(width - 4, 16)
         title = _cut(f" {section.title} ", self._inner)
-        self.top: Final = Text(f"┌─{title}{'─' * (self._inner - cell_len(title) + 1)}┐", style="dim")
+        self.top: Final = Text(f"┌─{title}{'─' * (self._inner - cells(title) + 1)}┐", style="dim")
         self.bottom: Final = Text(f"└{'─' * (self._inner + 2)}┘", style="dim")
 
     def rows(self, fact: Fact) -> Iterator[Text]:
@@ -328,7 +391,7 @@ class _Frame:
         for number, line in enumerate(fact.lines):
             label = f"{fact.name}: " if number == 0 else ""
             for row in _rows_of(label + line.text, self._inner):
-                filled = row + " " * max(self._inner - cell_len(row), 0)
+                filled = row + " " * max(self._inner - cells(row), 0)
                 yield Text("│ ", style="dim") + Text(filled) + Text(" │", style="dim")
 
 
@@ -358,13 +421,14 @@ def _rows_of(text: str, width: int) -> Iterator[str]:
 
 def _fitting(text: str, width: int, at: int = 0) -> int:
     """Where what begins at `at` and has at most `width` cells ends; one character is always within."""
-    cells = 0
+    taken = 0
     for index in range(at, len(text)):
-        cells += get_character_cell_size(text[index])
-        if cells > width:
+        taken += _cells_of(text[index])
+        if taken > width:
+            index -= text[index] == _WIDER  # it stays with its character
             return max(index, at + 1)
     return len(text)
 
 
 def _cut(text: str, width: int) -> str:
-    return text if cell_len(text) <= width else text[: _fitting(text, width - 1)] + "…"
+    return text if cells(text) <= width else text[: _fitting(text, width - 1)] + "…"

@@ -13,6 +13,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
+from textual.errors import NoWidget
 from textual.message import Message
 from textual.widgets import Static
 
@@ -26,7 +27,17 @@ __all__ = ["MOST_TOP", "View"]
 
 MOST_TOP: Final = 11
 """Rows of what is never scrolled away, so that at 24 some are left for the rest."""
-_LEAST_WIDTH: Final = 30
+_LEAST_BODY: Final = 3
+"""Rows that are left for the rest on any screen: what is never scrolled away has so many fewer."""
+_LEAST_WIDTH: Final = 20
+
+
+class _Rows(Static):
+    """Rows that were laid out; what they are part of looks again whenever there are more or fewer of them."""
+
+    def on_resize(self) -> None:
+        if isinstance(self.parent, _Body):
+            self.parent.check_end()
 
 
 class _Body(VerticalScroll):
@@ -43,6 +54,8 @@ class _Body(VerticalScroll):
     """Whose rows they are: a message is on its way for a while, and they may be others when it arrives."""
     matter_rows: int | None = None
     """How many of its rows have to be read; None: nothing is shown yet. The fine print stands below them."""
+    all_rows = 0
+    """With the fine print."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", show=False),
         Binding("k", "scroll_up", show=False),
@@ -55,10 +68,25 @@ class _Body(VerticalScroll):
 
     def check_end(self) -> None:
         """Tell, if the last row that matters is on the screen."""
-        if not self.is_attached or not self.size.height or self.matter_rows is None:
+        if not self.is_attached or self.matter_rows is None:
             return
-        if self.scroll_y + self.size.height >= self.matter_rows or self.scroll_y >= self.max_scroll_y > 0:
+        seen = self._seen_rows()
+        if seen and self.scroll_y + seen >= self.matter_rows + self._rows_too_many():
             self.post_message(self.EndSeen(self.digest))
+
+    def _seen_rows(self) -> int:
+        """How many rows are on the screen: on a small one, some or all lie below its end, or below that of the sheet."""
+        try:
+            seen = self.screen.find_widget(self).visible_region
+        except NoWidget:  # it is laid out nowhere
+            return 0
+        region = self.region
+        is_from_its_corner = (seen.x, seen.y, seen.width) == (region.x, region.y, region.width)
+        return min(seen.height, self.size.height) if is_from_its_corner else 0
+
+    def _rows_too_many(self) -> int:
+        """Rows by which what stands there is longer than what was laid out: then its end is as much further down."""
+        return max(self.query_one("#text").size.height - self.all_rows, 0)
 
 
 class View(Container):
@@ -80,11 +108,12 @@ class View(Container):
         self._record: dict[str, Any] | None = None
         self._is_whole = False
         self._is_cut = False
+        self._most_top = MOST_TOP
 
     def compose(self) -> ComposeResult:
         yield Static(id="essentials")
         with _Body(id="body"):
-            yield Static(id="text")
+            yield _Rows(id="text")
 
     def put(
         self,
@@ -98,6 +127,10 @@ class View(Container):
         """Show a sheet, of what has this digest; `closed` says why it cannot be decided any more, `record` what came of it."""
         self._digest = digest
         self._sheet, self._why_closed, self._left_s, self._record = sheet, closed, left_s, record
+        self.paint()
+
+    def on_resize(self) -> None:
+        """More or less room, as by a longer list."""
         self.paint()
 
     def go_on(self, *, closed: str | None, left_s: float | None) -> None:
@@ -140,17 +173,23 @@ class View(Container):
         if self._sheet is None or not self.query("#essentials"):  # the second: it is being taken down
             return
         width = self._room()
-        cut = paint.cut_short(self._sheet, width, MOST_TOP)
+        self._most_top = min(MOST_TOP, max(self.size.height - _LEAST_BODY, 1))
+        cut = paint.cut_short(self._sheet, width, self._most_top)
         matter = [*cut, *(section for section in self._sheet.sections if not section.is_fine_print)]
         fine = [section for section in self._sheet.sections if section.is_fine_print]
-        rows, self._is_cut = paint.body_rows(matter, width, is_whole=self._is_whole)
+        rows, is_cut = paint.body_rows(matter, width, is_whole=self._is_whole)
         rows = [*self._outcome(width), *rows]
+        self._is_cut = is_cut or self._is_cropped([*self._top(self._sheet, width), *rows])
+        whole = [*rows, *paint.body_rows(fine, width, is_whole=self._is_whole)[0]]
         body = self.query_one("#body", _Body)
-        body.matter_rows, body.digest = len(rows) - 1, self._digest  # the last is empty
+        body.matter_rows, body.all_rows, body.digest = len(rows) - 1, len(whole), self._digest  # the last is empty
         self._paint_top()
-        text = paint.joined([*rows, *paint.body_rows(fine, width, is_whole=self._is_whole)[0]])
-        self.query_one("#text", Static).update(text)
+        self.query_one("#text", Static).update(paint.joined(whole))
         self.call_after_refresh(body.check_end)
+
+    def _is_cropped(self, rows: list[Text]) -> bool:
+        """A row ends in `…` because the screen is not as wide as it needs: nobody has read all of it."""
+        return any(paint.cells(row.plain) > self.size.width - 1 for row in rows)  # one for the scroll bar
 
     def _paint_top(self) -> None:
         if self._sheet is None or not self.query("#essentials"):
@@ -170,7 +209,7 @@ class View(Container):
     def _top(self, sheet: Sheet, width: int) -> list[Text]:
         note = f"expires in {paint.duration(self._left_s)}" if self._left_s is not None else ""
         note = note if self._why_closed is None else f"! {visible(self._why_closed)}"
-        return paint.essential_rows(sheet, width, MOST_TOP, note=note)
+        return paint.essential_rows(sheet, width, self._most_top, note=note)
 
     def _outcome(self, width: int) -> list[Text]:
         """What became of a run, and every request that left for it."""

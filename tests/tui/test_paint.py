@@ -1,11 +1,25 @@
-"""How a sheet is laid out in rows: which names stand beside what is said of them."""
+"""How a sheet is laid out in rows: which names stand beside what is said of them, how wide a text is, what is cut short."""
 
 from __future__ import annotations
 
 import pytest
+from rich.cells import cell_len
 
-from aileron.review.sheet import Fact, Line, Section
+from aileron.review.sheet import Fact, Line, Section, Sheet, sheet_of
+from aileron.tui import paint
 from aileron.tui.paint import body_rows
+from tests.cli.questions import plan, question
+
+WIDE = {
+    "made a picture": "\u2601\ufe0f" * 100,
+    "marks with room of their own": "a" + "\u0903" * 100,
+    "wide marks": "a" + "\u302e" * 100,
+    "parts of syllables": "\u1161" * 100,
+    "new marks": "\u0897" * 100,
+    "wide letters": "\u65e5" * 100,
+    "flags": "\U0001f1e9" * 100,
+}
+"""Of each a hundred: rich, Textual and terminals count them differently."""
 
 
 def rows(width: int, *names: str) -> list[str]:
@@ -32,3 +46,83 @@ def test_the_column_of_names_is_as_wide_as_leaves_room_for_values(
 ) -> None:
     """A third of the width at most, in cells; what is longer has a row of its own."""
     assert rows(width, *names) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("plain", 5),
+        ("e\u0301", 1),
+        ("\u05d0\u05b8", 1),
+        ("\u2601\ufe0f", 2),
+        ("\u0915\u0903", 2),
+        ("a\u302e", 3),
+        ("\u65e5\u672c", 4),
+        ("\u1161", 1),
+    ],
+)
+def test_a_text_is_as_wide_as_whoever_draws_it_widest(text: str, most: int) -> None:
+    """A mark on a letter takes no room; one with room of its own does, and so does what makes a picture of a character."""
+    assert paint.cells(text) == most
+
+
+@pytest.mark.parametrize("text", WIDE.values(), ids=WIDE.keys())
+@pytest.mark.parametrize("width", [8, 29, 68])
+def test_no_row_is_wider_than_it_was_folded_for(text: str, width: int) -> None:
+    """By any count; nothing is lost, and no row begins with what belongs to the character before it."""
+    rows = paint.folded(text, width)
+
+    assert "".join(rows) == text
+    for row in rows:
+        assert max(cell_len(row), paint.cells(row)) <= width
+        assert not row.startswith("\ufe0f")
+
+
+@pytest.mark.parametrize("text", WIDE.values(), ids=WIDE.keys())
+def test_a_sheet_of_wide_texts_has_no_row_that_is_too_wide(text: str) -> None:
+    """In names, titles, boxes, alarms and what is cut short."""
+    line = Line(text, "quoted")
+    facts = (Fact("to", (line,)), Fact(text, (line,)))
+    alarms = (Line(f"! {text}", "alarm"),)
+    whole = Sheet(text, Line("! IT LASTS", "alarm"), None, facts, alarms, ())
+    sections = [Section(text, facts), Section(text, facts, is_said=True), *paint.cut_short(whole, 60, 8)]
+    drawn = [*body_rows(sections, 60, is_whole=True)[0], *paint.essential_rows(whole, 60, 8, note="expires in 4:41")]
+
+    assert len(drawn) > 10
+    assert [row.plain for row in drawn if paint.cells(row.plain) > 60] == []
+
+
+def a_sheet(**more: object) -> Sheet:
+    """Of a run, to nine hosts."""
+    hosts = tuple(f"h{number}.example:443" for number in range(9))
+    return sheet_of(question(plan({"to": "mira@example.com"}, hosts=hosts, **more)), None, str)
+
+
+@pytest.mark.parametrize("most", range(1, 12))
+def test_what_matters_is_shown_above_or_whole_below(most: int) -> None:
+    """In so few rows: the verdict always, as many rows as there are, and below all of what is not whole above."""
+    sheet = a_sheet()
+    above = [row.plain for row in paint.essential_rows(sheet, 80, most)]
+    below = {fact.name for section in paint.cut_short(sheet, 80, most) for fact in section.facts}
+
+    assert len(above) <= max(most, 2)
+    assert sheet.verdict.text in above[0]
+    for fact in sheet.essentials:
+        is_above = any(row.startswith(f"{fact.name} ") and "more rows below" not in row for row in above)
+        assert fact.name in below or is_above
+    if most < 1 + len(sheet.essentials):
+        assert below == {fact.name for fact in sheet.essentials}
+
+
+def test_a_long_title_has_two_rows_below_the_verdict_and_stands_whole_in_the_rest() -> None:
+    """It says how much more of it there is; where all rows are asked for, as for lines, all of it is there."""
+    sheet = a_sheet(action="send-" + "x" * 600)
+    above = [row.plain for row in paint.essential_rows(sheet, 80, 11)]
+
+    assert above[0] == sheet.verdict.text
+    assert above[1].startswith("send-xxx")
+    assert above[2].endswith(" more rows below")
+    assert len(above) <= 11
+    (cut,) = paint.cut_short(sheet, 80, 11)
+    assert (cut.facts[0].name, cut.facts[0].lines[0].text) == ("title", sheet.title)
+    assert "".join(row.plain for row in paint.essential_rows(sheet, 80)).startswith(sheet.title)

@@ -16,7 +16,8 @@ import pytest
 
 from aileron.model.consent import BindingConsent
 from aileron.model.manifest import ApprovalRule
-from aileron.tui import guard, screens
+from aileron.tui import guard, paint, screens
+from aileron.tui.app import Console
 from aileron.tui.view import View
 from tests.cli.questions import ONE, SUBJECTS, plan, previewed, question, sealed_preview, subject_question
 from tests.support.hostile_text import GROUPS, MEGABYTE, as_in_a_file, assert_harmless, assert_no_line_begins
@@ -670,6 +671,85 @@ async def test_another_question_begins_at_its_top_and_is_unread(world: World) ->
         await shown.press("A")
         await shown.until_told("there is more of it")
         assert "This is for good" not in shown.text
+
+
+def _asked_of_nine_hosts(name: str) -> dict[str, Any]:
+    hosts = tuple(f"h{number}.example:443" for number in range(9))
+    rule = ApprovalRule(required=True, irreversible=False)
+    of = plan({"to": "mallory@evil.example", "body": "x"}, action=name, hosts=hosts, approval=rule)
+    return question(of, approval_id=f"act-20261121T040000-{name}", audit_id=f"run-{name}")
+
+
+@pytest.mark.parametrize("size", [(80, 20), (80, 19), (80, 15), (80, 12), (80, 9), (80, 7), (60, 12), (60, 9)])
+async def test_what_was_on_no_row_of_the_screen_is_not_read(world: World, size: tuple[int, int]) -> None:
+    """Five wait, of nine hosts each: on a screen without room, what lies below its end is not taken for read."""
+    world.ask(*(_asked_of_nine_hosts(f"send-{number}") for number in range(5)))
+    async with world.console(size) as shown:
+        await shown.until(lambda: shown.app._guard.digest)
+        await shown.press("enter")
+        await shown.settled()
+        seen = shown.text
+        for _ in range(60):
+            await shown.press("j")
+            await shown.pilot.pause()
+            seen += shown.text
+        is_read, body = shown.app._guard.is_read, shown.app.query_one("#body")
+
+        assert not is_read or all(word in seen for word in ("mallory@evil.example", "h8.example:443", "asked by"))
+        assert is_read == (body.region.height > 0 and body.region.bottom < size[1])
+        await shown.press("exclamation_mark", "A")
+        await shown.until("any other key")
+
+
+@pytest.mark.parametrize("sign", ["\u2601\ufe0f", "\u0903", "\u302e"], ids=["a picture", "a mark", "a wide mark"])
+async def test_what_terminals_draw_wider_is_read_to_its_end_too(world: World, sign: str) -> None:
+    """Its rows are not wrapped once more, which would put the end of what matters further down than was counted."""
+    args = {"a": sign * 28 + "n" * 39 + " to", "body": "\n".join([sign * 60] * 12), "zz": "mallory@evil.example"}
+    world.ask(named("long", args=args))
+    async with world.console() as shown:
+        await shown.until("CANNOT BE UNDONE")
+        await shown.press("enter")
+        for _ in range(60):
+            await shown.press("j")
+            await shown.pilot.pause()
+            if shown.app._guard.is_read:
+                break
+            assert all(row.startswith((" ", "a ", "zz ", "WHAT", "body ")) for row in shown.rows[12:-1])
+
+        assert shown.app._guard.is_read
+        assert "mallory@evil.example" in shown.text
+
+
+async def test_rows_that_are_cut_at_the_edge_say_so_and_are_not_read(world: World) -> None:
+    """On a screen that is narrower than anything can be laid out for."""
+    long = "\n".join(f"line {number} of many" for number in range(60))
+    world.ask(named("long", args={"body": long}))
+    async with world.console() as shown:
+        await shown.until("line 1")
+        await shown.pilot.resize_terminal(18, 40)
+        await shown.press("enter", "end")
+        await shown.settled()
+
+        assert any(row.rstrip(" ▁▂▃▄▅▆▇█").endswith("…") for row in shown.rows[2:-2])
+        assert not shown.app._guard.is_read
+
+
+async def test_a_row_that_is_wrapped_after_all_puts_the_end_further_down(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counts as read is counted in the rows that stand there, not in those that were meant to."""
+    world.ask(named("long", args={"body": "\n".join(["\u65e5" * 50] * 9), "zz": "mallory@evil.example"}))
+    monkeypatch.setattr(paint, "_cells_of", lambda character: 1)
+    monkeypatch.setattr(paint, "cells", len)
+    monkeypatch.setattr(Console, "CSS", Console.CSS.replace("text-wrap: nowrap", "text-wrap: wrap"))
+    async with world.console() as shown:
+        await shown.until("CANNOT BE UNDONE")
+        await shown.press("enter")
+        while not shown.app._guard.is_read:
+            await shown.press("j")
+            await shown.pilot.pause()
+
+        assert "mallory@evil.example" in shown.text
 
 
 async def test_a_preview_has_to_be_read_where_there_is_one(world: World) -> None:
