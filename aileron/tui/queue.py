@@ -29,6 +29,16 @@ class Rows(OptionList):
         Binding("k", "cursor_up", show=False),
     ]
 
+    def action_cursor_down(self) -> None:
+        """To the next; from the last one nowhere, and not to the first."""
+        if self.highlighted is None or self.highlighted < self.option_count - 1:
+            super().action_cursor_down()
+
+    def action_cursor_up(self) -> None:
+        """The same upwards."""
+        if self.highlighted is None or self.highlighted > 0:
+            super().action_cursor_up()
+
     def chosen(self) -> str | None:
         """The id of the row under the cursor."""
         return None if self.highlighted is None else self.get_option_at_index(self.highlighted).id

@@ -237,6 +237,8 @@ class Room(App[None]):
         names = [key for key, _ in rows]
         if kept in names:
             shown.highlighted = names.index(kept)
+        elif kept is None and names:  # nothing was chosen yet; in place of what went, nothing is
+            shown.highlighted = 0
 
     def _begin(self, group: str, work: Callable[..., Awaitable[None]], *given: Any, **named: Any) -> None:
         """Go on with `work`; of a question, and of a run, the newest takes the place of the one before.
