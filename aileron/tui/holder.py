@@ -212,13 +212,12 @@ class Holder:
     @contextlib.contextmanager
     def asking(self, about: str) -> Iterator[None]:
         """Around each prompt of this terminal. AileronError busy where one about something else was broken off just now."""
-        from aileron.model.failure import AileronError, Boundary, FailureClass
+        from aileron.model.failure import AileronError, FailureClass
 
         if self._broken_off is not None and self._broken_off[0] != about and self._rests():
             raise AileronError(
                 FailureClass.BUSY,
                 f"a passphrase for something else was asked for just now: wait {REST_S:.0f} s, and see what it is for",
-                boundary=Boundary.USER,
             )
         try:
             yield
