@@ -47,11 +47,10 @@ def spelled(value: Any) -> str:
 
 
 def _contradictions(fields: list[dict[str, Any]], plan: dict[str, Any]) -> Iterator[str]:
+    named = [({compared(name) for name in (one.name, one.label) if name}, one.value) for one in given_of(plan)]
     for field in fields:
         label, found = str(field.get("label")), field.get("value")
-        given = [
-            one.value for one in given_of(plan) if compared(label) in map(compared, filter(None, (one.name, one.label)))
-        ]
+        given = [value for names, value in named if compared(label) in names]
         if not given or any(_same(value, found) for value in given):
             continue
         there = "is not there" if found is None else f"is {_brief(found)}"

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aileron.model.visible import BAR, visible_lines
+
+if TYPE_CHECKING:
+    from aileron.model.manifest import ActionFile
 
 __all__ = [
     "Given",
@@ -84,7 +87,7 @@ def preview_elsewhere(plan: dict[str, Any]) -> list[str]:
     alone = {"steps": [step]}
     hosts = [host for host in hosts_of(alone) if host not in hosts_of(plan)]
     accounts = [account for account in accounts_of(alone) if account not in accounts_of(plan)]
-    return [*hosts, *(f"as {account}" for account in accounts)] if hosts or accounts else []
+    return [*hosts, *(f"as {account}" for account in accounts)]
 
 
 def preview_facts(plan: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -105,7 +108,8 @@ def settled_of(plan: dict[str, Any]) -> list[tuple[str, Any]]:
     What an earlier step answers is in `unknown_of`; words of the file's around it are here.
     """
     args, steps = plan.get("args") or {}, plan.get("steps") or []
-    said = _inputs_of(plan)
+    action = _action_of(plan)
+    said = {} if action is None else {step.id: step.inputs for step in action.steps}
     found: list[tuple[str, Any]] = []
     for number, step in enumerate(steps, start=1):
         inputs = said.get(str(step.get("id")), {})
@@ -135,15 +139,15 @@ def _by_the_file(said: Any, value: Any, at: str) -> Iterator[tuple[str, Any]]:
         yield at, value
 
 
-def _inputs_of(plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """By step, what the action's file has for it; nothing where the file cannot be read, by another version perhaps."""
+def _action_of(plan: dict[str, Any]) -> ActionFile | None:
+    """The action's file; None where it cannot be read: it may be of another version."""
     from aileron.actions.manifest import parse_action
     from aileron.model.failure import AileronError
 
     try:
-        return {step.id: step.inputs for step in parse_action(str(plan.get("action_text")), file="the action").steps}
+        return parse_action(str(plan.get("action_text")), file="the action")
     except AileronError:
-        return {}
+        return None
 
 
 def _spelled(value: Any) -> str:
@@ -183,15 +187,11 @@ class Given(NamedTuple):
 
 def given_of(plan: dict[str, Any]) -> list[Given]:
     """The arguments in the order of the action's file."""
-    from aileron.actions.manifest import parse_action
-    from aileron.model.failure import AileronError
-
     args: dict[str, Any] = plan.get("args") or {}
-    try:
-        inputs = parse_action(str(plan.get("action_text")), file="the action").inputs
-    except AileronError:  # by another version, perhaps: then as they come
+    action = _action_of(plan)
+    if action is None:  # then as they come
         return [Given(name, None, value) for name, value in args.items()]
-    labels = {spec.name: spec.label for spec in inputs if spec.name in args}
+    labels = {spec.name: spec.label for spec in action.inputs if spec.name in args}
     return [Given(name, labels.get(name), args[name]) for name in [*labels, *sorted(set(args) - set(labels))]]
 
 
