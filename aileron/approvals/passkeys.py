@@ -17,7 +17,7 @@ from typing import Final
 
 from aileron.model.consent import MAX_PASSKEYS, Consents, PasskeyConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
-from aileron.model.passkey import RP_ID, check_key, from_base64url, passkey_id
+from aileron.model.passkey import RP_ID, check_key, id_of
 from aileron.model.text import hidden_at
 
 __all__ = ["MAX_NAME_CHARACTERS", "check_enrollable", "check_name"]
@@ -41,7 +41,7 @@ def check_enrollable(consents: Consents, passkey: PasskeyConsent, origin: str) -
     if (passkey.rp_id, passkey.origin) != (RP_ID, origin):  # 1
         raise _refused(f"it was made on {passkey.origin!r:.80}, and this home's page is {origin}: make it there")
     check_key(passkey.public_key, passkey.algorithm)  # 2
-    if passkey.key_id != passkey_id(from_base64url(passkey.credential_id), bytes.fromhex(passkey.public_key)):
+    if passkey.key_id != id_of(passkey):
         raise _refused("its id is not its own")
     if any(one.subject.credential_id == passkey.credential_id for one in consents.passkeys):  # 3
         raise _refused("this passkey decides already")

@@ -36,7 +36,7 @@ from aileron.model.decision import (
     key_id_of,
 )
 from aileron.model.failure import AileronError
-from aileron.model.passkey import check_assertion, from_base64url, passkey_id
+from aileron.model.passkey import check_assertion, id_of
 
 __all__ = ["Decisions", "ForeignHeadError", "Signatures", "WrongSignatureError"]
 
@@ -191,8 +191,8 @@ def _passkey_of(added: PasskeyAdded) -> PasskeyConsent:
     """What was agreed to, which the signature covers. WrongSignatureError where it is not of the passkey that the row names."""
     try:
         subject = msgspec.convert(added.subject, PasskeyConsent)
-        named = passkey_id(from_base64url(subject.credential_id), bytes.fromhex(subject.public_key))
-    except (ValueError, AileronError) as error:
+        named = id_of(subject)
+    except (msgspec.ValidationError, AileronError) as error:
         raise WrongSignatureError(f"what was agreed to is no passkey: {error}") from error
     if not added.passkey == subject.key_id == named:
         raise WrongSignatureError(f"what was agreed to is not {added.passkey:.100}")

@@ -51,6 +51,7 @@ __all__ = [
     "check_key",
     "check_registration",
     "from_base64url",
+    "id_of",
     "is_passkey",
     "passkey_id",
     "said_challenge",
@@ -176,6 +177,11 @@ def passkey_id(credential_id: bytes, public_key: bytes) -> str:
     Authentication, section 6.5.1 (attested credential data).
     """
     return f"{_PREFIX}{hashlib.sha256(_named(credential_id, public_key)).hexdigest()[:32]}"
+
+
+def id_of(passkey: PasskeyKey) -> str:
+    """The id that what is kept of a passkey comes to, whatever id is kept beside it. PasskeyError("form")."""
+    return passkey_id(from_base64url(passkey.credential_id), _from_hex(passkey.public_key))
 
 
 def _named(credential_id: bytes, public_key: bytes) -> bytes:

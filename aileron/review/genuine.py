@@ -15,7 +15,7 @@ import msgspec
 
 from aileron.model.consent import PasskeyConsent, Subject, subject_digest, subject_name
 from aileron.model.decision import MismatchError
-from aileron.model.passkey import PasskeyError, from_base64url, passkey_id
+from aileron.model.passkey import PasskeyError, id_of
 from aileron.model.plan import Plan
 from aileron.review.question import kind_of
 
@@ -54,7 +54,7 @@ def genuine(question: dict[str, Any]) -> dict[str, Any]:
 def _check_named(passkey: PasskeyConsent) -> None:
     """What a person compares is its id, which has to be of the very key that would decide. ValueError."""
     try:
-        named = passkey_id(from_base64url(passkey.credential_id), bytes.fromhex(passkey.public_key))
+        named = id_of(passkey)
     except PasskeyError as error:
         raise ValueError(str(error)) from None
     if named != passkey.key_id:
