@@ -7,7 +7,8 @@ Rules
 - A decision that does not count changes nothing and is on record with the reason, however often it is tried.
 - A preview is read with the person's own credential, and its content leaves this process only sealed for the key that an
   approver named in a signed request; the ledger gets its digest.
-- A request for a preview is answered once (`nonce`), and only about now.
+- A request for a preview is answered once (`nonce`), and only about now. Where what is there was read again, and is another, a
+  yes to what was there before does not count.
 
 Source: docs/reference/signed-decisions.md. Not here: changes that need consent (consents.py), the run itself (runs/perform.py).
 """
@@ -36,6 +37,7 @@ from aileron.approvals.signed import (
 from aileron.approver.box import seal
 from aileron.audit import query
 from aileron.audit.events import RefusedTry
+from aileron.audit.frozen import Question
 from aileron.audit.log import Audit
 from aileron.audit.moves import MAX_MESSAGE_CHARACTERS
 from aileron.daemon.answers import utc
@@ -51,6 +53,8 @@ from aileron.runs.perform import Spine
 
 __all__ = ["Deciding"]
 
+MAX_READ: Final = 1000
+"""Plans of which the newest preview is known; the oldest goes first, and then the older previews of that plan count again."""
 MAX_NONCES: Final = 1000
 """Requests for previews while one could be tried again, six minutes: a person makes a handful."""
 
@@ -75,6 +79,8 @@ class Deciding:
         self._consents = consents
         self._begin = begin
         self._nonces: dict[str, float] = {}
+        self._read_last: dict[tuple[str, str], str] = {}
+        """By question and plan: the digest of what the newest preview showed."""
 
     async def decide(self, approval_id: str, decision: Decision, surface: str) -> Settled:
         """Record a decision that counts, and let what it approves begin. `surface`: the scope it came in with, or `page`.
@@ -91,12 +97,7 @@ class Deciding:
             raise
         try:
             signed = self._counted(decision, approval_id, question.row.kind)
-            if decision.digest not in question.digests:
-                raise NotCounted(
-                    "digest",
-                    f"the decision is about {decision.digest[:80]}, and {approval_id} is about another: look at it again",
-                    FailureClass.INVALID_REQUEST,
-                )
+            self._check_digest(decision, question)
         except AileronError as error:
             await self._refused(approval_id, decision.decision, error, surface, decision.key_id)
             raise
@@ -126,6 +127,29 @@ class Deciding:
             return settled
         until = held_until((row.decided_us or 0) / 1_000_000, row.signed_at, hold_s)
         return msgspec.structs.replace(settled, held_until=utc(until))
+
+    def _check_digest(self, decision: Decision, question: Question) -> None:
+        """Return if it is about what could be shown of this question; a yes, to what the newest preview showed. NotCounted."""
+        candidate = next((one for one in question.candidates if one.digest == decision.digest), None)
+        if candidate is None:
+            raise NotCounted(
+                "digest",
+                f"the decision is about {decision.digest[:80]}, and {question.row.id} is about another: look at it again",
+                FailureClass.INVALID_REQUEST,
+            )
+        newest = self._read_last.get((question.row.id, candidate.plan_digest), candidate.digest)
+        if decision.decision == "approve" and candidate.preview is not None and newest != candidate.digest:
+            raise NotCounted(
+                "digest",
+                "what is there was read again since, and is another by now: look at it again",
+                FailureClass.INVALID_REQUEST,
+            )
+
+    def _keep_newest(self, approval_id: str, plan_digest: str, digest: str) -> None:
+        self._read_last.pop((approval_id, plan_digest), None)
+        while len(self._read_last) >= MAX_READ:
+            self._read_last.pop(next(iter(self._read_last)))
+        self._read_last[approval_id, plan_digest] = digest
 
     async def shown(self, approval_id: str) -> dict[str, Any]:
         """A question, whole: what is asked about, and for a run what differs from the last one that was approved."""
@@ -175,6 +199,7 @@ class Deciding:
         shown: dict[str, Any] = {"fields": seen.fields, "problem": seen.problem, "taken_at": utc(time.time())}
         if seen.fields is not None:
             shown["digest"] = digest_with_preview(seen.plan_digest, preview_digest({"fields": seen.fields}))
+            self._keep_newest(approval_id, seen.plan_digest, shown["digest"])
         sealed = seal(asked.recipient, msgspec.json.encode(shown), statement.signed_bytes())
         return {"sealed": base64.b64encode(sealed).decode()}
 

@@ -331,6 +331,25 @@ def test_a_preview_is_read_for_the_approver_alone_and_signed_with_the_plan(
     assert home.must("GET", "/v1/audit/verify")["problem"] is None
 
 
+def test_a_yes_to_what_was_there_before_does_not_count(
+    home: DaemonHome, approver: Approver, upstream: CountingServer
+) -> None:
+    """Whoever hands on an older answer as a new one has nothing signed with it. A no counts; so does what is there again."""
+    asked = [home.asked(previewing(home, approver, "fetch"))["approval_id"] for _ in range(2)]
+    upstream.page = "as it was"
+    before = [approver.preview(home, one)["digest"] for one in asked]
+    upstream.page = "another by now"
+    now = [approver.preview(home, one)["digest"] for one in asked]
+
+    refused = approver.decide(home, asked[0], digest=before[0])
+
+    assert (refused.status, "was read again since" in refused.body["error"]["message"]) == (400, True)
+    assert word(approver.decide(home, asked[1], "deny", digest=before[1])) == "denied"
+    upstream.page = "as it was"
+    assert approver.preview(home, asked[0])["digest"] == before[0] != now[0]
+    assert word(approver.decide(home, asked[0], digest=before[0])) == "approved"
+
+
 def test_a_preview_only_reads(home: DaemonHome, approver: Approver, upstream: CountingServer) -> None:
     """One that would write is refused on the way out; the person is told that it failed, and may decide without it."""
     question = home.asked(previewing(home, approver, "effect", step="fetch"))
