@@ -122,7 +122,7 @@ def ask_until_right(question: str, use: Callable[[Secret], _T]) -> _T:
         except Problem as problem:
             if problem.name != "unauthorized" or not left:
                 raise
-            output.note(f"it is another one; try again ({left} left)")
+            output.note(f"that is not the passphrase; try again ({left} left)")
     raise AssertionError("the last try returns or raises")
 
 

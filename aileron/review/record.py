@@ -8,12 +8,16 @@ Source: docs/reference/audit-events.md. Not here: where the record is read (daem
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from aileron.model.visible import as_text, visible
+from aileron.model.visible import as_text, visible, visible_lines
 
-__all__ = ["Left", "Record", "record_of", "requests_of"]
+__all__ = ["Left", "Record", "record_of", "requests_of", "result_lines"]
+
+_MAX_RESULT: Final = 20_000
+"""Characters of a result; `aileron audit show` has all of it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +51,21 @@ class Record:
     """When (RFC 3339), the type, and what it says."""
     requests: tuple[Left, ...]
     is_cut: bool
+    came_back: tuple[str, ...] | None = None
+    """The result, line by line; None: there is none, or nobody asked for it."""
+    left_out: int = 0
+    """Characters of the result that are not here."""
 
 
-def record_of(found: Mapping[str, Any]) -> Record:
-    """What `GET /v1/audit/{id}` answered."""
+def result_lines(result: Any) -> tuple[list[str], int]:
+    """What an operation gave back, in harmless lines, and how many characters of it are left out."""
+    text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, indent=2)
+    return visible_lines(text[:_MAX_RESULT]), max(0, len(text) - _MAX_RESULT)
+
+
+def record_of(found: Mapping[str, Any], outcome: Mapping[str, Any] | None = None) -> Record:
+    """What `GET /v1/audit/{id}` answered, with what `GET /v1/action-approvals/{id}/result` did."""
+    came_back, left_out = result_lines(outcome["result"]) if outcome and "result" in outcome else (None, 0)
     events = [event for event in found.get("events") or [] if isinstance(event, dict)]
     return Record(
         audit_id=visible(str(found.get("audit_id"))),
@@ -58,6 +73,8 @@ def record_of(found: Mapping[str, Any]) -> Record:
         events=tuple(_told(event) for event in events if not str(event.get("type")).startswith("egress.")),
         requests=tuple(requests_of(events)),
         is_cut=bool(found.get("truncated")),
+        came_back=None if came_back is None else tuple(came_back),
+        left_out=left_out,
     )
 
 

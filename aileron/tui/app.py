@@ -99,7 +99,7 @@ class Console(Deciding):
             yield Rows(id="sessions", classes="pane", markup=False)
             with VerticalScroll(id="system", classes="pane"):
                 yield Static(id="facts")
-        yield Input(id="filter", placeholder="words, agent:x, action:x, kind:x", select_on_focus=False)
+        yield Input(id="filter", placeholder="words, agent:x, action:x, kind:x, status:x", select_on_focus=False)
         yield Static(id="hints")
 
     def on_mount(self) -> None:
@@ -264,7 +264,7 @@ class Console(Deciding):
     def action_preview(self) -> None:
         """Read what is there now, again."""
         if not self._has_preview():
-            self._warn("it has none")
+            self._warn("it has no preview: what would be done is all there is")
         elif not self._is_signed:
             self._warn("it is for whoever signs: aileron approver init")
         else:
@@ -300,9 +300,10 @@ class Console(Deciding):
 
     def action_unread(self) -> None:
         """The person decides without having read all."""
+        was_read = self._guard.is_read
         self._guard.read_to_end()
         self._show_frame()
-        self._warn("you decide without having read all of it")
+        self._warn("all that matters was on the screen" if was_read else "you decide without having read all of it")
 
     def action_raw(self) -> None:
         """The question as it came."""

@@ -83,6 +83,9 @@ class Deciding(Following):
             return "decisions are made on the first screen: 1"
         if self.default_screen.has_class("narrow") and not self.default_screen.has_class("open"):
             return "it is not on the screen: Enter shows it"
+        vault = self._status.get("vault") or {}
+        if self._is_signed and vault.get("exists") and vault.get("locked"):
+            return "the vault is locked, and who decides for this home is in it: V opens it"
         return self._guard.refusal(now=time.monotonic(), is_approval=decision == "approve")
 
     def _second_step(

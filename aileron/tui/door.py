@@ -71,7 +71,7 @@ class Door:
         try:
             self._client.request("GET", "/healthz")
         except (DaemonUnreachable, OSError, ValueError) as error:
-            raise GoneError(str(error)) from None
+            raise GoneError(_why_gone(error)) from None
 
     def ask(self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0) -> Any:
         """The body of the answer. RefusedError, GoneError; nothing is asked twice, and no daemon is started."""
@@ -82,7 +82,7 @@ class Door:
         try:
             answer = self._client.ask(method, path, body, wait_s=wait_s)
         except (DaemonUnreachable, OSError, ValueError, http.client.HTTPException) as error:
-            raise GoneError(str(error) or type(error).__name__) from None
+            raise GoneError(_why_gone(error)) from None
         except RecursionError:
             raise _NoAnswerError("nests too deep to be read") from None
         _check_nesting(answer.body)
@@ -249,6 +249,14 @@ def _list_in(found: Any, what: str) -> list[Any]:
 def _objects_in(found: Any, what: str) -> None:
     for one in _list_in(found, what):
         _object_in(one, what)
+
+
+def _why_gone(error: Exception) -> str:
+    """For a person: how to have one, where none runs; of all else what the system says."""
+    if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+        return "aileron daemon start"
+    said = error.strerror if isinstance(error, OSError) else None
+    return said or str(error) or type(error).__name__
 
 
 def _refused(answer: Answer) -> RefusedError:

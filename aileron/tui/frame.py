@@ -88,8 +88,8 @@ KEYS: Final[list[BindingType]] = [
         ("y", "copy", "copy the id"),
         ("v", "mark", "mark"),
         ("g", "group", "group"),
-        ("n", "next(1)", "next"),
-        ("N", "next(-1)", "last"),
+        ("n", "next(1)", "next that waits"),
+        ("N", "next(-1)", "the one before"),
         ("slash", "filter", "filter"),
         ("z", "snooze", "no bell"),
         ("L", "key", "open or lock the key"),
@@ -123,17 +123,27 @@ ABOUT_A_QUESTION: Final = frozenset(
 """Actions that are none on the other screens."""
 
 HELP: Final = """\
-MOVE      j k ↓ ↑ in the list · Enter or Tab to the question · Esc back · n N next, last that waits
-          / filter (words; agent:x action:x kind:x) · g the same kind as one (×n) · 1 to 5 screens
-READ      f all of it · r as it came (JSON) · = what differs · p read again what is there now · o the web page
-DECIDE    A approve, and then y, or the word it asks for · d deny, with a reason the agent reads
-          D deny, and end the agent's session · e edit the arguments · t not to be asked about the same for a time
-          m ask the agent · v mark several, d denies them all · u take back, while it is held
-          ! I have not read all of it
-KEY       L open or lock the approver's key · 5 then V open or lock the vault
-OTHER     z no bell for ten minutes · y copy the id · Ctrl-P all commands · q quit
+!   look here          ≠   not as in the call approved last
+│   somebody else's text; what is in a box the agent says: not verified
+Enter, Space and clicks approve nothing; nor does a key that comes in
+the first 0.4 s of what comes up.
 
-What a question says was written by agents and strangers. What stands in a box the agent says, and nobody has verified it.
-! marks what to look at, ≠ what is not as it was in the call approved last, │ somebody else's text.
-Nothing is approved with Enter, Space or a click. A key decides nothing in the first 0.4 s of what comes up.
+DECIDE  A  approve, and then y, or the word it asks for
+        d  deny, with a reason that the agent reads
+        D  deny, and end the agent's session
+        e  edit the arguments        m  ask the agent
+        t  not to be asked about the same for a time
+        v  mark several: d denies them all
+        u  take it back: a question, or what is held
+        !  I have not read all of it
+READ    f  all of it                 r  as it came (JSON)
+        p  what is there now         =  what differs
+        o  the web page              y  copy the id
+MOVE    j k ↓ ↑  in the list         Enter, Tab  to the question
+        n  the next that waits       N  the one before
+        /  filter: words, agent:x action:x kind:x status:x
+        g  the same as one (×n)      1 to 5  screens    Esc  back
+KEYS    L  open, lock the key        V  open, lock the vault
+OTHER   z  no bell for ten minutes   Ctrl-P  all keys   q  quit
 """
+"""Fits a terminal of 80 columns; what matters most stands first, since one of 24 rows shows 20."""

@@ -207,7 +207,7 @@ class Holder:
             except AileronError as error:
                 if error.failure.failure_class is not FailureClass.UNAUTHORIZED or not left:
                     raise
-                question = f"It is another one; try again ({left} left). Approver passphrase, {purpose}"
+                question = f"That is not the passphrase; try again ({left} left). Approver passphrase, {purpose}"
 
     @contextlib.contextmanager
     def asking(self, about: str) -> Iterator[None]:

@@ -118,7 +118,9 @@ class Following(Reading):
         at = shown.highlighted
         is_at_end = at is None or at >= shown.option_count - 1
         shown.clear_options()
-        shown.add_options([Option(paint.event_row(event), id=f"e{event.get('seq')}") for event in self._events])
+        shown.add_options(
+            [Option(paint.event_row(event, self.size.width - 2), id=f"e{event.get('seq')}") for event in self._events]
+        )
         if self._events:
             shown.highlighted = len(self._events) - 1 if is_at_end else at
 

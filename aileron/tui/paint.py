@@ -57,6 +57,8 @@ _WIDER: Final = "\ufe0f"
 _KNOWN: Final = 4096
 _SOON_S: Final = 60.0
 _COLUMN: Final = 10
+_LABEL: Final = 12
+"""Of a fact of the system."""
 _ASKER: Final = 10
 _SHORT_ASKER: Final = 7
 _STYLES: Final = {"plain": "", "alarm": "bold red", "changed": "bold yellow", "quoted": "", "soft": "dim"}
@@ -155,6 +157,11 @@ def record_rows(record: Record, width: int) -> list[Text]:
     """A run on record: how it ended, every request that left, and what happened in order."""
     rows = [Text(f"run {record.audit_id}: {record.status}", style="bold"), Text("REQUESTS THAT LEFT", style="bold")]
     rows += list(request_rows(record.requests, width)) or [Text("  none", style="dim")]
+    if record.came_back is not None:
+        rows += [Text(), Text("WHAT CAME BACK", style="bold")]
+        rows += [Text(BAR + row) for line in record.came_back for row in folded(line, width - len(BAR))]
+        if record.left_out:
+            rows.append(Text(f"  … {record.left_out:,} more characters: aileron audit show", style="bold"))
     rows += [Text(), Text("ON RECORD", style="bold")]
     for at, kind, facts in record.events:
         rows += _hanging(f"{local_time(at)}  {kind}  ", facts, width)
@@ -218,14 +225,16 @@ def local_time(moment: object) -> str:
     return at.strftime("%H:%M:%S" if at.date() == datetime.datetime.now().astimezone().date() else "%Y-%m-%d %H:%M")
 
 
-def event_row(event: Mapping[str, Any]) -> Text:
-    """One event of the record, in one row."""
-    hidden = ("seq", "at", "type", "hash", "run", "plan", "layers", "steps", "args", "head", "signature")
+def event_row(event: Mapping[str, Any], width: int) -> Text:
+    """One event of the record, in one row; Enter has all of it."""
+    hidden = ("seq", "at", "type", "hash", "run", "plan", "layers", "steps", "args", "head")
     facts = " ".join(
-        f"{visible(name)}={_cut(as_text(value), 60)}" for name, value in event.items() if name not in hidden
+        f"{visible(name)}={_cut(as_text(value), 60)}"
+        for name, value in event.items()
+        if name not in hidden and not name.endswith("signature")
     )
-    row = Text(f"{local_time(event.get('at'))} {as_text(event.get('type')):<18} ", no_wrap=True, overflow="ellipsis")
-    return row.append(facts, style="dim")
+    begin = _cut(f"{local_time(event.get('at'))} {as_text(event.get('type')):<18} ", width)
+    return Text(begin).append(_cut(facts, max(width - cells(begin), 0)), style="dim")
 
 
 def grant_row(one: Mapping[str, Any]) -> Text:
@@ -248,7 +257,7 @@ def session_row(one: Mapping[str, Any]) -> Text:
     )
 
 
-def system_text(status: Mapping[str, Any], approver: Mapping[str, Any], key: str) -> Text:
+def system_text(status: Mapping[str, Any], approver: Mapping[str, Any], key: str, width: int) -> Text:
     """The daemon, the vault, who decides, and what is in force."""
     jail = (status.get("jail") or {}).get("layers") or []
     waiting = status.get("settings_waiting") or []
@@ -267,7 +276,12 @@ def system_text(status: Mapping[str, Any], approver: Mapping[str, Any], key: str
         "settings": f"! not agreed to yet: {', '.join(map(str, waiting))}" if waiting else "as agreed to",
         "more": "aileron doctor",
     }
-    return Text("\n".join(f"{name:<11} {as_text(value)}" for name, value in facts.items()))
+    return joined(row for name, value in facts.items() for row in _labelled(name, as_text(value), width))
+
+
+def _labelled(name: str, value: str, width: int) -> Iterator[Text]:
+    for number, line in enumerate(folded(value, width - _LABEL)):
+        yield Text((name if number == 0 else "").ljust(_LABEL) + line)
 
 
 def _groups(sheet: Sheet, width: int) -> list[list[Text]]:

@@ -47,21 +47,25 @@ _FEW: Final = 20
 """Events, unless more are asked for: one screen."""
 _PROMPT: Final = "> "
 _HELP: Final = """\
-list, filter [WORDS]     what waits            show N             all of a question
-preview N                read what is there now; only you can
-approve N                and then the word it asks for
-deny N [N …] [REASON]    the agent reads the reason; several are asked about first
-stop N [N …] [REASON]    deny, and end the session of the agent that asked
-edit N                   change the arguments in your editor, and show it so
-for N USES MINUTES       ask for a grant: the same arguments, not asked about again
-ask N QUESTION           ask the agent         diff N             what differs from the call approved last
-cancel N                 take it back          raw N              as it came
-record N                 what it did, with every request that left
-open N                   its page, to be opened in a browser
-activity [COUNT]         the newest events     run N              of the event of that number
+list, filter [WORDS]   what waits
+show N                 all of a question
+preview N              read what is there now; only you can
+approve N              and then the word it asks for
+deny N [N …] [REASON]  the agent reads the reason; several are asked about
+stop N [N …] [REASON]  deny, and end the session of the agent that asked
+edit N                 change the arguments in your editor, and show it so
+for N USES MINUTES     ask for a grant: these arguments, not asked about
+ask N QUESTION         ask the agent
+diff N                 what differs from the call approved last
+raw N                  as it came
+cancel N               take it back
+record N               what it did, with every request that left
+open N                 its page, to be opened in a browser
+activity [COUNT]       the newest events; run N: of the event of that number
 grants, sessions, status
-revoke ID, end ID        a grant, a session    unlock, lock       the approver's key
-vault                    open or lock it       quit"""
+revoke ID, end ID      a grant, a session
+unlock, lock, vault    the approver's key; open or lock the vault
+quit"""
 
 
 class _Shown(NamedTuple):
@@ -213,6 +217,11 @@ class Plain:
         for row in rows:
             self._say(row.plain.rstrip())
 
+    def _complain(self, words: str) -> None:
+        """In rows of whole words, so that a command can be read."""
+        for row in paint.folded(f"! {words}", self._width()):
+            self._say(row)
+
     def _try(self, work: Callable[[], None], prompt: str = "") -> None:
         """Do it; what stood in the way is said, and the console stays."""
         from aileron.model.failure import AileronError
@@ -224,14 +233,14 @@ class Plain:
             self._is_lost = False
         except GoneError as error:
             if not self._is_lost or not prompt:
-                self._say(f"! the daemon does not answer ({visible(str(error))}): nothing can be decided")
+                self._complain(f"the daemon does not answer ({visible(str(error))}): nothing can be decided")
             self._is_lost = True
         except (RefusedError, AileronError, ValueError) as error:
-            self._say(f"! {visible(str(error))}")
+            self._complain(visible(str(error)))
         except KeyboardInterrupt:
             self._say("\nnothing is decided")
         except Exception as error:  # noqa: BLE001 - where a command ends: whatever the daemon answered, the console stays
-            self._say(f"! {unforeseen(error)}")
+            self._complain(unforeseen(error))
 
     # the queue
 
@@ -497,7 +506,8 @@ class Plain:
         run = self._door.question(name).get("audit_id")
         if run is None:
             raise ValueError("nothing ran for it")
-        self._rows(paint.record_rows(record_of(self._door.record(str(run))), self._width()))
+        became = record_of(self._door.record(str(run)), self._door.outcome(name))
+        self._rows(paint.record_rows(became, self._width()))
 
     def _open(self, name: str, _: str) -> None:
         self._say(page_of(self._door.status(), name) or "this daemon has no page for it")
@@ -507,7 +517,7 @@ class Plain:
     def _activity(self, count: str) -> None:
         self._events = self._door.newest(int(count) if count.isdecimal() and len(count) < 5 else _FEW)
         for number, event in enumerate(self._events, start=1):
-            self._say(f"{number} {paint.event_row(event).plain}")
+            self._say(f"{number} {paint.event_row(event, self._width() - len(str(number)) - 1).plain}")
 
     def _run(self, number: str) -> None:
         """The record of the run that an event is about, by the number that `activity` gave it."""
@@ -528,7 +538,7 @@ class Plain:
             self._say(f"{as_text(one.get('id'))}  {paint.session_row(one).plain}")
 
     def _status(self, _: str) -> None:
-        self._say(paint.system_text(self._door.status(), self._door.approver(), self._key_word()).plain)
+        self._say(paint.system_text(self._door.status(), self._door.approver(), self._key_word(), self._width()).plain)
 
     def _revoke(self, name: str) -> None:
         self._door.revoke(name)

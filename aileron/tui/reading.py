@@ -37,6 +37,7 @@ class Reading(Room):
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Another question is under the cursor."""
         if event.option_list.id == "list" and event.option.id != self._selected:
+            self.clear_notifications()  # they are about the one before
             self._select(event.option.id)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
@@ -88,7 +89,7 @@ class Reading(Room):
         try:
             question = await in_thread(self._door.question, name)
             question = self._genuine(question)
-            record = await in_thread(self._door.record, str(question["audit_id"])) if _has_run(question) else None
+            record = await in_thread(self._became, name, str(question["audit_id"])) if _has_run(question) else None
         except MismatchError as error:
             self._refuse(name, f"{error.failure.message}; {error.why}")
             return
@@ -106,6 +107,10 @@ class Reading(Room):
             await asyncio.sleep(_REST_S)
         if self._wants_preview():  # still: its key may be locked by now, and nobody is asked for it unasked
             await self._read_preview()
+
+    def _became(self, name: str, run: str) -> dict[str, Any]:
+        """What is on record of a run, with what came back of it."""
+        return {**self._door.record(run), "outcome": self._door.outcome(name)}
 
     def _take_question(self, name: str, question: dict[str, Any], record: dict[str, Any] | None) -> None:
         """Put it on the screen, or why it cannot be shown."""

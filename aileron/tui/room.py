@@ -225,7 +225,9 @@ class Room(App[None]):
                 self._fill("sessions", rows, "no session yet: aileron launch AGENT begins one")
             case "system":
                 key = self._holder.not_kept or self._key_word()
-                self.query_one("#facts", Static).update(paint.system_text(self._status, self._approver, key))
+                self.query_one("#facts", Static).update(
+                    paint.system_text(self._status, self._approver, key, self.size.width - 2)
+                )
 
     def _fill(self, name: str, rows: list[tuple[str, Text]], empty: str) -> None:
         shown = self.query_one(f"#{name}", Rows)

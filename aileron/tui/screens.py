@@ -93,9 +93,7 @@ class Confirm(_Once, ModalScreen[bool]):
                 yield Static(Text(f"\ny  {self._verb}     any other key  back", style="bold"))
                 yield Static(id="hint")
             else:
-                yield Static(
-                    Text(f"\nThis is for good. To {self._verb}, type  {self._word}  and press Enter.", style="bold")
-                )
+                yield Static(Text(f"\nTo {self._verb}, type  {self._word}  and press Enter.", style="bold"))
                 yield _Typed(id="word", placeholder="type it here")
                 yield Static(Text(_BACK, style="dim"), id="hint")
 
@@ -218,7 +216,8 @@ class Pages(_Once, ModalScreen[None]):
         self._text: Final = text
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(id="pages"):
+        with VerticalScroll(id="pages") as pages:
+            pages.border_subtitle = f"{_BACK} · ↓ ↑ PgDn PgUp"
             yield Static(self._text)
 
     def on_mount(self) -> None:

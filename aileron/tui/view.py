@@ -217,4 +217,4 @@ class View(Container):
             return []
         from aileron.review.record import record_of
 
-        return [*paint.record_rows(record_of(self._record), width), Text()]
+        return [*paint.record_rows(record_of(self._record, self._record.get("outcome")), width), Text()]

@@ -28,7 +28,7 @@ from starlette.routing import Route
 from aileron.model.failure import AileronError
 from aileron.model.preview import Preview
 from aileron.review.question import digest_of, has_preview, is_run, waits
-from aileron.review.record import record_of
+from aileron.review.record import record_of, result_lines
 from aileron.review.sheet import Sheet, sheet_of
 from aileron.web.desk import Desk
 from aileron.web.door import Door, is_approval_id, on_to
@@ -41,7 +41,6 @@ from aileron.web.shown import (
     is_long,
     mark_of,
     milliseconds,
-    outcome_lines,
     sent_of,
     state_of,
     surface_of,
@@ -175,7 +174,7 @@ class Questions:
         record = None if audit_id is None else record_of(await self._desk.record(str(audit_id)))
         if session.decided == approval_id:
             session.decided = None
-        lines, missing = outcome_lines(result["result"]) if "result" in result else ([], 0)
+        lines, missing = result_lines(result["result"]) if "result" in result else ([], 0)
         return html(
             "over.html",
             status,

@@ -29,7 +29,6 @@ __all__ = [
     "is_long",
     "mark_of",
     "milliseconds",
-    "outcome_lines",
     "sent_of",
     "state_of",
     "surface_of",
@@ -54,8 +53,6 @@ _WORDS: Final = {
 }
 """What each state is called."""
 _SURFACES: Final = {"page": "on this page", "operator": "with a command", "agent": "by the agent"}
-_MAX_RESULT: Final = 20_000
-"""Characters of a result; `aileron audit show` has all of it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,12 +159,6 @@ def is_long(sheet: Sheet) -> bool:
         for fact in section.facts:
             rows += sum(1 + len(line.text) // _ROW for line in fact.lines)
     return rows > _LONG_ROWS
-
-
-def outcome_lines(result: Any) -> tuple[list[str], int]:
-    """A result, readable, and how many characters of it are left out."""
-    text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, indent=2)
-    return text[:_MAX_RESULT].split("\n"), max(0, len(text) - _MAX_RESULT)
 
 
 def sent_of(one: Left) -> Sent:

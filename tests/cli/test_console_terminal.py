@@ -56,7 +56,7 @@ def test_in_tmux_each_decision_asks_for_the_passphrase_and_the_run_completes(ask
         at.until("it is asked for each time")
         at.keys("Enter")
         at.until_pressed("End", "digest")
-        at.until_pressed("A", "This is for good")
+        at.until_pressed("A", "and press Enter")
         at.type("ask-first")
         at.until("Approver passphrase, to approve")
         assert asking.result(question, wait=0)["status"] == "pending_approval"
@@ -84,7 +84,7 @@ def test_a_no_in_tmux_asks_too_and_the_agent_reads_its_reason(asking: DaemonHome
         at.type("not today")
         at.until("Approver passphrase, to deny")
         at.type("a guess")
-        at.until("It is another one; try again (2 left)")
+        at.until("That is not the passphrase; try again (2 left)")
         at.type(APPROVER)
         at.until("denied", "nothing waits")
 

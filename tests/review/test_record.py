@@ -38,6 +38,17 @@ def test_a_request_has_its_host_status_bytes_and_time() -> None:
     assert (left.bytes_up, left.bytes_down, left.ms, left.credential) == (10, 20, 30, "basic/mail/home")
 
 
+def test_what_came_back_is_in_harmless_lines_and_says_what_is_left_out() -> None:
+    """A text as it is, all else as JSON; nothing where nobody asked for it, or there is none."""
+    run = {"audit_id": "run-1", "events": []}
+
+    assert record_of(run).came_back is record_of(run, {"status": "denied"}).came_back is None
+    assert record_of(run, {"result": "one\ntwo\x1b[2J"}).came_back == ("one", "two\\x1b[2J")
+    assert record_of(run, {"result": {"id": 7}}).came_back == ("{", '  "id": 7', "}")
+    assert record_of(run, {"result": None}).came_back == ("null",)
+    assert record_of(run, {"result": "x" * 20_001}).left_out == 1
+
+
 def test_a_request_without_an_end_is_one_of_which_nobody_knows() -> None:
     """Another attempt's end is not its."""
     left = record_of({"events": [sending(), sending(attempt=2), finished(attempt=2)]}).requests

@@ -213,9 +213,9 @@ async def test_a_slow_daemon_holds_no_key_back(world: World) -> None:
                 await shown.until(lambda path=path: any(seen.path.endswith(path) for seen in world.fake.seen))
                 began = time.monotonic()
                 await shown.press("question_mark")
-                await shown.until("OTHER     z no bell")
+                await shown.until("!   look here")
                 await shown.press("escape")
-                await shown.until_not("OTHER     z no bell")
+                await shown.until_not("!   look here")
                 assert time.monotonic() - began < 10
             gate.set()
     finally:
@@ -506,7 +506,7 @@ async def test_a_grant_is_offered_for_what_can_be_undone_only(world: World) -> N
 async def test_a_run_on_record_shows_every_request_that_left(world: World) -> None:
     """Host, status, bytes and time of each, on the question and from the activity."""
     sending = {"step": "one", "connector": "mail", "request": 1, "attempt": 1}
-    asked = named("one", reversible=True)
+    asked = named("one", reversible=True, result="it is sent")
     world.records["run-one"] = {
         "audit_id": "run-one",
         "status": "completed",
@@ -550,6 +550,8 @@ async def test_a_run_on_record_shows_every_request_that_left(world: World) -> No
             "1,834 B up  412 B down  312 ms",
             "as basic/mail/home",
             "GET evil.example:443  NOT LET OUT: not granted",
+            "WHAT CAME BACK",
+            "│ it is sent",
         ):
             assert fact in shown.text
 
@@ -664,7 +666,7 @@ async def test_help_and_the_palette_name_every_key(world: World) -> None:
     """`?` in one page, Ctrl-P to be searched; nothing there writes the screen into a file."""
     async with world.console((100, 45)) as shown:
         await shown.press("question_mark")
-        await shown.until("Nothing is approved with Enter, Space or a click.")
+        await shown.until("OTHER   z  no bell for ten minutes   Ctrl-P  all keys")
         await shown.press("escape", "ctrl+p")
         await shown.type("deny")
         await shown.until("deny, end its session  (D)")
@@ -681,10 +683,10 @@ async def test_a_resize_keeps_the_question_and_its_place(world: World) -> None:
         assert "two" in shown.rows[3][:40]
         await shown.settled()
         await shown.press("exclamation_mark", "A")
-        await shown.until("This is for good")
+        await shown.until("and press Enter")
         await shown.pilot.resize_terminal(60, 20)
         await shown.press("escape")
-        await shown.until_not("This is for good")
+        await shown.until_not("and press Enter")
         await shown.until("two")
         assert "only@in.two" not in shown.text
         await shown.press("enter")
@@ -828,7 +830,6 @@ async def test_a_prompt_that_was_interrupted_is_followed_by_no_other(world: Worl
     """Whoever sends keys here cannot put another question under the hands of a person who types."""
     world.sign()
     world.ask(named("read-mail", reversible=True), named("pay-all", reversible=True))
-    world.fake.passphrase, world.fake.is_locked = "the vault's", True
     ask, asked = world.ask_passphrase, []
 
     def interrupted(question: str) -> Secret:
@@ -846,9 +847,15 @@ async def test_a_prompt_that_was_interrupted_is_followed_by_no_other(world: Worl
         await shown.approve()
         await shown.until_told("for something else was asked for just now: wait 3 s")
         assert world.asked_for == []
+        world.fake.passphrase, world.fake.is_locked = "the vault's", True
+        world.happen("vault.locked")
+        await shown.until("! vault locked")
         await shown.press("V")
         await shown.until_told("wait 3 s")
         assert world.asked_for == []
+        world.fake.is_locked = False
+        world.happen("vault.unlocked")
+        await shown.until_not("! vault locked")
         await shown.press("N")
         await shown.until("read-mail 1.2.0")
         await shown.approve()
@@ -856,3 +863,19 @@ async def test_a_prompt_that_was_interrupted_is_followed_by_no_other(world: Worl
 
     assert asked == world.asked_for == ["Approver passphrase, to approve read-mail 1.2.0"]
     assert [name.rpartition("0000-")[2] for name in world.sent_to()] == ["read-mail"]
+
+
+async def test_a_locked_vault_is_said_before_anything_is_typed(world: World) -> None:
+    """Who decides is in it: without it no decision counts, and a passphrase would be typed for nothing."""
+    world.sign()
+    world.fake.passphrase = "the vault's"
+    world.ask(named("one", reversible=True))
+    async with world.console() as shown:
+        await shown.until("! vault locked")
+        await shown.until("one 1.2.0")
+        await shown.settled()
+        for key in ("A", "d"):
+            await shown.press(key)
+            await shown.until_told("the vault is locked, and who decides for this home is in it: V opens it")
+
+    assert world.sent() == []

@@ -258,7 +258,7 @@ def test_an_answer_that_is_none_ends_no_command_but_its_own(world: World) -> Non
         world, *UNLOCK, ("left", "preview 1"), ("a preview that is none", "show 2"), ("! what the daemon", "")
     )
 
-    assert "what the daemon answered is none: it has a str where an object should be: conversation" in said.out
+    assert "what the daemon answered is none: it has a str where an object should be:\nconversation" in said.out
 
 
 def test_what_the_key_has_opened_is_not_shown_after_it_is_locked(world: World) -> None:

@@ -284,7 +284,7 @@ async def test_what_cannot_be_undone_takes_its_word(world: World) -> None:
         await shown.until("CANNOT BE UNDONE")
         await shown.settled()
         await shown.press("exclamation_mark", "A")
-        await shown.until("This is for good")
+        await shown.until("and press Enter")
         for word in ("y", "yes", "send-mai", "SEND-MAIL", "send-mail!"):
             await shown.settled()
             await shown.type(word)
@@ -306,7 +306,7 @@ async def test_what_lasts_takes_the_name_of_its_kind(world: World, kind: str) ->
         await shown.until("A LASTING PERMISSION")
         await shown.settled()
         await shown.press("exclamation_mark", "A")
-        await shown.until("This is for good")
+        await shown.until("and press Enter")
         await shown.settled()
         await shown.press("y", "enter")
         await shown.until("nothing is decided")
@@ -352,11 +352,11 @@ async def test_enter_space_a_click_and_a_paste_approve_nothing(world: World) -> 
         await shown.press("escape")
         shown.app.post_message(_paste("A"))
         await shown.pilot.pause()
-        assert "This is for good" not in shown.text
+        assert "and press Enter" not in shown.text
 
         await shown.settled()
         await shown.press("exclamation_mark", "A")
-        await shown.until("This is for good")
+        await shown.until("and press Enter")
         await shown.settled()
         for row in range(24):
             await shown.pilot.click(offset=(20, row))
@@ -376,7 +376,7 @@ async def test_a_key_in_the_second_step_reaches_nothing_below_it(world: World) -
     world.ask(question())
     async with world.console() as shown:
         await shown.until("CANNOT BE UNDONE")
-        for key, title in (("A", "This is for good"), ("d", "deny send-mail"), ("m", "ask the agent")):
+        for key, title in (("A", "and press Enter"), ("d", "deny send-mail"), ("m", "ask the agent")):
             await shown.settled()
             await shown.press("exclamation_mark", key)
             await shown.until(title)
@@ -494,7 +494,7 @@ async def test_that_all_was_seen_counts_for_what_it_is_about_only(world: World) 
         await shown.press("enter", "end")
         await shown.until("digest")
         await shown.press("A")
-        await shown.until("This is for good")
+        await shown.until("and press Enter")
 
 
 # 4 hostile text
@@ -583,7 +583,7 @@ async def test_a_value_of_a_megabyte_is_shown_at_once_and_says_how_much_is_not(w
         await shown.until("record    run-1")
         await shown.settled()
         await shown.press("A")
-        await shown.until("This is for good")
+        await shown.until("and press Enter")
 
 
 # 5 what the agent says
@@ -670,7 +670,7 @@ async def test_another_question_begins_at_its_top_and_is_unread(world: World) ->
         await shown.settled()
         await shown.press("A")
         await shown.until_told("there is more of it")
-        assert "This is for good" not in shown.text
+        assert "and press Enter" not in shown.text
 
 
 def _asked_of_nine_hosts(name: str) -> dict[str, Any]:
@@ -828,7 +828,7 @@ async def test_what_expires_while_the_word_is_typed_is_not_decided(world: World)
         await shown.until("CANNOT BE UNDONE")
         await shown.settled()
         await shown.press("exclamation_mark", "A")
-        await shown.until("This is for good")
+        await shown.until("and press Enter")
         await shown.type("soo")
         await shown.until(lambda: (shown.app._guard.refusal(now=float("inf")) or "").startswith("its time is over"))
         await shown.type("n")
