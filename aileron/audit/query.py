@@ -29,6 +29,7 @@ import msgspec
 
 from aileron.audit.events import EVENT_TYPES
 from aileron.audit.frozen import decision_of, subject_of
+from aileron.audit.glance import MAX_SUBJECT_BYTES, glance_of
 from aileron.audit.questions import candidates_of, plan_digest_of
 from aileron.ledger import (
     ACTION_KIND,
@@ -149,7 +150,7 @@ async def open_approvals(ledger: Ledger) -> list[dict[str, Any]]:
     """The questions that wait for a person or for their decision to be used, the first to expire first."""
 
     def look(snapshot: Snapshot) -> list[dict[str, Any]]:
-        return [_question(snapshot, row) for row in snapshot.open_approvals()]
+        return [_listed(snapshot, row) for row in snapshot.open_approvals()]
 
     return await ledger.read(look)
 
@@ -162,7 +163,7 @@ async def recent_approvals(ledger: Ledger, limit: int) -> list[dict[str, Any]]:
         events.sort(key=lambda row: row.seq, reverse=True)
         ids = dict.fromkeys(str(row.facts.get("approval")) for row in events)
         rows = [row for name in ids if (row := snapshot.approval(name)) is not None and row.state not in _OPEN]
-        return [_question(snapshot, row) for row in rows[:limit]]
+        return [_listed(snapshot, row) for row in rows[:limit]]
 
     return await ledger.read(look)
 
@@ -302,6 +303,12 @@ def _about_run(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:
 def _subject(snapshot: Snapshot, row: ApprovalRow, digest: str) -> dict[str, Any]:
     """What has this digest, as JSON values: it was this that was shown, whatever plans look like now."""
     return subject_of(snapshot.plan_of(row, digest) or b"", digest, row.id)
+
+
+def _listed(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:
+    """A question with a line of what it was asked with, which tells two of one action apart."""
+    line = glance_of(snapshot.subject(row.id, MAX_SUBJECT_BYTES)) if row.kind == ACTION_KIND else None
+    return _question(snapshot, row) | ({} if line is None else {"glance": line})
 
 
 def _question(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:

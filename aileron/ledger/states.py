@@ -69,9 +69,11 @@ class States:
         ).fetchone()
         return approval_row(row) if row else None
 
-    def subject(self, approval_id: str) -> bytes | None:
-        """What an approval is about, as it was stored."""
-        row = self._db.execute("SELECT subject FROM approvals WHERE id = ?", (approval_id,)).fetchone()
+    def subject(self, approval_id: str, most: int = 2**31) -> bytes | None:
+        """What an approval is about, as it was stored; None for one of over `most` bytes too, which is not read then."""
+        row = self._db.execute(
+            "SELECT subject FROM approvals WHERE id = ? AND length(subject) <= ?", (approval_id, most)
+        ).fetchone()
         return row[0] if row else None
 
     def open_approvals(self, *, due_us: int | None = None) -> list[ApprovalRow]:

@@ -18,20 +18,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from aileron.model.preview import Preview
+from aileron.model.visible import visible
 from aileron.review.changes import change_lines
 from aileron.review.plan import cut, text_lines
 
 __all__ = [
     "KINDS",
+    "agent_of",
     "asker_of",
     "difference_lines",
     "digest_of",
     "edit_lines",
+    "glance_of",
     "has_preview",
     "is_run",
     "kind_of",
     "name_of",
     "preview_lines",
+    "state_of",
     "title_of",
     "waits",
 ]
@@ -49,6 +53,20 @@ KINDS: Final = {
     "passkey": "passkey",
 }
 """What each kind of row is called."""
+_STATES: Final = {
+    "pending_approval": "waits for you",
+    "pending": "waits for you",
+    "approved": "approved",
+    "running": "approved, running",
+    "completed": "approved, done",
+    "redeemed": "approved, done",
+    "failed": "approved, failed",
+    "denied": "denied",
+    "expired": "expired",
+    "cancelled": "taken back",
+    "unknown": "approved, outcome unknown",
+}
+"""What each status is called."""
 
 
 def kind_of(question: Mapping[str, Any]) -> str:
@@ -88,10 +106,29 @@ def title_of(question: Mapping[str, Any]) -> str:
     return name if kind == "action" or name == kind else f"{KINDS.get(kind, kind)} {name}"
 
 
-def asker_of(question: Mapping[str, Any]) -> str | None:
-    """Who asks, for a person: `claude in /home/you/work`, or the session where no more is known."""
+def state_of(question: Mapping[str, Any]) -> str:
+    """Its status in words; one that nobody knows as it is."""
+    status = str(question.get("status"))
+    return _STATES.get(status, status)
+
+
+def glance_of(question: Mapping[str, Any]) -> str:
+    """Of a row of a list, a line of what it was asked with, harmless; empty where there is none."""
+    return visible(str(question.get("glance") or ""))
+
+
+def agent_of(question: Mapping[str, Any]) -> str:
+    """Who asks, in a column of a list: the agent, its session where no more is known, or `a command`."""
+    session = question.get("session")
+    return str(question.get("agent") or ("a command" if session in (None, "local") else session))
+
+
+def asker_of(question: Mapping[str, Any]) -> str:
+    """Who asks, for a person: `claude in /home/you/work`, its session where no more is known, or a command of this machine."""
     session, agent, folder = (question.get(name) for name in ("session", "agent", "folder"))
-    return f"{agent} in {folder}" if agent and folder else None if session is None else str(session)
+    if agent:
+        return f"{agent} in {folder}" if folder else str(agent)
+    return "a command on this machine, of no agent's session" if session in (None, "local") else f"session {session}"
 
 
 def preview_lines(plan: dict[str, Any], preview: Preview | None, more: str | None) -> list[str] | str | None:

@@ -140,7 +140,7 @@ def _of_run(question: Mapping[str, Any], preview: Preview | None, when: Callable
             _fact("reaches", hosts_of(plan) or "nothing"),
             _fact("account", accounts_of(plan) or "none"),
             *((_fact("reads", elsewhere),) if (elsewhere := preview_elsewhere(plan)) else ()),
-            _fact("asked by", _asker(question)),
+            _fact("asked by", asker_of(question)),
             Fact("differs", tuple(_difference(question, given, changes, when))),
         ),
         alarms=tuple(_line(f"! {text}", Tone.ALARM) for text in (*alarms(plan, preview), *unknown_of(plan))),
@@ -163,7 +163,7 @@ def _of_consent(question: Mapping[str, Any], when: Callable[[Any], str]) -> Shee
         essentials=(
             *(fact for fact in facts if fact.name in pinned),
             _fact("undo", _TAKEN_BACK.get(kind, "nobody knows")),
-            _fact("asked by", _asker(question)),
+            _fact("asked by", asker_of(question)),
             *((Fact("differs", tuple(differs)),) if differs else ()),
         ),
         alarms=(),
@@ -304,13 +304,6 @@ def _steps(plan: dict[str, Any]) -> Iterator[Fact]:
         for name, value in step_facts(number, step, None, is_whole=len(steps) > 1):
             if value is not None and not (name == "given" and step.get("args") == plan.get("args")):
                 yield _fact(name, value)
-
-
-def _asker(question: Mapping[str, Any]) -> str:
-    session = question.get("session")
-    if question.get("agent"):
-        return str(asker_of(question) if question.get("folder") else question["agent"])
-    return "a command on this machine, of no agent's session" if session in (None, "local") else f"session {session}"
 
 
 def _value_lines(value: Any) -> tuple[Line, ...]:

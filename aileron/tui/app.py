@@ -39,6 +39,7 @@ from textual.events import Click
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Input, Static
 
+from aileron.model.moment import local_time
 from aileron.model.visible import as_text, visible, visible_json
 from aileron.review.question import difference_lines, is_run
 from aileron.tui import frame, paint
@@ -314,7 +315,7 @@ class Console(Deciding):
         """What is other than in the call approved last."""
         if self._question is None:
             return
-        found = difference_lines(self._question, None, paint.local_time)
+        found = difference_lines(self._question, None, local_time)
         lines = found if isinstance(found, list) else [found or "there is nothing to compare a consent with"]
         width = int(self.size.width * 0.9) - 6
         rows = [Text(row) for line in lines for row in paint.folded(as_text(line), width)]

@@ -15,8 +15,8 @@ import dataclasses
 import re
 from typing import Any, Final, Literal
 
-from aileron.review.question import waits
-from aileron.tui import paint
+from aileron.model.moment import local_time
+from aileron.review.question import state_of, waits
 from aileron.tui.door import Door, RefusedError
 from aileron.tui.holder import Holder
 
@@ -80,25 +80,24 @@ def send(door: Door, approval_id: str, body: dict[str, Any], *, is_a_run: bool, 
     try:
         settled = door.decide(approval_id, body, is_run=is_a_run)
     except RefusedError as error:
-        words = f"somebody else has decided it: {error.status}" if error.name == "already_decided" else error.message
-        return Said(words, is_done=False)
+        decided = f"somebody else has decided it: {state_of({'status': error.status})}"
+        return Said(decided if error.name == "already_decided" else error.message, is_done=False)
     failed = settled.get("error")
     if isinstance(failed, dict):
         return Said(f"approved, and it could not be done: {failed.get('message')}", is_done=True)
     until = settled.get("held_until")
-    held = f", held until {paint.local_time(until)} (it can be taken back)" if until else ""
-    return Said(f"{settled.get('status')}: {called or approval_id}{held}", is_done=True)
+    held = f", held until {local_time(until)} (it can be taken back)" if until else ""
+    return Said(f"{state_of(settled)}: {called or approval_id}{held}", is_done=True)
 
 
 def why_closed(question: dict[str, Any]) -> str | None:
     """Why it cannot be decided any more; None: it can."""
     if waits(question):
         return None
-    status = question.get("status")
-    if status == "expired":
+    if question.get("status") == "expired":
         return EXPIRED
     reason = f" ({question['reason']})" if question.get("reason") else ""
-    return f"it is {status}{reason}"
+    return f"{state_of(question)}{reason}"
 
 
 def page_of(status: dict[str, Any], approval_id: str) -> str | None:

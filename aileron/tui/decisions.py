@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.text import Text
 
+from aileron.model.moment import local_time
 from aileron.review.question import is_run
 from aileron.tui import paint
 from aileron.tui.deciding import Decision, Said, send, signed
@@ -154,7 +155,7 @@ class Deciding(Following):
 
         is_seen = self._preview is not None and digest == self._preview.digest
         shown = genuine(question) if self._is_signed else question
-        sheet = sheet_of(shown, self._preview if is_seen else None, paint.local_time)
+        sheet = sheet_of(shown, self._preview if is_seen else None, local_time)
         with self._asking_about(sheet):
             return signed(
                 self._holder,

@@ -12,7 +12,6 @@ Not here: where it stands on the screen (app.py).
 
 from __future__ import annotations
 
-import datetime
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.cells import cell_len, get_character_cell_size
 from rich.text import Text
 
+from aileron.model.cells import cells_of
+from aileron.model.moment import local_time
 from aileron.model.visible import BAR, as_text, visible
 from aileron.tui.waiting import Entry, seconds_left
 
@@ -32,6 +33,7 @@ __all__ = [
     "MAX_ROWS",
     "body_rows",
     "cells",
+    "cut",
     "cut_short",
     "duration",
     "entry_row",
@@ -40,7 +42,6 @@ __all__ = [
     "folded",
     "grant_row",
     "joined",
-    "local_time",
     "record_rows",
     "request_rows",
     "session_row",
@@ -61,6 +62,8 @@ _LABEL: Final = 12
 """Of a fact of the system."""
 _ASKER: Final = 10
 _SHORT_ASKER: Final = 7
+_LEAST_GLANCE: Final = 12
+"""Cells: less of what it was asked with tells nothing apart."""
 _STYLES: Final = {"plain": "", "alarm": "bold red", "changed": "bold yellow", "quoted": "", "soft": "dim"}
 """By tone (review/sheet.py), which are texts."""
 _SIGNS: Final = {
@@ -133,24 +136,23 @@ def body_rows(sections: Iterable[Section], width: int, *, is_whole: bool) -> tup
 
 
 def entry_row(entry: Entry, width: int, *, is_marked: bool = False, count: int = 1) -> Text:
-    """One question in the list: a sign, what, who, and how long it waits yet, in one row."""
+    """One question in the list: a sign, what, with what, who, and how long it waits yet, in one row."""
     left = seconds_left(entry.expires_at)
     is_soon = entry.is_open and left is not None and left < _SOON_S
-    when = duration(left) if entry.is_open and left is not None else "" if entry.is_open else entry.status
+    when = duration(left) if entry.is_open and left is not None else "" if entry.is_open else entry.state
     when += " soon" if is_soon and left is not None and left >= 0 else ""
     sign = "●" if is_marked else "!" if is_soon else _SIGNS.get(entry.status, "·")
     column = _ASKER if width >= 60 else _SHORT_ASKER
-    asker = _cut(entry.asker, column)
+    asker = cut(entry.asker, column)
     end = f"{asker}{' ' * (column - cells(asker))} {when:>9}"
     title = entry.title + (f" ×{count}" if count > 1 else "")
     room = max(width - cells(end) - 4, 8)
-    name = _cut(title, room)
-    return Text(
-        f"{sign} {name}{' ' * max(room - cells(name), 0)}  {end}",
-        style="" if entry.is_open else "dim",
-        no_wrap=True,
-        overflow="ellipsis",
-    )
+    name = cut(title, room)
+    rest = room - cells(name)
+    glance = cut(f" {BAR}{entry.glance}", rest) if entry.glance and rest >= _LEAST_GLANCE else ""
+    style = "" if entry.is_open else "dim"
+    row = Text(f"{sign} {name}", style=style, no_wrap=True, overflow="ellipsis").append(glance, style="dim")
+    return row.append(f"{' ' * max(rest - cells(glance), 0)}  {end}")
 
 
 def record_rows(record: Record, width: int) -> list[Text]:
@@ -196,6 +198,11 @@ def folded(text: str, width: int) -> list[str]:
     return list(_rows_of(text, max(width, 8)))
 
 
+def cut(text: str, width: int) -> str:
+    """The beginning of `text` in at most `width` cells, with `…` for what is left out."""
+    return text if cells(text) <= width else text[: _fitting(text, width - 1)] + "…"
+
+
 def cells(text: str) -> int:
     """How many cells `text` may take, at most: no less than rich counts, and no less than a terminal draws.
 
@@ -214,27 +221,16 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.0f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"
 
 
-def local_time(moment: object) -> str:
-    """RFC 3339 in local time: the time of what was today, the day and the time of what was not."""
-    try:
-        at = datetime.datetime.fromisoformat(str(moment)).astimezone()
-    except ValueError:
-        return "an unknown time"
-    except OverflowError:  # a moment of the year 1, in a zone west of Greenwich
-        return _cut(visible(str(moment)), 40)
-    return at.strftime("%H:%M:%S" if at.date() == datetime.datetime.now().astimezone().date() else "%Y-%m-%d %H:%M")
-
-
 def event_row(event: Mapping[str, Any], width: int) -> Text:
     """One event of the record, in one row; Enter has all of it."""
     hidden = ("seq", "at", "type", "hash", "run", "plan", "layers", "steps", "args", "head")
     facts = " ".join(
-        f"{visible(name)}={_cut(as_text(value), 60)}"
+        f"{visible(name)}={cut(as_text(value), 60)}"
         for name, value in event.items()
         if name not in hidden and not name.endswith("signature")
     )
-    begin = _cut(f"{local_time(event.get('at'))} {as_text(event.get('type')):<18} ", width)
-    return Text(begin).append(_cut(facts, max(width - cells(begin), 0)), style="dim")
+    begin = cut(f"{local_time(event.get('at'))} {as_text(event.get('type')):<18} ", width)
+    return Text(begin).append(cut(facts, max(width - cells(begin), 0)), style="dim")
 
 
 def grant_row(one: Mapping[str, Any]) -> Text:
@@ -293,14 +289,14 @@ def _groups(sheet: Sheet, width: int) -> list[list[Text]]:
 @functools.lru_cache(_KNOWN)
 def _cells_of(character: str) -> int:
     """Of one character, at most. Nothing but a mark on the letter before it takes no room."""
-    from unicodedata import category, east_asian_width  # not free, and most text is plain
+    from unicodedata import category  # not free, and most text is plain
 
     size = get_character_cell_size(character)
     if character == _WIDER:
         return 1
     if size == 0 and category(character) in ("Mn", "Me"):
         return 0
-    return max(size, 2 if east_asian_width(character) in "WF" else 1)
+    return max(size, cells_of(character))
 
 
 def _hung(rows: list[Text]) -> list[Text]:
@@ -396,7 +392,7 @@ class _Frame:
 
     def __init__(self, section: Section, width: int) -> None:
         self._inner: Final = max(width - 4, 16)
-        title = _cut(f" {section.title} ", self._inner)
+        title = cut(f" {section.title} ", self._inner)
         self.top: Final = Text(f"┌─{title}{'─' * (self._inner - cells(title) + 1)}┐", style="dim")
         self.bottom: Final = Text(f"└{'─' * (self._inner + 2)}┘", style="dim")
 
@@ -442,7 +438,3 @@ def _fitting(text: str, width: int, at: int = 0) -> int:
             index -= text[index] == _WIDER  # it stays with its character
             return max(index, at + 1)
     return len(text)
-
-
-def _cut(text: str, width: int) -> str:
-    return text if cells(text) <= width else text[: _fitting(text, width - 1)] + "…"

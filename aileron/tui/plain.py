@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 from rich.text import Text
 
+from aileron.model.moment import local_time
 from aileron.model.visible import as_text, visible, visible_json
-from aileron.review.question import difference_lines, digest_of, has_preview, is_run, waits
+from aileron.review.question import difference_lines, digest_of, has_preview, is_run
 from aileron.review.sheet import sheet_of
 from aileron.tui import paint
 from aileron.tui.deciding import Decision, Said, in_a_prompt, page_of, send, signed, unforeseen, why_closed
@@ -259,15 +260,16 @@ class Plain:
             with contextlib.suppress(RefusedError):  # asked again with the next look
                 self._waiting.settle(name, str(self._door.outcome(name).get("status")))
             if name in self._waiting and not self._waiting[name].is_open:
-                said.append(f"{self._waiting[name].status}: {self._title(self._waiting[name])}")
+                said.append(f"{self._waiting[name].state}: {self._title(self._waiting[name])}")
         if said:
             self._say(("\n" if prompt else "") + "\n".join(said))
             self._write(prompt)
 
     def _title(self, entry: Entry) -> str:
         left = seconds_left(entry.expires_at)
-        when = f", expires in {paint.duration(left)}" if entry.is_open and left is not None else f", {entry.status}"
-        return f"{self._numbers.get(entry.id, 0)} {entry.title}, asked by {entry.asker}{when}"
+        when = f", expires in {paint.duration(left)}" if entry.is_open and left is not None else f", {entry.state}"
+        said = f"{self._numbers.get(entry.id, 0)} {entry.title}, asked by {entry.asker}{when}"
+        return paint.cut(f"{said}, with {entry.glance}", self._width()) if entry.glance else said
 
     def _list(self, _: str) -> None:
         self._look()
@@ -356,16 +358,16 @@ class Plain:
         """Print all of it; what was printed."""
         question = self._question(name)
         preview = self._preview_of(name, question)
-        sheet = sheet_of(question, preview, paint.local_time)
+        sheet = sheet_of(question, preview, local_time)
         width = self._width()
         left = seconds_left(str(question.get("expires_at")))
         self._say("")
         self._rows(paint.essential_rows(sheet, width))
-        status = str(question.get("status"))
-        is_open = waits(question)
-        self._say(
-            f"expires in {paint.duration(left)}" if is_open and left is not None else f"! it is {visible(status)}"
-        )
+        closed = why_closed(question)
+        if closed is not None:
+            self._complain(visible(closed))
+        elif left is not None:
+            self._say(f"expires in {paint.duration(left)}")
         self._rows(paint.body_rows(sheet.sections, width, is_whole=True)[0])
         return _Shown(question, preview, sheet.word or "yes")
 
@@ -378,7 +380,7 @@ class Plain:
 
         if not has_preview(question):
             raise ValueError("it has no preview")
-        title = sheet_of(question, None, paint.local_time).title
+        title = sheet_of(question, None, local_time).title
         with self._holder.key(f"to read what is there now for {in_a_prompt(title)}", name) as key:
             asked = PreviewAsked(key, name, str(question["digest"]))
         answer = self._door.preview(name, asked.body, PREVIEW_S)
@@ -423,7 +425,7 @@ class Plain:
         reason: str | None,
     ) -> bool:
         """Sign it, send it, say what came of it; whether it was done."""
-        sheet = sheet_of(question, None, paint.local_time)
+        sheet = sheet_of(question, None, local_time)
         if decision == "deny" and self._is_signed and not self._holder.is_open:  # a yes has all of it above
             self._rows(paint.essential_rows(sheet, self._width()))
         made = signed(
@@ -471,7 +473,7 @@ class Plain:
     def _grant(self, name: str, rest: str) -> None:
         question = self._question(name)
         uses, _, minutes = rest.partition(" ")
-        if sheet_of(question, None, paint.local_time).word is not None:
+        if sheet_of(question, None, local_time).word is not None:
             raise ValueError("not offered: it cannot be undone, so each run is decided by itself")
         if not (uses.isdigit() and minutes.strip().isdigit()):
             raise ValueError("for N USES MINUTES, as in: for 1 3 15")
@@ -493,7 +495,7 @@ class Plain:
         self._say(visible(str(self._door.cancel(name).get("status"))))
 
     def _difference(self, name: str, _: str) -> None:
-        found = difference_lines(self._question(name), None, paint.local_time)
+        found = difference_lines(self._question(name), None, local_time)
         for line in found if isinstance(found, list) else [found or "there is nothing to compare a consent with"]:
             self._say(as_text(line))
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from rich.text import Text
 from textual.widgets import OptionList
 
+from aileron.model.moment import local_time
 from aileron.model.visible import visible
 from aileron.review.question import digest_of, has_preview
 from aileron.tui import paint
@@ -134,7 +135,7 @@ class Reading(Room):
         from aileron.review.sheet import sheet_of
 
         question = self._question or {}
-        before, self._sheet = self._sheet, sheet_of(question, self._preview, paint.local_time)
+        before, self._sheet = self._sheet, sheet_of(question, self._preview, local_time)
         digest = digest_of(question, self._preview)
         has_ended = self._record is not None and not self._has_record_shown
         self._has_record_shown = self._record is not None

@@ -7,6 +7,7 @@ Not here: what is said (review/sheet.py), how it is folded (paint.py), when it m
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rich.text import Text
@@ -173,13 +174,14 @@ class View(Container):
         if self._sheet is None or not self.query("#essentials"):  # the second: it is being taken down
             return
         width = self._room()
+        sheet = self._now(self._sheet)
         self._most_top = min(MOST_TOP, max(self.size.height - _LEAST_BODY, 1))
-        cut = paint.cut_short(self._sheet, width, self._most_top)
-        matter = [*cut, *(section for section in self._sheet.sections if not section.is_fine_print)]
-        fine = [section for section in self._sheet.sections if section.is_fine_print]
+        cut = paint.cut_short(sheet, width, self._most_top)
+        matter = [*cut, *(section for section in sheet.sections if not section.is_fine_print)]
+        fine = [section for section in sheet.sections if section.is_fine_print]
         rows, is_cut = paint.body_rows(matter, width, is_whole=self._is_whole)
         rows = [*self._outcome(width), *rows]
-        self._is_cut = is_cut or self._is_cropped([*self._top(self._sheet, width), *rows])
+        self._is_cut = is_cut or self._is_cropped([*self._top(sheet, width), *rows])
         whole = [*rows, *paint.body_rows(fine, width, is_whole=self._is_whole)[0]]
         body = self.query_one("#body", _Body)
         body.matter_rows, body.all_rows, body.digest = len(rows) - 1, len(whole), self._digest  # the last is empty
@@ -195,7 +197,15 @@ class View(Container):
         if self._sheet is None or not self.query("#essentials"):
             return
         self.set_class(self._why_closed is not None, "stale")
-        self.query_one("#essentials", Static).update(paint.joined(self._top(self._sheet, self._room())))
+        self.query_one("#essentials", Static).update(paint.joined(self._top(self._now(self._sheet), self._room())))
+
+    def _now(self, sheet: Sheet) -> Sheet:
+        """With what came of it for a verdict, where it is settled: whether it can be undone is among the facts."""
+        if self._why_closed is None:
+            return sheet
+        return dataclasses.replace(
+            sheet, verdict=dataclasses.replace(sheet.verdict, text=f"! {visible(self._why_closed)}")
+        )
 
     def _room(self) -> int:
         return max(self.size.width - 2, _LEAST_WIDTH)
@@ -207,8 +217,8 @@ class View(Container):
             self.post_message(self.AllSeen(event.digest))
 
     def _top(self, sheet: Sheet, width: int) -> list[Text]:
-        note = f"expires in {paint.duration(self._left_s)}" if self._left_s is not None else ""
-        note = note if self._why_closed is None else f"! {visible(self._why_closed)}"
+        is_open = self._why_closed is None and self._left_s is not None
+        note = f"expires in {paint.duration(self._left_s or 0)}" if is_open else ""
         return paint.essential_rows(sheet, width, self._most_top, note=note)
 
     def _outcome(self, width: int) -> list[Text]:

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from aileron.model.visible import visible
-from aileron.review.question import kind_of, name_of, title_of
+from aileron.review.question import agent_of, glance_of, kind_of, name_of, state_of, title_of
 
 __all__ = ["Entry", "News", "Waiting", "matches", "seconds_left"]
 
@@ -46,6 +46,13 @@ class Entry:
     expires_at: str | None
     same: str
     """What is alike in questions that ask for the same: kind and name."""
+    glance: str = ""
+    """A line of what it was asked with, by the agent."""
+
+    @property
+    def state(self) -> str:
+        """What came of it, in words."""
+        return state_of({"status": self.status}).removeprefix("approved, ")
 
     @property
     def is_open(self) -> bool:
@@ -118,7 +125,7 @@ def matches(entry: Entry, wanted: str) -> bool:
     [True, False, True]
     """
     fields = {"agent": entry.asker, "action": entry.action, "kind": entry.kind, "status": entry.status}
-    whole = " ".join((entry.id, entry.title, *fields.values())).casefold()
+    whole = " ".join((entry.id, entry.title, entry.glance, *fields.values())).casefold()
     for word in wanted.casefold().split():
         name, colon, value = word.partition(":")
         if value not in fields[name].casefold() if colon and name in fields else word not in whole:
@@ -138,15 +145,15 @@ def seconds_left(moment: str | None, now: datetime.datetime | None = None) -> fl
 
 
 def _entry(name: str, one: Mapping[str, Any]) -> Entry:
-    agent, session = one.get("agent"), one.get("session")
     expires = one.get("expires_at")
     return Entry(
         id=visible(name),
         title=visible(title_of(one)),
-        asker=visible(str(agent or session or "you")),
+        asker=visible(agent_of(one)),
         kind=visible(kind_of(one)),
         action=visible(name_of(one)),
         status=visible(str(one.get("status") or _OPEN)),
         expires_at=None if expires is None else str(expires),
         same=visible(f"{kind_of(one)} {name_of(one)}"),
+        glance=glance_of(one),
     )

@@ -35,13 +35,12 @@ from starlette.routing import Route
 
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.secret import Secret
-from aileron.review.question import waits
+from aileron.review.question import state_of, waits
 from aileron.web import refusals
 from aileron.web.desk import Desk, Ended, Key, Process, Unseen
 from aileron.web.forms import FormError, check_from_here, cookies_of, needed, read_form
 from aileron.web.looks import html, with_fields
 from aileron.web.sessions import OverError, Session, Sessions, StolenError
-from aileron.web.shown import state_of
 from aileron.web.workers import CLEARED
 
 __all__ = ["MAX_STRANGERS", "MAX_WRONG", "MAX_WRONG_ALL", "WRONG_S", "Door", "Handler", "is_approval_id", "on_to"]
@@ -243,7 +242,7 @@ class Door:
             return f"Whether your decision counts cannot be found out now: aileron approval show {approval_id}"
         if waits(question):
             return "Your decision was not recorded: the question still waits."
-        return f"The question is decided. On record it is: {state_of(question.get('status'))}."
+        return f"The question is decided. On record it is: {state_of(question)}."
 
     def _unlock_page(self, approval_id: str, problem: str | None = None, status: int = HTTPStatus.OK) -> Response:
         page = html(

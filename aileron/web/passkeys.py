@@ -33,6 +33,7 @@ from starlette.routing import Route
 
 from aileron.model.consent import PASSKEY_DECIDES
 from aileron.model.failure import AileronError
+from aileron.model.moment import local_time
 from aileron.model.wire import PageUnlock, PasskeyMade
 from aileron.review.question import kind_of
 from aileron.review.subject import SYNCED
@@ -40,7 +41,6 @@ from aileron.web.desk import PasskeyDesk, Process
 from aileron.web.forms import FormError, needed, read_form
 from aileron.web.looks import html, with_fields
 from aileron.web.sessions import Session
-from aileron.web.shown import when
 
 __all__ = ["SURFACE", "PasskeyPages", "Ways"]
 
@@ -184,7 +184,7 @@ def _row(one: dict[str, Any], session: Session) -> dict[str, Any]:
         "name": one["name"],
         "usable": one["usable"],
         "origin": one["origin"],
-        "since": when(one["enrolled_at"]),
+        "since": local_time(one["enrolled_at"]),
         "copied": SYNCED.get(str(one["synced"]), str(one["synced"])),
         "is_this": key_id == session.key_id,
         "token": session.token("revoke", key_id),

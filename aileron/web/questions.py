@@ -26,8 +26,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aileron.model.failure import AileronError
+from aileron.model.moment import local_time
 from aileron.model.preview import Preview
-from aileron.review.question import digest_of, has_preview, is_run, waits
+from aileron.review.question import digest_of, has_preview, is_run, state_of, waits
 from aileron.review.record import record_of, result_lines
 from aileron.review.sheet import Sheet, sheet_of
 from aileron.web.desk import Desk
@@ -42,9 +43,7 @@ from aileron.web.shown import (
     mark_of,
     milliseconds,
     sent_of,
-    state_of,
     surface_of,
-    when,
 )
 
 __all__ = ["NEWS_S", "Questions", "Shown", "edit_of"]
@@ -82,8 +81,8 @@ class Shown(NamedTuple):
             "digest": self.digest,
             "edit": edit or "",
             "edits": [str(one.get("digest")) for one in question.get("edits") or []],
-            "asked_at": when(question.get("created_at")),
-            "expires_at": when(question.get("expires_at")),
+            "asked_at": local_time(question.get("created_at")),
+            "expires_at": local_time(question.get("expires_at")),
             "expires_ms": milliseconds(question.get("expires_at")),
             "news_of": str(question["approval_id"]),
             "news": self.mark,
@@ -183,17 +182,17 @@ class Questions:
             note=note,
             problem=problem,
             status=question.get("status"),
-            state=state_of(question.get("status")),
-            decided_at=when(question["decided_at"]) if question.get("decided_at") else None,
+            state=state_of(question),
+            decided_at=local_time(question["decided_at"]) if question.get("decided_at") else None,
             surface=surface_of(question["surface"]) if question.get("surface") else None,
             reason=question.get("reason"),
-            held_until=when(result["held_until"]) if "held_until" in result else None,
+            held_until=local_time(result["held_until"]) if "held_until" in result else None,
             error=result.get("error"),
             outcome=lines,
             outcome_missing=missing,
             has_outcome="result" in result,
             requests=[] if record is None else [sent_of(one) for one in record.requests],
-            events=[] if record is None else [(when(at), kind, facts) for at, kind, facts in record.events],
+            events=[] if record is None else [(local_time(at), kind, facts) for at, kind, facts in record.events],
             is_cut=record is not None and record.is_cut,
             audit_id=audit_id,
             cancel_token=session.token("cancel", approval_id) if question.get("status") == "approved" else None,
@@ -208,7 +207,7 @@ class Questions:
         preview = None
         if waits(question) and has_preview(question):
             preview = await self._preview(session, approval_id, str(question["digest"]), read=read)
-        sheet = sheet_of(question, preview, when)
+        sheet = sheet_of(question, preview, local_time)
         return Shown(question, preview, sheet, digest_of(question, preview), mark)
 
     async def _preview(

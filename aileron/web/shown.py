@@ -3,7 +3,6 @@
 Pure. Everything it is given is hostile text, and is spelled out when it is printed (looks.py).
 
 Rules
-- A moment is said in the machine's own time, with the date where it is not today's.
 - A run's requests are those on record: one that left and never came back says so.
 
 Source: docs/reference/audit-events.md. Not here: the question itself (review/sheet.py).
@@ -12,13 +11,13 @@ Source: docs/reference/audit-events.md. Not here: the question itself (review/sh
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from aileron.review.question import KINDS, asker_of, kind_of, name_of
+from aileron.model.moment import local_time, moment
+from aileron.review.question import KINDS, asker_of, glance_of, kind_of, name_of, state_of
 from aileron.review.record import Left
 from aileron.review.sheet import Sheet
 
@@ -30,28 +29,12 @@ __all__ = [
     "mark_of",
     "milliseconds",
     "sent_of",
-    "state_of",
     "surface_of",
-    "when",
 ]
 
 _LONG_ROWS: Final = 40
 """Rows of a phone, of some 48 characters: more than its screen has."""
 _ROW: Final = 48
-_WORDS: Final = {
-    "pending_approval": "waits for you",
-    "pending": "waits for you",
-    "approved": "approved",
-    "running": "approved, running",
-    "completed": "approved, done",
-    "redeemed": "approved, done",
-    "failed": "approved, failed",
-    "denied": "denied",
-    "expired": "expired",
-    "cancelled": "taken back",
-    "unknown": "approved, outcome unknown",
-}
-"""What each state is called."""
 _SURFACES: Final = {"page": "on this page", "operator": "with a command", "agent": "by the agent"}
 
 
@@ -62,6 +45,7 @@ class Entry:
     id: str
     title: str
     kind: str
+    glance: str
     asker: str
     status: str
     state: str
@@ -88,31 +72,10 @@ class Sent:
     is_bad: bool
 
 
-def when(moment: Any) -> str:
-    """A time of the record as a person reads it, and what it is where it is none."""
-    at = _moment(moment)
-    if at is None:
-        return str(moment)
-    is_today = at.date() == datetime.datetime.now().astimezone().date()
-    return f"{at:%H:%M:%S}" if is_today else f"{at:%d %b %Y, %H:%M}"
-
-
-def _asker(row: Mapping[str, Any]) -> str:
-    asker = asker_of(row)
-    if asker is None:
-        return "asked for on this machine"
-    return "a command on this machine" if asker == "local" else asker
-
-
-def milliseconds(moment: Any) -> int:
+def milliseconds(text: Any) -> int:
     """Since the epoch, for a countdown; 0 for what is no time."""
-    at = _moment(moment)
+    at = moment(text)
     return 0 if at is None else int(at.timestamp() * 1000)
-
-
-def state_of(status: Any) -> str:
-    """A status in words."""
-    return _WORDS.get(str(status), str(status))
 
 
 def surface_of(surface: Any) -> str:
@@ -127,13 +90,14 @@ def entry_of(row: Mapping[str, Any]) -> Entry:
         id=str(row.get("approval_id")),
         title=name_of(row),
         kind=KINDS.get(kind, kind),
-        asker=_asker(row),
+        glance=glance_of(row),
+        asker=asker_of(row),
         status=str(row.get("status")),
-        state=state_of(row.get("status")),
-        asked_at=when(row.get("created_at")),
-        expires_at=when(row.get("expires_at")),
+        state=state_of(row),
+        asked_at=local_time(row.get("created_at")),
+        expires_at=local_time(row.get("expires_at")),
         expires_ms=milliseconds(row.get("expires_at")),
-        decided_at=when(row["decided_at"]) if row.get("decided_at") else "",
+        decided_at=local_time(row["decided_at"]) if row.get("decided_at") else "",
     )
 
 
@@ -166,7 +130,7 @@ def sent_of(one: Left) -> Sent:
     is_denied = one.ended.startswith("NOT LET OUT")
     account = f"as {one.credential}" if one.credential else "without a credential"
     return Sent(
-        at=when(one.at),
+        at=local_time(one.at),
         step=one.step,
         method=one.method,
         where=f"{one.where}{one.path}",
@@ -186,12 +150,3 @@ def _size(count: Any) -> str:
     if count < 10_000:
         return f"{count} B"
     return f"{count / 1024:.0f} KiB" if count < 10 << 20 else f"{count / (1 << 20):.0f} MiB"
-
-
-def _moment(text: Any) -> datetime.datetime | None:
-    """In the machine's own time; None for what is no moment, or none that this machine's time has (year 1, year 9999)."""
-    try:
-        at = datetime.datetime.fromisoformat(str(text))
-        return None if at.tzinfo is None else at.astimezone()
-    except (ValueError, OverflowError):
-        return None

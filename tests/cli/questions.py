@@ -11,6 +11,7 @@ import msgspec
 
 from aileron.approver import keyfile
 from aileron.approver.box import seal
+from aileron.audit.glance import glance_of
 from aileron.model.consent import (
     ActionFileConsent,
     BindingConsent,
@@ -123,6 +124,7 @@ def question(of: Plan | None = None, **more: Any) -> dict[str, Any]:
         "edits": [],
         "conversation": [],
         "difference": None,
+        "glance": glance_of(msgspec.json.encode({"args": of.args})),
         **more,
     }
 

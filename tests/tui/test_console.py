@@ -222,6 +222,28 @@ async def test_a_slow_daemon_holds_no_key_back(world: World) -> None:
         gate.set()
 
 
+async def test_two_questions_about_one_action_are_told_apart_in_the_list(world: World) -> None:
+    """By the beginning of what they were asked with, harmless; it takes room from nothing else, and can be filtered by."""
+    world.ask(
+        named("send", args={"to": "mira@example.com", "body": "x" * 400}),
+        named("send-b", action="send", args={"to": "mallory@evil.example"}),
+        named("send-c", action="send", args={"to": "\x1b[2J\u202e done"}),
+        named("n" * 60, args={"to": "c@example.com"}),
+    )
+    async with world.console() as shown:
+        await shown.until('send │ to=mira@example.com body="xxx')
+        rows = shown.rows[2:6]
+        assert "send │ to=mallory@evil.example  " in rows[1]
+        assert 'send │ to="\\u001b[2J\\u202e done"' in rows[2]
+        assert "│" not in rows[3]
+        assert ["a command    26661 d" in row.replace("26660", "26661") for row in rows] == [True] * 4
+        await shown.press("slash")
+        await shown.type("evil")
+        await shown.press("enter")
+        await shown.until("! only evil")
+        assert "mira" not in shown.rows[2]
+
+
 async def test_the_list_is_in_the_order_in_which_was_asked(world: World) -> None:
     """As the page has it, whatever expires first; what expires soon is marked by a sign and a word."""
     soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 50))

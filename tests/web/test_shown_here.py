@@ -5,8 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
+from aileron.model.moment import local_time
 from aileron.web.door import MAX_STRANGERS
-from aileron.web.shown import milliseconds, when
+from aileron.web.shown import milliseconds
 from tests.web.desk import ASKED, ToldDesk, browser_of, previewed
 
 pytestmark = pytest.mark.anyio
@@ -35,6 +36,19 @@ async def test_only_so_many_who_are_strangers_wait_to_be_looked_at() -> None:
                 desk.go_on.set()
         await ask()
     assert turned_away == [True] * 4 + [False] * (MAX_STRANGERS + 2)
+
+
+async def test_two_questions_about_one_action_are_told_apart_in_the_queue() -> None:
+    """By the beginning of what they were asked with, harmless; what has none has no empty line."""
+    desk = ToldDesk()
+    lines = ["to=mira@example.com", "to=\u202e<b>mallory</b>", None]
+    desk.questions = [previewed(approval_id=f"{ASKED[:-1]}{n}", glance=line) for n, line in enumerate(lines)]
+    async with browser_of(desk) as browser:
+        page = (await browser.get("/approvals")).text
+
+    assert '<span class="glance">to=mira@example.com</span>' in page
+    assert '<span class="glance">to=\\u202e&lt;b&gt;mallory&lt;/b&gt;</span>' in page
+    assert page.count('class="glance"') == 2
 
 
 # What came of a question
@@ -87,7 +101,7 @@ async def test_a_run_says_what_was_blotted_out_and_whether_there_is_more(scrubbe
 )
 def test_a_moment_that_cannot_be_is_shown_as_it_came(moment: object) -> None:
     """And has no countdown."""
-    assert (when(moment), milliseconds(moment)) == (str(moment), 0)
+    assert (local_time(moment), milliseconds(moment)) == (str(moment), 0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+"""What a list shows of what was asked with: a line, whatever the arguments are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.audit.glance import glance_of
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=400),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=20), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def line_of(args: dict[str, Any]) -> str | None:
+    """Of a plan with these arguments."""
+    return glance_of(msgspec.json.encode({"action": "send-mail", "args": args, "steps": []}))
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        ({}, None),
+        ({"to": "mira@example.com"}, "to=mira@example.com"),
+        ({"count": 7, "force": False, "at": None}, "at=null count=7 force=false"),
+        ({"labels": ["bug", "ui"]}, 'labels=["bug","ui"]'),
+        ({"body": "x" * 25, "to": "mira"}, f"to=mira body={'x' * 23}…"),
+    ],
+)
+def test_names_and_values_stand_in_a_line_the_short_ones_first(args: dict[str, Any], line: str | None) -> None:
+    """In the order of their names, among those that are short and among those that are not."""
+    assert line_of(args) == line
+
+
+def test_no_value_passes_for_another_argument() -> None:
+    """What has a space in it is quoted, and so is what has a quote."""
+    assert line_of({"subject": "x to=mallory"}) == 'subject="x to=mallory"'
+    assert line_of({"subject": '" to="m'}) == r'subject="\" to=\"m"'
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z_]{1,40}", fullmatch=True), JSON, max_size=12))
+def test_it_is_a_line_of_at_most_160_characters(args: dict[str, Any]) -> None:
+    """Whatever they are."""
+    line = line_of(args)
+
+    assert (line is None) is (not args)
+    assert line is None or (len(line) <= 160 and "\n" not in line and "\x1b" not in line)
+
+
+@pytest.mark.parametrize("stored", [None, b"", b"{", b"[]", b'{"args": 7}', b"{}"])
+def test_what_is_no_plan_has_none(stored: bytes | None) -> None:
+    """A list is shown all the same; the question itself says what is wrong with it."""
+    assert glance_of(stored) is None
