@@ -231,7 +231,7 @@ async def test_two_questions_about_one_action_are_told_apart_in_the_list(world: 
         named("n" * 60, args={"to": "c@example.com"}),
     )
     async with world.console() as shown:
-        await shown.until('send │ to=mira@example.com body="xxx')
+        await shown.until("send │ to=mira@example.com body=xxx")
         rows = shown.rows[2:6]
         assert "send │ to=mallory@evil.example  " in rows[1]
         assert 'send │ to="\\u001b[2J\\u202e done"' in rows[2]
