@@ -27,7 +27,7 @@ from rich.text import Text
 
 from aileron.model.moment import local_time
 from aileron.model.visible import as_text, visible, visible_json
-from aileron.review.question import difference_lines, digest_of, has_preview, is_run
+from aileron.review.question import difference_lines, digest_of, has_preview, is_run, state_of
 from aileron.review.sheet import sheet_of
 from aileron.tui import paint
 from aileron.tui.deciding import Decision, Said, in_a_prompt, page_of, send, signed, unforeseen, why_closed
@@ -260,7 +260,7 @@ class Plain:
             with contextlib.suppress(RefusedError):  # asked again with the next look
                 self._waiting.settle(name, str(self._door.outcome(name).get("status")))
             if name in self._waiting and not self._waiting[name].is_open:
-                said.append(f"{self._waiting[name].state}: {self._title(self._waiting[name])}")
+                said.append(f"settled: {self._title(self._waiting[name])}")
         if said:
             self._say(("\n" if prompt else "") + "\n".join(said))
             self._write(prompt)
@@ -269,7 +269,8 @@ class Plain:
         left = seconds_left(entry.expires_at)
         when = f", expires in {paint.duration(left)}" if entry.is_open and left is not None else f", {entry.state}"
         said = f"{self._numbers.get(entry.id, 0)} {entry.title}, asked by {entry.asker}{when}"
-        return paint.cut(f"{said}, with {entry.glance}", self._width()) if entry.glance else said
+        is_told = entry.is_open and entry.glance
+        return paint.cut(f"{said}, with {entry.glance}", self._width()) if is_told else said
 
     def _list(self, _: str) -> None:
         self._look()
@@ -447,7 +448,7 @@ class Plain:
             )
         except GoneError as error:
             self._say(f"! nobody answered ({visible(str(error))}): it is not known whether that was decided")
-            self._say(f"{called} is {visible(str(self._door.outcome(name).get('status')))} now")
+            self._say(f"{called}, now: {visible(state_of(self._door.outcome(name)))}")
             return False
         self._say(("" if said.is_done else "! ") + visible(said.words))
         return said.is_done

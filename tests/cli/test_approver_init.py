@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from aileron.approver import keyfile
 from aileron.approver.keyfile import create, open_key, public_of
+from aileron.config import Settings
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.decision import ApproverStatement, check_signature
 from aileron.model.secret import Secret
@@ -148,12 +150,26 @@ def test_everything_that_counts_as_agreed_to_is_shown_and_harmless(world: World,
         "gated: no; reaches: nothing",
         "connectors none",
         "egress.private: nas.example.lan:443",
+        "the other 1 are at their defaults: aileron config get",
         'x; opens: {"a": 1}',
         "a number 7",
         r"basic/mail/\x1b[2Khome\u202e\u200b; connector: github://o/r; secret: mail; username: ",
     ):
         assert words in shown, words
     assert "\u202e" not in shown
+
+
+def test_what_acts_stands_last_and_settings_at_their_defaults_in_a_line(world: World, aileron: Command) -> None:
+    """Of a home with two actions, a terminal of 24 rows shows all of it."""
+    defaults = msgspec.to_builtins(Settings().consented())
+    world.inventory = {**INVENTORY, "bindings": [], "keys": [], "settings": defaults}
+    said = aileron.at_terminal("approver", "init", answers=[("[y/N]", "n")], NO_COLOR="1")
+    lines = said.out.splitlines()
+
+    places = [said.out.index(f"\n{name} ") for name in ("keys", "settings", "bindings", "connectors", "actions")]
+    assert places == sorted(places)
+    assert f"settings      {len(defaults)} are at their defaults: aileron config get" in lines
+    assert len(lines) < 24
 
 
 def test_nothing_happens_after_a_no(world: World, aileron: Command, home: Path, file: Path) -> None:

@@ -61,7 +61,7 @@ def test_in_tmux_each_decision_asks_for_the_passphrase_and_the_run_completes(ask
         at.until("Approver passphrase, to approve")
         assert asking.result(question, wait=0)["status"] == "pending_approval"
         at.type(APPROVER)
-        at.until("it is completed", "REQUESTS THAT LEFT", "nothing waits")
+        at.until("! approved, done", "REQUESTS THAT LEFT", "nothing waits")
         assert APPROVER not in at.text
         at.keys("q")
         at.until_over()

@@ -93,7 +93,7 @@ def test_lines_that_are_typed_ahead_are_commands_one_after_the_other(world: Worl
     world.ask(question())
     said = dialogue(world, ("> ", "list\nstatus"), ("daemon      0.1.0", ""))
 
-    assert said.out.count("1 send-mail, asked by local") == 2
+    assert said.out.count("1 send-mail, asked by a command") == 2
 
 
 def test_what_can_be_undone_takes_yes(world: World) -> None:
@@ -231,7 +231,7 @@ def test_an_answer_that_is_lost_is_not_taken_for_a_no(world: World) -> None:
     said = dialogue(world, ("> ", "approve 1"), (WORD, "yes"))
 
     assert "it is not known whether that was decided" in said.out
-    assert "1 one, asked by local is completed now" in said.out
+    assert "1 one, asked by a command, now: approved, done" in said.out
     assert "nothing can be decided" not in said.out
 
 
@@ -245,7 +245,7 @@ def test_a_daemon_that_refuses_at_first_ends_no_console(world: World) -> None:
         world.fake.script(*route, (200, {"approvals": world.fake.approvals}))
         return "list"
 
-    said = dialogue(world, ("> ", mend), ("1 one, asked by local", ""))
+    said = dialogue(world, ("> ", mend), ("1 one, asked by a command", ""))
 
     assert said.out.count("! not yet") >= 2
 

@@ -30,6 +30,9 @@ _KEY_DERIVATION_S: Final = 30.0
 """The daemon derives the vault's key once more; a machine under load takes its time."""
 _YES: Final = ("y", "yes")
 _COLUMN: Final = 14
+_NOTHING: Final = object()
+_LAST: Final = {"bindings": 1, "connectors": 2, "actions": 3}
+"""Parts of what is here that stand at the end, in this order."""
 _AFTER_REPLACE: Final = """\
 The present key decides nothing any more then, nor does any passkey, and what it granted is gone. What is listed above counts as \
 agreed to.
@@ -323,13 +326,18 @@ def _new_passphrase(vault: Secret) -> Secret:
 
 
 def _show(inventory: Any) -> None:
-    """Everything that is in it, known to this version or not: whoever agrees has to see all that is agreed to."""
+    """Everything that is in it, known to this version or not: whoever agrees has to see all that is agreed to.
+
+    What acts stands last, where a small terminal shows it. Settings that say what they always say are counted.
+    """
     parts = inventory if isinstance(inventory, dict) else {"inventory": inventory}
     output.note("this is here already:\n")
     facts: list[tuple[str, Any]] = []
-    for name in sorted(parts):
+    for name in sorted(parts, key=lambda name: (_LAST.get(name, 0), name)):
         part = parts[name]
-        if isinstance(part, dict):
+        if name == "settings" and isinstance(part, dict):
+            facts.append((name, _settings_lines(part)))
+        elif isinstance(part, dict):
             facts.append((visible(str(name)), [f"{key}: {_shown(part[key])}" for key in sorted(part)] or "none"))
         elif isinstance(part, list):
             facts.append((visible(str(name)), [line for entry in part for line in _lines(entry)] or "none"))
@@ -337,6 +345,17 @@ def _show(inventory: Any) -> None:
             facts.append((visible(str(name)), _shown(part)))
     output.print_facts(facts, "stderr", column=_COLUMN)
     output.note("")
+
+
+def _settings_lines(settings: dict[str, Any]) -> list[str]:
+    from aileron.config import Settings
+
+    usual = Settings().consented()
+    others = [
+        f"{key}: {_shown(settings[key])}" for key in sorted(settings) if settings[key] != usual.get(key, _NOTHING)
+    ]
+    left = len(settings) - len(others)
+    return [*others, f"{'the other ' if others else ''}{left} are at their defaults: aileron config get"]
 
 
 def _lines(entry: Any) -> list[str]:
