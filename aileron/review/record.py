@@ -39,6 +39,8 @@ class Left:
     credential: str | None = None
     note: str | None = None
     is_bad: bool = False
+    is_denied: bool = False
+    """The egress engine did not let it out."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +106,7 @@ def _left(sent: Mapping[str, Any], end: Mapping[str, Any]) -> Left:
             ended=f"NOT LET OUT: {as_text(sent.get('reason'))}",
             note="nothing of it left",
             is_bad=True,
+            is_denied=True,
         )
     status, failed, scrubbed = end.get("status"), end.get("class"), end.get("scrubbed") or 0
     words = ", ".join(as_text(part) for part in (status, failed) if part is not None)

@@ -322,13 +322,18 @@ class Console(Deciding):
         self.push_screen(Pages(paint.joined(rows)))
 
     def action_open_page(self) -> None:
-        """The same question in the browser."""
+        """The same question in the browser; its address into the clipboard, where there is none."""
         address = page_of(self._status, self._selected) if self._selected is not None else None
-        self._tell(address or "it has no page")
-        if address is not None and any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
+        if address is None:
+            self._tell("it has no page")
+        elif any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
             import webbrowser
 
+            self._tell(f"opened {address}")
             self.run_worker(lambda: webbrowser.open(address), thread=True)
+        else:
+            self.copy_to_clipboard(address)
+            self._tell(f"no browser here; copied {address}")
 
     def action_copy(self) -> None:
         """The id into the clipboard, where the terminal does that."""
@@ -429,8 +434,18 @@ class Console(Deciding):
             self.push_screen(Palette())
 
     def action_vault(self) -> None:
-        """Open the vault, or lock it."""
-        self._begin("vault", self._turn_vault)
+        """Open the vault, or lock it, after a second key: who wants to lock it in a hurry presses two."""
+        vault = self._status.get("vault") or {}
+        if vault.get("locked") or not vault.get("exists"):
+            self._begin("vault", self._turn_vault)
+            return
+
+        def said(is_yes: bool | None) -> None:
+            if is_yes:
+                self._begin("vault", self._turn_vault)
+
+        words = "lock the vault: runs that need a credential fail, and nothing is decided, until it is opened again"
+        self.push_screen(Confirm(Text(words), None, verb="lock it"), said)
 
     async def _turn_vault(self) -> None:
         from aileron.model.failure import AileronError

@@ -34,7 +34,7 @@ Screen { layout: vertical; }
 #filter { display: none; height: 1; border: none; padding: 0 1; }
 .filtering #filter { display: block; }
 .wide #queue { layout: horizontal; }
-.wide #list { width: 40; height: 100%; max-height: 100%; }
+.wide #list { width: 40%; height: 100%; max-height: 100%; }
 .wide #sheet { width: 1fr; border-top: none; border-left: solid $primary; padding: 0 0 0 1; }
 .narrow #list { height: 100%; max-height: 100%; }
 .narrow #sheet { display: none; border: none; }
@@ -45,6 +45,7 @@ Screen { layout: vertical; }
 .narrow #hints { height: 2; }
 OptionList > .option-list--option-highlighted { text-style: bold reverse; }
 .pane { height: 100%; border: none; padding: 0; }
+Toast { width: auto; max-width: 96%; }
 """
 
 CONTRAST: Final = Theme(

@@ -88,8 +88,9 @@ def essential_rows(sheet: Sheet, width: int, most: int | None = None, *, note: s
     groups = _groups(sheet, width)
     rows = _verdict_rows(sheet, width, note, is_short=most is not None)
     room = _shares([len(group) for group in groups], _room_below(sheet, width, most))
-    for group, share in zip(groups, room, strict=True):
-        rows += group if len(group) <= share else _shortened(group, share, width)
+    for number, (group, share) in enumerate(zip(groups, room, strict=True)):
+        some = _begun(_alarms(sheet, width), share) if number == len(sheet.essentials) else group
+        rows += group if len(group) <= share else _shortened(some, share, width)
     return rows
 
 
@@ -282,8 +283,19 @@ def _labelled(name: str, value: str, width: int) -> Iterator[Text]:
 
 def _groups(sheet: Sheet, width: int) -> list[list[Text]]:
     groups = [list(_fact_rows(fact, width)) for fact in sheet.essentials]
-    alarms = [row for alarm in sheet.alarms for row in _hung(list(_line_rows(alarm, width - 2, "")))]
+    alarms = list(itertools.chain.from_iterable(_alarms(sheet, width)))
     return [*groups, alarms] if alarms else groups
+
+
+def _alarms(sheet: Sheet, width: int) -> list[list[Text]]:
+    return [_hung(list(_line_rows(alarm, width - 2, ""))) for alarm in sheet.alarms]
+
+
+def _begun(alarms: list[list[Text]], most: int) -> list[Text]:
+    """All rows of several, in an order in which the first `most` begin each of them before they go on with any."""
+    places = sorted((row, number) for number, alarm in enumerate(alarms) for row in range(len(alarm)))
+    shown = sorted((number, row) for row, number in places[: max(most, 0)])
+    return [alarms[number][row] for number, row in (*shown, *((number, row) for row, number in places[most:]))]
 
 
 @functools.lru_cache(_KNOWN)

@@ -168,7 +168,7 @@ class Room(App[None]):
             Text(f" ! the daemon does not answer ({why}): nothing can be decided ")
         )
         self.query_one("#tabs", Static).update(
-            Text(" ")
+            Text(" ", no_wrap=True, overflow="ellipsis")
             .append_tokens((title, "bold" if name == self._pane else "") for name, title in self._tabs())
             .append(f"  ! only {visible(self._queue.wanted)} (Esc: all)" if self._queue.wanted else "", style="bold")
         )
@@ -191,8 +191,12 @@ class Room(App[None]):
         return "unread" if self._guard.digest is not None and not self._guard.is_read else "queue"
 
     def _tabs(self) -> Iterator[tuple[str, str]]:
+        """The screens; only the one there is, where the rest of the row says what is left out of it."""
         for number, name in enumerate(frame.PANES, start=1):
-            yield name, f"[{number} {name}]" if name == self._pane else f" {number} {name} "
+            if name == self._pane:
+                yield name, f"[{number} {name}]"
+            elif not self._queue.wanted:
+                yield name, f" {number} {name} "
 
     def _vault_word(self) -> str:
         if not self._status:
@@ -208,7 +212,7 @@ class Room(App[None]):
         return f"key open {paint.duration(self._holder.left_s)}" if self._holder.is_open else "key locked (L)"
 
     def _show_list(self) -> None:
-        width = (39 if self.default_screen.has_class("wide") else self.size.width) - 2
+        width = (self.size.width * 2 // 5 if self.default_screen.has_class("wide") else self.size.width) - 2
         self._queue.show(width, self._selected)
         if not self._queue.names:
             if self._selected is not None:

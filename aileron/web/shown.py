@@ -127,14 +127,13 @@ def is_long(sheet: Sheet) -> bool:
 
 def sent_of(one: Left) -> Sent:
     """One request of a run that left, or was not let out."""
-    is_denied = one.ended.startswith("NOT LET OUT")
     account = f"as {one.credential}" if one.credential else "without a credential"
     return Sent(
         at=local_time(one.at),
         step=one.step,
         method=one.method,
         where=f"{one.where}{one.path}",
-        credential="" if is_denied else account,
+        credential="" if one.is_denied else account,
         status=one.ended,
         up=_size(one.bytes_up),
         down=_size(one.bytes_down),

@@ -887,6 +887,39 @@ async def test_a_prompt_that_was_interrupted_is_followed_by_no_other(world: Worl
     assert [name.rpartition("0000-")[2] for name in world.sent_to()] == ["read-mail"]
 
 
+async def test_the_vault_is_locked_with_two_keys_and_opened_with_its_passphrase(world: World) -> None:
+    """Escape leaves it open; what stands still then is said first."""
+    world.fake.passphrase, world.fake.is_locked = "the vault's", False
+    async with world.console() as shown:
+        await shown.until("vault open")
+        for key, is_locked in (("escape", False), ("y", True)):
+            await shown.press("V")
+            await shown.until("runs that need a credential fail")
+            await shown.settled()
+            await shown.press(key)
+            await shown.until_not("runs that need a credential fail")
+            await shown.until("! vault locked" if is_locked else "vault open")
+            assert world.fake.is_locked is is_locked
+        world.passphrase = "the vault's"
+        await shown.press("V")
+        await shown.until("vault open")
+
+    assert world.asked_for == ["Vault passphrase"]
+
+
+async def test_without_a_browser_the_address_is_copied(world: World) -> None:
+    """And stands in one line."""
+    status = world.fake._status()
+    world.fake.script("GET", "/v1/status", (200, {**status, "web": "http://localhost:20480"}))
+    world.ask(named("one"))
+    async with world.console() as shown:
+        await shown.until("one 1.2.0")
+        await shown.press("o")
+        await shown.until_told("no browser here; copied http://localhost:")
+        assert shown.app.clipboard.endswith("/approvals/act-20261121T040000-one")
+        assert any(shown.app.clipboard in row for row in shown.rows)
+
+
 async def test_a_locked_vault_is_said_before_anything_is_typed(world: World) -> None:
     """Who decides is in it: without it no decision counts, and a passphrase would be typed for nothing."""
     world.sign()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from rich.cells import cell_len
 
-from aileron.review.sheet import Fact, Line, Section, Sheet, sheet_of
+from aileron.review.sheet import Fact, Line, Section, Sheet, Tone, sheet_of
 from aileron.tui import paint
 from aileron.tui.paint import body_rows
 from tests.cli.questions import plan, question
@@ -112,6 +114,19 @@ def test_what_matters_is_shown_above_or_whole_below(most: int) -> None:
         assert fact.name in below or is_above
     if most < 1 + len(sheet.essentials):
         assert below == {fact.name for fact in sheet.essentials}
+
+
+@pytest.mark.parametrize("most", range(8, 12))
+def test_a_long_alarm_pushes_no_other_below(most: int) -> None:
+    """Each is begun, in its order, before any goes on; what is not there is counted."""
+    texts = ("! one " + "x" * 400, "! two " + "y" * 400, "! three")
+    sheet = dataclasses.replace(a_sheet(), alarms=tuple(Line(text, Tone.ALARM) for text in texts))
+    above = [row.plain for row in paint.essential_rows(sheet, 80, most)]
+    alarms = above[next(number for number, row in enumerate(above) if row.startswith("! one")) :]
+
+    begun = [alarm.split()[1] for alarm in alarms if alarm.startswith("! ")]
+    assert begun == ["one", "two", "three"][: len(alarms)]
+    assert alarms[-1].endswith("more rows below")
 
 
 def test_a_long_title_has_two_rows_below_the_verdict_and_stands_whole_in_the_rest() -> None:
