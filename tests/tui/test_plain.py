@@ -136,7 +136,7 @@ def test_what_comes_and_what_is_settled_is_said(world: World, is_first: bool) ->
         return ""
 
     number = 1 if is_first else 2
-    said = dialogue(world, ("> ", come), (f"new: {number} after", go), (f"denied: {number} after", ""))
+    said = dialogue(world, ("> ", come), (f"new: {number} after", go), (f"settled: {number} after", ""))
 
     assert "new: " in said.out
 
