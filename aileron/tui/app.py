@@ -306,6 +306,11 @@ class Console(Deciding):
         self._show_frame()
         self._warn("all that matters was on the screen" if was_read else "you decide without having read all of it")
 
+    def action_read_on(self) -> None:
+        """A page further in the question, from the list too; where they are two screens, in the question alone."""
+        if self._view.display:
+            self._view.read_on()
+
     def action_raw(self) -> None:
         """The question as it came."""
         if self._question is not None:

@@ -81,6 +81,7 @@ KEYS: Final[list[BindingType]] = [
         ("m", "ask_back", "ask the agent"),
         ("p", "preview", "read what is there now"),
         ("u", "undo", "take back"),
+        ("space", "read_on", "read on"),
         ("f", "whole", "all of it"),
         ("r", "raw", "as it came"),
         ("equals_sign", "difference", "what differs"),
@@ -105,7 +106,7 @@ HINTS: Final = {
     "lost": " nothing can be decided until the daemon answers · ? help · q quit",
     "empty": " 1 to 5 screens · L key · / filter · ? help · q quit",
     "closed": " r raw · = diff · n next that waits · Enter read · / filter · ? help · q quit",
-    "unread": " ↓ more below (Space, End) · A approve · d deny · e edit · = diff · ? help",
+    "unread": " ↓ more below (Space) · A approve · d deny · e edit · = diff · ? help",
     "held": " u take back · r raw · = diff · Enter read · / filter · ? help · q quit",
     "activity": " Enter the run, with every request that left · ? help · q quit",
     "grants": " x end it · ? help · q quit",
@@ -113,12 +114,12 @@ HINTS: Final = {
     "system": " L the approver's key · V the vault · ? help · q quit",
 }
 
-NAMES: Final = {"question_mark": "?", "exclamation_mark": "!", "equals_sign": "=", "slash": "/", "escape": "Esc"}
+NAMES: Final = {"question_mark": "?", "exclamation_mark": "!", "equals_sign": "=", "slash": "/", "escape": "Esc", "space": "Space"}
 """What a key is called on a keyboard, where that is not Textual's name."""
 ABOUT_A_QUESTION: Final = frozenset(
     (
         *("approve", "deny", "deny_and_stop", "edit", "grant", "ask_back", "preview", "undo", "mark"),
-        *("unread", "whole", "raw", "difference", "copy", "open_page", "next", "group", "filter"),
+        *("read_on", "unread", "whole", "raw", "difference", "copy", "open_page", "next", "group", "filter"),
     )
 )
 """Actions that are none on the other screens."""
@@ -137,9 +138,10 @@ DECIDE  A  approve, and then y, or the word it asks for
         v  mark several: d denies them all
         u  take it back: a question, or what is held
         !  I have not read all of it
-READ    f  all of it                 r  as it came (JSON)
+READ    Space  the next page of it   f  all of it, however long
         p  what is there now         =  what differs
-        o  the web page              y  copy the id
+        r  as it came (JSON)         o  the web page
+        y  copy the id
 MOVE    j k ↓ ↑  in the list         Enter, Tab  to the question
         n  the next that waits       N  the one before
         /  filter: words, agent:x action:x kind:x status:x

@@ -158,6 +158,10 @@ class View(Container):
         """Give it the keys."""
         self.query_one("#body", _Body).focus()
 
+    def read_on(self) -> None:
+        """A page further, without the keys."""
+        self.query_one("#body", _Body).scroll_page_down(animate=False)
+
     def scroll_to_begin(self) -> None:
         """To the first row of it."""
         self.query_one("#body", _Body).scroll_home(animate=False, immediate=True)

@@ -907,6 +907,18 @@ async def test_the_vault_is_locked_with_two_keys_and_opened_with_its_passphrase(
     assert world.asked_for == ["Vault passphrase"]
 
 
+async def test_space_turns_the_page_of_the_question_from_the_list_too(world: World) -> None:
+    """So that all of it can be read with the cursor where it is; End goes to another question there."""
+    world.ask(named("one", reversible=True, args={"body": "\n".join(f"line {n}" for n in range(40))}), named("two"))
+    async with world.console() as shown:
+        await shown.until("↓ more below (Space)")
+        for _ in range(6):
+            await shown.press("space")
+        await shown.until("line 39")
+        await shown.until(" A approve · d deny")
+        assert shown.app._selected == "act-20261121T040000-one"
+
+
 async def test_without_a_browser_the_address_is_copied(world: World) -> None:
     """And stands in one line."""
     status = world.fake._status()
