@@ -114,7 +114,14 @@ HINTS: Final = {
     "system": " L the approver's key · V the vault · ? help · q quit",
 }
 
-NAMES: Final = {"question_mark": "?", "exclamation_mark": "!", "equals_sign": "=", "slash": "/", "escape": "Esc", "space": "Space"}
+NAMES: Final = {
+    "question_mark": "?",
+    "exclamation_mark": "!",
+    "equals_sign": "=",
+    "slash": "/",
+    "escape": "Esc",
+    "space": "Space",
+}
 """What a key is called on a keyboard, where that is not Textual's name."""
 ABOUT_A_QUESTION: Final = frozenset(
     (

@@ -914,7 +914,7 @@ async def test_space_turns_the_page_of_the_question_from_the_list_too(world: Wor
         await shown.until("↓ more below (Space)")
         for _ in range(6):
             await shown.press("space")
-        await shown.until("line 39")
+        await shown.until("record    run-one")
         await shown.until(" A approve · d deny")
         assert shown.app._selected == "act-20261121T040000-one"
 
