@@ -24,12 +24,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
+import signal
+import sys
 import termios
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-__all__ = ["ancestors", "held", "let_go", "take", "who_else_can_type"]
+__all__ = ["ancestors", "held", "let_go", "take", "unseen", "who_else_can_type"]
 
 _PROC: Final = Path("/proc")
 _LEGACY: Final = Path("/proc/sys/dev/tty/legacy_tiocsti")
@@ -57,6 +61,9 @@ _MULTIPLEXERS: Final = {
 }
 """By the kernel's name of a process (15 characters, proc_pid_comm(5)): programs that type for whoever asks them."""
 _MOST_ANCESTORS: Final = 64
+MOST_S: Final = 60.0
+"""Nobody types a passphrase for longer; what a program types for ever is not waited for."""
+_PIECE: Final = 1024
 
 
 class _Process(NamedTuple):
@@ -108,6 +115,50 @@ def held() -> Iterator[None]:
         yield
     finally:
         let_go()
+
+
+@contextlib.contextmanager
+def unseen(rest_s: float) -> Iterator[None]:
+    """Around a question for a passphrase, on the terminal of standard input: what it does not take is seen by nobody.
+
+    Where it was broken off, or what was typed was wrong, a person may be amid typing, and what they type would be a command, in
+    clear: it is thrown away until nothing was typed for `rest_s` seconds, at most MOST_S. For the main thread.
+    """
+    try:
+        before = termios.tcgetattr(sys.stdin)
+    except (termios.error, OSError, ValueError):  # no terminal: nobody types there
+        yield
+        return
+    _set_local(before, off=termios.ECHO | termios.ECHONL)
+    try:
+        yield
+    except BaseException:
+        _throw_away(before, rest_s)
+        raise
+    finally:
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, before)
+
+
+def _throw_away(before: list[Any], rest_s: float) -> None:
+    """Until nobody has typed for so long; Ctrl-C is a key like any other, and a signal that says the same is none."""
+    _set_local(before, off=termios.ECHO | termios.ECHONL | termios.ICANON | termios.ISIG)
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    until = time.monotonic() + MOST_S
+    try:
+        while time.monotonic() < until and select.select([sys.stdin], [], [], rest_s)[0]:
+            if not os.read(sys.stdin.fileno(), _PIECE):
+                return  # the terminal has gone
+    except OSError:
+        return
+    finally:
+        signal.signal(signal.SIGINT, interrupt)
+
+
+def _set_local(before: list[Any], *, off: int) -> None:
+    """The terminal's settings without these local modes (termios(3))."""
+    with contextlib.suppress(termios.error):
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, [*before[:3], before[3] & ~off, *before[4:]])
 
 
 def take() -> None:

@@ -64,6 +64,7 @@ def _run(theme: str | None, *, plain: bool) -> int:
 
     door = Door(_home())
     if plain:
+        from aileron.tui.holder import REST_S
         from aileron.tui.plain import Plain
 
         _check_not_an_agents()
@@ -75,6 +76,7 @@ def _run(theme: str | None, *, plain: bool) -> int:
                 edit=_let_go(_edited),
                 take=terminal.take,
                 who_else=terminal.who_else_can_type,
+                unseen=lambda: terminal.unseen(REST_S),
             ).run()
     # Nothing that is imported is garbage, and looking for some takes a tenth of the time to the first frame; after it: on_mount.
     gc.disable()

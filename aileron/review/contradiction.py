@@ -10,13 +10,16 @@ Source: docs/reference/action-file.md (Preview). Not here: reading a preview (ap
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
 from aileron.model.preview import Preview
 from aileron.review.plan import given_of
 
-__all__ = ["alarms", "compared", "spelled"]
+__all__ = ["alarms", "compared", "spelled", "without_gaps"]
+
+_GAP: Final = re.compile(" {2,}")
 
 _MAX_BRIEF: Final = 100
 """Characters of each side of a contradiction: two lines of a small terminal. All of it stands below."""
@@ -46,6 +49,15 @@ def spelled(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def without_gaps(text: str) -> str:
+    """A text as part of a line of ours: blanks in a row are counted, so that what follows them begins no row of its own.
+
+    >>> without_gaps("hello" + 60 * " " + "! checked")
+    'hello (60 blanks) ! checked'
+    """
+    return _GAP.sub(lambda gap: f" ({len(gap[0])} blanks) ", text)
+
+
 def _contradictions(fields: list[dict[str, Any]], plan: dict[str, Any]) -> Iterator[str]:
     named = [({compared(name) for name in (one.name, one.label) if name}, one.value) for one in given_of(plan)]
     for field in fields:
@@ -66,7 +78,7 @@ def _same(value: Any, found: Any) -> bool:
 
 def _brief(value: Any) -> str:
     """The beginning of a value, and how much more there is."""
-    text = spelled(value)
+    text = without_gaps(spelled(value))
     return text if len(text) <= _MAX_BRIEF else f"{text[:_MAX_BRIEF]}… ({len(text) - _MAX_BRIEF:,} more characters)"
 
 

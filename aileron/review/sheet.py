@@ -25,7 +25,7 @@ from typing import Any, Final
 from aileron.model.preview import Preview
 from aileron.model.visible import BAR, as_text, visible, visible_lines
 from aileron.review.changes import is_on_one_line
-from aileron.review.contradiction import alarms, compared, spelled
+from aileron.review.contradiction import alarms, compared, spelled, without_gaps
 from aileron.review.plan import (
     Given,
     accounts_of,
@@ -47,6 +47,7 @@ __all__ = ["Fact", "Line", "Section", "Sheet", "Tone", "sheet_of"]
 
 _ARGUMENT: Final = re.compile(r"args\.(.+) \(([a-z ]+)\)", re.DOTALL)
 """How a difference names an argument (approvals/difference.py)."""
+_LIKE_OURS: Final = re.compile("[!≠│┌└↳…]|.*? {2}")
 _SHORT: Final = {"credential": "account"}
 _TAKEN_BACK: Final = {
     "action_file": "the action can be removed again; what it did by then cannot be undone",
@@ -140,7 +141,7 @@ def _of_run(question: Mapping[str, Any], preview: Preview | None, when: Callable
             _fact("reaches", hosts_of(plan) or "nothing"),
             _fact("account", accounts_of(plan) or "none"),
             *((_fact("reads", elsewhere),) if (elsewhere := preview_elsewhere(plan)) else ()),
-            _fact("asked by", asker_of(question)),
+            Fact("asked by", (_theirs(asker_of(question)),)),
             Fact("differs", tuple(_difference(question, given, changes, when))),
         ),
         alarms=tuple(_line(f"! {text}", Tone.ALARM) for text in (*alarms(plan, preview), *unknown_of(plan))),
@@ -163,7 +164,7 @@ def _of_consent(question: Mapping[str, Any], when: Callable[[Any], str]) -> Shee
         essentials=(
             *(fact for fact in facts if fact.name in pinned),
             _fact("undo", _TAKEN_BACK.get(kind, "nobody knows")),
-            _fact("asked by", asker_of(question)),
+            Fact("asked by", (_theirs(asker_of(question)),)),
             *((Fact("differs", tuple(differs)),) if differs else ()),
         ),
         alarms=(),
@@ -228,7 +229,7 @@ def _argument(one: Given, change: tuple[str, Any] | None) -> Fact:
 
 
 def _was(how: str, before: Any) -> Line:
-    return _line(f"≠ {how}" + ("" if before is None else spelled(before)), Tone.CHANGED)
+    return _line(f"≠ {how}" + ("" if before is None else without_gaps(spelled(before))), Tone.CHANGED)
 
 
 def _difference(
@@ -265,13 +266,13 @@ def _argument_changes(question: Mapping[str, Any]) -> dict[str, tuple[str, Any]]
 
 def _change(change: Mapping[str, Any]) -> Fact:
     where, before, after = str(change.get("where")), change.get("before"), change.get("after")
-    now = "gone" if after is None else spelled(after)
+    was, now = without_gaps(spelled(before)), "gone" if after is None else without_gaps(spelled(after))
     if before is None:
         texts = [now]
-    elif is_on_one_line(f"{spelled(before)}{now}"):
-        texts = [f"{spelled(before)} → {now}"]
+    elif is_on_one_line(f"{was}{now}"):
+        texts = [f"{was} → {now}"]
     else:
-        texts = [f"was {spelled(before)}", f"is {now}"]
+        texts = [f"was {was}", f"is {now}"]
     return Fact(visible(where), tuple(_line(f"≠ {where}: {text}", Tone.CHANGED) for text in texts))
 
 
@@ -309,13 +310,19 @@ def _steps(plan: dict[str, Any]) -> Iterator[Fact]:
 def _value_lines(value: Any) -> tuple[Line, ...]:
     if isinstance(value, str) and "\n" in value:
         return _text_lines(value)
-    return (_line(spelled(value), Tone.PLAIN),)
+    return (_theirs(spelled(value)),)
+
+
+def _theirs(text: str) -> Line:
+    """One line of somebody else's; quoted where it begins like one of ours, or a gap in it could have another begin so."""
+    shown = visible(text)
+    return Line(shown, Tone.QUOTED if _LIKE_OURS.match(shown) else Tone.PLAIN)
 
 
 def _found_lines(value: Any) -> tuple[Line, ...]:
     """What a preview found: a text whatever it was, so that quotes tell nothing apart; but blanks at its ends."""
     text = str(value)
-    return _value_lines(text) if "\n" in text or text != text.strip() or not text else (_line(text, Tone.PLAIN),)
+    return _value_lines(text) if "\n" in text or text != text.strip() or not text else (_theirs(text),)
 
 
 def _text_lines(text: str) -> tuple[Line, ...]:

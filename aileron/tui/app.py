@@ -40,7 +40,7 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Input, Static
 
 from aileron.model.moment import local_time
-from aileron.model.visible import as_text, visible, visible_json
+from aileron.model.visible import visible, visible_json
 from aileron.review.question import difference_lines, is_run
 from aileron.tui import frame, paint
 from aileron.tui.deciding import EXPIRED, page_of, unforeseen
@@ -323,8 +323,7 @@ class Console(Deciding):
         found = difference_lines(self._question, None, local_time)
         lines = found if isinstance(found, list) else [found or "there is nothing to compare a consent with"]
         width = int(self.size.width * 0.9) - 6
-        rows = [Text(row) for line in lines for row in paint.folded(as_text(line), width)]
-        self.push_screen(Pages(paint.joined(rows)))
+        self.push_screen(Pages(paint.joined(paint.difference_rows(lines, width))))
 
     def action_open_page(self) -> None:
         """The same question in the browser; its address into the clipboard, where there is none."""

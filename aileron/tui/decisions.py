@@ -87,7 +87,8 @@ class Deciding(Following):
         vault = self._status.get("vault") or {}
         if self._is_signed and vault.get("exists") and vault.get("locked"):
             return "the vault is locked, and who decides for this home is in it: V opens it"
-        return self._guard.refusal(now=time.monotonic(), is_approval=decision == "approve")
+        now = time.monotonic() if self._pressed_at is None else self._pressed_at
+        return self._guard.refusal(now=now, is_approval=decision == "approve")
 
     def _second_step(
         self,

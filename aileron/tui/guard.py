@@ -81,6 +81,10 @@ class Guard:
             self._since = now
         self._is_daemon_there = True
 
+    def read_anew(self) -> None:
+        """What is said beside it is another: the person has not read that."""
+        self._is_read = False
+
     def read_to_end(self) -> None:
         """Its end was on the screen, or the person said that they decide without."""
         self._is_read = True

@@ -10,7 +10,8 @@ Rules
   That is looked at before each use, and every LOOK_S while it is open.
 - It is the key of this home's approver, or it is wiped.
 - A prompt that was broken off is followed by none for anything else within REST_S: whoever can press keys here could put another
-  one in its place, under the hands of a person who types.
+  one in its place, under the hands of a person who types. Any process of the user can break one off (kill(2)): what is typed
+  next is the rest of a passphrase, and is no key and no text for anything (`unseen`).
 
 Not here: what is signed (approver/signing.py), when a key may decide (guard.py).
 """
@@ -57,7 +58,8 @@ class _BrokenError(Exception):
 
 class Holder:
     """One for each console. `ask` has a person type a passphrase after a question; `who_else` says why a key press may be
-    somebody else's, or None. Any thread may use it.
+    somebody else's, or None. What is typed is for nobody else in the block of `unseen`, nor right after one that failed. Any
+    thread may use it.
     """
 
     def __init__(
@@ -66,9 +68,11 @@ class Holder:
         *,
         ask: Callable[[str], Secret],
         who_else: Callable[[], str | None],
+        unseen: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
         clock: Callable[[], float] = since_boot,
     ) -> None:
         self._file: Final = file
+        self._unseen: Final = unseen
         self._ask: Final = ask
         self._clock: Final = clock
         self._who_else: Final = who_else
@@ -220,7 +224,8 @@ class Holder:
                 f"a passphrase for something else was asked for just now: wait {REST_S:.0f} s, and see what it is for",
             )
         try:
-            yield
+            with self._unseen():
+                yield
         except (AileronError, KeyboardInterrupt):
             self._broken_off = (about, self._clock())
             raise

@@ -35,6 +35,7 @@ __all__ = [
     "cells",
     "cut",
     "cut_short",
+    "difference_rows",
     "duration",
     "entry_row",
     "essential_rows",
@@ -48,6 +49,8 @@ __all__ = [
     "system_text",
 ]
 
+FURTHER: Final = "↳ "
+"""Before each further row of a line that is longer than the screen is wide."""
 MAX_ROWS: Final = 200
 """Of one fact: eight small screens."""
 _LONGEST_NOTE: Final = "expires in 59:59"
@@ -174,6 +177,15 @@ def record_rows(record: Record, width: int) -> list[Text]:
     return rows
 
 
+def difference_rows(lines: Iterable[str], width: int) -> Iterator[Text]:
+    """What differs, as the command line has it: a bar before what somebody else wrote."""
+    from aileron.review.sheet import Line, Tone
+
+    for text in map(as_text, lines):
+        tone = Tone.QUOTED if text.startswith(BAR) else Tone.PLAIN
+        yield from _line_rows(Line(text.removeprefix(BAR), tone), width, "")
+
+
 def request_rows(requests: Iterable[Left], width: int) -> Iterator[Text]:
     """Method, host, path, how it ended, bytes up and down, milliseconds."""
     for one in requests:
@@ -288,7 +300,7 @@ def _groups(sheet: Sheet, width: int) -> list[list[Text]]:
 
 
 def _alarms(sheet: Sheet, width: int) -> list[list[Text]]:
-    return [_hung(list(_line_rows(alarm, width - 2, ""))) for alarm in sheet.alarms]
+    return [list(_line_rows(alarm, width, "")) for alarm in sheet.alarms]
 
 
 def _begun(alarms: list[list[Text]], most: int) -> list[Text]:
@@ -309,10 +321,6 @@ def _cells_of(character: str) -> int:
     if size == 0 and category(character) in ("Mn", "Me"):
         return 0
     return max(size, cells_of(character))
-
-
-def _hung(rows: list[Text]) -> list[Text]:
-    return [*rows[:1], *(Text("  ") + row for row in rows[1:])]
 
 
 def _shares(wanted: list[int], most: int | None) -> list[int]:
@@ -360,10 +368,14 @@ def _fact_rows(fact: Fact, width: int, column: int = _COLUMN) -> Iterator[Text]:
 
 
 def _line_rows(line: Line, width: int, indent: str) -> Iterator[Text]:
-    bar = BAR if line.tone == "quoted" else ""
-    style = _STYLES[line.tone]
-    for row in _rows_of(line.text, max(width - len(indent) - len(bar), 8)):
-        yield Text(indent) + Text(bar, style="dim") + Text(row, style=style)
+    """A sign before each further row of a line, and before each of what is quoted: no text can begin a row as ours begin."""
+    sign = BAR if line.tone == "quoted" else ""
+    style, room = _STYLES[line.tone], max(width - len(indent) - len(FURTHER), 8)
+    first = next(_rows_of(line.text, room if sign else room + len(FURTHER)))
+    yield Text(indent) + Text(sign, style="dim") + Text(first, style=style)
+    if len(first) < len(line.text):
+        for row in _rows_of(line.text, room, len(first) + (line.text[len(first)] == " ")):
+            yield Text(indent) + Text(sign or FURTHER, style="dim") + Text(row, style=style)
 
 
 def _verdict_rows(sheet: Sheet, width: int, note: str, *, is_short: bool) -> list[Text]:
@@ -421,12 +433,12 @@ def _hanging(begin: str, text: str, width: int) -> list[Text]:
     whole = begin + text
     first = next(_rows_of(whole, max(width, 8)))
     rest = whole[len(first) :].removeprefix(" ")
-    return [Text(first), *(Text(f"    {row}") for row in (folded(rest, width - 4) if rest else []))]
+    return [Text(first), *(Text(f"  {FURTHER}{row}") for row in (folded(rest, width - 4) if rest else []))]
 
 
-def _rows_of(text: str, width: int) -> Iterator[str]:
-    """One after the other, so that of a long text no more is folded than is shown."""
-    at, is_ascii = 0, text.isascii()
+def _rows_of(text: str, width: int, at: int = 0) -> Iterator[str]:
+    """One after the other from the character `at`, so that of a long text no more is folded than is shown."""
+    is_ascii = text.isascii()
     while True:
         end = min(at + width, len(text)) if is_ascii else _fitting(text, width, at)
         if end >= len(text):

@@ -88,6 +88,7 @@ class Plain:
         edit: Callable[[str], str],
         take: Callable[[], None],
         who_else: Callable[[], str | None],
+        unseen: Callable[[], contextlib.AbstractContextManager[None]],
         out: TextIO | None = None,
     ) -> None:
         self._door: Final = door
@@ -95,7 +96,7 @@ class Plain:
         self._edit_text: Final = edit
         self._take: Final = take
         self._out: Final = out or sys.stdout
-        self._holder: Final = Holder(door.home / "approver.json", ask=ask, who_else=who_else)
+        self._holder: Final = Holder(door.home / "approver.json", ask=ask, who_else=who_else, unseen=unseen)
         self._waiting: Final = Waiting()
         self._numbers: dict[str, int] = {}
         self._edits: dict[str, str] = {}
@@ -497,8 +498,8 @@ class Plain:
 
     def _difference(self, name: str, _: str) -> None:
         found = difference_lines(self._question(name), None, local_time)
-        for line in found if isinstance(found, list) else [found or "there is nothing to compare a consent with"]:
-            self._say(as_text(line))
+        lines = found if isinstance(found, list) else [found or "there is nothing to compare a consent with"]
+        self._rows(list(paint.difference_rows(lines, self._width())))
 
     def _raw(self, name: str, _: str) -> None:
         self._say(visible_json(json.dumps(self._door.question(name), indent=2, ensure_ascii=False)))

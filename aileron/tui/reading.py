@@ -144,6 +144,7 @@ class Reading(Room):
         self._guard.show(self._selected, digest, now=time.monotonic(), closed=self._why_closed())
         if has_ended or self._sheet != before:
             self._guard.disturb(now=time.monotonic())
+            self._guard.read_anew()
         self._view.put(
             self._sheet,
             digest,
@@ -161,7 +162,7 @@ class Reading(Room):
 
     def on_view_all_seen(self, event: View.AllSeen) -> None:
         """All of a question has been on the screen: of the one that is there now, or of what it has replaced."""
-        if event.digest == self._guard.digest:
+        if event.digest == self._guard.digest and event.sheet == self._sheet:
             self._guard.read_to_end()
             self._show_frame()
 

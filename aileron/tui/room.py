@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import signal
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Type
 
 from rich.text import Text
 from textual.app import App
+from textual.events import Event, Key, Paste
 from textual.widgets import ContentSwitcher, Static
 from textual.widgets.option_list import Option
 
@@ -26,7 +28,7 @@ from aileron.tui import frame, paint
 from aileron.tui.deciding import EXPIRED, unforeseen, why_closed
 from aileron.tui.door import Door, GoneError, RefusedError
 from aileron.tui.guard import Guard
-from aileron.tui.holder import Holder, since_boot
+from aileron.tui.holder import REST_S, Holder, since_boot
 from aileron.tui.queue import Queue, Rows
 from aileron.tui.view import MOST_TOP, View
 from aileron.tui.waiting import Entry, Waiting, seconds_left
@@ -93,7 +95,9 @@ class Room(App[None]):
         self._hooks: Final = hooks
         self._waiting: Final = Waiting()
         self._guard: Final = Guard()
-        self._holder: Final = Holder(door.home / "approver.json", ask=self._ask_away, who_else=who_else, clock=clock)
+        self._holder: Final = Holder(
+            door.home / "approver.json", ask=self._ask_away, who_else=who_else, unseen=self._unseen, clock=clock
+        )
         self._status: dict[str, Any] = {}
         self._approver: dict[str, Any] = {"status": "unknown"}
         self._events: list[dict[str, Any]] = []
@@ -112,6 +116,11 @@ class Room(App[None]):
         self._edit: str | None = None
         self._above = ""
         """What stands above a passphrase that is asked for."""
+        self._deaf_until = -math.inf
+        """What is typed by then (monotonic) is no key: it may be the rest of a passphrase."""
+        self._is_deaf_said = False
+        self._pressed_at: float | None = None
+        """When the key was pressed whose action runs now."""
         self._editing: set[str] = set()
         """Of these an edit is on its way."""
         self._has_record_shown = False
@@ -307,6 +316,34 @@ class Room(App[None]):
         finally:
             self._above = ""
 
+    @contextlib.contextmanager
+    def _unseen(self) -> Iterator[None]:
+        """Whoever types in this block, and it fails, may go on typing: none of that is a key, until they have rested."""
+        try:
+            yield
+        except BaseException:
+            self._deaf_until, self._is_deaf_said = time.monotonic() + REST_S, False
+            raise
+
+    async def on_event(self, event: Event) -> None:
+        """A key, or a paste, is dropped while a person may still be typing what is not asked for any more.
+
+        One that waited, since the console was busy, counts as of when it was pressed.
+        """
+        if isinstance(event, (Key, Paste)) and not event.is_forwarded and event.time < self._deaf_until:
+            self._deaf_until = max(self._deaf_until, event.time + REST_S)
+            if not self._is_deaf_said:
+                self._is_deaf_said = True
+                self._warn(
+                    f"what was asked for was broken off: keys count again once none was pressed for {REST_S:.0f} s"
+                )
+            return
+        self._pressed_at = event.time if isinstance(event, Key) else None
+        try:
+            await super().on_event(event)
+        finally:
+            self._pressed_at = None
+
     def _interrupted(self, number: int, _: object) -> None:
         """A signal while the terminal is somebody else's: that ends, and unless it was Ctrl-C the console too."""
         if number != signal.SIGINT:
@@ -324,7 +361,8 @@ class Room(App[None]):
         failed: BaseException | None = None
         with self.suspend() if can_suspend else contextlib.nullcontext():
             try:
-                yield
+                with self._unseen():
+                    yield
             except BaseException as error:  # noqa: BLE001 - an exception that passed through suspend() would leave it so
                 failed = error
         for number, handler in before.items():

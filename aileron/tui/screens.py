@@ -47,7 +47,17 @@ Input { margin: 1 0 0 0; }
 
 
 class _Typed(Input):
-    """A field for what is typed: a paste is not."""
+    """A field for what is typed: a paste is not, nor a key that was pressed before this could be read, however late it comes."""
+
+    _since = 0.0
+
+    def on_mount(self) -> None:
+        self._since = time.monotonic()
+
+    def _on_key(self, event: Key) -> None:  # type: ignore[override] # Textual calls that of Input as well
+        if event.time - self._since < SETTLED_S and event.is_printable:
+            event.stop()
+            event.prevent_default()
 
     def _on_paste(self, event: Paste) -> None:
         event.stop()
@@ -121,12 +131,12 @@ class Confirm(_Once, ModalScreen[bool]):
         if self._word is not None:
             return
         event.stop()
-        if event.key == "y" and not self._is_settled():
+        if event.key == "y" and not self._is_settled(event.time):
             return  # it was on its way before this came up
         self.dismiss(event.key == "y")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        if event.value.strip() == self._word and self._is_settled():
+        if event.value.strip() == self._word and self._is_settled(time.monotonic()):
             self.dismiss(True)
         else:
             self.query_one("#hint", Static).update(
@@ -136,8 +146,8 @@ class Confirm(_Once, ModalScreen[bool]):
     def action_dismiss_no(self) -> None:
         self.dismiss(False)
 
-    def _is_settled(self) -> bool:
-        return time.monotonic() - self._since >= SETTLED_S
+    def _is_settled(self, at: float) -> bool:
+        return at - self._since >= SETTLED_S
 
 
 class Line(_Once, ModalScreen[str | None]):

@@ -45,13 +45,13 @@ class _Body(VerticalScroll):
     """The part that scrolls; says when its end is on the screen."""
 
     class EndSeen(Message):
-        """All that matters has been on the screen, of what has this digest."""
+        """All that matters has been on the screen, of this sheet."""
 
-        def __init__(self, digest: str) -> None:
+        def __init__(self, sheet: Sheet) -> None:
             super().__init__()
-            self.digest = digest
+            self.sheet = sheet
 
-    digest = ""
+    sheet: Sheet | None = None
     """Whose rows they are: a message is on its way for a while, and they may be others when it arrives."""
     matter_rows: int | None = None
     """How many of its rows have to be read; None: nothing is shown yet. The fine print stands below them."""
@@ -69,11 +69,11 @@ class _Body(VerticalScroll):
 
     def check_end(self) -> None:
         """Tell, if the last row that matters is on the screen."""
-        if not self.is_attached or self.matter_rows is None:
+        if not self.is_attached or self.matter_rows is None or self.sheet is None:
             return
         seen = self._seen_rows()
         if seen and self.scroll_y + seen >= self.matter_rows + self._rows_too_many():
-            self.post_message(self.EndSeen(self.digest))
+            self.post_message(self.EndSeen(self.sheet))
 
     def _seen_rows(self) -> int:
         """How many rows are on the screen: on a small one, some or all lie below its end, or below that of the sheet."""
@@ -94,10 +94,11 @@ class View(Container):
     """The question under the cursor."""
 
     class AllSeen(Message):
-        """All of it has been on the screen, of what has this digest."""
+        """All of it has been on the screen: of this sheet, of what has this digest."""
 
-        def __init__(self, digest: str) -> None:
+        def __init__(self, sheet: Sheet, digest: str) -> None:
             super().__init__()
+            self.sheet = sheet
             self.digest = digest
 
     def __init__(self, *, id: str) -> None:
@@ -188,7 +189,7 @@ class View(Container):
         self._is_cut = is_cut or self._is_cropped([*self._top(sheet, width), *rows])
         whole = [*rows, *paint.body_rows(fine, width, is_whole=self._is_whole)[0]]
         body = self.query_one("#body", _Body)
-        body.matter_rows, body.all_rows, body.digest = len(rows) - 1, len(whole), self._digest  # the last is empty
+        body.matter_rows, body.all_rows, body.sheet = len(rows) - 1, len(whole), self._sheet  # the last is empty
         self._paint_top()
         self.query_one("#text", Static).update(paint.joined(whole))
         self.call_after_refresh(body.check_end)
@@ -217,8 +218,8 @@ class View(Container):
     def on__body_end_seen(self, event: _Body.EndSeen) -> None:
         """All of it, unless something was left out."""
         event.stop()
-        if self._sheet is not None and not self._is_cut and event.digest == self._digest:
-            self.post_message(self.AllSeen(event.digest))
+        if self._sheet is not None and not self._is_cut and event.sheet == self._sheet:
+            self.post_message(self.AllSeen(self._sheet, self._digest))
 
     def _top(self, sheet: Sheet, width: int) -> list[Text]:
         is_open = self._why_closed is None and self._left_s is not None

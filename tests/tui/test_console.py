@@ -7,10 +7,12 @@ import threading
 import time
 from typing import Any
 
+import anyio
 import pytest
 
 from aileron.model.decision import DecisionStatement, check_signature
 from aileron.model.secret import Secret
+from aileron.tui import room
 from aileron.tui.app import Console
 from aileron.tui.door import Door
 from tests.cli.questions import ONE, plan, previewed, question
@@ -864,6 +866,7 @@ async def test_a_prompt_that_was_interrupted_is_followed_by_no_other(world: Worl
         await shown.approve()
         await shown.until(lambda: asked)
         world.ask_passphrase = ask
+        shown.app._deaf_until = 0  # as for who selects with the mouse, which types nothing
         await shown.press("n")
         await shown.until("pay-all 1.2.0")
         await shown.approve()
@@ -885,6 +888,60 @@ async def test_a_prompt_that_was_interrupted_is_followed_by_no_other(world: Worl
 
     assert asked == world.asked_for == ["Approver passphrase, to approve read-mail 1.2.0"]
     assert [name.rpartition("0000-")[2] for name in world.sent_to()] == ["read-mail"]
+
+
+@pytest.mark.parametrize("how", ["broken off", "wrong"])
+async def test_the_rest_of_a_passphrase_is_no_key(world: World, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Whoever breaks a prompt off has what is typed next as commands, else: sent to an agent, in clear on the screen."""
+    world.sign()
+    world.ask(named("one", reversible=True))
+    monkeypatch.setattr(room, "REST_S", 0.5)
+    right = world.passphrase
+
+    def broken(_: str) -> Secret:
+        raise KeyboardInterrupt
+
+    ask, world.passphrase = world.ask_passphrase, "another"
+    if how == "broken off":
+        world.ask_passphrase = broken
+    async with world.console(not_kept="this is a terminal of tmux") as shown:
+        await shown.until("one 1.2.0")
+        await shown.approve()
+        await shown.until(lambda: shown.app._deaf_until > 0)
+        for key in ("m", "i", "l", "d", "slash", "D", "e", "2", "q", "enter"):
+            await shown.press(key)
+            await anyio.sleep(0.1)
+        assert len(shown.app.screen_stack) == 1
+        assert "[1 queue]" in shown.text
+        assert sum("keys count again once none was pressed" in one for one in shown.told) == 1
+        await anyio.sleep(0.6)
+        world.ask_passphrase, world.passphrase = ask, right
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+    assert world.sent("ask") == []
+
+
+async def test_what_an_editor_leaves_behind_when_it_is_killed_is_no_key(world: World) -> None:
+    """Whoever types in it types on; an editor that ended well is followed by keys as ever."""
+    world.ask(named("one", reversible=True))
+
+    def killed(_: str) -> str:
+        raise ValueError("the editor was killed")
+
+    async with world.console() as shown:
+        await shown.until("one 1.2.0")
+        await shown.settled()
+        await shown.press("e", "question_mark")
+        await shown.until("!   look here")
+        await shown.press("escape")
+        world.edit = killed
+        await shown.settled()
+        await shown.press("e")
+        await shown.until_told("the editor was killed")
+        await shown.press("question_mark")
+        await shown.until_told("keys count again once none was pressed for 3 s")
+        assert "!   look here" not in shown.text
 
 
 async def test_the_vault_is_locked_with_two_keys_and_opened_with_its_passphrase(world: World) -> None:

@@ -261,6 +261,26 @@ def test_an_answer_that_is_none_ends_no_command_but_its_own(world: World) -> Non
     assert "what the daemon answered is none: it has a str where an object should be:\nconversation" in said.out
 
 
+def test_the_rest_of_a_passphrase_is_neither_shown_nor_a_command(world: World) -> None:
+    """A signal of anybody's ends the question, and who types does not see it so soon."""
+    world.sign()
+    world.ask(named("one", reversible=True))
+
+    def break_off() -> str:
+        for child in psutil.Process().children(recursive=True):
+            if not child.children() and "--plain" in child.cmdline():
+                child.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        return "the rest of it"
+
+    asked = ("Approver passphrase, to deny one 1.2.0:", break_off)
+    said = dialogue(world, ("> ", "deny 1 no"), asked, ("> ", "deny 1 no"), ("1.2.0:", APPROVER), ("denied: 1", ""))
+
+    assert "the rest of it" not in said.out
+    assert "there is no" not in said.out
+    assert [body["decision"] for body in world.sent()] == ["deny"]
+
+
 def test_what_the_key_has_opened_is_not_shown_after_it_is_locked(world: World) -> None:
     """`show` has the preview while the key is open, and not after `lock`."""
     world.ask(contradicted(world))

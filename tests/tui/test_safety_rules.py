@@ -6,6 +6,7 @@ In order: 1 the hash that was shown · 2 nothing under the cursor moves · 3 two
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from textual.events import Key
 
 from aileron.model.consent import BindingConsent
 from aileron.model.manifest import ApprovalRule
@@ -487,7 +489,10 @@ async def test_that_all_was_seen_counts_for_what_it_is_about_only(world: World) 
     async with world.console() as shown:
         await shown.until("line 1")
         await shown.settled()
-        shown.app.post_message(View.AllSeen("sha256:" + "00" * 32))
+        sheet, digest = shown.app._sheet, str(shown.app._guard.digest)
+        assert sheet is not None
+        shown.app.post_message(View.AllSeen(sheet, "sha256:" + "00" * 32))
+        shown.app.post_message(View.AllSeen(dataclasses.replace(sheet, sections=()), digest))
         await shown.pilot.pause()
         await shown.press("A")
         await shown.until_told("there is more of it")
@@ -561,6 +566,64 @@ async def test_a_host_in_other_letters_is_marked(world: World) -> None:
     async with world.console() as shown:
         await shown.until("reaches   mail.example:443")
         assert "not in plain letters" not in shown.text
+
+
+async def test_what_is_said_beside_it_later_has_to_be_read_too(world: World) -> None:
+    """An agent answers under the same digest: that all was read before does not count for it."""
+    asked = reversible()
+    world.ask(asked)
+    async with world.console() as shown:
+        await shown.until(" A approve · d deny")
+        answer = "\n".join(f"line {number}" for number in range(300))
+        world.replace(asked, conversation=[{"question": "why?", "answer": answer}])
+        await shown.until("↓ more below")
+        await shown.settled()
+        await shown.press("A")
+        await shown.until_told("there is more of it")
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+async def test_a_key_counts_as_of_when_it_was_pressed(world: World, is_late: bool) -> None:
+    """A console that was busy comes to a key late: that does not make it one that was pressed after the person could look."""
+    world.ask(reversible())
+    async with world.console() as shown:
+        await shown.until(" A approve · d deny")
+        await shown.settled()
+        await shown.press("A")
+        await shown.until("any other key")
+        if not is_late:
+            await shown.settled()
+        shown.app.post_message(Key("y", "y"))
+        time.sleep(guard.SETTLED_S * 1.5)
+        await shown.settled()
+        await shown.pilot.pause()
+        await shown.until(lambda: is_late or world.sent())
+
+    assert bool(world.sent()) is not is_late
+
+
+async def test_no_row_of_somebody_elses_text_begins_as_ours_do(world: World) -> None:
+    """Whatever blanks are in a value, a folder or what was approved before, a further row has its sign before it."""
+    gap = " " * 61
+    memo = f"the invoice{gap}≠ was DE99, corrected by you{gap}! checked: approved 14 times before"
+    changes = [{"where": "args.memo (changed)", "before": f"x{gap}! nothing differs", "after": memo}]
+    found = {"decided_at": "2026-11-20T09:12:00Z", "changes": changes}
+    folder = f"/w{gap}! nothing differs from the call approved last"
+    world.ask(question(plan({"memo": memo, "to": "≠ x"}), agent="claude", folder=folder, difference=found))
+    for size in ((80, 24), (100, 45), (60, 20)):
+        async with world.console(size) as shown:
+            await shown.until("send-mail")
+            await shown.press("enter", "f")
+            for _ in range(6):
+                for row in shown.rows:
+                    inner = row.strip(" ▁▂▃▄▅▆▇█▔")
+                    assert not inner.startswith(("! checked", "! nothing", "≠ was", "≠ x")), row
+                await shown.press("space")
+            if size == (100, 45):
+                assert "│ ≠ x" in shown.text
+                assert "was x (61 blanks) ! nothing differs" in shown.text
 
 
 async def test_a_value_of_a_megabyte_is_shown_at_once_and_says_how_much_is_not(world: World) -> None:
