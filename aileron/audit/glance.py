@@ -4,11 +4,15 @@ Pure. It is a beginning, for finding the question that is meant; what is decided
 action's own, values the agent's, and neither is made harmless here: that is for who shows it.
 
 Rules
-- Short values stand first: what is long (a body, a file) tells the least in a line.
+- What tells questions about one action apart stands first, among those that are listed together; then what is short, since a body
+  or a file tells the least in a line.
 - A value with anything in it that could pass for the next name is quoted, as JSON.
 
->>> glance_of(b'{"args": {"body": "Dear Mira, the invoice is paid.", "to": "mira@example.com", "urgent": true}}')
-'to=mira@example.com urgent=true body="Dear Mira, the invoice…'
+>>> asked = [(to, "send", b'{"args": {"body": "Hello! How are you?", "to": "%s"}}' % to.encode()) for to in ("mira", "zoe")]
+>>> glances_of(asked[:1])
+{'mira': 'body="Hello! How are you?" to=mira'}
+>>> glances_of(asked)
+{'mira': 'to=mira body="Hello! How are you?"', 'zoe': 'to=zoe body="Hello! How are you?"'}
 
 Not here: what is signed (frozen.py), rows of a list (query.py).
 """
@@ -16,11 +20,12 @@ Not here: what is signed (frozen.py), rows of a list (query.py).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
-__all__ = ["MAX_SUBJECT_BYTES", "glance_of"]
+__all__ = ["MAX_SUBJECT_BYTES", "glances_of"]
 
 MAX_SUBJECT_BYTES: Final = 64 << 10
 """Of a plan that is read for a line of it: a list has up to 800, and is read with every piece of news."""
@@ -36,19 +41,38 @@ class _Asked(msgspec.Struct):
     args: dict[str, Any] = {}
 
 
-def glance_of(plan: bytes | None) -> str | None:
-    """The arguments of a stored plan in at most 160 characters; None where it has none, or cannot be read in a line."""
+def glances_of(asked: Iterable[tuple[str, str, bytes | None]]) -> dict[str, str]:
+    """By id, of id, action and stored plan: its arguments in at most 160 characters. Nothing for a plan without, or for none."""
+    shown = {name: (action, args) for name, action, plan in asked if (args := _shown(plan))}
+    by_action: dict[str, list[dict[str, str]]] = {}
+    for action, args in shown.values():
+        by_action.setdefault(action, []).append(args)
+    telling = {action: _telling(each) for action, each in by_action.items()}
+    return {name: _line(args, telling[action]) for name, (action, args) in shown.items()}
+
+
+def _shown(plan: bytes | None) -> dict[str, str]:
+    """Each argument as it stands in a line."""
     try:
         args = {} if plan is None else msgspec.json.decode(plan, type=_Asked).args
     except msgspec.DecodeError:
-        return None
+        return {}
     spelled = {name: _spelled(value) for name, value in args.items()}
-    pairs = [
-        f"{name}={value if len(value) <= _MAX_VALUE else value[: _MAX_VALUE - 1] + '…'}"
-        for name, value in sorted(spelled.items(), key=lambda pair: (len(pair[1]) > _MAX_VALUE, pair[0]))
-    ]
-    line = " ".join(pairs)
-    return line if 0 < len(line) <= _MAX else line[: _MAX - 1] + "…" if line else None
+    return {
+        name: value if len(value) <= _MAX_VALUE else value[: _MAX_VALUE - 1] + "…" for name, value in spelled.items()
+    }
+
+
+def _telling(each: list[dict[str, str]]) -> set[str]:
+    """Names that do not say the same in all of them."""
+    names = {name for args in each for name in args}
+    return {name for name in names if len({args.get(name) for args in each}) > 1}
+
+
+def _line(args: dict[str, str], telling: set[str]) -> str:
+    pairs = sorted(args.items(), key=lambda pair: (pair[0] not in telling, len(pair[1]) == _MAX_VALUE, pair[0]))
+    line = " ".join(f"{name}={value}" for name, value in pairs)
+    return line if len(line) <= _MAX else line[: _MAX - 1] + "…"
 
 
 def _spelled(value: Any) -> str:

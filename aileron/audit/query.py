@@ -29,7 +29,7 @@ import msgspec
 
 from aileron.audit.events import EVENT_TYPES
 from aileron.audit.frozen import decision_of, subject_of
-from aileron.audit.glance import MAX_SUBJECT_BYTES, glance_of
+from aileron.audit.glance import MAX_SUBJECT_BYTES, glances_of
 from aileron.audit.questions import candidates_of, plan_digest_of
 from aileron.ledger import (
     ACTION_KIND,
@@ -150,7 +150,7 @@ async def open_approvals(ledger: Ledger) -> list[dict[str, Any]]:
     """The questions that wait for a person or for their decision to be used, the first to expire first."""
 
     def look(snapshot: Snapshot) -> list[dict[str, Any]]:
-        return [_listed(snapshot, row) for row in snapshot.open_approvals()]
+        return _listed(snapshot, snapshot.open_approvals())
 
     return await ledger.read(look)
 
@@ -163,7 +163,7 @@ async def recent_approvals(ledger: Ledger, limit: int) -> list[dict[str, Any]]:
         events.sort(key=lambda row: row.seq, reverse=True)
         ids = dict.fromkeys(str(row.facts.get("approval")) for row in events)
         rows = [row for name in ids if (row := snapshot.approval(name)) is not None and row.state not in _OPEN]
-        return [_listed(snapshot, row) for row in rows[:limit]]
+        return _listed(snapshot, rows[:limit])
 
     return await ledger.read(look)
 
@@ -305,10 +305,11 @@ def _subject(snapshot: Snapshot, row: ApprovalRow, digest: str) -> dict[str, Any
     return subject_of(snapshot.plan_of(row, digest) or b"", digest, row.id)
 
 
-def _listed(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:
-    """A question with a line of what it was asked with, which tells two of one action apart."""
-    line = glance_of(snapshot.subject(row.id, MAX_SUBJECT_BYTES)) if row.kind == ACTION_KIND else None
-    return _question(snapshot, row) | ({} if line is None else {"glance": line})
+def _listed(snapshot: Snapshot, rows: list[ApprovalRow]) -> list[dict[str, Any]]:
+    """Questions, those about runs with a line of what they were asked with, which tells two of one action apart."""
+    runs = [row for row in rows if row.kind == ACTION_KIND]
+    lines = glances_of((row.id, str(row.name), snapshot.subject(row.id, MAX_SUBJECT_BYTES)) for row in runs)
+    return [_question(snapshot, row) | ({"glance": lines[row.id]} if row.id in lines else {}) for row in rows]
 
 
 def _question(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:

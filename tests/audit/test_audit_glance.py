@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron.audit.glance import glance_of
+from aileron.audit.glance import glances_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=400),
@@ -20,7 +20,13 @@ JSON = st.recursive(
 
 def line_of(args: dict[str, Any]) -> str | None:
     """Of a plan with these arguments."""
-    return glance_of(msgspec.json.encode({"action": "send-mail", "args": args, "steps": []}))
+    return lines_of(args).get("0")
+
+
+def lines_of(*each: dict[str, Any]) -> dict[str, str]:
+    """Of plans of one action with these arguments, by their number."""
+    plans = [msgspec.json.encode({"action": "send-mail", "args": args, "steps": []}) for args in each]
+    return glances_of((str(number), "send-mail", plan) for number, plan in enumerate(plans))
 
 
 @pytest.mark.parametrize(
@@ -36,6 +42,18 @@ def line_of(args: dict[str, Any]) -> str | None:
 def test_names_and_values_stand_in_a_line_the_short_ones_first(args: dict[str, Any], line: str | None) -> None:
     """In the order of their names, among those that are short and among those that are not."""
     assert line_of(args) == line
+
+
+def test_what_tells_two_of_one_action_apart_stands_first() -> None:
+    """Of those that are listed together; what differs only where nobody sees it tells nothing."""
+    lunch = {"end": "13:00", "start": "12:00", "title": "Lunch", "notes": "x" * 30 + "a"}
+    sailing = {**lunch, "title": "Sailing", "notes": "x" * 30 + "b"}
+
+    assert [line.split()[0] for line in lines_of(lunch, sailing).values()] == ["title=Lunch", "title=Sailing"]
+    assert lines_of(lunch, lunch)["0"] == lines_of(lunch)["0"] == f"end=13:00 start=12:00 title=Lunch notes={'x' * 23}…"
+    assert lines_of(lunch, {})["0"] == lines_of(lunch)["0"]
+    other = [("a", "send", b'{"args": {"a": 1, "b": 1}}'), ("b", "read", b'{"args": {"a": 1, "b": 2}}')]
+    assert glances_of(other) == {"a": "a=1 b=1", "b": "a=1 b=2"}
 
 
 def test_no_value_passes_for_another_argument() -> None:
@@ -56,4 +74,4 @@ def test_it_is_a_line_of_at_most_160_characters(args: dict[str, Any]) -> None:
 @pytest.mark.parametrize("stored", [None, b"", b"{", b"[]", b'{"args": 7}', b"{}"])
 def test_what_is_no_plan_has_none(stored: bytes | None) -> None:
     """A list is shown all the same; the question itself says what is wrong with it."""
-    assert glance_of(stored) is None
+    assert glances_of([("one", "send-mail", stored)]) == {}
