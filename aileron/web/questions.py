@@ -215,12 +215,14 @@ class Questions:
     ) -> Preview | None:
         """What this session read before; else, with `read`, what is read now. `again`: now in any case. OverError.
 
-        What could not be begun to be read is told as what failed: a person may say no to it, and knows why they see nothing.
+        What could not be begun to be read is told as what failed: a person may say no to it, and knows why they see nothing. It
+        is not kept, and nor is what was read before it.
         """
         async with session.reading:
             session.check_open()  # it was waited for
             found = session.preview_of(approval_id, digest)
             if (found is None and read) or again:
+                session.forget_preview(approval_id, digest)  # however this ends, it is not what is there now
                 try:
                     found = await self._desk.preview(approval_id, digest)
                 except AileronError as error:
@@ -259,7 +261,11 @@ class Questions:
         self._door.check_token(session, fields, "preview", approval_id, edit or "")
         question = await self._desk.question(approval_id, edit)
         if waits(question) and has_preview(question):
-            await self._preview(session, approval_id, str(question["digest"]), again=True)
+            found = await self._preview(session, approval_id, str(question["digest"]), again=True)
+            if found is not None and found.problem is not None:
+                session.leave_note(
+                    approval_id, f"When you asked for what is there now, it could not be read: {found.problem}"
+                )
         return on_to(approval_id, edit)
 
     def passkeys_for(self, shown: Shown) -> dict[str, Any]:

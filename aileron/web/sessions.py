@@ -112,6 +112,10 @@ class Session:
         ):
             self._previews.popitem(last=False)
 
+    def forget_preview(self, approval_id: str, digest: str) -> None:
+        """It is not to be shown as what is there now any more."""
+        self._previews.pop((approval_id, digest), None)
+
     def leave_note(self, approval_id: str, text: str) -> None:
         """For the next page about this question."""
         self._notes[approval_id] = text

@@ -17,6 +17,7 @@ from tests.support.upstream_http import CountingServer
 pytestmark = pytest.mark.jail
 
 NEVER = "act-20260101T000000-00000000000000000000"
+UNREAD = "When you asked for what is there now, it could not be read: "
 
 
 def opened(person: PageClient, question: dict[str, object]) -> Reply:
@@ -410,6 +411,52 @@ def test_a_preview_that_cannot_be_read_says_so_and_a_no_is_still_possible(
     assert "could not be read" not in opened(person, asked).words
     person.submit(opened(person, asked).form("/decide", decision="deny"))
     assert home.result(asked)["status"] == "denied"
+
+
+@pytest.mark.parametrize("is_locked", [True, False])
+def test_what_is_read_again_is_shown_or_why_it_could_not_be(
+    home: DaemonHome, person: PageClient, upstream: CountingServer, is_locked: bool
+) -> None:
+    """Never what was read before as what is there now; and no form of before decides it."""
+    upstream.page = "/effect/mine"
+    asked = home.asked("previewed", {"path": "/effect/mine"})
+    first = opened(person, asked)
+    confirm = person.submit(first.form("/approve"))
+    upstream.page = "/effect/swapped"
+    if is_locked:
+        home.must("POST", "/v1/vault/lock")
+    again = person.submit(first.form("/preview"))
+    home.unlock()
+
+    assert (UNREAD in again.words) is is_locked
+    assert ("! what is there now could not be read: " in again.words) is is_locked
+    assert ("! Path is /effect/swapped" in again.words) is not is_locked
+    assert again.form("/approve").fields["digest"] != first.form("/approve").fields["digest"]
+    stale = person.submit(confirm.form("/decide"), word="previewed")
+    assert (stale.status, "! Path is /effect/swapped" in stale.words) == (409, True)
+    assert UNREAD not in opened(person, asked).words
+    assert home.result(asked, wait=0)["status"] == "pending_approval"
+
+
+def test_what_could_not_be_read_again_is_forgotten_though_nothing_is_read_in_its_place(
+    home: DaemonHome, person: PageClient, upstream: CountingServer
+) -> None:
+    """As where a page of elsewhere leads here next: it says why there is nothing to decide, and reads once that is asked for."""
+    upstream.page = "/effect/mine"
+    asked = home.asked("previewed", {"path": "/effect/mine"})
+    first = opened(person, asked)
+    home.must("POST", "/v1/vault/lock")
+    led = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    form = first.form("/preview")
+    page = person.get(person.post(form.action, form.fields).headers["location"], **led)
+    home.unlock()
+
+    assert UNREAD in page.words
+    assert "! what is there now was not read yet" in page.words
+    assert [form.action.rpartition("/")[2] for form in page.forms] == ["lock", "preview", "ask"]
+    read = person.submit(page.form("/preview"))
+    assert UNREAD not in read.words
+    assert read.form("/approve").fields["digest"] == first.form("/approve").fields["digest"]
 
 
 def test_a_run_that_failed_says_how_and_what_was_not_let_out(home: DaemonHome, person: PageClient) -> None:
