@@ -8,7 +8,7 @@ Rules
 - A preview is read with the person's own credential, and its content leaves this process only sealed for the key that an
   approver named in a signed request; the ledger gets its digest.
 - A request for a preview is answered once (`nonce`), and only about now. Where what is there was read again, and is another, a
-  yes to what was there before does not count.
+  yes to what was there before does not count (readings.py).
 
 Source: docs/reference/signed-decisions.md. Not here: changes that need consent (consents.py), the run itself (runs/perform.py).
 """
@@ -42,19 +42,17 @@ from aileron.audit.log import Audit
 from aileron.audit.moves import MAX_MESSAGE_CHARACTERS
 from aileron.daemon.answers import utc
 from aileron.daemon.consents import Consenting
+from aileron.daemon.readings import Readings
 from aileron.daemon.standing import Standing
 from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import ConsentKind
-from aileron.model.decision import PreviewStatement, Signature, digest_with_preview, held_until, preview_digest
+from aileron.model.decision import PreviewStatement, Signature, held_until
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
 from aileron.model.wire import Decision, ErrorBody, PreviewRequest, Settled
-from aileron.runs.perform import Spine
 
 __all__ = ["Deciding"]
 
-MAX_READ: Final = 1000
-"""Plans of which the newest preview is known; the oldest goes first, and then the older previews of that plan count again."""
 MAX_NONCES: Final = 1000
 """Requests for previews while one could be tried again, six minutes: a person makes a handful."""
 
@@ -68,19 +66,17 @@ class Deciding:
         *,
         audit: Audit,
         ledger: Ledger,
-        spine: Spine,
+        readings: Readings,
         consents: Consenting,
         begin: Callable[[str], object],
     ) -> None:
         self._standing = standing
         self._audit = audit
         self._ledger = ledger
-        self._spine = spine
+        self._readings = readings
         self._consents = consents
         self._begin = begin
         self._nonces: dict[str, float] = {}
-        self._read_last: dict[tuple[str, str], str] = {}
-        """By question and plan: the digest of what the newest preview showed."""
 
     async def decide(self, approval_id: str, decision: Decision, surface: str) -> Settled:
         """Record a decision that counts, and let what it approves begin. `surface`: the scope it came in with, or `page`.
@@ -137,19 +133,8 @@ class Deciding:
                 f"the decision is about {decision.digest[:80]}, and {question.row.id} is about another: look at it again",
                 FailureClass.INVALID_REQUEST,
             )
-        newest = self._read_last.get((question.row.id, candidate.plan_digest), candidate.digest)
-        if decision.decision == "approve" and candidate.preview is not None and newest != candidate.digest:
-            raise NotCounted(
-                "digest",
-                "what is there was read again since, and is another by now: look at it again",
-                FailureClass.INVALID_REQUEST,
-            )
-
-    def _keep_newest(self, approval_id: str, plan_digest: str, digest: str) -> None:
-        self._read_last.pop((approval_id, plan_digest), None)
-        while len(self._read_last) >= MAX_READ:
-            self._read_last.pop(next(iter(self._read_last)))
-        self._read_last[approval_id, plan_digest] = digest
+        if decision.decision == "approve" and candidate.preview is not None:
+            self._readings.check_newest(question.row.id, candidate.plan_digest, candidate.digest)
 
     async def shown(self, approval_id: str) -> dict[str, Any]:
         """A question, whole: what is asked about, and for a run what differs from the last one that was approved."""
@@ -195,11 +180,10 @@ class Deciding:
         except AileronError as error:
             await self._refused(approval_id, "preview", error, scope.value, asked.key_id)
             raise
-        seen = await self._spine.preview(approval_id, asked.digest)
-        shown: dict[str, Any] = {"fields": seen.fields, "problem": seen.problem, "taken_at": utc(time.time())}
-        if seen.fields is not None:
-            shown["digest"] = digest_with_preview(seen.plan_digest, preview_digest({"fields": seen.fields}))
-            self._keep_newest(approval_id, seen.plan_digest, shown["digest"])
+        seen = await self._readings.read(approval_id, asked.digest)
+        shown: dict[str, Any] = {"fields": seen.fields, "problem": seen.problem, "taken_at": seen.taken_at}
+        if seen.digest is not None:
+            shown["digest"] = seen.digest
         sealed = seal(asked.recipient, msgspec.json.encode(shown), statement.signed_bytes())
         return {"sealed": base64.b64encode(sealed).decode()}
 

@@ -8,7 +8,8 @@ Rules
 - A decision of the page goes the way of every other: signed, sent, checked (deciding.py). Its surface is `page`.
 - A question that waits is shown as its digest was computed from it (review/genuine.py): the ledger's file can be written by
   others while no daemon runs.
-- A preview is read for who unlocked, as for who signs a request for it: it leaves this process only as a part of their page.
+- A preview is read for who unlocked, as for who signs a request for it (readings.py): it leaves this process only as a part of
+  their page.
 
 Not here: HTTP, sessions, forms (web/), whether a signature counts (deciding.py).
 """
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from typing import Any, Final, Literal
 
 import anyio
@@ -30,19 +30,17 @@ from aileron.audit import query
 from aileron.audit.events import PageLocked, PageUnlocked
 from aileron.audit.log import Audit
 from aileron.config import Home
-from aileron.daemon.answers import utc
 from aileron.daemon.manage import Manager
 from aileron.daemon.peer import NoPeer, Peer, peer_of
+from aileron.daemon.readings import Readings
 from aileron.daemon.sessions import Sessions
 from aileron.daemon.standing import Standing
 from aileron.ledger.sqlite import Ledger
-from aileron.model.decision import digest_with_preview, preview_digest
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.preview import Preview
 from aileron.model.secret import Secret
 from aileron.model.wire import Decision, Settled
 from aileron.review.genuine import edited, genuine
-from aileron.runs.perform import Spine
 from aileron.web import desk
 
 __all__ = ["SURFACE", "PageDesk"]
@@ -65,7 +63,7 @@ class PageDesk:
         audit: Audit,
         ledger: Ledger,
         manager: Manager,
-        spine: Spine,
+        readings: Readings,
         sessions: Sessions,
     ) -> None:
         self._file = home.approver_key
@@ -73,7 +71,7 @@ class PageDesk:
         self._audit = audit
         self._ledger = ledger
         self._manager = manager
-        self._spine = spine
+        self._readings = readings
         self._sessions = sessions
         self._looking = anyio.CapacityLimiter(
             2
@@ -170,14 +168,7 @@ class PageDesk:
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
         """What is there now."""
-        seen = await self._spine.preview(approval_id, plan_digest)
-        taken_at = utc(time.time())
-        if seen.fields is None:
-            return Preview(None, seen.problem or "it says nothing", taken_at, None)
-        if seen.plan_digest != plan_digest:
-            raise AileronError(FailureClass.HASH_MISMATCH, "the preview is of another plan: nothing is shown")
-        digest = digest_with_preview(plan_digest, preview_digest({"fields": seen.fields}))
-        return Preview(seen.fields, None, taken_at, digest)
+        return await self._readings.read(approval_id, plan_digest)
 
     async def result(self, approval_id: str) -> dict[str, Any]:
         """What became of it."""

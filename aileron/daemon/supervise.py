@@ -55,6 +55,7 @@ from aileron.daemon.page import PageDesk
 from aileron.daemon.passkeys import Passkeys
 from aileron.daemon.ports import OnlyHere, Served, WithToken, listen_on, listen_on_loopback, loopback_names
 from aileron.daemon.protocol import AgentProtocol, action_files
+from aileron.daemon.readings import Readings
 from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
 from aileron.daemon.serving import certificate_names, serve, tls_context
@@ -283,6 +284,7 @@ class _Daemon:
             audit=audit,
             executor=Executor(self._jails, egress, connectors),
         )
+        readings = Readings(spine)
         async with anyio.create_task_group() as background:
             background.start_soon(self._jails.serve)
             background.start_soon(close_on_time, ledger, audit, spine)
@@ -308,7 +310,7 @@ class _Daemon:
                     consents=consents,
                     installing=installing,
                     deciding=Deciding(
-                        standing, audit=audit, ledger=ledger, spine=spine, consents=consents, begin=runner.begin
+                        standing, audit=audit, ledger=ledger, readings=readings, consents=consents, begin=runner.begin
                     ),
                     appointing=Appointing(
                         self._home,
@@ -332,7 +334,7 @@ class _Daemon:
                     audit=audit,
                     ledger=ledger,
                     manager=manager,
-                    spine=spine,
+                    readings=readings,
                     sessions=sessions,
                 )
                 unlocked = PageSessions(desk)

@@ -146,9 +146,11 @@ class Deciding:
                 why = "It was unlocked without the key that signs: a decision here takes a passkey."
                 return refusals.problem(HTTPStatus.FORBIDDEN, "This page only shows.", why, approval_id)
         except AileronError as error:
-            if error.failure.failure_class not in (FailureClass.ALREADY_DECIDED, FailureClass.APPROVAL_EXPIRED):
-                raise
-            return await self._too_late(session, approval_id)
+            if error.failure.failure_class in (FailureClass.ALREADY_DECIDED, FailureClass.APPROVAL_EXPIRED):
+                return await self._too_late(session, approval_id)
+            if error.failure.failure_class is FailureClass.INVALID_REQUEST:  # as where it was read elsewhere since
+                session.forget_preview(approval_id, str(asked.shown.question["digest"]))
+            raise
         session.decided = approval_id
         if settled.status == "failed":
             session.leave_note(approval_id, "It is approved, and it could not be done.")

@@ -187,6 +187,13 @@ def test_only_the_spine_calls_the_executor() -> None:
     assert callers == ["aileron.runs.perform"]
 
 
+def test_only_the_readings_have_a_preview_read() -> None:
+    """`Spine.preview` is called in daemon/readings.py and nowhere else: what another read would not be known as the newest."""
+    callers = [module for module, path in _modules() if "spine.preview(" in path.read_text(encoding="utf-8")]
+
+    assert callers == ["aileron.daemon.readings"]
+
+
 def test_only_the_ledger_speaks_sql() -> None:
     """sqlite3 is imported in aileron/ledger and nowhere else."""
     wrong = [

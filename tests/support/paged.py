@@ -51,9 +51,20 @@ class KeptApprover(Approver):
     def __init__(self, home: DaemonHome, passphrase: str = APPROVER) -> None:
         home.ask("GET", "/healthz")  # makes the home
         with keyfile.create(home.path / "approver.json", Secret(passphrase.encode()), replace=True) as made:
-            self._seed = bytes(made._seed)
-            self.public = made.public_key  # type: ignore[misc]
-            self.key_id = made.key_id  # type: ignore[misc]
+            self._take(made)
+
+    @classmethod
+    def of(cls, home: DaemonHome) -> KeptApprover:
+        """Whose key lies there already."""
+        found = cls.__new__(cls)
+        with keyfile.open_key(home.path / "approver.json", Secret(APPROVER.encode())) as key:
+            found._take(key)
+        return found
+
+    def _take(self, key: ApproverKey) -> None:
+        self._seed = bytes(key._seed)
+        self.public = key.public_key  # type: ignore[misc]
+        self.key_id = key.key_id  # type: ignore[misc]
 
     def sign(self, statement: Any) -> str:
         """With that key."""

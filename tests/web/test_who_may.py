@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import socket
@@ -430,14 +429,8 @@ def test_another_approver_ends_every_page(own_home: DaemonHome) -> None:
     """And the key of before opens none; the new one does."""
     client = PageClient(own_home)
     assert client.unlock().status == 200
-    first = KeptApprover.__new__(KeptApprover)
+    first = KeptApprover.of(own_home)
     kept = (own_home.path / "approver.json").read_bytes()
-    with contextlib.ExitStack() as stack:
-        from aileron.approver.keyfile import open_key
-        from aileron.model.secret import Secret
-
-        key = stack.enter_context(open_key(own_home.path / "approver.json", Secret(APPROVER.encode())))
-        first.__dict__.update(_seed=bytes(key._seed), public=key.public_key, key_id=key.key_id)
     second = KeptApprover(own_home, "another passphrase")
     new = (own_home.path / "approver.json").read_bytes()
     second.appoint(own_home, replaces=first)
