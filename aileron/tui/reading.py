@@ -124,10 +124,15 @@ class Reading(Room):
             self._refuse(name, unforeseen(error))
 
     def _genuine(self, question: dict[str, Any]) -> dict[str, Any]:
-        """What it is about, or the person's own edit of it, as its digest covers it. MismatchError."""
+        """What it is about, or the person's own edit of it, as its digest covers it. MismatchError.
+
+        Of what is decided the digest is what was signed, with the preview there was: nobody decides about that any more.
+        """
         from aileron.review.genuine import edited, genuine
 
-        if self._edit is not None and why_closed(question) is None:
+        if why_closed(question) is not None:
+            return question
+        if self._edit is not None:
             question = edited(question, self._edit)
         return genuine(question) if self._is_signed else question
 

@@ -178,6 +178,7 @@ class World:
     def _decided(self, asked: dict[str, Any], seen: Seen) -> Reply:
         if asked["status"] != "pending_approval":
             return error("already_decided", 409, "it is decided", details={"status": asked["status"]})
+        asked["digest"] = seen.body["digest"]  # what was signed, with the preview there was
         if seen.body["decision"] == "approve":
             return self._settled(asked, "completed", reply="approved")
         return self._settled(asked, "denied", reason=seen.body.get("reason"))

@@ -15,7 +15,7 @@ from aileron.model.secret import Secret
 from aileron.tui import room
 from aileron.tui.app import Console
 from aileron.tui.door import Door
-from tests.cli.questions import ONE, plan, previewed, question
+from tests.cli.questions import ONE, plan, previewed, question, sealed_preview
 from tests.support.fake_daemon import Seen, error
 from tests.tui.consoles import World, named
 
@@ -888,6 +888,23 @@ async def test_a_prompt_that_was_interrupted_is_followed_by_no_other(world: Worl
 
     assert asked == world.asked_for == ["Approver passphrase, to approve read-mail 1.2.0"]
     assert [name.rpartition("0000-")[2] for name in world.sent_to()] == ["read-mail"]
+
+
+async def test_what_was_approved_with_its_preview_shows_what_came_of_it(world: World) -> None:
+    """Its digest is that of the plan with the preview by then, which nobody else can compute."""
+    approver = world.sign()
+    asked = question(previewed())
+    fields = [{"label": "Path", "value": "is read", "multiline": False}]
+    world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
+    world.ask(asked)
+    async with world.console() as shown:
+        await shown.unlock()
+        await shown.until("is read")
+        await shown.approve("send-mail")
+        await shown.until("! approved, done")
+        await shown.until("REQUESTS THAT LEFT")
+
+    assert world.sent()[0]["digest"] == asked["digest"] != question(previewed())["digest"]
 
 
 @pytest.mark.parametrize("how", ["broken off", "wrong"])
