@@ -72,7 +72,7 @@ def in_a_prompt(title: str) -> str:
     return title if len(title) <= _MOST_CALLED else f"{title[: _MOST_CALLED - 1]}…"
 
 
-def send(door: Door, approval_id: str, body: dict[str, Any], *, is_a_run: bool, called: str | None = None) -> Said:
+def send(door: Door, approval_id: str, body: dict[str, Any], *, is_a_run: bool, called: str) -> Said:
     """Send it, and say what was settled, of what is `called` so.
 
     GoneError where nobody answers: then nobody knows whether it counts.
@@ -87,7 +87,7 @@ def send(door: Door, approval_id: str, body: dict[str, Any], *, is_a_run: bool, 
         return Said(f"approved, and it could not be done: {failed.get('message')}", is_done=True)
     until = settled.get("held_until")
     held = f", held until {local_time(until)} (it can be taken back)" if until else ""
-    return Said(f"{state_of(settled)}: {called or approval_id}{held}", is_done=True)
+    return Said(f"{state_of(settled)}: {called}{held}", is_done=True)
 
 
 def why_closed(question: dict[str, Any]) -> str | None:

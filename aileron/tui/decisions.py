@@ -16,7 +16,8 @@ from typing import Any
 from rich.text import Text
 
 from aileron.model.moment import local_time
-from aileron.review.question import is_run
+from aileron.model.visible import visible
+from aileron.review.question import is_run, title_of
 from aileron.tui import paint
 from aileron.tui.deciding import Decision, Said, send, signed
 from aileron.tui.door import GoneError
@@ -141,8 +142,8 @@ class Deciding(Following):
         made = self._signed(question, digest, decision, reason)
         if not isinstance(made, Said):
             try:
-                body = made
-                made = await in_thread(lambda: send(self._door, name, body, is_a_run=is_run(question)))
+                body, called = made, visible(title_of(question))
+                made = await in_thread(lambda: send(self._door, name, body, is_a_run=is_run(question), called=called))
             except GoneError as error:
                 made = Said(f"nobody answered: look whether it was decided ({error})", is_done=False)
         self._tell(made.words, is_bad=not made.is_done)

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["Answered", "Hooks", "Room", "in_thread", "is_over"]
 
 T = TypeVar("T")
+_DEAF_S: Final = 15.0
+"""Nobody takes longer to see that a passphrase is not asked for any more; whoever only presses keys again is heard then."""
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -118,6 +120,7 @@ class Room(App[None]):
         """What stands above a passphrase that is asked for."""
         self._deaf_until = -math.inf
         """What is typed by then (monotonic) is no key: it may be the rest of a passphrase."""
+        self._deaf_at_most = -math.inf
         self._is_deaf_said = False
         self._pressed_at: float | None = None
         """When the key was pressed whose action runs now."""
@@ -322,7 +325,8 @@ class Room(App[None]):
         try:
             yield
         except BaseException:
-            self._deaf_until, self._is_deaf_said = time.monotonic() + REST_S, False
+            now = time.monotonic()
+            self._deaf_until, self._deaf_at_most, self._is_deaf_said = now + REST_S, now + _DEAF_S, False
             raise
 
     async def on_event(self, event: Event) -> None:
@@ -331,7 +335,7 @@ class Room(App[None]):
         One that waited, since the console was busy, counts as of when it was pressed.
         """
         if isinstance(event, (Key, Paste)) and not event.is_forwarded and event.time < self._deaf_until:
-            self._deaf_until = max(self._deaf_until, event.time + REST_S)
+            self._deaf_until = min(max(self._deaf_until, event.time + REST_S), self._deaf_at_most)
             if not self._is_deaf_said:
                 self._is_deaf_said = True
                 self._warn(

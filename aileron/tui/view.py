@@ -205,12 +205,11 @@ class View(Container):
         self.query_one("#essentials", Static).update(paint.joined(self._top(self._now(self._sheet), self._room())))
 
     def _now(self, sheet: Sheet) -> Sheet:
-        """With what came of it for a verdict, where it is settled: whether it can be undone is among the facts."""
+        """Where it is settled: what came of it for a verdict, and no alarms. Whether it can be undone is among the facts."""
         if self._why_closed is None:
             return sheet
-        return dataclasses.replace(
-            sheet, verdict=dataclasses.replace(sheet.verdict, text=f"! {visible(self._why_closed)}")
-        )
+        verdict = dataclasses.replace(sheet.verdict, text=f"! {visible(self._why_closed)}")
+        return dataclasses.replace(sheet, verdict=verdict, alarms=())
 
     def _room(self) -> int:
         return max(self.size.width - 2, _LEAST_WIDTH)

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from aileron.tui.holder import REST_S
 from tests.attacks.same_user.terminal import environment
 from tests.cli.command import Command
 from tests.cli.person import APPROVER, INIT, at_terminal
@@ -80,6 +82,7 @@ def test_a_no_in_tmux_asks_too_and_the_agent_reads_its_reason(asking: DaemonHome
         at.until("Approver passphrase, to deny")
         at.keys("C-c")
         at.until("1 waiting")
+        time.sleep(REST_S * 1.1)  # what is pressed sooner may be the rest of a passphrase
         at.until_pressed("d", "deny ask-first")
         at.type("not today")
         at.until("Approver passphrase, to deny")
