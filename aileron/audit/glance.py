@@ -19,11 +19,12 @@ Not here: what is signed (frozen.py), rows of a list (query.py).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
+
+from aileron.model.visible import is_bare
 
 __all__ = ["MAX_SUBJECT_BYTES", "glances_of"]
 
@@ -32,7 +33,6 @@ MAX_SUBJECT_BYTES: Final = 64 << 10
 _MAX: Final = 160
 """Characters of a line; no list is wider."""
 _MAX_VALUE: Final = 24
-_BARE: Final = re.compile(r"[\w@.:/+%,-]+")
 
 
 class _Asked(msgspec.Struct):
@@ -76,6 +76,6 @@ def _line(args: dict[str, str], telling: set[str]) -> str:
 
 
 def _spelled(value: Any) -> str:
-    if isinstance(value, str) and _BARE.fullmatch(value):
+    if isinstance(value, str) and is_bare(value):
         return value
     return msgspec.json.encode(value).decode()

@@ -14,10 +14,11 @@ Source: text.py says which characters, docs/reference/cli.md what is promised. N
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["BAR", "as_text", "visible", "visible_json", "visible_lines"]
+__all__ = ["BAR", "as_fact", "as_text", "is_bare", "visible", "visible_json", "visible_lines"]
 
 BAR = "│ "
 """Before each line that somebody else wrote, so that none can pass for a line of ours."""
@@ -28,6 +29,7 @@ _MARKS = ("Mn", "Me", "Mc")
 """Also those that take room of their own: a terminal and a program seldom agree how much."""
 _MOST_KNOWN = 4096
 """Characters remembered: what a text in one script has. Whoever writes may use all million of them, in a process that stays."""
+_BARE = re.compile(r"[\w@.:/+%,-]+")
 _SHORT = {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
 
 
@@ -103,6 +105,27 @@ def as_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return visible_json(json.dumps(value, ensure_ascii=False))
+
+
+def as_fact(value: Any, most: int | None = None) -> str:
+    r"""One value in a row of others, after its name: text that could pass for the next name is quoted, as JSON.
+
+    Of a text longer than `most` characters no more is looked at: for rows that are cut, of which so many cannot be shown.
+
+    >>> as_fact("because decision=approve"), as_fact("mira@example.com")
+    ('"because decision=approve"', 'mira@example.com')
+    """
+    if value is None or isinstance(value, bool):
+        return as_text(value)
+    if isinstance(value, str) and is_bare(value[:most]):
+        return visible(value[:most])
+    spelled = json.dumps(value[:most] if isinstance(value, str) else value, ensure_ascii=False)
+    return visible_json(spelled if most is None else spelled[: most + 1])
+
+
+def is_bare(text: str) -> bool:
+    """Whether nothing in `text` could pass for the next name or value of a row."""
+    return _BARE.fullmatch(text) is not None
 
 
 def _is_plain(text: str) -> bool:

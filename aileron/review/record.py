@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from aileron.model.visible import as_text, visible, visible_lines
+from aileron.model.visible import as_fact, as_text, visible, visible_lines
 
 __all__ = ["Left", "Record", "record_of", "requests_of", "result_lines"]
 
@@ -128,7 +128,7 @@ def _left(sent: Mapping[str, Any], end: Mapping[str, Any]) -> Left:
 
 def _told(event: dict[str, Any]) -> tuple[str, str, str]:
     hidden = {"seq", "at", "type", "run", "hash", "args", "plan", "layers", "steps"}
-    facts = " ".join(f"{visible(name)}={as_text(value)}" for name, value in event.items() if name not in hidden)
+    facts = " ".join(f"{visible(name)}={as_fact(value)}" for name, value in event.items() if name not in hidden)
     return as_text(event.get("at")), as_text(event.get("type")), facts
 
 

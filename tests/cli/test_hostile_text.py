@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.model.text import hidden_at
-from aileron.model.visible import visible, visible_json, visible_lines
+from aileron.model.visible import as_fact, visible, visible_json, visible_lines
 from tests.cli.command import Command
 from tests.support.fake_daemon import FakeDaemon, error
 from tests.support.hostile_text import (
@@ -74,11 +74,25 @@ def test_json_made_harmless_is_the_same_json(value: object):
     assert json.loads(shown) == value
 
 
+@given(st.text())
+def test_a_fact_of_a_row_is_one_word_or_quoted(text: str):
+    """So that nothing in it is the next fact; and nothing of it is lost."""
+    shown = as_fact(text)
+
+    if shown.startswith('"'):
+        assert json.loads(shown) == text
+    else:
+        assert shown == visible(text)
+        assert not set(shown) & set(" ='\"\u3000")
+
+
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())
 def test_every_text_of_the_corpus_is_spelled_out(text: str):
     """On one line, on several, and in JSON that still says what it said."""
     assert_harmless(visible(text))
     assert_harmless("\n".join(visible_lines(text)))
+    assert_harmless(as_fact(text))
+    assert_harmless(as_fact({text: [text]}, 1000))
     document = visible_json(json.dumps({text: text}, ensure_ascii=False))
 
     assert_harmless(document)

@@ -64,7 +64,7 @@ def test_events_are_lines_in_a_pipe(fake: FakeDaemon, aileron: Command):
 
     assert aileron("audit", "list").out.splitlines() == [
         "3\t2026-11-21T05:29:24.500000Z\trun.finished\trun-1\t"
-        "action=send status=failed class=network_error message=no route",
+        'action=send status=failed class=network_error message="no route"',
         "2\t2026-11-21T05:29:24.400000Z\tegress.finished\trun-1\tstatus=502 bytes_down=7",
         "1\t2026-11-20T01:00:00.000000Z\tvault.locked\t-\treason=asked",
     ]

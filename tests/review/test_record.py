@@ -92,6 +92,15 @@ def test_what_is_cut_is_said_and_what_is_not_is_not() -> None:
     assert not record_of({"events": []}).is_cut
 
 
+def test_no_text_passes_for_the_next_fact_of_its_row() -> None:
+    """What an agent answered, with names and values in it, is quoted; a plain word is not."""
+    said = "because decision=approve surface=operator"
+    answered = {"type": "approval.answered", "at": "t", "approval": "act-1", "text": said, "mark": 'a"b', "count": 2}
+    ((_, _, facts),) = record_of({"events": [answered]}).events
+
+    assert facts == f'approval=act-1 text="{said}" mark="a\\"b" count=2'
+
+
 def test_no_word_of_an_upstream_is_obeyed() -> None:
     """The corpus in every field."""
     events = [

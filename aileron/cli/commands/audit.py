@@ -22,7 +22,7 @@ from aileron.cli.commands.options import AsJson
 from aileron.cli.export import line, new_file, table
 from aileron.cli.problem import FAILED, INTEGRITY, UNREACHABLE, Problem, local_work
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.model.visible import visible, visible_json
+from aileron.model.visible import as_fact, visible, visible_json
 
 __all__ = ["export", "list_", "show", "tail", "verify"]
 
@@ -290,7 +290,7 @@ def _title(event: dict[str, Any]) -> str:
 
 
 def _facts(event: dict[str, Any]) -> str:
-    return " ".join(f"{name}={output.as_text(value)}" for name, value in event.items() if name not in _COLUMNS)
+    return " ".join(f"{name}={as_fact(value)}" for name, value in event.items() if name not in _COLUMNS)
 
 
 class _Printer:
