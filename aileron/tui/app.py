@@ -134,6 +134,9 @@ class Console(Deciding):
     def on_resize(self) -> None:
         self._lay_out()
         self._guard.disturb(now=time.monotonic())
+        if self._has_looked:  # rows of lists are laid out for a width
+            self._show_events(self._events)
+            self._begin("pane", self._look_at_pane)
         self.call_after_refresh(self._view.paint)
 
     def _tick(self) -> None:

@@ -26,6 +26,7 @@ Screen { layout: vertical; }
 #tabs { height: 1; }
 #panes { height: 1fr; }
 #queue { layout: vertical; height: 100%; }
+Rows { text-wrap: nowrap; text-overflow: ellipsis; }
 #list { height: auto; min-height: 2; max-height: 5; border: none; padding: 0; }
 #sheet { height: 1fr; border-top: solid $primary; }
 #essentials { height: auto; max-height: 12; }

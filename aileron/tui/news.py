@@ -60,8 +60,7 @@ class Following(Reading):
 
     async def _read_all(self) -> int:
         events = await in_thread(self._door.newest, _FIRST_EVENTS)
-        self._events = []
-        self._add_events(events)
+        self._show_events(events)
         await self._refresh()
         self._regain()
         self._reload()
@@ -112,17 +111,34 @@ class Following(Reading):
         except (GoneError, RefusedError) as error:
             self._lose(str(error))
 
-    def _add_events(self, events: list[dict[str, Any]]) -> None:
-        self._events = [*self._events, *events][-_MOST_EVENTS:]
+    def _show_events(self, events: list[dict[str, Any]]) -> None:
+        """These and no others; the cursor stays on its event, if that is among them and was not the last."""
         shown = self.query_one("#activity", Rows)
-        at = shown.highlighted
-        is_at_end = at is None or at >= shown.option_count - 1
+        kept = None if _is_at_end(shown) else shown.chosen()
         shown.clear_options()
-        shown.add_options(
-            [Option(paint.event_row(event, self.size.width - 2), id=f"e{event.get('seq')}") for event in self._events]
-        )
+        options = self._event_options(events)
+        shown.add_options(options)
+        self._events = events
+        if options:
+            names = [option.id for option in options]
+            shown.highlighted = names.index(kept) if kept in names else len(names) - 1
+
+    def _add_events(self, events: list[dict[str, Any]]) -> None:
+        """These too, as rows below; of what stands there no row is made anew, and what is too much goes from the top."""
+        shown = self.query_one("#activity", Rows)
+        at, is_at_end = shown.highlighted or 0, _is_at_end(shown)
+        options = self._event_options(events[-_MOST_EVENTS:])
+        too_many = max(shown.option_count + len(options) - _MOST_EVENTS, 0)
+        for _ in range(too_many):
+            shown.remove_option_at_index(0)
+        shown.add_options(options)
+        shown.scroll_to(y=shown.scroll_y - too_many, animate=False, immediate=True)
+        self._events = [*self._events, *events][-_MOST_EVENTS:]
         if self._events:
-            shown.highlighted = len(self._events) - 1 if is_at_end else at
+            shown.highlighted = len(self._events) - 1 if is_at_end else max(at - too_many, 0)
+
+    def _event_options(self, events: list[dict[str, Any]]) -> list[Option]:
+        return [Option(paint.event_row(event, self.size.width - 2), id=f"e{event.get('seq')}") for event in events]
 
     def _lose(self, why: str) -> None:
         self._lost = why
@@ -133,3 +149,8 @@ class Following(Reading):
         self._lost = None
         self._guard.regain_daemon(now=time.monotonic())
         self._show_frame()
+
+
+def _is_at_end(shown: Rows) -> bool:
+    """Whether the cursor goes on to what comes."""
+    return shown.highlighted is None or shown.highlighted >= shown.option_count - 1

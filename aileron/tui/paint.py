@@ -22,7 +22,7 @@ from rich.text import Text
 
 from aileron.model.cells import cells_of
 from aileron.model.moment import local_time
-from aileron.model.visible import BAR, as_text, visible
+from aileron.model.visible import BAR, as_fact, as_text, visible
 from aileron.tui.waiting import Entry, seconds_left
 
 if TYPE_CHECKING:  # 8 ms, with the first question and not before the first frame
@@ -46,6 +46,7 @@ __all__ = [
     "record_rows",
     "request_rows",
     "session_row",
+    "shown",
     "system_text",
 ]
 
@@ -59,6 +60,10 @@ _MOST_TITLE: Final = 2
 _WIDER: Final = "\ufe0f"
 """It makes the character before it a picture, two cells wide; some terminals give it a cell of its own."""
 _KNOWN: Final = 4096
+_PER_CELL: Final = 9
+"""Characters that may stand in one cell: a letter, and the marks on it that are left as they are (model/visible.py)."""
+_MOST_FACT: Final = 60
+"""Cells of a fact of an event, in a row of others."""
 _SOON_S: Final = 60.0
 _COLUMN: Final = 10
 _LABEL: Final = 12
@@ -212,8 +217,17 @@ def folded(text: str, width: int) -> list[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """The beginning of `text` in at most `width` cells, with `…` for what is left out."""
-    return text if cells(text) <= width else text[: _fitting(text, width - 1)] + "…"
+    """The beginning of `text` in at most `width` cells, with `…` for what is left out; no more of it is looked at than that."""
+    begin = text[: _most(width)]
+    if len(begin) == len(text) and cells(begin) <= width:
+        return text
+    kept = begin[: _fitting(begin, width - 1)]
+    return f"{kept if cells(kept) < width else ''}…"[: max(width, 0)]
+
+
+def shown(text: str, width: int) -> str:
+    """The same of a text that nobody has made harmless yet: however long it is, it is made so only as far as it is shown."""
+    return cut(visible(text[: _most(width)]), width)
 
 
 def cells(text: str) -> int:
@@ -238,12 +252,12 @@ def event_row(event: Mapping[str, Any], width: int) -> Text:
     """One event of the record, in one row; Enter has all of it."""
     hidden = ("seq", "at", "type", "hash", "run", "plan", "layers", "steps", "args", "head")
     facts = " ".join(
-        f"{visible(name)}={cut(as_text(value), 60)}"
+        f"{visible(name)}={cut(as_fact(value, _most(_MOST_FACT)), _MOST_FACT)}"
         for name, value in event.items()
         if name not in hidden and not name.endswith("signature")
     )
     begin = cut(f"{local_time(event.get('at'))} {as_text(event.get('type')):<18} ", width)
-    return Text(begin).append(cut(facts, max(width - cells(begin), 0)), style="dim")
+    return Text(begin).append(cut(facts, width - cells(begin)), style="dim")
 
 
 def grant_row(one: Mapping[str, Any]) -> Text:
@@ -286,6 +300,11 @@ def system_text(status: Mapping[str, Any], approver: Mapping[str, Any], key: str
         "more": "aileron doctor",
     }
     return joined(row for name, value in facts.items() for row in _labelled(name, as_text(value), width))
+
+
+def _most(width: int) -> int:
+    """Characters, of which more than `width` cells can hold are never needed."""
+    return (max(width, 0) + 1) * _PER_CELL
 
 
 def _labelled(name: str, value: str, width: int) -> Iterator[Text]:

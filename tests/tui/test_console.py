@@ -12,9 +12,10 @@ import pytest
 
 from aileron.model.decision import DecisionStatement, check_signature
 from aileron.model.secret import Secret
-from aileron.tui import room
+from aileron.tui import news, paint, room
 from aileron.tui.app import Console
 from aileron.tui.door import Door
+from aileron.tui.queue import Rows
 from tests.cli.questions import ONE, plan, previewed, question, sealed_preview
 from tests.support.fake_daemon import Seen, error
 from tests.tui.consoles import World, named
@@ -662,6 +663,37 @@ async def test_grants_and_sessions_are_listed_and_ended(world: World) -> None:
         await shown.until(lambda: world.sent("end"))
 
     assert world.fake.grants == []
+
+
+async def test_one_more_event_makes_one_row_and_the_cursor_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the newest so many, in their order; the oldest go, and what the person looks at stands where it stood."""
+    monkeypatch.setattr(news, "_MOST_EVENTS", 40)
+    for number in range(1, 36):
+        world.happen("vault.locked", reason=f"number-{number}.")
+    made: list[int] = []
+    event_row = paint.event_row
+    monkeypatch.setattr(paint, "event_row", lambda event, width: made.append(event["seq"]) or event_row(event, width))
+    async with world.console() as shown:
+        await shown.press("2")
+        await shown.until("number-35.")
+        await shown.press(*["k"] * 6)
+        rows = shown.app.query_one("#activity", Rows)
+        assert rows.chosen() == "e29"
+        made.clear()
+        for number in range(36, 46):
+            stood = next(row for row, text in enumerate(shown.rows) if "number-29." in text)
+            world.happen("vault.locked", reason=f"number-{number}.")
+            await shown.until(lambda number=number: rows.get_option_at_index(-1).id == f"e{number}")  # type: ignore[misc]
+            assert made == [number]
+            assert rows.chosen() == "e29"
+            assert "number-29." in shown.rows[stood]
+            made.clear()
+        assert [option.id for option in rows.options] == [f"e{number}" for number in range(6, 46)]
+
+        await shown.press("end")
+        world.happen("vault.locked", reason="the last.")
+        await shown.until("the last.")
+        assert rows.chosen() == "e46"
 
 
 async def test_the_system_screen_says_what_is_in_force(world: World) -> None:

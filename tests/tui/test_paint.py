@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -92,6 +93,53 @@ def test_a_sheet_of_wide_texts_has_no_row_that_is_too_wide(text: str) -> None:
 
     assert len(drawn) > 10
     assert [row.plain for row in drawn if paint.cells(row.plain) > 60] == []
+
+
+@pytest.mark.parametrize("text", WIDE.values(), ids=WIDE.keys())
+@pytest.mark.parametrize("width", [0, 1, 2, 29, 200])
+def test_what_is_cut_is_no_wider_and_says_so(text: str, width: int) -> None:
+    """Whatever terminal draws it; what fits is whole."""
+    for shown in (paint.cut(text, width), paint.shown(text, width)):
+        assert paint.cells(shown) <= width
+        assert shown == text or shown.endswith("…") or width == 0
+    assert paint.cut(text, 300) == text
+
+
+class Counted(str):
+    """A text that says how much of it was looked at."""
+
+    looked_at = 0
+
+    def __getitem__(self, key: Any) -> str:
+        piece = super().__getitem__(key)
+        Counted.looked_at += len(piece)
+        return piece
+
+    def translate(self, table: Any) -> str:
+        raise AssertionError("all of it was made harmless")
+
+    def __iter__(self) -> Any:
+        raise AssertionError("all of it was walked")
+
+
+def test_of_a_text_of_a_million_characters_no_more_is_looked_at_than_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a row of the record, in the list and in what is said in passing: an agent may write it, and often."""
+    text = Counted("\u65e5" * 10**6)
+    monkeypatch.setattr(Counted, "looked_at", 0)
+    row = paint.event_row({"seq": 1, "at": "2026-11-21T04:00:00Z", "type": "approval.answered", "text": text}, 140)
+
+    assert row.plain.endswith(" text=" + "\u65e5" * 29 + "…")
+    assert paint.shown(text, 11) == paint.cut(text, 11) == "\u65e5" * 5 + "…"
+    assert Counted.looked_at < 3000
+
+
+def test_no_text_of_an_event_passes_for_its_next_fact() -> None:
+    """What an agent answered stands in quotes, also where it is cut."""
+    event = {"type": "approval.answered", "text": "because decision=approve surface=operator", "approval": "act-1"}
+    row = paint.event_row(event, 140).plain
+
+    assert row.endswith('text="because decision=approve surface=operator" approval=act-1')
+    assert ' text="because decision' in paint.event_row({**event, "text": "because decision=approve " * 99}, 140).plain
 
 
 def a_sheet(**more: object) -> Sheet:
