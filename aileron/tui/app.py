@@ -476,17 +476,18 @@ class Console(Deciding):
         name = self.query_one(f"#{self._pane}", Rows).chosen()
         if name is None:
             return
-        work, what = (
-            (self._door.revoke, "this grant: the next run is asked about")
+        work, what, facts_of = (
+            (self._door.revoke, "this grant: the next run is asked about", paint.grant_facts)
             if self._pane == "grants"
-            else (self._door.end_session, "this session: its token opens nothing then")
+            else (self._door.end_session, "this session: its token opens nothing then", paint.session_facts)
         )
+        facts = facts_of(self._listed[self._pane][name], min(int(self.size.width * 0.9), 100) - 5)
 
         def said(is_yes: bool | None) -> None:
             if is_yes:
                 self._begin("end", self._ended, work, name)
 
-        self.push_screen(Confirm(Text(f"end {what}\n{visible(name)}"), None, verb="end it"), said)
+        self.push_screen(Confirm(Text(f"end {what}\n\n").append(facts), None, verb="end it"), said)
 
     async def _ended(self, work: Callable[[str], None], name: str) -> None:
         await self._tried(work, name)

@@ -41,11 +41,15 @@ __all__ = [
     "essential_rows",
     "event_row",
     "folded",
+    "grant_facts",
     "grant_row",
+    "grant_rows",
     "joined",
     "record_rows",
     "request_rows",
+    "session_facts",
     "session_row",
+    "session_rows",
     "shown",
     "system_text",
 ]
@@ -260,24 +264,51 @@ def event_row(event: Mapping[str, Any], width: int) -> Text:
     return Text(begin).append(cut(facts, width - cells(begin)), style="dim")
 
 
-def grant_row(one: Mapping[str, Any]) -> Text:
-    """One grant: what runs without asking, and how often it may yet."""
+def grant_row(one: Mapping[str, Any], width: int) -> Text:
+    """One grant, in one row: what runs without asking, and how often it may yet; `grant_facts` has all of it."""
+    return Text(shown(_grant_line(one), width))
+
+
+def grant_rows(one: Mapping[str, Any], width: int) -> list[Text]:
+    """The same after its id, whole, in as many rows as it needs: all but the first are indented."""
+    return _hanging(f"{as_text(one.get('id'))}  ", visible(_grant_line(one)), width)
+
+
+def grant_facts(one: Mapping[str, Any], width: int) -> Text:
+    """All of one grant, for whoever is about to end it."""
     from aileron.review.subject import constraint_words
 
-    words = " and ".join(visible(constraint_words(each)) for each in one.get("constraints") or [])
-    left = seconds_left(str(one.get("until")))
-    until = "?" if left is None else duration(left)
-    used = f"{as_text(one.get('used'))} of {as_text(one.get('uses'))}"
-    return Text(f"{as_text(one.get('action'))}  {used}, {until} left  {words or 'ALWAYS'}")
+    conditions = [constraint_words(each) for each in one.get("constraints") or []]
+    facts = [
+        ("grant", one.get("id")),
+        ("action", one.get("action")),
+        ("used", _used(one)),
+        *(("where", words) for words in conditions or ["ALWAYS"]),
+    ]
+    return _all_labelled(facts, width)
 
 
-def session_row(one: Mapping[str, Any]) -> Text:
-    """One session: which agent, and where."""
-    return Text(
-        f"{as_text(one.get('agent')):<12} {as_text(one.get('status')):<8} {local_time(one.get('started_at'))}  "
-        f"{as_text(one.get('runs'))} runs  {as_text(one.get('folder'))}",
-        style="" if one.get("status") == "open" else "dim",
-    )
+def session_row(one: Mapping[str, Any], width: int) -> Text:
+    """One session, in one row: which agent, and where; `session_facts` has all of it."""
+    return Text(shown(_session_line(one), width), style="" if one.get("status") == "open" else "dim")
+
+
+def session_rows(one: Mapping[str, Any], width: int) -> list[Text]:
+    """The same after its id, whole, in as many rows as it needs: all but the first are indented."""
+    return _hanging(f"{as_text(one.get('id'))}  ", visible(_session_line(one)), width)
+
+
+def session_facts(one: Mapping[str, Any], width: int) -> Text:
+    """All of one session, for whoever is about to end it."""
+    facts = [
+        ("session", one.get("id")),
+        ("agent", one.get("agent")),
+        ("status", one.get("status")),
+        ("since", local_time(one.get("started_at"))),
+        ("runs", one.get("runs")),
+        ("folder", one.get("folder")),
+    ]
+    return _all_labelled(facts, width)
 
 
 def system_text(status: Mapping[str, Any], approver: Mapping[str, Any], key: str, width: int) -> Text:
@@ -299,7 +330,33 @@ def system_text(status: Mapping[str, Any], approver: Mapping[str, Any], key: str
         "settings": f"! not agreed to yet: {', '.join(map(str, waiting))}" if waiting else "as agreed to",
         "more": "aileron doctor",
     }
-    return joined(row for name, value in facts.items() for row in _labelled(name, as_text(value), width))
+    return _all_labelled(facts.items(), width)
+
+
+def _all_labelled(facts: Iterable[tuple[str, Any]], width: int) -> Text:
+    return joined(row for name, value in facts for row in _labelled(name, as_text(value), width))
+
+
+def _grant_line(one: Mapping[str, Any]) -> str:
+    from aileron.review.subject import constraint_words
+
+    words = " and ".join(constraint_words(each) for each in one.get("constraints") or [])
+    return f"{as_text(one.get('action'))}  {_used(one)}  {words or 'ALWAYS'}"
+
+
+def _used(one: Mapping[str, Any]) -> str:
+    left = seconds_left(str(one.get("until")))
+    until = "?" if left is None else duration(left)
+    return f"{as_text(one.get('used'))} of {as_text(one.get('uses'))}, {until} left"
+
+
+def _session_line(one: Mapping[str, Any]) -> str:
+    """The folder last, and quoted where it has blanks: it is the agent's to name, and could look like a line of its own."""
+    folder = one.get("folder")
+    return (
+        f"{as_text(one.get('agent')):<12} {as_text(one.get('status')):<8} {local_time(one.get('started_at'))}  "
+        f"{as_text(one.get('runs'))} runs  {as_fact(folder) if isinstance(folder, str) else as_text(folder)}"
+    )
 
 
 def _most(width: int) -> int:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 from rich.text import Text
 
 from aileron.model.moment import local_time
-from aileron.model.visible import as_text, visible, visible_json
+from aileron.model.visible import visible, visible_json
 from aileron.review.question import difference_lines, digest_of, has_preview, is_run, state_of
 from aileron.review.sheet import sheet_of
 from aileron.tui import paint
@@ -537,11 +537,11 @@ class Plain:
 
     def _grants(self, _: str) -> None:
         for one in self._door.grants():
-            self._say(f"{as_text(one.get('id'))}  {paint.grant_row(one).plain}")
+            self._rows(paint.grant_rows(one, self._width()))
 
     def _sessions(self, _: str) -> None:
         for one in self._door.sessions():
-            self._say(f"{as_text(one.get('id'))}  {paint.session_row(one).plain}")
+            self._rows(paint.session_rows(one, self._width()))
 
     def _status(self, _: str) -> None:
         self._say(paint.system_text(self._door.status(), self._door.approver(), self._key_word(), self._width()).plain)

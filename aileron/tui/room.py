@@ -103,6 +103,8 @@ class Room(App[None]):
         self._status: dict[str, Any] = {}
         self._approver: dict[str, Any] = {"status": "unknown"}
         self._events: list[dict[str, Any]] = []
+        self._listed: dict[str, dict[str, dict[str, Any]]] = {"grants": {}, "sessions": {}}
+        """What the rows of these screens are about, by their ids."""
         self.refused: Exception | None = None
         """Why there is no console here; for whoever ran it to raise."""
         self._is_checked = False
@@ -232,18 +234,19 @@ class Room(App[None]):
             self._view.say(Text("nothing matches" if self._queue.wanted else "nothing waits for you"))
 
     async def _fill_pane(self) -> None:
+        width = self.size.width - 2
         match self._pane:
             case "grants":
-                rows = [(str(one.get("id")), paint.grant_row(one)) for one in await in_thread(self._door.grants)]
+                self._listed["grants"] = listed = _by_id(await in_thread(self._door.grants))
+                rows = [(name, paint.grant_row(one, width)) for name, one in listed.items()]
                 self._fill("grants", rows, "a person is asked about everything that is gated")
             case "sessions":
-                rows = [(str(one.get("id")), paint.session_row(one)) for one in await in_thread(self._door.sessions)]
+                self._listed["sessions"] = listed = _by_id(await in_thread(self._door.sessions))
+                rows = [(name, paint.session_row(one, width)) for name, one in listed.items()]
                 self._fill("sessions", rows, "no session yet: aileron launch AGENT begins one")
             case "system":
                 key = self._holder.not_kept or self._key_word()
-                self.query_one("#facts", Static).update(
-                    paint.system_text(self._status, self._approver, key, self.size.width - 2)
-                )
+                self.query_one("#facts", Static).update(paint.system_text(self._status, self._approver, key, width))
 
     def _fill(self, name: str, rows: list[tuple[str, Text]], empty: str) -> None:
         shown = self.query_one(f"#{name}", Rows)
@@ -383,6 +386,10 @@ class Room(App[None]):
     def _reload(self) -> None:
         """Read the question under the cursor again (reading.py)."""
         raise NotImplementedError
+
+
+def _by_id(listed: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {str(one.get("id")): one for one in listed}
 
 
 def is_over(entry: Entry) -> bool:

@@ -665,6 +665,41 @@ async def test_grants_and_sessions_are_listed_and_ended(world: World) -> None:
     assert world.fake.grants == []
 
 
+async def test_a_folder_makes_no_second_row_and_is_all_there_before_a_session_is_ended(world: World) -> None:
+    """Whatever blanks are in it, and however the window is resized: a row is a session."""
+    folder = "/tmp/" + " " * 60 + "codex        open     2026-11-21 04:00  7 runs  /home/you and then some more of it"
+    session = {"id": "ses-1", "agent": "claude", "status": "open", "runs": 3, "folder": folder}
+    world.fake.script("GET", "/v1/sessions", (200, {"sessions": [session]}))
+    async with world.console() as shown:
+        await shown.press("4")
+        await shown.until("3 runs")
+        for width in (80, 60, 120):
+            await shown.pilot.resize_terminal(width, 24)
+            await shown.until("3 runs")
+            (row,) = [row for row in shown.rows if "runs" in row]
+            assert row.startswith("claude ")
+        await shown.until("…")
+        await shown.press("x")
+        await shown.until("end this session")
+        for fact in ("session     ses-1", "agent       claude", "and then some more of it"):
+            assert fact in shown.text
+
+
+async def test_a_grant_is_ended_with_all_of_it_on_the_screen(world: World) -> None:
+    """Its conditions too, which are longer than a row."""
+    conditions = [{"argument": name, "operator": "equals", "value": "x" * 70} for name in ("to", "subject")]
+    grant = {"id": "g-1", "action": "send-mail", "used": 1, "uses": 10, "until": "2099-01-01T00:00:00Z"}
+    world.fake.grants = [{**grant, "constraints": conditions}]
+    async with world.console() as shown:
+        await shown.press("3")
+        await shown.until("send-mail  1 of 10,")
+        assert sum("xxx" in row for row in shown.rows) == 1
+        await shown.press("x")
+        await shown.until("end this grant")
+        for fact in ("grant       g-1", "action      send-mail", "used        1 of 10", "to is", "subject is"):
+            assert fact in shown.text
+
+
 async def test_one_more_event_makes_one_row_and_the_cursor_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the newest so many, in their order; the oldest go, and what the person looks at stands where it stood."""
     monkeypatch.setattr(news, "_MOST_EVENTS", 40)

@@ -142,6 +142,30 @@ def test_no_text_of_an_event_passes_for_its_next_fact() -> None:
     assert ' text="because decision' in paint.event_row({**event, "text": "because decision=approve " * 99}, 140).plain
 
 
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_grant_and_a_session_are_one_row_and_whole_where_that_is_asked_for(width: int) -> None:
+    """However long a folder and a condition are; no row of what is folded begins where one of ours does."""
+    folder = "/tmp/" + "w" * 10 + " " * 70 + "codex        open     19:04:11  7 runs  /home" * 5
+    session = {"id": "ses-1", "agent": "claude", "status": "open", "runs": 3, "folder": folder}
+    condition = {"argument": "to", "operator": "equals", "value": folder}
+    grant = {"id": "g-1", "action": "send-mail", "used": 1, "uses": 10, "constraints": [condition]}
+    for row, rows, facts in (
+        (paint.session_row(session, width), paint.session_rows(session, width), paint.session_facts(session, width)),
+        (paint.grant_row(grant, width), paint.grant_rows(grant, width), paint.grant_facts(grant, width)),
+    ):
+        assert paint.cells(row.plain) <= width
+        assert row.plain.endswith("…")
+        assert all(paint.cells(one.plain) <= width for one in rows)
+        assert all(one.plain.startswith("  ↳ ") for one in rows[1:])
+        for folded in (rows, facts.split("\n")):
+            assert _without_blanks(folder) in _without_blanks("".join(one.plain for one in folded))
+    assert '"/tmp/wwwwwwwwww  ' in paint.session_rows(session, 200)[0].plain
+
+
+def _without_blanks(text: str) -> str:
+    return "".join(text.replace(paint.FURTHER, "").split())
+
+
 def a_sheet(**more: object) -> Sheet:
     """Of a run, to nine hosts."""
     hosts = tuple(f"h{number}.example:443" for number in range(9))

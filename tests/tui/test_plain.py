@@ -200,6 +200,23 @@ def test_grants_sessions_and_the_record_are_there_too(world: World) -> None:
     assert "run run-one: completed" in said.out
 
 
+def test_a_folder_and_a_condition_begin_no_line(world: World) -> None:
+    """A grant and a session are whole, in rows of which only the first begins at the left."""
+    folder = "/tmp/" + " " * 150 + "ses-2  codex        open     2026-11-21 04:00  7 runs  /home/you"
+    session = {"id": "ses-1", "agent": "claude", "status": "open", "runs": 3, "folder": folder}
+    world.fake.script("GET", "/v1/sessions", lambda seen: (200, {"sessions": [] if "pid" in seen.query else [session]}))
+    condition = {"argument": "to", "operator": "equals", "value": folder}
+    world.fake.grants = [{"id": "g-1", "action": "send-mail", "used": 1, "uses": 10, "constraints": [condition]}]
+    said = dialogue(world, ("> ", "sessions"), ("> ", "grants"))
+
+    for told in re.split("> (?:sessions|grants)", said.out)[1:]:
+        first, *others = told.split("> ")[0].strip().splitlines()
+        assert first.startswith(("ses-1  claude", "g-1  send-mail"))
+        assert others
+        assert all(row.startswith("  ↳") for row in others)
+        assert "7 runs  /home/you" in " ".join(row.removeprefix("  ↳ ") for row in others)
+
+
 DECIDE = "/v1/action-approvals/act-20261121T040000-one/decide"
 
 
