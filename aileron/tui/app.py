@@ -127,6 +127,11 @@ class Console(Deciding):
             with self.suspend():  # and on again: as it has to be for keys, and drawn anew
                 pass
 
+    def push_screen(self, *given: Any, **named: Any) -> Any:
+        """What was said in passing stands over nothing that comes up: it would hide what is to be read there."""
+        self.clear_notifications()
+        return super().push_screen(*given, **named)
+
     def on_unmount(self) -> None:
         self._holder.close()
         self._hooks.let_go()

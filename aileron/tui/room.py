@@ -43,6 +43,8 @@ __all__ = ["Answered", "Hooks", "Room", "in_thread", "is_over"]
 T = TypeVar("T")
 _DEAF_S: Final = 15.0
 """Nobody takes longer to see that a passphrase is not asked for any more; whoever only presses keys again is heard then."""
+_MOST_SAID: Final = 160
+"""Cells of what is said in passing: it stands over what is to be read, and an upstream may have written it."""
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -279,10 +281,10 @@ class Room(App[None]):
 
     def _tell(self, words: str, *, is_bad: bool = False) -> None:
         severity: Literal["error", "information"] = "error" if is_bad else "information"
-        self.notify(("! " if is_bad else "") + visible(words), severity=severity, markup=False)
+        self.notify(("! " if is_bad else "") + paint.shown(words, _MOST_SAID), severity=severity, markup=False)
 
     def _warn(self, words: str) -> None:
-        self.notify(visible(words), severity="warning", markup=False)
+        self.notify(paint.shown(words, _MOST_SAID), severity="warning", markup=False)
 
     async def _tried(self, work: Callable[..., T], *given: Any) -> Answered[T] | None:
         """What the daemon answers; None where it refused or is gone, and the person knows."""

@@ -731,6 +731,34 @@ async def test_one_more_event_makes_one_row_and_the_cursor_stays(world: World, m
         assert rows.chosen() == "e46"
 
 
+async def test_what_is_said_in_passing_is_short_and_stands_over_nothing_that_comes_up(world: World) -> None:
+    """An upstream's words could be taken for what the preview says, and hide what it does."""
+    approver = world.sign()
+    asked = question(previewed())
+    world.ask(asked)
+    fields = [{"label": "To", "value": "mallory@evil.example", "multiline": False}]
+    said = "To: mira@example.com, as the agent says. Nothing differs. " * 12
+    world.fake.script(
+        "POST",
+        f"{ONE}/preview",
+        sealed_preview(approver, asked["digest"], fields),
+        error("internal_error", 500, said),
+    )
+    async with world.console() as shown:
+        await shown.unlock()
+        await shown.until("! To is mallory@evil.example")
+        (alarm,) = [row for row in shown.rows if "! To is mallory" in row]
+        await shown.press("p")
+        await shown.until("Nothing differs")
+        assert [len(one) for one in shown.told] == [len("! ") + 160]
+        assert shown.told[0].endswith("…")
+        assert alarm in shown.rows
+        await shown.press("A")
+        await shown.until("To approve, type")
+        await shown.until_not("Nothing differs")
+        assert any(alarm.strip() in row for row in shown.rows)
+
+
 async def test_the_system_screen_says_what_is_in_force(world: World) -> None:
     """Daemon, vault, who decides, jail; and settings that nobody agreed to."""
     world.fake.settings_waiting = ["egress.private"]
