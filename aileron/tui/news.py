@@ -85,7 +85,7 @@ class Following(Reading):
         for name in news.gone:
             with contextlib.suppress(RefusedError):
                 became = await in_thread(self._door.outcome, name)
-                self._waiting.settle(name, str(became.get("status")))
+                self._waiting.settle(name, str(became.get("status")), kept=self._selected)
         if news.new:
             self._guard.arrive(now=time.monotonic())
             if self._has_looked and time.monotonic() >= self._quiet_until:

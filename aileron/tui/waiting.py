@@ -1,8 +1,8 @@
 """What waits for a person, in an order that does not move while they look.
 
 Pure. What is new is added at the end, in the order in which it was asked; what is decided, has expired or was taken back stays
-where it is, marked, until newer such entries push it out. So nothing is ever under a key, or a pointer, that was not there when
-the person last looked.
+where it is, marked, until newer such entries push it out; the one under the cursor is not pushed out. So nothing is ever under a
+key, or a pointer, that was not there when the person last looked.
 
 >>> queue = Waiting()
 >>> queue.take([{"approval_id": "a", "action": "send-mail"}, {"approval_id": "b", "action": "delete"}]).new
@@ -107,14 +107,15 @@ class Waiting:
             self._entries[name] = _entry(name, one)
         return News(new, gone)
 
-    def settle(self, entry_id: str, status: str) -> None:
-        """It is decided, over or taken back. It stays where it is."""
+    def settle(self, entry_id: str, status: str, *, kept: str | None = None) -> None:
+        """It is decided, over or taken back. It stays where it is; `kept` does however many are newer."""
         entry = self._entries.get(entry_id)
         if entry is not None:
             self._entries[entry_id] = dataclasses.replace(entry, status=visible(status))
         settled = [one.id for one in self._entries.values() if one.is_over]
         for name in settled[: max(0, len(settled) - _MAX_SETTLED)]:
-            del self._entries[name]
+            if name != kept:
+                del self._entries[name]
 
 
 def matches(entry: Entry, wanted: str) -> bool:

@@ -759,6 +759,23 @@ async def test_what_is_said_in_passing_is_short_and_stands_over_nothing_that_com
         assert any(alarm.strip() in row for row in shown.rows)
 
 
+async def test_what_is_read_is_pushed_out_by_no_number_of_others(world: World) -> None:
+    """Questions that are asked and taken back push the oldest that are settled out, but not the one under the cursor."""
+    first, second = (named(name, reversible=True) for name in ("first", "second"))
+    others = [named(f"other-{number}", reversible=True) for number in range(60)]
+    world.ask(first, second, *others)
+    async with world.console() as shown:
+        await shown.until("first 1.2.0")
+        await shown.press("j")
+        await shown.until("second 1.2.0")
+        for one in (first, second, *others):
+            world.settle(one, "cancelled")
+        await shown.until(lambda: not shown.app._waiting.open)
+        assert [entry.title for entry in shown.app._waiting.entries][:2] == ["second", "other-10"]
+        await shown.until("second 1.2.0")
+        assert shown.app._queue.chosen() == second["approval_id"]
+
+
 async def test_the_system_screen_says_what_is_in_force(world: World) -> None:
     """Daemon, vault, who decides, jail; and settings that nobody agreed to."""
     world.fake.settings_waiting = ["egress.private"]
