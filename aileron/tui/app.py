@@ -47,7 +47,7 @@ from aileron.tui.deciding import EXPIRED, page_of, unforeseen
 from aileron.tui.decisions import Deciding
 from aileron.tui.door import GoneError, RefusedError
 from aileron.tui.queue import Queue, Rows
-from aileron.tui.room import Hooks, is_over
+from aileron.tui.room import Hooks, in_thread, is_over
 from aileron.tui.screens import Confirm, Granted, GrantForm, Line, Pages, Palette
 from aileron.tui.view import View
 from aileron.tui.waiting import seconds_left
@@ -339,13 +339,17 @@ class Console(Deciding):
         if address is None:
             self._tell("it has no page")
         elif any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
-            import webbrowser
-
-            self._tell(f"opened {address}")
-            self.run_worker(lambda: webbrowser.open(address), thread=True)
+            self._tell(f"opening {address}")
+            self._begin("page", self._opened, address)
         else:
             self.copy_to_clipboard(address)
             self._tell(f"no browser here; copied {address}")
+
+    async def _opened(self, address: str) -> None:
+        import webbrowser
+
+        if not await in_thread(webbrowser.open, address):
+            self._tell(f"no browser opened {address}", is_bad=True)
 
     def action_copy(self) -> None:
         """The id into the clipboard, where the terminal does that."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import webbrowser
 from typing import Any
 
 import anyio
@@ -1116,6 +1117,30 @@ async def test_without_a_browser_the_address_is_copied(world: World) -> None:
         await shown.until_told("no browser here; copied http://localhost:")
         assert shown.app.clipboard.endswith("/approvals/act-20261121T040000-one")
         assert any(shown.app.clipboard in row for row in shown.rows)
+
+
+@pytest.mark.parametrize(("opens", "told"), [(None, "(IndexError)"), (False, "no browser opened http://localhost:")])
+async def test_a_browser_that_does_not_open_is_said(
+    world: World, monkeypatch: pytest.MonkeyPatch, opens: bool | None, told: str
+) -> None:
+    """It ends no console: Python's own module fails with an IndexError where BROWSER is a blank."""
+
+    def open_page(address: str) -> bool:
+        if opens is None:
+            raise IndexError
+        return opens
+
+    monkeypatch.setattr(webbrowser, "open", open_page)
+    status = world.fake._status()
+    world.fake.script("GET", "/v1/status", (200, {**status, "web": "http://localhost:20480"}))
+    monkeypatch.setenv("BROWSER", " ")
+    world.ask(named("one"))
+    async with world.console() as shown:
+        await shown.until("one 1.2.0")
+        await shown.press("o")
+        await shown.until_told(told)
+        await shown.press("2")
+        await shown.until("[2 activity]")
 
 
 async def test_a_locked_vault_is_said_before_anything_is_typed(world: World) -> None:
