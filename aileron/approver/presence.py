@@ -85,12 +85,12 @@ _RELAYED: Final = (
 _is_alone = False
 
 
-def alone(work: Callable[[], int]) -> int:
+def alone(work: Callable[[], int], *, put_right: bytes = b"") -> int:
     """Do `work` in a new process that nobody can look into, and return what it returns: once, in that process.
 
     The one that called waits and ends as the new one does, so whatever follows happens once too, in the new one: return the
-    number to whoever exits with it. In a process that is alone already, `work` is done there. AileronError(busy) where no
-    process can be made.
+    number to whoever exits with it. In a process that is alone already, `work` is done there. `put_right` is what the terminal
+    is told if `work` is killed: to leave a screen that it had to itself. AileronError(busy) where no process can be made.
     """
     global _is_alone
     if _is_alone:
@@ -106,7 +106,7 @@ def alone(work: Callable[[], int]) -> int:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     parent = os.getpid()
     if (child := _forked(before)) != 0:
-        _attend(child, terminal, blocked)
+        _attend(child, terminal, blocked, put_right)
     _is_alone = True
     if terminal is not None:
         terminal.close()
@@ -158,7 +158,7 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
     raise SystemExit(_KILLED_BY + number)
 
 
-def _attend(child: int, terminal: _Terminal | None, waited_for: set[signal.Signals]) -> NoReturn:
+def _attend(child: int, terminal: _Terminal | None, waited_for: set[signal.Signals], put_right: bytes) -> NoReturn:
     """The parent's part, until the child has ended. Its only deadlines are the child's."""
     while True:
         info = signal.sigwaitinfo(waited_for)
@@ -172,6 +172,8 @@ def _attend(child: int, terminal: _Terminal | None, waited_for: set[signal.Signa
             if changed.si_code == os.CLD_EXITED:
                 os._exit(changed.si_status)
             was_killed = changed.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
+            if terminal is not None and was_killed:
+                terminal.tell(put_right)  # before what was typed is thrown away, with what a mouse has sent
             if terminal is not None:
                 terminal.release(was_killed=was_killed)
             if was_killed:
@@ -214,6 +216,11 @@ class _Terminal:
     def close(self) -> None:
         """In the child, which opens one of its own when it asks."""
         os.close(self._descriptor)
+
+    def tell(self, words: bytes) -> None:
+        """Have the terminal obey these; nothing where it has gone."""
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, words)
 
     def release(self, *, was_killed: bool) -> None:
         """Undo what a question does, if the child was cut short in one, or was killed."""

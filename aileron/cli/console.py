@@ -20,6 +20,14 @@ from aileron.cli.prompts import can_ask, edit_text
 __all__ = ["THEMES", "options_of", "run"]
 
 _T = TypeVar("_T")
+_OFF: Final = b"".join(
+    (
+        b"\x1b[?2026l\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l",  # draw at once, report no mouse
+        b"\x1b[?2004l\x1b[?2048l\x1b[?1004l\x1b[<u",  # nor a paste, a size, a focus, or keys by their numbers
+        b"\x1b[?1049l\x1b[?7h\x1b[?25h\x1b[0m",  # the screen from before, with lines that wrap, a cursor and plain letters
+    )
+)
+"""What Textual switches on in a terminal, switched off: for a console that was killed and could not."""
 THEMES: Final = ("textual-dark", "textual-light", "ansi-dark", "ansi-light", "high-contrast")
 
 
@@ -51,7 +59,7 @@ def run(theme: str | None, *, plain: bool) -> int:
     from aileron.approver import presence
 
     try:
-        return presence.alone(lambda: _run(theme, plain=plain))
+        return presence.alone(lambda: _run(theme, plain=plain), put_right=b"" if plain else _OFF)
     except Exception:
         with local_work():  # not around it: it imports what a failure is, 15 ms
             raise

@@ -55,8 +55,6 @@ from aileron.tui.waiting import seconds_left
 __all__ = ["Console", "Hooks"]
 
 _SNOOZE_S: Final = 600.0
-_BY_SIGNAL: Final = 128
-"""And its number: the exit code of what a signal has ended, as shells count."""
 
 
 class Console(Deciding):
@@ -72,9 +70,13 @@ class Console(Deciding):
         self._begin("news", self._follow)
 
     def _hung_up(self) -> None:
-        """The terminal is gone. The key goes first; nothing is put right, since what reads there would wait for ever."""
+        """The terminal is gone. The key goes first; nothing is put right here, since what reads there would wait for ever.
+
+        It ends by the signal itself: then whoever waits for it puts a terminal right that is still there (approver/presence.py).
+        """
         self._holder.close()
-        os._exit(_BY_SIGNAL + signal.SIGHUP)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGHUP)
 
     def _fatal_error(self) -> None:
         """What nobody foresaw. Textual would print every local, with previews and passphrases among them."""

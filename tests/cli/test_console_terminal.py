@@ -6,12 +6,14 @@ What stands on the screen is looked for by its words only: where it stands is fo
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from aileron.tui.holder import REST_S
@@ -156,3 +158,17 @@ def test_the_screen_is_left_as_it_was(home: Path, fake: FakeDaemon, size: tuple[
         at.until("before", "after", "icanon")
         at.type("typed again")
         assert at.until("typed again").count("typed again") >= 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGALRM, signal.SIGKILL])
+def test_whatever_signal_ends_it_the_screen_is_put_right(home: Path, fake: FakeDaemon, number: signal.Signals) -> None:
+    """By the process that waits for it: the terminal's own screen, with a cursor, and nothing reported as if it was typed."""
+    fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
+    script = f"echo before; {' '.join(words())}; echo after; stty -a | grep -o ' icanon'; cat"
+    with Tmux(["sh", "-c", script], variables(home)) as at:
+        at.until("nothing waits")
+        state = "#{cursor_flag} #{alternate_on} #{mouse_any_flag}"
+        assert at.do("display-message", "-p", state).split() == ["0", "1", "1"]
+        psutil.Process(at.pid).children(recursive=True)[-1].send_signal(number)
+        at.until("before", "after", "icanon")
+        assert at.do("display-message", "-p", state).split() == ["1", "0", "0"]
