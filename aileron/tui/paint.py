@@ -68,6 +68,13 @@ _PER_CELL: Final = 9
 """Characters that may stand in one cell: a letter, and the marks on it that are left as they are (model/visible.py)."""
 _MOST_FACT: Final = 60
 """Cells of a fact of an event, in a row of others."""
+_FACTS_FIRST: Final = {
+    name: place
+    for place, name in enumerate(
+        ("action", "agent", "decision", "method", "host", "port", "path", "status", "class", "reason")
+    )
+}
+"""Of an event, in this order: what a row is too narrow for stands behind them."""
 _SOON_S: Final = 60.0
 _COLUMN: Final = 10
 _LABEL: Final = 12
@@ -257,7 +264,7 @@ def event_row(event: Mapping[str, Any], width: int) -> Text:
     hidden = ("seq", "at", "type", "hash", "run", "plan", "layers", "steps", "args", "head")
     facts = " ".join(
         f"{visible(name)}={cut(as_fact(value, _most(_MOST_FACT)), _MOST_FACT)}"
-        for name, value in event.items()
+        for name, value in sorted(event.items(), key=lambda fact: _FACTS_FIRST.get(fact[0], len(_FACTS_FIRST)))
         if name not in hidden and not name.endswith("signature")
     )
     begin = cut(f"{local_time(event.get('at'))} {as_text(event.get('type')):<18} ", width)

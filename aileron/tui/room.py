@@ -284,6 +284,8 @@ class Room(App[None]):
         self.notify(("! " if is_bad else "") + paint.shown(words, _MOST_SAID), severity=severity, markup=False)
 
     def _warn(self, words: str) -> None:
+        """Why a key does nothing; pressed again and again it is said once, in place of what was said before."""
+        self.clear_notifications()
         self.notify(paint.shown(words, _MOST_SAID), severity="warning", markup=False)
 
     async def _tried(self, work: Callable[..., T], *given: Any) -> Answered[T] | None:

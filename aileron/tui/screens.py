@@ -13,6 +13,7 @@ Not here: what the answers bring about (decisions.py, app.py).
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -47,17 +48,12 @@ Input { margin: 1 0 0 0; }
 
 
 class _Typed(Input):
-    """A field for what is typed: a paste is not, nor a key that was pressed before this could be read, however late it comes."""
+    """A field for what is typed: a paste is not. `pressed_at` is when the last key was (monotonic), however late it came here."""
 
-    _since = 0.0
-
-    def on_mount(self) -> None:
-        self._since = time.monotonic()
+    pressed_at = -math.inf
 
     def _on_key(self, event: Key) -> None:  # type: ignore[override] # Textual calls that of Input as well
-        if event.time - self._since < SETTLED_S and event.is_printable:
-            event.stop()
-            event.prevent_default()
+        self.pressed_at = event.time
 
     def _on_paste(self, event: Paste) -> None:
         event.stop()
@@ -136,7 +132,7 @@ class Confirm(_Once, ModalScreen[bool]):
         self.dismiss(event.key == "y")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        if event.value.strip() == self._word and self._is_settled(time.monotonic()):
+        if event.value.strip() == self._word and self._is_settled(self.query_one(_Typed).pressed_at):
             self.dismiss(True)
         else:
             self.query_one("#hint", Static).update(

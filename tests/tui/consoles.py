@@ -63,6 +63,7 @@ class World:
         self.rows: list[dict[str, Any]] = []
         self.records: dict[str, dict[str, Any]] = {}
         self._asked = 0
+        self._signed: dict[str, str] = {}
         self._changed = threading.Condition()
         self._is_gone = False
         fake.script("GET", "/v1/audit", self._audit)
@@ -82,7 +83,7 @@ class World:
                 self._asked += 1
                 one["created_at"] = f"{_ASKED_AT[:-1]}.{self._asked:03}Z"
             path = f"{_ROUTE}/{one['approval_id']}"
-            self.fake.script("GET", path, lambda _, one=one: (200, dict(one)))
+            self.fake.script("GET", path, lambda _, one=one: (200, self._told(one)))
             self.fake.script("GET", f"{path}/result", lambda _, one=one: (200, dict(one)))
             self.fake.script("POST", f"{path}/decide", lambda seen, one=one: self._decided(one, seen))
             self.fake.script("POST", f"{path}/cancel", lambda _, one=one: self._settled(one, "cancelled"))
@@ -165,6 +166,10 @@ class World:
 
     # the daemon's part
 
+    def _told(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Once it is decided, the digest is of what was signed, with the preview there was."""
+        return {**asked, "digest": self._signed.get(asked["approval_id"], asked["digest"])}
+
     def _audit(self, seen: Seen) -> Reply:
         with self._changed:
             if "wait" not in seen.query:
@@ -178,7 +183,7 @@ class World:
     def _decided(self, asked: dict[str, Any], seen: Seen) -> Reply:
         if asked["status"] != "pending_approval":
             return error("already_decided", 409, "it is decided", details={"status": asked["status"]})
-        asked["digest"] = seen.body["digest"]  # what was signed, with the preview there was
+        self._signed[asked["approval_id"]] = seen.body["digest"]
         if seen.body["decision"] == "approve":
             return self._settled(asked, "completed", reply="approved")
         return self._settled(asked, "denied", reason=seen.body.get("reason"))
@@ -265,6 +270,10 @@ class Shown:
         """Until what has come up last stands there long enough."""
         await anyio.sleep(guard.SETTLED_S * 1.1)
         await self.pilot.pause()
+
+    def rested(self) -> None:
+        """As if no key was pressed for so long after a prompt was broken off that they count again."""
+        self.app._deaf_until = 0
 
     async def unlock(self) -> None:
         """Open the approver's key."""

@@ -146,6 +146,7 @@ async def test_a_terminal_that_breaks_while_a_passphrase_is_asked_for_decides_no
         for _ in range(2):
             await shown.press("L")
             await shown.until_told("cannot be asked for at this terminal")
+            shown.rested()
         assert world.sent() == []
         await shown.approve()
         await shown.until(lambda: world.sent())

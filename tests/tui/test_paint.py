@@ -201,6 +201,19 @@ def test_a_long_alarm_pushes_no_other_below(most: int) -> None:
     assert alarms[-1].endswith("more rows below")
 
 
+def test_what_an_event_is_about_stands_before_what_a_row_has_no_room_for() -> None:
+    """Where it went and how it ended; the rest in the order of its names, as it came."""
+    event = {
+        "at": "2026-11-20T09:12:00Z",
+        "type": "egress.finished",
+        "bytes_up": 1,
+        "connector": "c" * 60,
+        "status": 207,
+    }
+
+    assert "  status=207 bytes_up=1 connector=c" in paint.event_row(event, 80).plain.replace("finished ", "finished  ")
+
+
 def test_a_long_title_has_two_rows_below_the_verdict_and_stands_whole_in_the_rest() -> None:
     """It says how much more of it there is; where all rows are asked for, as for lines, all of it is there."""
     sheet = a_sheet(action="send-" + "x" * 600)

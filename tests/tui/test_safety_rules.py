@@ -12,6 +12,7 @@ import threading
 import time
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 from textual.events import Key
@@ -585,8 +586,35 @@ async def test_what_is_said_beside_it_later_has_to_be_read_too(world: World) -> 
 
 
 @pytest.mark.parametrize("is_late", [True, False])
-async def test_a_key_counts_as_of_when_it_was_pressed(world: World, is_late: bool) -> None:
+async def test_a_word_counts_as_of_when_its_enter_was_pressed(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """The same of a word, whose keys came all at once."""
+    monkeypatch.setattr(screens, "SETTLED_S", 1.5)
+    world.ask(named("ab"))
+    async with world.console() as shown:
+        await shown.until("ab 1.2.0")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until("and press Enter")
+        if not is_late:
+            await anyio.sleep(1.6)
+        for key in ("a", "b"):
+            shown.app.post_message(Key(key, key))
+        shown.app.post_message(Key("enter", "\r"))
+        time.sleep(1.6)
+        await shown.until("nothing is decided" if is_late else lambda: world.sent())
+
+    assert bool(world.sent()) is not is_late
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+async def test_a_key_counts_as_of_when_it_was_pressed(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
     """A console that was busy comes to a key late: that does not make it one that was pressed after the person could look."""
+    for module in (guard, screens):
+        monkeypatch.setattr(module, "SETTLED_S", 1.5)
     world.ask(reversible())
     async with world.console() as shown:
         await shown.until(" A approve · d deny")
@@ -941,6 +969,7 @@ async def test_a_locked_key_is_asked_for_before_anything_is_signed(world: World)
         assert world.sent() == []
 
         world.passphrase = "not the vault's passphrase"
+        shown.rested()
         await shown.approve()
         await shown.until(lambda: world.sent())
 
