@@ -51,6 +51,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
+from aileron.approver.terminal import apply
 from aileron.model.secret import Secret
 from aileron_sandbox import kernel
 
@@ -356,21 +357,11 @@ def _taken(descriptor: int) -> Iterator[list[Any]]:
         raise _held_by_another()
     try:
         # First, because it stops a job in the background until it is in front (SIGTTOU): only then is the terminal ours to hold.
-        _apply(descriptor, before)
+        apply(descriptor, before)
         fcntl.ioctl(descriptor, termios.TIOCEXCL)
         yield before
     finally:
         _put_right(descriptor, before)
-
-
-def _apply(descriptor: int, settings: list[Any]) -> None:
-    """Settings, when what was written has been shown; what was typed so far is thrown away."""
-    while True:
-        try:
-            return termios.tcsetattr(descriptor, termios.TCSAFLUSH, settings)
-        except termios.error as error:  # which PEP 475 forgot; a signal that matters is kept (`_Signals`)
-            if error.args[0] != errno.EINTR:
-                raise
 
 
 def _put_right(descriptor: int, settings: list[Any]) -> None:
@@ -384,7 +375,7 @@ def _put_right(descriptor: int, settings: list[Any]) -> None:
             fcntl.ioctl(descriptor, termios.TIOCNXCL)
         with contextlib.suppress(termios.error):
             # Half a passphrase must not become what the shell reads next, hence FLUSH.
-            _apply(descriptor, settings)
+            apply(descriptor, settings)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
@@ -485,7 +476,7 @@ def _set(descriptor: int, before: list[Any], *, is_line: bool) -> None:
         changed[3] |= termios.ICANON
     else:
         changed[6][termios.VMIN] = changed[6][termios.VTIME] = 0
-    _apply(descriptor, changed)
+    apply(descriptor, changed)
 
 
 def _check_nobody_reads(descriptor: int) -> None:

@@ -22,18 +22,15 @@ passphrase is asked for (presence.py).
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
-import select
-import signal
-import sys
 import termios
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-__all__ = ["ancestors", "held", "let_go", "take", "unseen", "who_else_can_type"]
+__all__ = ["ancestors", "apply", "held", "let_go", "take", "who_else_can_type"]
 
 _PROC: Final = Path("/proc")
 _LEGACY: Final = Path("/proc/sys/dev/tty/legacy_tiocsti")
@@ -61,9 +58,6 @@ _MULTIPLEXERS: Final = {
 }
 """By the kernel's name of a process (15 characters, proc_pid_comm(5)): programs that type for whoever asks them."""
 _MOST_ANCESTORS: Final = 64
-MOST_S: Final = 60.0
-"""Nobody types a passphrase for longer; what a program types for ever is not waited for."""
-_PIECE: Final = 1024
 
 
 class _Process(NamedTuple):
@@ -117,48 +111,14 @@ def held() -> Iterator[None]:
         let_go()
 
 
-@contextlib.contextmanager
-def unseen(rest_s: float) -> Iterator[None]:
-    """Around a question for a passphrase, on the terminal of standard input: what it does not take is seen by nobody.
-
-    Where it was broken off, or what was typed was wrong, a person may be amid typing, and what they type would be a command, in
-    clear: it is thrown away until nothing was typed for `rest_s` seconds, at most MOST_S. For the main thread.
-    """
-    try:
-        before = termios.tcgetattr(sys.stdin)
-    except (termios.error, OSError, ValueError):  # no terminal: nobody types there
-        yield
-        return
-    _set_local(before, off=termios.ECHO | termios.ECHONL)
-    try:
-        yield
-    except BaseException:
-        _throw_away(before, rest_s)
-        raise
-    finally:
-        with contextlib.suppress(termios.error):
-            termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, before)
-
-
-def _throw_away(before: list[Any], rest_s: float) -> None:
-    """Until nobody has typed for so long; Ctrl-C is a key like any other, and a signal that says the same is none."""
-    _set_local(before, off=termios.ECHO | termios.ECHONL | termios.ICANON | termios.ISIG)
-    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    until = time.monotonic() + MOST_S
-    try:
-        while time.monotonic() < until and select.select([sys.stdin], [], [], rest_s)[0]:
-            if not os.read(sys.stdin.fileno(), _PIECE):
-                return  # the terminal has gone
-    except OSError:
-        return
-    finally:
-        signal.signal(signal.SIGINT, interrupt)
-
-
-def _set_local(before: list[Any], *, off: int) -> None:
-    """The terminal's settings without these local modes (termios(3))."""
-    with contextlib.suppress(termios.error):
-        termios.tcsetattr(sys.stdin, termios.TCSANOW, [*before[:3], before[3] & ~off, *before[4:]])
+def apply(descriptor: int, settings: list[Any]) -> None:
+    """A terminal's settings (tcsetattr(3)), when what was written has been shown; what was typed so far is thrown away."""
+    while True:
+        try:
+            return termios.tcsetattr(descriptor, termios.TCSAFLUSH, settings)
+        except termios.error as error:  # which PEP 475 forgot
+            if error.args[0] != errno.EINTR:
+                raise
 
 
 def take() -> None:

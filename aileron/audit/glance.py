@@ -19,6 +19,7 @@ Not here: what is signed (frozen.py), rows of a list (query.py).
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -33,6 +34,8 @@ MAX_SUBJECT_BYTES: Final = 64 << 10
 _MAX: Final = 160
 """Characters of a line; no list is wider."""
 _MAX_VALUE: Final = 24
+_BEFORE: Final = 6
+"""Characters before the first one that is another."""
 
 
 class _Asked(msgspec.Struct):
@@ -43,7 +46,7 @@ class _Asked(msgspec.Struct):
 
 def glances_of(asked: Iterable[tuple[str, str, bytes | None]]) -> dict[str, str]:
     """By id, of id, action and stored plan: its arguments in at most 160 characters. Nothing for a plan without, or for none."""
-    shown = {name: (action, args) for name, action, plan in asked if (args := _shown(plan))}
+    shown = {name: (action, args) for name, action, plan in asked if (args := _arguments(plan))}
     by_action: dict[str, list[dict[str, str]]] = {}
     for action, args in shown.values():
         by_action.setdefault(action, []).append(args)
@@ -51,28 +54,37 @@ def glances_of(asked: Iterable[tuple[str, str, bytes | None]]) -> dict[str, str]
     return {name: _line(args, telling[action]) for name, (action, args) in shown.items()}
 
 
-def _shown(plan: bytes | None) -> dict[str, str]:
-    """Each argument as it stands in a line."""
+def _arguments(plan: bytes | None) -> dict[str, str]:
+    """Each argument, spelled."""
     try:
         args = {} if plan is None else msgspec.json.decode(plan, type=_Asked).args
     except msgspec.DecodeError:
         return {}
-    spelled = {name: _spelled(value) for name, value in args.items()}
+    return {name: _spelled(value) for name, value in args.items()}
+
+
+def _telling(each: list[dict[str, str]]) -> dict[str, int]:
+    """Names that do not say the same in all of them, and from which character on they differ."""
+    names = {name for args in each for name in args}
+    values = {name: {args[name] for args in each if name in args} for name in names}
     return {
-        name: value if len(value) <= _MAX_VALUE else value[: _MAX_VALUE - 1] + "…" for name, value in spelled.items()
+        name: len(os.path.commonprefix(list(some)))  # noqa: RUF071 - character by character
+        for name, some in values.items()
+        if len(some) > 1 or any(name not in args for args in each)
     }
 
 
-def _telling(each: list[dict[str, str]]) -> set[str]:
-    """Names that do not say the same in all of them."""
-    names = {name for args in each for name in args}
-    return {name for name in names if len({args.get(name) for args in each}) > 1}
-
-
-def _line(args: dict[str, str], telling: set[str]) -> str:
-    pairs = sorted(args.items(), key=lambda pair: (pair[0] not in telling, len(pair[1]) == _MAX_VALUE, pair[0]))
-    line = " ".join(f"{name}={value}" for name, value in pairs)
+def _line(args: dict[str, str], telling: dict[str, int]) -> str:
+    pairs = sorted(args.items(), key=lambda pair: (pair[0] not in telling, len(pair[1]) > _MAX_VALUE, pair[0]))
+    line = " ".join(f"{name}={_cut(value, telling.get(name, 0))}" for name, value in pairs)
     return line if len(line) <= _MAX else line[: _MAX - 1] + "…"
+
+
+def _cut(value: str, at: int) -> str:
+    """So much of a value that the character `at` is there, and some before it."""
+    begin = 0 if at < _MAX_VALUE - 1 or at >= len(value) else at - _BEFORE
+    shown = ("…" if begin else "") + value[begin:]
+    return shown if len(shown) <= _MAX_VALUE else shown[: _MAX_VALUE - 1] + "…"
 
 
 def _spelled(value: Any) -> str:

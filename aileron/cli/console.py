@@ -72,6 +72,7 @@ def _run(theme: str | None, *, plain: bool) -> int:
 
     door = Door(_home())
     if plain:
+        from aileron.approver.unseen import unseen
         from aileron.tui.holder import REST_S
         from aileron.tui.plain import Plain
 
@@ -84,7 +85,7 @@ def _run(theme: str | None, *, plain: bool) -> int:
                 edit=_let_go(_edited),
                 take=terminal.take,
                 who_else=terminal.who_else_can_type,
-                unseen=lambda: terminal.unseen(REST_S),
+                unseen=lambda: unseen(REST_S),
             ).run()
     # Nothing that is imported is garbage, and looking for some takes a tenth of the time to the first frame; after it: on_mount.
     gc.disable()

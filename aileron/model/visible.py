@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["BAR", "as_fact", "as_text", "is_bare", "visible", "visible_json", "visible_lines"]
+__all__ = ["BAR", "GAP", "as_fact", "as_text", "is_bare", "visible", "visible_json", "visible_lines", "without_gaps"]
 
 BAR = "│ "
 """Before each line that somebody else wrote, so that none can pass for a line of ours."""
@@ -29,6 +29,8 @@ _MARKS = ("Mn", "Me", "Mc")
 """Also those that take room of their own: a terminal and a program seldom agree how much."""
 _MOST_KNOWN = 4096
 """Characters remembered: what a text in one script has. Whoever writes may use all million of them, in a process that stays."""
+GAP = re.compile("(?:[^\\S\\n]|[\u2800\u3164\uffa0]){2,}")
+"""Blanks in a row, of whatever width; Braille's and Hangul's are letters by their kind."""
 _BARE = re.compile(r"[\w@.:/+%,-]+")
 _SHORT = {0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
 
@@ -121,6 +123,15 @@ def as_fact(value: Any, most: int | None = None) -> str:
         return visible(value[:most])
     spelled = json.dumps(value[:most] if isinstance(value, str) else value, ensure_ascii=False)
     return visible_json(spelled if most is None else spelled[: most + 1])
+
+
+def without_gaps(text: str) -> str:
+    """A text as part of a line of ours: blanks in a row are counted, so that what follows them begins no row of its own.
+
+    >>> without_gaps("hello" + 60 * " " + "! checked")
+    'hello (60 blanks) ! checked'
+    """
+    return GAP.sub(lambda gap: f" ({len(gap[0])} blanks) ", text)
 
 
 def is_bare(text: str) -> bool:

@@ -10,16 +10,14 @@ Source: docs/reference/action-file.md (Preview). Not here: reading a preview (ap
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any, Final
 
 from aileron.model.preview import Preview
+from aileron.model.visible import without_gaps
 from aileron.review.plan import given_of
 
-__all__ = ["alarms", "compared", "spelled", "without_gaps"]
-
-_GAP: Final = re.compile(" {2,}")
+__all__ = ["alarms", "compared", "spelled"]
 
 _MAX_BRIEF: Final = 100
 """Characters of each side of a contradiction: two lines of a small terminal. All of it stands below."""
@@ -47,15 +45,6 @@ def spelled(value: Any) -> str:
     if isinstance(value, str) and value == value.strip() and value and not _reads_as_json(value):
         return value
     return json.dumps(value, ensure_ascii=False)
-
-
-def without_gaps(text: str) -> str:
-    """A text as part of a line of ours: blanks in a row are counted, so that what follows them begins no row of its own.
-
-    >>> without_gaps("hello" + 60 * " " + "! checked")
-    'hello (60 blanks) ! checked'
-    """
-    return _GAP.sub(lambda gap: f" ({len(gap[0])} blanks) ", text)
 
 
 def _contradictions(fields: list[dict[str, Any]], plan: dict[str, Any]) -> Iterator[str]:

@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from aileron.model.preview import Preview
-from aileron.model.visible import BAR, as_text, visible, visible_lines
+from aileron.model.visible import BAR, GAP, as_text, visible, visible_lines, without_gaps
 from aileron.review.changes import is_on_one_line
-from aileron.review.contradiction import alarms, compared, spelled, without_gaps
+from aileron.review.contradiction import alarms, compared, spelled
 from aileron.review.plan import (
     Given,
     accounts_of,
@@ -47,7 +47,8 @@ __all__ = ["Fact", "Line", "Section", "Sheet", "Tone", "sheet_of"]
 
 _ARGUMENT: Final = re.compile(r"args\.(.+) \(([a-z ]+)\)", re.DOTALL)
 """How a difference names an argument (approvals/difference.py)."""
-_LIKE_OURS: Final = re.compile("[!≠│┌└↳…]|.*? {2}")
+_AS_OURS: Final = tuple("!≠│┌└↳…！┃|")
+"""What lines of ours begin with, and what looks like it."""
 _SHORT: Final = {"credential": "account"}
 _TAKEN_BACK: Final = {
     "action_file": "the action can be removed again; what it did by then cannot be undone",
@@ -316,7 +317,7 @@ def _value_lines(value: Any) -> tuple[Line, ...]:
 def _theirs(text: str) -> Line:
     """One line of somebody else's; quoted where it begins like one of ours, or a gap in it could have another begin so."""
     shown = visible(text)
-    return Line(shown, Tone.QUOTED if _LIKE_OURS.match(shown) else Tone.PLAIN)
+    return Line(shown, Tone.QUOTED if shown.startswith(_AS_OURS) or GAP.search(shown) else Tone.PLAIN)
 
 
 def _found_lines(value: Any) -> tuple[Line, ...]:

@@ -340,7 +340,7 @@ class Console(Deciding):
         address = page_of(self._status, self._selected) if self._selected is not None else None
         if address is None:
             self._tell("it has no page")
-        elif any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
+        elif any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):  # else it could want this terminal
             self._tell(f"opening {address}")
             self._begin("page", self._opened, address)
         else:

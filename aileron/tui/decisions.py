@@ -34,7 +34,7 @@ class Deciding(Following):
 
     def action_approve(self) -> None:
         """The first step of a yes."""
-        refusal = self._refusal("approve")
+        refusal = self._decision_refusal("approve")
         if refusal is None and self._has_preview() and self._preview is None and self._is_signed:
             refusal = "what is there now was not read yet: p reads it"
         if refusal is None and self._queue.marked_open:
@@ -60,7 +60,7 @@ class Deciding(Following):
         self._begin_no(ends_session=True)
 
     def _begin_no(self, *, ends_session: bool) -> None:
-        refusal = self._refusal("deny")
+        refusal = self._decision_refusal("deny")
         if refusal is not None or self._sheet is None or self._selected is None:
             self._warn(refusal or "nothing is selected")
             return
@@ -80,14 +80,19 @@ class Deciding(Following):
         hint = "Reason (the agent reads it; Enter for none) · Esc back"
         self.push_screen(Line(title, hint=hint, may_be_empty=True), said)
 
+    def _decision_refusal(self, decision: Decision) -> str | None:
+        """Why no decision can be made now. Of a question, an edit, what is taken back, the vault need not be open."""
+        vault = self._status.get("vault") or {}
+        refusal = self._refusal(decision)
+        if refusal is None and self._is_signed and vault.get("exists") and vault.get("locked"):
+            return "the vault is locked, and who decides for this home is in it: V opens it"
+        return refusal
+
     def _refusal(self, decision: Decision) -> str | None:
         if self._pane != "queue":
             return "decisions are made on the first screen: 1"
         if self.default_screen.has_class("narrow") and not self.default_screen.has_class("open"):
             return "it is not on the screen: Enter shows it"
-        vault = self._status.get("vault") or {}
-        if self._is_signed and vault.get("exists") and vault.get("locked"):
-            return "the vault is locked, and who decides for this home is in it: V opens it"
         now = time.monotonic() if self._pressed_at is None else self._pressed_at
         return self._guard.refusal(now=now, is_approval=decision == "approve")
 

@@ -1,7 +1,8 @@
 """What the console asks of the daemon, over the operator's socket. Every call waits for its answer, with a deadline.
 
 Runs in threads of the console. The daemon may be gone and come back, and somebody else may answer in its place: what it says of a
-question is shown, and signed, only as far as its digest covers it (review/genuine.py). What has not the shape that its route's
+question that waits is shown, and signed, only as far as its digest covers it (review/genuine.py); one that is settled is shown as
+it tells of it, and nothing is decided about that. What has not the shape that its route's
 answer has, or nests deeper than MAX_NESTING, is RefusedError: nothing that is laid out later trips over it.
 
 Not here: what is done with the answers (news.py, reading.py, plain.py), what is signed (approver/signing.py).

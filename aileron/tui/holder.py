@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # cryptography: 30 ms, at the first passphrase
     from aileron.approver.keyfile import ApproverKey
     from aileron.model.secret import Secret
 
-__all__ = ["OPEN_S", "Holder", "since_boot"]
+__all__ = ["OPEN_S", "REST_S", "Holder", "since_boot"]
 
 OPEN_S: Final = 900.0
 """15 minutes: some decisions in a row; a console that stays open all day is not one that decides all day."""

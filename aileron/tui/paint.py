@@ -41,6 +41,7 @@ __all__ = [
     "essential_rows",
     "event_row",
     "folded",
+    "further",
     "grant_facts",
     "grant_row",
     "grant_rows",
@@ -183,12 +184,13 @@ def record_rows(record: Record, width: int) -> list[Text]:
         rows += [Text(), Text("WHAT CAME BACK", style="bold")]
         rows += [Text(BAR + row) for line in record.came_back for row in folded(line, width - len(BAR))]
         if record.left_out:
-            rows.append(Text(f"  … {record.left_out:,} more characters: aileron audit show", style="bold"))
+            all_of_it = f"  … {record.left_out:,} more characters: aileron audit show {record.audit_id}"
+            rows += [Text(row, style="bold") for row in folded(all_of_it, width)]
     rows += [Text(), Text("ON RECORD", style="bold")]
     for at, kind, facts in record.events:
         rows += _hanging(f"{local_time(at)}  {kind}  ", facts, width)
     if record.is_cut:
-        more = "! there is more on record: aileron audit list --run ID"
+        more = f"! there is more on record: aileron audit list --run {record.audit_id}"
         rows += [Text(row, style="bold red") for row in folded(more, width)]
     return rows
 
@@ -225,6 +227,15 @@ def joined(rows: Iterable[Text]) -> Text:
 def folded(text: str, width: int) -> list[str]:
     """`text` in rows of at most `width` cells, at spaces where there are some; no character is lost but the space at a fold."""
     return list(_rows_of(text, max(width, 8)))
+
+
+def further(text: str, width: int) -> Iterator[str]:
+    """The same with a sign before each further row, for what somebody else may have written."""
+    first = next(_rows_of(text, max(width, 8)))
+    yield first
+    if len(first) < len(text):
+        rest = _rows_of(text, max(width - len(FURTHER), 8), len(first) + (text[len(first)] == " "))
+        yield from (f"{FURTHER}{row}" for row in rest)
 
 
 def cut(text: str, width: int) -> str:
@@ -372,7 +383,7 @@ def _most(width: int) -> int:
 
 
 def _labelled(name: str, value: str, width: int) -> Iterator[Text]:
-    for number, line in enumerate(folded(value, width - _LABEL)):
+    for number, line in enumerate(further(value, width - _LABEL)):
         yield Text((name if number == 0 else "").ljust(_LABEL) + line)
 
 
@@ -468,7 +479,7 @@ def _verdict_rows(sheet: Sheet, width: int, note: str, *, is_short: bool) -> lis
     """
     style = _STYLES[sheet.verdict.tone]
     title = [Text(row, style="bold") for row in folded(sheet.title, width)]
-    verdict = [Text(row, style=style) for row in folded(sheet.verdict.text, width)]
+    verdict = [Text(row, style=style) for row in further(sheet.verdict.text, width)]
     if _is_in_a_row(sheet, width):
         rows = [Text.assemble((f"{sheet.title}  ", "bold"), (sheet.verdict.text, style))]
     elif is_short:
@@ -476,7 +487,7 @@ def _verdict_rows(sheet: Sheet, width: int, note: str, *, is_short: bool) -> lis
     else:
         rows = [*title, *verdict]
     if note.startswith("!"):
-        return [*rows, *(Text(row, style="bold") for row in folded(note, width))]
+        return [*rows, *(Text(row, style="bold") for row in further(note, width))]
     if note and cells(rows[-1].plain) + 2 + cells(note) <= width:
         rows[-1] = rows[-1] + Text(f"  {note}")
     elif note:

@@ -96,6 +96,7 @@ class Plain:
         self._edit_text: Final = edit
         self._take: Final = take
         self._out: Final = out or sys.stdout
+        self._unseen: Final = unseen
         self._holder: Final = Holder(door.home / "approver.json", ask=ask, who_else=who_else, unseen=unseen)
         self._waiting: Final = Waiting()
         self._numbers: dict[str, int] = {}
@@ -221,7 +222,7 @@ class Plain:
 
     def _complain(self, words: str) -> None:
         """In rows of whole words, so that a command can be read."""
-        for row in paint.folded(f"! {words}", self._width()):
+        for row in paint.further(f"! {words}", self._width()):
             self._say(row)
 
     def _try(self, work: Callable[[], None], prompt: str = "") -> None:
@@ -468,7 +469,12 @@ class Plain:
             raise ValueError("only a run has arguments to edit")
         before = (question.get("plan") or {}).get("args") or {}
         self._lend_terminal()
-        wanted = json.loads(self._edit_text(json.dumps(before, indent=2, ensure_ascii=True) + "\n"))
+        try:
+            text = self._edit_text(json.dumps(before, indent=2, ensure_ascii=True) + "\n")
+        except (ValueError, KeyboardInterrupt):
+            with self._unseen():  # an editor that was killed: who typed in it types on
+                raise
+        wanted = json.loads(text)
         if not isinstance(wanted, dict) or wanted == before:
             raise ValueError("nothing was changed")
         self._edits[name] = self._door.edit(name, wanted)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import math
 import signal
 import threading
 import time
@@ -23,11 +22,12 @@ from textual.events import Event, Key, Paste
 from textual.widgets import ContentSwitcher, Static
 from textual.widgets.option_list import Option
 
-from aileron.model.visible import visible
+from aileron.model.visible import visible, without_gaps
 from aileron.tui import frame, paint
 from aileron.tui.deciding import EXPIRED, unforeseen, why_closed
 from aileron.tui.door import Door, GoneError, RefusedError
 from aileron.tui.guard import Guard
+from aileron.tui.hearing import Hearing
 from aileron.tui.holder import REST_S, Holder, since_boot
 from aileron.tui.queue import Queue, Rows
 from aileron.tui.view import MOST_TOP, View
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["Answered", "Hooks", "Room", "in_thread", "is_over"]
 
 T = TypeVar("T")
-_DEAF_S: Final = 15.0
-"""Nobody takes longer to see that a passphrase is not asked for any more; whoever only presses keys again is heard then."""
 _MOST_SAID: Final = 160
 """Cells of what is said in passing: it stands over what is to be read, and an upstream may have written it."""
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -122,10 +120,9 @@ class Room(App[None]):
         self._edit: str | None = None
         self._above = ""
         """What stands above a passphrase that is asked for."""
-        self._deaf_until = -math.inf
-        """What is typed by then (monotonic) is no key: it may be the rest of a passphrase."""
-        self._deaf_at_most = -math.inf
-        self._is_deaf_said = False
+        self._hearing: Final = Hearing()
+        self._is_interrupted = False
+        """A signal has ended what has the terminal: no other one is heard until that is over."""
         self._pressed_at: float | None = None
         """When the key was pressed whose action runs now."""
         self._editing: set[str] = set()
@@ -281,12 +278,12 @@ class Room(App[None]):
 
     def _tell(self, words: str, *, is_bad: bool = False) -> None:
         severity: Literal["error", "information"] = "error" if is_bad else "information"
-        self.notify(("! " if is_bad else "") + paint.shown(words, _MOST_SAID), severity=severity, markup=False)
+        self.notify(
+            ("! " if is_bad else "") + paint.shown(without_gaps(words), _MOST_SAID), severity=severity, markup=False
+        )
 
     def _warn(self, words: str) -> None:
-        """Why a key does nothing; pressed again and again it is said once, in place of what was said before."""
-        self.clear_notifications()
-        self.notify(paint.shown(words, _MOST_SAID), severity="warning", markup=False)
+        self.notify(paint.shown(without_gaps(words), _MOST_SAID), severity="warning", markup=False)
 
     async def _tried(self, work: Callable[..., T], *given: Any) -> Answered[T] | None:
         """What the daemon answers; None where it refused or is gone, and the person knows."""
@@ -329,22 +326,20 @@ class Room(App[None]):
     @contextlib.contextmanager
     def _unseen(self) -> Iterator[None]:
         """Whoever types in this block, and it fails, may go on typing: none of that is a key, until they have rested."""
+        well = False
         try:
             yield
-        except BaseException:
-            now = time.monotonic()
-            self._deaf_until, self._deaf_at_most, self._is_deaf_said = now + REST_S, now + _DEAF_S, False
-            raise
+            well = True
+        finally:
+            self._hearing.ended(now=time.monotonic(), well=well)
 
     async def on_event(self, event: Event) -> None:
         """A key, or a paste, is dropped while a person may still be typing what is not asked for any more.
 
         One that waited, since the console was busy, counts as of when it was pressed.
         """
-        if isinstance(event, (Key, Paste)) and not event.is_forwarded and event.time < self._deaf_until:
-            self._deaf_until = min(max(self._deaf_until, event.time + REST_S), self._deaf_at_most)
-            if not self._is_deaf_said:
-                self._is_deaf_said = True
+        if isinstance(event, (Key, Paste)) and not event.is_forwarded and not self._hearing.is_key(event.time):
+            if self._hearing.is_to_be_said():
                 self._warn(
                     f"what was asked for was broken off: keys count again once none was pressed for {REST_S:.0f} s"
                 )
@@ -359,7 +354,9 @@ class Room(App[None]):
         """A signal while the terminal is somebody else's: that ends, and unless it was Ctrl-C the console too."""
         if number != signal.SIGINT:
             self.exit()
-        raise KeyboardInterrupt
+        if not self._is_interrupted:
+            self._is_interrupted = True
+            raise KeyboardInterrupt
 
     @contextlib.contextmanager
     def _away(self) -> Iterator[None]:
@@ -367,6 +364,7 @@ class Room(App[None]):
         self._lock_for("the terminal was somebody else's for a while")
         self._hooks.let_go()
         # The event loop's own handler would end the console, and have the passphrase asked for again.
+        self._is_interrupted = False
         before = {number: signal.signal(number, self._interrupted) for number in _ENDING}
         can_suspend = self._driver is not None and self._driver.can_suspend
         failed: BaseException | None = None
@@ -374,8 +372,9 @@ class Room(App[None]):
             try:
                 with self._unseen():
                     yield
+                self._is_interrupted = True  # from here on nothing may raise: the terminal is put right
             except BaseException as error:  # noqa: BLE001 - an exception that passed through suspend() would leave it so
-                failed = error
+                self._is_interrupted, failed = True, error
         for number, handler in before.items():
             signal.signal(number, handler)
         self._hooks.take()

@@ -48,12 +48,13 @@ Input { margin: 1 0 0 0; }
 
 
 class _Typed(Input):
-    """A field for what is typed: a paste is not. `pressed_at` is when the last key was (monotonic), however late it came here."""
+    """A field for what is typed: a paste is not. `entered_at` is when Enter was pressed (monotonic), however late it came."""
 
-    pressed_at = -math.inf
+    entered_at = -math.inf
 
     def _on_key(self, event: Key) -> None:  # type: ignore[override] # Textual calls that of Input as well
-        self.pressed_at = event.time
+        if event.key == "enter":
+            self.entered_at = event.time
 
     def _on_paste(self, event: Paste) -> None:
         event.stop()
@@ -132,7 +133,7 @@ class Confirm(_Once, ModalScreen[bool]):
         self.dismiss(event.key == "y")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        if event.value.strip() == self._word and self._is_settled(self.query_one(_Typed).pressed_at):
+        if event.value.strip() == self._word and self._is_settled(self.query_one(_Typed).entered_at):
             self.dismiss(True)
         else:
             self.query_one("#hint", Static).update(

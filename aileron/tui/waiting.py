@@ -125,7 +125,12 @@ def matches(entry: Entry, wanted: str) -> bool:
     >>> [matches(entry, text) for text in ("send", "agent:codex", "agent:claude mail")]
     [True, False, True]
     """
-    fields = {"agent": entry.asker, "action": entry.action, "kind": entry.kind, "status": entry.status}
+    fields = {
+        "agent": entry.asker,
+        "action": entry.action,
+        "kind": entry.kind,
+        "status": f"{entry.status} {entry.state}",
+    }
     whole = " ".join((entry.id, entry.title, entry.glance, *fields.values())).casefold()
     for word in wanted.casefold().split():
         name, colon, value = word.partition(":")

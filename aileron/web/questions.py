@@ -263,9 +263,7 @@ class Questions:
         if waits(question) and has_preview(question):
             found = await self._preview(session, approval_id, str(question["digest"]), again=True)
             if found is not None and found.problem is not None:
-                session.leave_note(
-                    approval_id, f"When you asked for what is there now, it could not be read: {found.problem}"
-                )
+                session.leave_note(approval_id, "When you asked for what is there now, it could not be read.")
         return on_to(approval_id, edit)
 
     def passkeys_for(self, shown: Shown) -> dict[str, Any]:

@@ -45,15 +45,17 @@ def test_names_and_values_stand_in_a_line_the_short_ones_first(args: dict[str, A
 
 
 def test_what_tells_two_of_one_action_apart_stands_first() -> None:
-    """Of those that are listed together; what differs only where nobody sees it tells nothing."""
-    lunch = {"end": "13:00", "start": "12:00", "title": "Lunch", "notes": "x" * 30 + "a"}
-    sailing = {**lunch, "title": "Sailing", "notes": "x" * 30 + "b"}
+    """Of those that are listed together, and of a long value the part in which it differs."""
+    lunch = {"end": "13:00", "start": "12:00", "title": "Lunch", "notes": "x" * 30}
+    sailing = {**lunch, "title": "Sailing"}
 
     assert [line.split()[0] for line in lines_of(lunch, sailing).values()] == ["title=Lunch", "title=Sailing"]
     assert lines_of(lunch, lunch)["0"] == lines_of(lunch)["0"] == f"end=13:00 start=12:00 title=Lunch notes={'x' * 23}…"
     assert lines_of(lunch, {})["0"] == lines_of(lunch)["0"]
     other = [("a", "send", b'{"args": {"a": 1, "b": 1}}'), ("b", "read", b'{"args": {"a": 1, "b": 2}}')]
     assert glances_of(other) == {"a": "a=1 b=1", "b": "a=1 b=2"}
+    mine, theirs = ({"a": 1, "to": f"mira.johansson@example.{end}"} for end in ("com", "evil"))
+    assert list(lines_of(mine, theirs).values()) == ["to=…ample.com a=1", "to=…ample.evil a=1"]
 
 
 def test_no_value_passes_for_another_argument() -> None:

@@ -150,7 +150,7 @@ def test_everything_that_counts_as_agreed_to_is_shown_and_harmless(world: World,
         "gated: no; reaches: nothing",
         "connectors none",
         "egress.private: nas.example.lan:443",
-        "the other 1 are at their defaults: aileron config get",
+        "the rest, 1, as the defaults are: aileron config get",
         'x; opens: {"a": 1}',
         "a number 7",
         r"basic/mail/\x1b[2Khome\u202e\u200b; connector: github://o/r; secret: mail; username: ",
@@ -168,7 +168,7 @@ def test_what_acts_stands_last_and_settings_at_their_defaults_in_a_line(world: W
 
     places = [said.out.index(f"\n{name} ") for name in ("keys", "settings", "bindings", "connectors", "actions")]
     assert places == sorted(places)
-    assert f"settings      {len(defaults)} are at their defaults: aileron config get" in lines
+    assert f"settings      {len(defaults)}, as the defaults are: aileron config get" in lines
     assert len(lines) < 24
 
 

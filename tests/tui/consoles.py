@@ -29,6 +29,7 @@ from aileron.model.secret import Secret
 from aileron.tui import guard
 from aileron.tui.app import Console, Hooks
 from aileron.tui.door import Door
+from aileron.tui.hearing import Hearing
 from tests.cli.person import APPROVER
 from tests.cli.questions import Approver, plan, question
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
@@ -273,7 +274,7 @@ class Shown:
 
     def rested(self) -> None:
         """As if no key was pressed for so long after a prompt was broken off that they count again."""
-        self.app._deaf_until = 0
+        self.app._hearing = Hearing()  # type: ignore[misc]
 
     async def unlock(self) -> None:
         """Open the approver's key."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 import webbrowser
 from typing import Any
 
-import anyio
 import pytest
+from textual.events import Key
 
 from aileron.model.decision import DecisionStatement, check_signature
 from aileron.model.secret import Secret
-from aileron.tui import news, paint, room
+from aileron.tui import hearing, news, paint
 from aileron.tui.app import Console
 from aileron.tui.door import Door
 from aileron.tui.queue import Rows
@@ -240,7 +241,7 @@ async def test_two_questions_about_one_action_are_told_apart_in_the_list(world: 
         assert "send │ to=mallory@evil.example  " in rows[1]
         assert 'send │ to="\\u001b[2J\\u202e done"' in rows[2]
         assert "│" not in rows[3]
-        assert ["a command    26661 d" in row.replace("26660", "26661") for row in rows] == [True] * 4
+        assert [re.search(r"a command +[0-9]+ d$", row.rstrip()) is None for row in rows] == [False] * 4
         await shown.press("slash")
         await shown.type("evil")
         await shown.press("enter")
@@ -1025,36 +1026,63 @@ async def test_the_rest_of_a_passphrase_is_no_key(world: World, monkeypatch: pyt
     """Whoever breaks a prompt off has what is typed next as commands, else: sent to an agent, in clear on the screen."""
     world.sign()
     world.ask(named("one", reversible=True))
-    monkeypatch.setattr(room, "REST_S", 0.5)
-    right = world.passphrase
+    for name in ("REST_S", "DEAF_S"):
+        monkeypatch.setattr(hearing, name, 3600.0)  # which no busy machine outlasts
+    asked: list[str] = []
 
-    def broken(_: str) -> Secret:
-        raise KeyboardInterrupt
+    def broken(question: str) -> Secret:
+        asked.append(question)
+        if how == "broken off":
+            raise KeyboardInterrupt
+        return Secret(b"a guess")
 
-    ask, world.passphrase = world.ask_passphrase, "another"
-    if how == "broken off":
-        world.ask_passphrase = broken
+    ask, world.ask_passphrase = world.ask_passphrase, broken
     async with world.console(not_kept="this is a terminal of tmux") as shown:
         await shown.until("one 1.2.0")
         await shown.approve()
-        await shown.until(lambda: shown.app._deaf_until > 0)
+        await shown.until(lambda: len(asked) == (1 if how == "broken off" else 3))
+        await shown.pilot.pause()
         for key in ("m", "i", "l", "d", "slash", "D", "e", "2", "q", "enter"):
             await shown.press(key)
-            await anyio.sleep(0.1)
         assert len(shown.app.screen_stack) == 1
         assert "[1 queue]" in shown.text
         assert sum("keys count again once none was pressed" in one for one in shown.told) == 1
-        await anyio.sleep(0.6)
-        world.ask_passphrase, world.passphrase = ask, right
+        shown.rested()
+        world.ask_passphrase = ask
         await shown.approve()
         await shown.until(lambda: world.sent())
 
     assert world.sent("ask") == []
 
 
-async def test_what_an_editor_leaves_behind_when_it_is_killed_is_no_key(world: World) -> None:
+async def test_what_is_typed_between_two_tries_is_no_key(world: World) -> None:
+    """Whoever presses Enter too early types on while the guess is tried, and the next one is right."""
+    world.sign()
+    world.ask(named("one", reversible=True))
+    tries = [b"a guess", world.passphrase.encode()]
+    async with world.console() as shown:
+
+        def typing(_: str) -> Secret:
+            for key in "mil":
+                shown.app.post_message(Key(key, key))
+            return Secret(tries.pop(0))
+
+        world.ask_passphrase = typing
+        await shown.until("one 1.2.0")
+        await shown.unlock()
+        await shown.pilot.pause()
+        assert (tries, len(shown.app.screen_stack)) == ([], 1)
+        await shown.press("question_mark")
+        await shown.until("!   look here")
+
+
+async def test_what_an_editor_leaves_behind_when_it_is_killed_is_no_key(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever types in it types on; an editor that ended well is followed by keys as ever."""
     world.ask(named("one", reversible=True))
+    for name in ("REST_S", "DEAF_S"):
+        monkeypatch.setattr(hearing, name, 3600.0)
 
     def killed(_: str) -> str:
         raise ValueError("the editor was killed")
@@ -1133,7 +1161,7 @@ async def test_a_browser_that_does_not_open_is_said(
     monkeypatch.setattr(webbrowser, "open", open_page)
     status = world.fake._status()
     world.fake.script("GET", "/v1/status", (200, {**status, "web": "http://localhost:20480"}))
-    monkeypatch.setenv("BROWSER", " ")
+    monkeypatch.setenv("DISPLAY", ":0")
     world.ask(named("one"))
     async with world.console() as shown:
         await shown.until("one 1.2.0")

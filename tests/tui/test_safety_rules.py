@@ -585,56 +585,60 @@ async def test_what_is_said_beside_it_later_has_to_be_read_too(world: World) -> 
         await shown.until(lambda: world.sent())
 
 
-@pytest.mark.parametrize("is_late", [True, False])
-async def test_a_word_counts_as_of_when_its_enter_was_pressed(
-    world: World, monkeypatch: pytest.MonkeyPatch, is_late: bool
-) -> None:
-    """The same of a word, whose keys came all at once."""
-    monkeypatch.setattr(screens, "SETTLED_S", 1.5)
-    world.ask(named("ab"))
-    async with world.console() as shown:
-        await shown.until("ab 1.2.0")
-        await shown.settled()
-        await shown.press("exclamation_mark", "A")
-        await shown.until("and press Enter")
-        if not is_late:
-            await anyio.sleep(1.6)
-        for key in ("a", "b"):
-            shown.app.post_message(Key(key, key))
-        shown.app.post_message(Key("enter", "\r"))
-        time.sleep(1.6)
-        await shown.until("nothing is decided" if is_late else lambda: world.sent())
-
-    assert bool(world.sent()) is not is_late
+def pressed(shown: Shown, *keys: str, at: float) -> None:
+    """Keys that were pressed then, and come to the console now."""
+    for name in keys:
+        key = Key(name, name if len(name) == 1 else None)
+        key.time = at
+        shown.app.post_message(key)
 
 
-@pytest.mark.parametrize("is_late", [True, False])
+@pytest.mark.parametrize("after_s", [0.1, 1.0])
 async def test_a_key_counts_as_of_when_it_was_pressed(
-    world: World, monkeypatch: pytest.MonkeyPatch, is_late: bool
+    world: World, monkeypatch: pytest.MonkeyPatch, after_s: float
 ) -> None:
     """A console that was busy comes to a key late: that does not make it one that was pressed after the person could look."""
-    for module in (guard, screens):
-        monkeypatch.setattr(module, "SETTLED_S", 1.5)
+    monkeypatch.setattr(screens, "SETTLED_S", 0.5)
     world.ask(reversible())
     async with world.console() as shown:
         await shown.until(" A approve · d deny")
         await shown.settled()
         await shown.press("A")
         await shown.until("any other key")
-        if not is_late:
-            await shown.settled()
-        shown.app.post_message(Key("y", "y"))
-        time.sleep(guard.SETTLED_S * 1.5)
-        await shown.settled()
+        came_up = shown.app.screen._since
+        await anyio.sleep(max(came_up + 1.2 - time.monotonic(), 0))
+        pressed(shown, "y", at=came_up + after_s)
         await shown.pilot.pause()
-        await shown.until(lambda: is_late or world.sent())
+        if after_s > 0.5:
+            await shown.until(lambda: world.sent())
 
-    assert bool(world.sent()) is not is_late
+    assert bool(world.sent()) is (after_s > 0.5)
 
 
-async def test_no_row_of_somebody_elses_text_begins_as_ours_do(world: World) -> None:
+@pytest.mark.parametrize("after_s", [0.1, 1.0])
+async def test_a_word_counts_as_of_when_its_enter_was_pressed(
+    world: World, monkeypatch: pytest.MonkeyPatch, after_s: float
+) -> None:
+    """The same of a word, whose keys came all at once."""
+    monkeypatch.setattr(screens, "SETTLED_S", 0.5)
+    world.ask(named("ab"))
+    async with world.console() as shown:
+        await shown.until("ab 1.2.0")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until("and press Enter")
+        came_up = shown.app.screen._since
+        await anyio.sleep(max(came_up + 1.2 - time.monotonic(), 0))
+        pressed(shown, "a", "b", "enter", at=came_up + after_s)
+        await shown.until("nothing is decided" if after_s < 0.5 else lambda: world.sent())
+
+    assert bool(world.sent()) is (after_s > 0.5)
+
+
+@pytest.mark.parametrize("blank", [" ", "\u3000", "\u00a0"], ids=["space", "wide", "no break"])
+async def test_no_row_of_somebody_elses_text_begins_as_ours_do(world: World, blank: str) -> None:
     """Whatever blanks are in a value, a folder or what was approved before, a further row has its sign before it."""
-    gap = " " * 61
+    gap = blank * 61
     memo = f"the invoice{gap}≠ was DE99, corrected by you{gap}! checked: approved 14 times before"
     changes = [{"where": "args.memo (changed)", "before": f"x{gap}! nothing differs", "after": memo}]
     found = {"decided_at": "2026-11-20T09:12:00Z", "changes": changes}

@@ -354,8 +354,10 @@ def _settings_lines(settings: dict[str, Any]) -> list[str]:
     others = [
         f"{key}: {_shown(settings[key])}" for key in sorted(settings) if settings[key] != usual.get(key, _NOTHING)
     ]
-    left = len(settings) - len(others)
-    return [*others, f"{'the other ' if others else ''}{left} are at their defaults: aileron config get"]
+    if len(others) == len(settings):
+        return others
+    rest = f"the rest, {len(settings) - len(others)}," if others else f"{len(settings)},"
+    return [*others, f"{rest} as the defaults are: aileron config get"]
 
 
 def _lines(entry: Any) -> list[str]:
