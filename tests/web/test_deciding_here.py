@@ -17,7 +17,7 @@ from tests.support.upstream_http import CountingServer
 pytestmark = pytest.mark.jail
 
 NEVER = "act-20260101T000000-00000000000000000000"
-UNREAD = "When you asked for what is there now, it could not be read: "
+UNREAD = "When you asked for what is there now, it could not be read."
 
 
 def opened(person: PageClient, question: dict[str, object]) -> Reply:
