@@ -191,9 +191,7 @@ class Dialogue:
     def _deny(self, signer: Signer | None) -> int:
         question = self._question(signer)
         if signer is not None:
-            asker = asker_of(question)
-            who = "" if asker is None else f", asked by {visible(asker)}"
-            output.note(f"to be denied: {visible(title_of(question))}{who}")
+            output.note(f"to be denied: {visible(title_of(question))}, asked by {visible(asker_of(question))}")
         note_unsigned(self._standing)
         reason = self._reason
         if reason is None and not self._as_json and can_ask():

@@ -276,7 +276,7 @@ def test_what_would_be_done_is_shown_before_the_question(fake: FakeDaemon, ailer
 
     assert said.code == 0, said
     assert "action      act 1.0.0" in shown
-    assert "asked by    local" in shown
+    assert "asked by    a command on this machine, of no agent's session" in shown
     assert shown[shown.index("arguments   body =") :][1:3] == ["            │ Dear", "            │ Mira"]
     assert "reaches     mail.example:443" in shown
     assert "account     basic/mail/home" in shown
