@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from aileron.tui.paint import FURTHER
 from tests.browser.paging import PHONE, unlocked
 from tests.cli.test_console_terminal import variables, words
 from tests.support.browser import Browser, needs_browser
@@ -128,7 +129,8 @@ def _at_the_terminal(demo: DemoHome, request: Request) -> str:
 
 
 def _spaced(text: str) -> str:
-    return " ".join(text.split())
+    """In one line, without the sign of a row that goes on."""
+    return " ".join(text.replace(FURTHER, "").split())
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: one.name)
