@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # 8 ms, with the first question and not before the first fram
     from aileron.review.sheet import Fact, Line, Section, Sheet
 
 __all__ = [
+    "FURTHER",
     "MAX_ROWS",
     "body_rows",
     "cells",
@@ -109,8 +110,11 @@ def essential_rows(sheet: Sheet, width: int, most: int | None = None, *, note: s
     rows = _verdict_rows(sheet, width, note, is_short=most is not None)
     room = _shares([len(group) for group in groups], _room_below(sheet, width, most))
     for number, (group, share) in enumerate(zip(groups, room, strict=True)):
-        some = _begun(_alarms(sheet, width), share) if number == len(sheet.essentials) else group
-        rows += group if len(group) <= share else _shortened(some, share, width)
+        if len(group) <= share:
+            rows += group
+        else:
+            is_of_alarms = number == len(sheet.essentials)
+            rows += _shortened(_begun(_alarms(sheet, width), share) if is_of_alarms else group, share, width)
     return rows
 
 
@@ -231,11 +235,8 @@ def folded(text: str, width: int) -> list[str]:
 
 def further(text: str, width: int) -> Iterator[str]:
     """The same with a sign before each further row, for what somebody else may have written."""
-    first = next(_rows_of(text, max(width, 8)))
-    yield first
-    if len(first) < len(text):
-        rest = _rows_of(text, max(width - len(FURTHER), 8), len(first) + (text[len(first)] == " "))
-        yield from (f"{FURTHER}{row}" for row in rest)
+    for number, row in enumerate(_rows_with_rest(text, width, width - len(FURTHER))):
+        yield f"{FURTHER}{row}" if number else row
 
 
 def cut(text: str, width: int) -> str:
@@ -465,11 +466,10 @@ def _line_rows(line: Line, width: int, indent: str) -> Iterator[Text]:
     """A sign before each further row of a line, and before each of what is quoted: no text can begin a row as ours begin."""
     sign = BAR if line.tone == "quoted" else ""
     style, room = _STYLES[line.tone], max(width - len(indent) - len(FURTHER), 8)
-    first = next(_rows_of(line.text, room if sign else room + len(FURTHER)))
-    yield Text(indent) + Text(sign, style="dim") + Text(first, style=style)
-    if len(first) < len(line.text):
-        for row in _rows_of(line.text, room, len(first) + (line.text[len(first)] == " ")):
-            yield Text(indent) + Text(sign or FURTHER, style="dim") + Text(row, style=style)
+    rows = _rows_with_rest(line.text, room if sign else room + len(FURTHER), room)
+    for number, row in enumerate(rows):
+        before = sign or (FURTHER if number else "")
+        yield Text(indent) + Text(before, style="dim") + Text(row, style=style)
 
 
 def _verdict_rows(sheet: Sheet, width: int, note: str, *, is_short: bool) -> list[Text]:
@@ -524,10 +524,17 @@ class _Frame:
 
 
 def _hanging(begin: str, text: str, width: int) -> list[Text]:
-    whole = begin + text
-    first = next(_rows_of(whole, max(width, 8)))
-    rest = whole[len(first) :].removeprefix(" ")
-    return [Text(first), *(Text(f"  {FURTHER}{row}") for row in (folded(rest, width - 4) if rest else []))]
+    rows = _rows_with_rest(begin + text, width, width - 4)
+    return [Text(f"  {FURTHER}{row}" if number else row) for number, row in enumerate(rows)]
+
+
+def _rows_with_rest(text: str, width: int, rest: int) -> Iterator[str]:
+    """The first row in `width` cells, and each further one in `rest`, where something stands before it."""
+    first = next(_rows_of(text, max(width, 8)))
+    yield first
+    at = len(first) + (text[len(first) : len(first) + 1] == " ")
+    if at < len(text):
+        yield from _rows_of(text, max(rest, 8), at)
 
 
 def _rows_of(text: str, width: int, at: int = 0) -> Iterator[str]:
