@@ -36,12 +36,12 @@ from aileron.daemon.hubs import Hubs
 from aileron.daemon.manage import Manager
 from aileron.daemon.passkeys import Passkeys
 from aileron.daemon.runner import Runner
-from aileron.daemon.serving import BODY_S, MAX_BODY_BYTES, drained
 from aileron.daemon.sessions import LOCAL_SESSION, Sessions, no_token, token_shown
 from aileron.daemon.signins import Flow, SignIns
 from aileron.daemon.trusting import Trusting
 from aileron.daemon.upkeep import Upkeep
 from aileron.daemon.vaults import Opening, Vaults
+from aileron.ingress.server import BODY_S, MAX_BODY_BYTES, drained
 from aileron.model.consent import Constraint
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope

@@ -25,6 +25,7 @@ import contextlib
 import errno
 import secrets
 import socket
+import time
 from collections.abc import Collection
 from typing import Final
 
@@ -35,10 +36,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aileron.config import ListenAddress
 from aileron.daemon.answers import failure_answer
-from aileron.daemon.serving import drained
 from aileron.daemon.sessions import LOOK_S, Sessions, no_token, token_shown
 from aileron.daemon.web import harmless
 from aileron.gateway.upstreams import PATHS
+from aileron.ingress.server import drained
 from aileron.model.failure import AileronError, FailureClass
 
 __all__ = ["OnlyHere", "Served", "WithToken", "listen_on", "listen_on_loopback", "loopback_names"]
@@ -49,6 +50,7 @@ _FIRST_PORT, _LAST_PORT = 20480, 32767
 those holds it when the daemon comes back."""
 _TRIES: Final = 64
 """Ports tried before it is plain that something else is wrong."""
+_DYING_S: Final = 1.0
 _BACKLOG: Final = 64
 _IP_FREEBIND: Final = 15  # linux/in.h
 _IPV6_FREEBIND: Final = 78  # linux/in6.h
@@ -174,7 +176,7 @@ def listen_on_loopback(port: int | None) -> tuple[int, list[socket.socket]]:
     """
     if port is not None:
         try:
-            return port, _listeners(port)
+            return port, _listeners_soon(port)
         except OSError as error:
             raise AileronError(
                 FailureClass.INTERNAL_ERROR,
@@ -248,6 +250,18 @@ def _fetched(headers: list[tuple[bytes, bytes]], what: bytes) -> bytes:
 
 def _is_below(path: str, prefix: str) -> bool:
     return path == prefix or path.startswith(prefix + "/")
+
+
+def _listeners_soon(port: int) -> list[socket.socket]:
+    """The listeners on a port of ours, which ingress of a daemon that was killed may hold for the moment that it dies in."""
+    until = time.monotonic() + _DYING_S
+    while True:
+        try:
+            return _listeners(port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > until:
+                raise
+        time.sleep(_DYING_S / 50)
 
 
 def _listeners(port: int) -> list[socket.socket]:

@@ -15,7 +15,6 @@ Source: docs/reference/sessions.md. Not here: which routes a token opens (api.py
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import secrets
@@ -30,6 +29,7 @@ from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
 from aileron.audit.query import utc
 from aileron.daemon.peer import variable_of
+from aileron.ingress.known import KnownCallers, digest_of
 from aileron.ledger import MAX_ROWS, EventFilter, EventRow, Ledger, Snapshot
 from aileron.model.failure import AileronError, Boundary, FailureClass
 
@@ -64,6 +64,7 @@ _MIN_S: Final = 60
 _MAX_FOLDER: Final = 4096  # PATH_MAX, limits.h
 _AGENT: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 _TOKEN: Final = re.compile(TOKEN_PREFIX + r"[A-Za-z0-9_-]{43}", re.ASCII)
+_SHA256: Final = "sha256:"
 _CLOCK_S: Final = 1.0
 """What two readings of a process's start may differ by: the kernel counts in hundredths since boot."""
 
@@ -81,9 +82,10 @@ class _Open(msgspec.Struct, frozen=True, kw_only=True):
 class Sessions:
     """One for each daemon."""
 
-    def __init__(self, audit: Audit, ledger: Ledger) -> None:
+    def __init__(self, audit: Audit, ledger: Ledger, known: KnownCallers) -> None:
         self._audit = audit
         self._ledger = ledger
+        self._known = known
         self._open: dict[str, _Open] = {}
         """By the digest of its token."""
         self._opening = anyio.Lock()
@@ -92,7 +94,8 @@ class Sessions:
         """Know again what was open when the last daemon ended."""
         since_us = self._ledger.now_us() - MAX_S * 1_000_000
         found = await self._ledger.read(lambda snapshot: _open_sessions(snapshot, since_us))
-        self._open = {one.token_digest: one for one in found}
+        for one in found:
+            self._add(one)
 
     async def open(self, agent: str, folder: str, for_s: int | None = None, pid: int | None = None) -> dict[str, Any]:
         """Begin a session: its facts, and its token, which is said this once. AileronError(invalid_request), (busy)."""
@@ -126,7 +129,7 @@ class Sessions:
                     pid_started=started,
                 )
             )
-            self._open[one.token_digest] = one
+            self._add(one)
         return {**await self.show(one.id), "token": token}
 
     async def end(self, session: str, exit_code: int | None) -> dict[str, Any]:
@@ -201,6 +204,10 @@ class Sessions:
                 await self._end_due()
             await anyio.sleep(LOOK_S)
 
+    def _add(self, one: _Open) -> None:
+        self._open[one.token_digest] = one
+        self._known.add(one.token_digest.removeprefix(_SHA256))
+
     async def _end_due(self) -> None:
         now_us = self._ledger.now_us()
         for one in list(self._open.values()):
@@ -212,6 +219,7 @@ class Sessions:
     async def _end(self, one: _Open, reason: str, exit_code: int | None) -> None:
         if self._open.pop(one.token_digest, None) is None:
             return  # somebody else was faster
+        self._known.discard(one.token_digest.removeprefix(_SHA256))
         await self._audit.note(events.SessionEnded(session=one.id, reason=reason, exit_code=exit_code))
 
 
@@ -257,7 +265,7 @@ def _check(agent: str, folder: str, for_s: int) -> None:
 
 
 def _digest(token: str) -> str:
-    return "sha256:" + hashlib.sha256(token.encode()).hexdigest()
+    return _SHA256 + digest_of(token.encode())
 
 
 def _start_of(pid: int) -> float | None:

@@ -17,7 +17,6 @@ import os
 import resource
 import signal
 import socket
-import ssl
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -46,6 +45,7 @@ from aileron.daemon.doors import AgentDoor, Following
 from aileron.daemon.fetching import Fetching
 from aileron.daemon.forge_web import ForgeWeb
 from aileron.daemon.hubs import Hubs
+from aileron.daemon.ingress import Door, Ingress
 from aileron.daemon.installing import Installing
 from aileron.daemon.keys import GatewayKeys
 from aileron.daemon.lending import Lending, RenewalsOnRecord
@@ -58,7 +58,6 @@ from aileron.daemon.protocol import AgentProtocol, action_files
 from aileron.daemon.readings import Readings
 from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
-from aileron.daemon.serving import certificate_names, serve, tls_context
 from aileron.daemon.sessions import Sessions
 from aileron.daemon.signins import SignIns
 from aileron.daemon.standing import Standing
@@ -70,6 +69,9 @@ from aileron.egress.engine import Egress
 from aileron.executor.execute import Executor
 from aileron.executor.jails import Jails
 from aileron.gateway.proxy import gateway_app
+from aileron.gateway.upstreams import PATHS
+from aileron.ingress.known import KnownCallers
+from aileron.ingress.server import certificate_names, serve, tls_context
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
@@ -177,7 +179,8 @@ class _Daemon:
         audit = Audit(ledger)
         await audit.recover()
         await audit.daemon_started(__version__, self._jails.layers)
-        sessions = Sessions(audit, ledger)
+        known = KnownCallers()
+        sessions = Sessions(audit, ledger, known)
         await sessions.load()
         vault = self._vault
         standing = Standing(vault, on_record=await audit.has_approver())
@@ -337,7 +340,7 @@ class _Daemon:
                     readings=readings,
                     sessions=sessions,
                 )
-                unlocked = PageSessions(desk)
+                unlocked = PageSessions(desk, known)
                 background.start_soon(unlocked.serve)
                 following = Following(runner, audit.watch)
                 review = review_base(self._port)
@@ -394,10 +397,15 @@ class _Daemon:
                     names = loopback_names(self._port)
                     page = served(pages(Page(desk, unlocked, self._port, passkeys)))
                     here = NoWorkers(OnlyHere(page, names, [f"http://{name}" for name in names]))
-                    servers.start_soon(serve, here, self._loopback, self._wait_stop)
+                    doors = {"loopback": Door(self._loopback, here)}
                     if self._elsewhere is not None:
-                        listener, tls, names = self._elsewhere
-                        servers.start_soon(serve, OnlyHere(served(None), names, []), [listener], self._wait_stop, tls)
+                        listener, names = self._elsewhere
+                        doors["listen"] = Door([listener], OnlyHere(served(None), names, []), tls=True)
+                    key = self._settings.daemon_certificate_key
+                    ingress = Ingress(
+                        doors, known, PATHS, self._settings.daemon_certificate_pem, None if key is None else str(key)
+                    )
+                    servers.start_soon(ingress.serve, self._wait_stop)
                     _log.info(
                         "ready: version %s, pid %s, layers %s", __version__, os.getpid(), " ".join(self._jails.layers)
                     )
@@ -458,14 +466,16 @@ def _in_force(home: Home, wanted: Settings, vault: Vault) -> Settings:
     return wanted if agreed is None else wanted.with_consented(agreed.consented())
 
 
-def _elsewhere(settings: Settings) -> tuple[socket.socket, ssl.SSLContext, list[str]] | None:
-    """What `daemon.listen` asks for: a listening socket, what it shows, and the names it is asked for by."""
+def _elsewhere(settings: Settings) -> tuple[socket.socket, list[str]] | None:
+    """What `daemon.listen` asks for: a listening socket, and the names it is asked for by. What it shows is read by ingress;
+    that it can be shown is found out here, before anything is served.
+    """
     address, pem, key = settings.daemon_listen, settings.daemon_certificate_pem, settings.daemon_certificate_key
     if address is None or pem is None or key is None:
         return None
-    tls = tls_context(pem, key)
+    tls_context(pem, key)
     names = [str(address), *(f"{name}:{address.port}" for name in certificate_names(pem))]
-    return listen_on(address), tls, names
+    return listen_on(address), names
 
 
 def _runtime() -> PythonRuntime:

@@ -29,6 +29,7 @@ from typing import Final, NamedTuple
 import anyio
 import msgspec
 
+from aileron.ingress.known import KnownCallers
 from aileron.model.passkey import is_passkey
 from aileron.model.preview import Preview
 from aileron.web.desk import Desk, Ended, Key, Process
@@ -160,8 +161,9 @@ def boottime() -> float:
 class Sessions:
     """One for each daemon."""
 
-    def __init__(self, desk: Desk, now: Callable[[], float] = boottime) -> None:
+    def __init__(self, desk: Desk, known: KnownCallers, now: Callable[[], float] = boottime) -> None:
         self._desk = desk
+        self._known = known
         self._open: list[Session] = []
         self._ended: OrderedDict[bytes, Past] = OrderedDict()
         self._changed = anyio.Event()
@@ -186,6 +188,7 @@ class Sessions:
             session.wipe()
             raise
         self._open.append(session)
+        self._known.add(session.cookie.hex())
         self._changed.set()
         while len(self._open) > MAX_SESSIONS:
             await self.lock(self._open[0], "many")
@@ -250,6 +253,7 @@ class Sessions:
         if session not in self._open:
             return False
         self._open.remove(session)
+        self._known.discard(session.cookie.hex())
         return True
 
 

@@ -22,10 +22,11 @@ from aileron.actions.manifest import SCHEMA as ACTION_SCHEMA
 from aileron.audit.events import EVENT_TYPES
 from aileron.audit.query import event_filter
 from aileron.config import SETTINGS, Home, Settings
-from aileron.daemon import api, serving
+from aileron.daemon import api
 from aileron.daemon.api import ROUTES
 from aileron.daemon.runner import MAX_RUNS
 from aileron.egress import Reason
+from aileron.ingress import server
 from aileron.model.document import Field
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
@@ -261,7 +262,7 @@ def test_the_waits_are_those_of_the_daemon() -> None:
 
     assert f"`wait` from 0 to {api.MAX_WAIT_S:.0f}, {api.DEFAULT_WAIT_S:.0f} unless said" in text
     assert f"At most {MAX_RUNS} runs are under way" in text
-    assert f"at most {serving.MAX_BODY_BYTES >> 20} MiB" in text
+    assert f"at most {server.MAX_BODY_BYTES >> 20} MiB" in text
 
 
 def test_the_filters_of_the_audit_are_those_understood() -> None:

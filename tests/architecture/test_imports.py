@@ -77,6 +77,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.egress",
         "aileron.executor",
         "aileron.gateway",
+        "aileron.ingress",
         "aileron.ledger",
         "aileron.mcp",
         "aileron.oauth",
@@ -94,8 +95,14 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.mcp.relay": ("aileron.mcp.relay_requests", "aileron.mcp.relay_start", "aileron.mcp.relay_http"),
     "aileron.mcp.relay_start": ("aileron.client",),
     "aileron.mcp.relay_http": ("aileron.client", "aileron.mcp"),
-    "aileron.web": ("aileron.model", "aileron.config", "aileron.review"),
+    "aileron.web": ("aileron.model", "aileron.config", "aileron.review", "aileron.ingress.known"),
     "aileron.gateway": ("aileron.model", "aileron.config", "aileron.tls"),
+    # The process that faces TCP: no room of the daemon, so that what strangers send is parsed where no key is.
+    "aileron.ingress": (
+        "aileron.model",
+        "aileron_sandbox.kernel",
+        "aileron_sandbox.template.landlock",
+    ),
     "aileron.launch": ("aileron.model", "aileron.config", "aileron.files", "aileron.client"),
     # The author's offline tools (docs/adr/0010 and 0027), a verifier that trusts no daemon, and doctor.
     "aileron.cli": (

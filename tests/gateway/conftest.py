@@ -1,6 +1,6 @@
 r"""A gateway behind the daemon's own server, and both its neighbours as sockets in the hands of the test.
 
-The gateway runs in a thread of its own, under `aileron.daemon.serving.serve`. The client and the provider are blocking sockets
+The gateway runs in a thread of its own, under `aileron.ingress.server.serve`. The client and the provider are blocking sockets
 that the test reads and writes in the order it wants: what must have arrived before something else is sent is read before. Every
 read has a deadline; what never comes fails the test.
 
@@ -27,8 +27,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from aileron.config import GatewaySettings, Settings, Upstream
-from aileron.daemon.serving import serve
 from aileron.gateway.proxy import Gateway, gateway_app
+from aileron.ingress.server import serve
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.secret import Secret
 

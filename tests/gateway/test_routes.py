@@ -124,8 +124,7 @@ def test_nobody_is_spoken_to_in_http_2(provider: Provider, port: int) -> None:
     with Line.to(port) as client:
         client.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
         assert refusal(client)[:2] == (505, "invalid_request")
-        assert client.head().status == 400
-        assert client.is_at_end()
+        assert client.is_at_end()  # what came behind is thrown away
     assert not provider.is_called()
 
     upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__")

@@ -17,6 +17,7 @@ import anyio
 import httpx
 
 from aileron.daemon.web import pages
+from aileron.ingress.known import KnownCallers
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.preview import Preview
 from aileron.model.wire import Settled
@@ -197,7 +198,7 @@ class Browser:
 @contextlib.asynccontextmanager
 async def browser_of(desk: Any) -> AsyncIterator[Browser]:
     """An unlocked page of this desk."""
-    sessions = Sessions(desk, now=lambda: float(desk.now))
+    sessions = Sessions(desk, KnownCallers(), now=lambda: float(desk.now))
     passkeys: Any = NoPasskeys()
     transport = httpx.ASGITransport(pages(Page(desk, sessions, PORT, passkeys)))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://localhost:{PORT}", timeout=30) as client:

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
+from aileron.ingress.known import KnownCallers
 from aileron.model.failure import AileronError
 from aileron.model.preview import Preview
 from aileron.web.desk import Desk, Ended
@@ -34,7 +35,7 @@ def desk() -> Any:
 def sessions(desk: Any) -> Sessions:
     """Of that daemon."""
     told: Desk = desk
-    return Sessions(told, now=lambda: desk.now)
+    return Sessions(told, KnownCallers(), now=lambda: desk.now)
 
 
 def why(sessions: Sessions, cookies: list[str]) -> Ended | None:

@@ -1,0 +1,370 @@
+"""The daemon's end of ingress: starts the process, gives it the listeners, and answers the requests that it passes on.
+
+Runs in the daemon, which parses nothing here but typed messages (ingress/messages.py). The listeners stay open in the daemon,
+too: while no ingress runs, connections wait in their backlog, and no other program has the port.
+
+    idle ──(somebody connects)──► started ──(it ends)──► pause ──► idle
+                                     └──(the daemon stops)──► told to stop, killed after GRACE_S
+
+Rules
+- Nothing is started before somebody connects: who uses no port pays for none.
+- An ingress that ends is started again, after a pause that grows up to PAUSE_MOST_S where it ends soon.
+- MAX_EXCHANGES at once; one more is closed unanswered.
+- What an application raises ends its exchange, and is in the log.
+
+Source: docs/adr/0031-ingress.md; the ASGI specification 3.0. Not here: the other end (ingress/forward.py), who may ask what
+(ports.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+from starlette.types import ASGIApp, Message
+
+from aileron.ingress.known import KnownCallers
+from aileron.ingress.messages import (
+    MAX_PACKET,
+    Body,
+    Close,
+    Head,
+    Known,
+    Listening,
+    MessageError,
+    Request,
+    Start,
+    Stop,
+    decode_request,
+    encode,
+)
+
+__all__ = ["Door", "Ingress"]
+
+MAX_EXCHANGES: Final = 512
+"""As many as it has connections (ingress/server.py)."""
+GRACE_S: Final = 6.0
+"""When the daemon stops: ingress gives answers under way five seconds, and ends."""
+PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
+_END_S: Final = 1.0
+_WELL_S: Final = 60.0
+"""It ran that long: what ended it is no fault that comes again at once."""
+_AT_ONCE: Final = 16
+"""Exchanges taken in one turn of the event loop; then others have theirs."""
+_ENVIRONMENT: Final = {
+    # What one connection needed goes back to the kernel when it ends, mallopt(3).
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": "16384",
+    "PYTHONMALLOC": "malloc",
+    "MALLOC_TRIM_THRESHOLD_": "131072",
+}
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Door:
+    """A place where the daemon is reached over TCP, and what answers there."""
+
+    listeners: list[socket.socket]
+    app: ASGIApp
+    tls: bool = False
+
+
+@dataclass
+class Ingress:
+    """One for each daemon. `models` are the paths of the gateway; the certificate and its key's path are for doors with TLS."""
+
+    doors: Mapping[str, Door]
+    known: KnownCallers
+    models: Sequence[str]
+    certificate_pem: str | None = None
+    certificate_key: str | None = None
+    _exchanges: int = field(default=0, init=False)
+
+    async def serve(self, stopped: Callable[[], Awaitable[None]]) -> None:
+        """Until `stopped` returns, and what is under way has been answered, or GRACE_S are over."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_running, stopped)
+
+    async def _keep_running(self, stopped: Callable[[], Awaitable[None]]) -> None:
+        pause_s = PAUSE_S
+        is_over = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+
+            async def wait_stop() -> None:
+                await stopped()
+                is_over.set()
+
+            tasks.start_soon(wait_stop)
+            while not is_over.is_set():
+                await _first_of(self._somebody_connects, is_over.wait)
+                if is_over.is_set():
+                    break
+                began = anyio.current_time()
+                await self._run_one(is_over)
+                if is_over.is_set():
+                    break
+                _log.warning("ingress ended: it is started again with the next connection")
+                pause_s = PAUSE_S if anyio.current_time() - began > _WELL_S else min(PAUSE_MOST_S, 2 * pause_s)
+                with anyio.move_on_after(pause_s):
+                    await is_over.wait()
+            tasks.cancel_scope.cancel()
+        for door in self.doors.values():
+            for listener in door.listeners:
+                listener.close()
+
+    async def _somebody_connects(self) -> None:
+        listeners = [listener for door in self.doors.values() for listener in door.listeners]
+        await _first_of(*(_Readable(listener).wait for listener in listeners))
+
+    async def _run_one(self, is_over: anyio.Event) -> None:
+        """One ingress, from its start to its end. It ends when it is told to, and when this is cancelled."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours:
+            with theirs:
+                process = _execute(theirs.fileno())
+            try:
+                ours.setblocking(False)
+                self._start(ours)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._tell, ours)
+                    tasks.start_soon(self._stop, ours, is_over, tasks.cancel_scope)
+                    await self._take(ours, tasks)
+                    tasks.cancel_scope.cancel()
+            except OSError as error:  # it ended before it was told what to do
+                _log.warning("ingress could not be spoken to: %s", error.strerror)
+            finally:
+                self.known.subscribe(None)
+                with anyio.CancelScope(shield=True):
+                    await _ended(process)
+
+    def _start(self, ours: socket.socket) -> None:
+        doors = [Listening(name, len(door.listeners), door.tls) for name, door in self.doors.items()]
+        start = Start(doors, list(self.models), self.certificate_pem, self.certificate_key)
+        listeners = [listener.fileno() for door in self.doors.values() for listener in door.listeners]
+        socket.send_fds(ours, [encode(start)], listeners)
+
+    async def _tell(self, ours: socket.socket) -> None:
+        """Who is known, now and whenever that is another than before."""
+        changed = asyncio.Event()
+        self.known.subscribe(changed.set)
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError):  # it has gone, which the other task sees
+            while True:
+                changed.clear()
+                await loop.sock_sendall(ours, encode(Known(self.known.all())))
+                await changed.wait()
+
+    async def _stop(self, ours: socket.socket, is_over: anyio.Event, scope: anyio.CancelScope) -> None:
+        await is_over.wait()
+        with contextlib.suppress(OSError):
+            await asyncio.get_running_loop().sock_sendall(ours, encode(Stop()))
+        await anyio.sleep(GRACE_S)
+        scope.cancel()
+
+    async def _take(self, ours: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
+        """Each exchange, until ingress has gone."""
+        while True:
+            await anyio.wait_readable(ours)
+            for _ in range(_AT_ONCE):
+                try:
+                    packet, descriptors, _, _ = socket.recv_fds(ours, 16, 1)
+                except BlockingIOError:
+                    break
+                except OSError:
+                    return
+                if not packet:
+                    return
+                for one in descriptors:
+                    self._begin(socket.socket(fileno=one), tasks)
+
+    def _begin(self, exchange: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
+        if self._exchanges >= MAX_EXCHANGES:
+            exchange.close()
+            return
+        self._exchanges += 1
+        exchange.setblocking(False)
+        tasks.start_soon(self._serve_one, exchange)
+
+    async def _serve_one(self, exchange: socket.socket) -> None:
+        try:
+            with exchange, _unread_thrown_away(exchange):
+                await self._answer(_Exchange(exchange))
+        except MessageError as error:
+            _log.error("ingress sent what it cannot send: %s", error)
+        except Exception:  # noqa: BLE001 - whatever an application raises ends its own request, and no other
+            _log.exception("a request could not be answered")
+        finally:
+            self._exchanges -= 1
+
+    async def _answer(self, exchange: _Exchange) -> None:
+        request = await exchange.head()
+        door = None if request is None else self.doors.get(request.door)
+        if request is None:
+            return  # the client was gone before its request was here
+        if door is None:
+            raise MessageError("a door that there is not")
+        await door.app(_scope_of(request), exchange.receive, exchange.send)
+
+
+class _Exchange:
+    """One request: what an application receives of it, and where its answer goes."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock: Final = sock
+        self._loop: Final = asyncio.get_running_loop()
+        self._is_websocket = False
+        self._has_begun = False
+        self._is_gone = False
+
+    async def head(self) -> Request | None:
+        """The first message; None where the client has gone already. MessageError for any other."""
+        packet = await self._packet()
+        if not packet:
+            return None
+        request = decode_request(packet)
+        if not isinstance(request, Request):
+            raise MessageError("a body without a head")
+        self._is_websocket = request.kind == "websocket"
+        return request
+
+    async def receive(self) -> Message:
+        """ASGI."""
+        if self._is_websocket and not self._has_begun:
+            self._has_begun = True
+            return {"type": "websocket.connect"}
+        await (
+            anyio.lowlevel.checkpoint()
+        )  # what is there already is had without a wait: others have their turn between two pieces
+        packet = await self._packet()
+        if not packet:
+            return {"type": "websocket.disconnect", "code": 1006} if self._is_websocket else {"type": "http.disconnect"}
+        body = decode_request(packet)
+        if not isinstance(body, Body):
+            raise MessageError("a second head")
+        return {"type": "http.request", "body": body.data, "more_body": body.more}
+
+    async def send(self, message: Message) -> None:
+        """ASGI. A client that has gone hears nothing, and no one is told here: `receive` says so."""
+        match message["type"]:
+            case "http.response.start" | "websocket.http.response.start" as kind:
+                fields = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
+                await self._put(encode(Head(message["status"], fields, kind.startswith("websocket"))))
+            case "http.response.body" | "websocket.http.response.body":
+                await self._put_body(bytes(message.get("body", b"")), more=message.get("more_body", False))
+            case "websocket.close":
+                await self._put(encode(Close(message.get("code", 1000))))
+            case other:
+                raise ValueError(f"an ASGI message that is not passed on: {other}")
+
+    async def _put_body(self, data: bytes, *, more: bool) -> None:
+        for at in range(0, max(1, len(data)), _PIECE):
+            await self._put(encode(Body(data[at : at + _PIECE], more or at + _PIECE < len(data))))
+
+    async def _packet(self) -> bytes:
+        try:
+            return await self._loop.sock_recv(self._sock, MAX_PACKET)
+        except OSError:
+            return b""
+
+    async def _put(self, packet: bytes) -> None:
+        if self._is_gone:
+            return
+        try:
+            await self._loop.sock_sendall(self._sock, packet)
+        except OSError:
+            self._is_gone = True
+
+
+_PIECE: Final = 65536
+"""Bytes of an answer in one packet."""
+
+
+def _scope_of(request: Request) -> dict[str, object]:
+    scope: dict[str, object] = {
+        "type": request.kind,
+        "asgi": {"spec_version": "2.1", "version": "3.0"},
+        "http_version": request.http_version,
+        "scheme": request.scheme,
+        "path": request.path,
+        "raw_path": request.raw_path,
+        "query_string": request.query,
+        "root_path": "",
+        "headers": request.fields,
+        "client": request.client,
+        "server": request.server,
+        "state": {},
+        "extensions": {},
+    }
+    if request.kind == "http":
+        scope["method"] = request.method
+    else:
+        scope["subprotocols"] = []
+        scope["extensions"] = {"websocket.http.response": {}}
+    return scope
+
+
+@contextlib.contextmanager
+def _unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
+    """At the end nothing more can come in, and nothing that came is left: a socket that is closed with something unread takes
+    what was sent from it away again (ECONNRESET at the other end, before what waits there; net/unix/af_unix.c).
+    """
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            exchange.shutdown(socket.SHUT_RD)
+            while exchange.recv(MAX_PACKET):
+                pass
+
+
+class _Readable:
+    """Waits until somebody has connected to a listener, and leaves them there."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+
+    async def wait(self) -> None:
+        await anyio.wait_readable(self._listener)
+
+
+async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:
+    """Return when one of these has."""
+
+    async def wait(one: Callable[[], Awaitable[object]], scope: anyio.CancelScope) -> None:
+        await one()
+        scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        for one in waits:
+            tasks.start_soon(wait, one, tasks.cancel_scope)
+
+
+def _execute(control: int) -> subprocess.Popen[bytes]:
+    """A new program, which has nothing of this one but the end of a socket; vfork(2) and execve(2) take two milliseconds."""
+    return subprocess.Popen(
+        [sys.executable, "-s", "-P", "-m", "aileron.ingress", str(control)],
+        pass_fds=[control],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env=_ENVIRONMENT,
+    )
+
+
+async def _ended(process: subprocess.Popen[bytes]) -> None:
+    """Wait for its end, which the end of the control socket is; it is killed where it takes longer than a moment."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        await anyio.to_thread.run_sync(process.wait, _END_S)
+        return
+    process.kill()
+    await anyio.to_thread.run_sync(process.wait)

@@ -1,0 +1,140 @@
+"""Who is known, and how much work those who are not may cause in the daemon.
+
+Runs in ingress. A caller is known by the token or cookie of an open session (known.py); everybody else is a stranger, and
+strangers share a budget: requests a second, by what they ask for, and bytes a second that they upload. So the work that they
+cause is bounded, however many they are and whatever they send; a request that would wait longer than WAIT_S is refused here.
+
+Rules
+- What is known waits for nobody.
+- Strangers are served in the order in which they came; MAX_WAITING wait at most.
+- Rates are for this machine to bear, not for a person to notice: a browser that opens the page asks five times, a coding agent
+  with a key of its own a few times a second.
+
+Source: docs/adr/0031-ingress.md, with what a request costs. Not here: connections (server.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from starlette.types import Scope
+
+from aileron.ingress.known import digest_of
+
+__all__ = ["Admission", "BusyError", "TokenBucket", "candidates"]
+
+WAIT_S: Final = 2.0
+"""For a stranger's turn: then a person has looked at an empty page for as long as they do."""
+MAX_WAITING: Final = 64
+"""Strangers' requests that wait for their turn, each with a head of 64 KiB at most."""
+PAGES_PER_S, PAGES_AT_ONCE = 20.0, 100.0
+"""2 ms of the daemon each: 4 % of it. A form costs FORM of these: whose browser sent it is looked up in /proc, 20 ms."""
+FORM: Final = 5.0
+AGENTS_PER_S, AGENTS_AT_ONCE = 20.0, 100.0
+"""Below /v1 and at /mcp, without a token that is known: each is refused, in 1 ms."""
+MODELS_PER_S, MODELS_AT_ONCE = 40.0, 200.0
+"""Through the gateway, with a key of the caller's own: 3 ms each, and a connection to the provider."""
+BYTES_PER_S, BYTES_AT_ONCE = 8.0 * (1 << 20), 32.0 * (1 << 20)
+"""Of strangers' bodies: a piece of 8 KiB costs the daemon 0.15 ms, so that is 15 % of it. A long conversation with pictures is
+32 MiB."""
+_MAX_SHOWN: Final = 8
+"""Tokens and cookies of one request that are looked at: a browser sends the cookies of every port of localhost."""
+_MAX_SHOWN_BYTES: Final = 4096
+
+
+class BusyError(Exception):
+    """There is no time for this stranger."""
+
+
+class TokenBucket:
+    """`rate` a second, `most` saved up; who takes more than there is waits for their turn."""
+
+    def __init__(self, rate: float, most: float) -> None:
+        self._rate: Final = rate
+        self._most: Final = most
+        self._left = most
+        self._at = 0.0
+
+    def take(self, cost: float, within_s: float) -> float | None:
+        """Seconds to wait until `cost` is there, which is taken; None, and nothing is taken, where that is more than
+        `within_s`.
+        """
+        now = asyncio.get_running_loop().time()
+        self._left = min(self._most, self._left + (now - self._at) * self._rate)
+        self._at = now
+        wait_s = max(0.0, (cost - self._left) / self._rate)
+        if wait_s > within_s:
+            return None
+        self._left -= cost
+        return wait_s
+
+
+class Admission:
+    """One for each process. `models` are the paths of the gateway."""
+
+    def __init__(self, models: Sequence[str]) -> None:
+        self._models: Final = tuple(models)
+        self._known: frozenset[str] = frozenset()
+        self._waiting = 0
+        self._for_models = TokenBucket(MODELS_PER_S, MODELS_AT_ONCE)
+        self._for_agents = TokenBucket(AGENTS_PER_S, AGENTS_AT_ONCE)
+        self._for_pages = TokenBucket(PAGES_PER_S, PAGES_AT_ONCE)
+        self._bytes = TokenBucket(BYTES_PER_S, BYTES_AT_ONCE)
+
+    def know(self, digests: Collection[str]) -> None:
+        """From now on these are known, and no others."""
+        self._known = frozenset(digests)
+
+    def is_known(self, scope: Scope) -> bool:
+        """Whether the request shows something of an open session."""
+        return bool(self._known) and any(digest_of(shown) in self._known for shown in candidates(scope["headers"]))
+
+    async def enter(self, scope: Scope) -> None:
+        """Return when it is this stranger's turn. BusyError."""
+        bucket, cost = self._budget(scope)
+        wait_s = bucket.take(cost, WAIT_S) if self._waiting < MAX_WAITING else None
+        if wait_s is None:
+            raise BusyError
+        await self._wait(wait_s)
+
+    async def upload(self, size: int) -> None:
+        """Return when a stranger may send that many bytes more."""
+        # However long it takes: what was let in is served, at the pace that is left for it.
+        await asyncio.sleep(self._bytes.take(size, float("inf")) or 0.0)
+
+    async def _wait(self, wait_s: float) -> None:
+        if wait_s <= 0:
+            return
+        self._waiting += 1
+        try:
+            await asyncio.sleep(wait_s)
+        finally:
+            self._waiting -= 1
+
+    def _budget(self, scope: Scope) -> tuple[TokenBucket, float]:
+        path: str = scope["path"]
+        if any(_is_below(path, one) for one in self._models):
+            return self._for_models, 1.0
+        if _is_below(path, "/v1") or _is_below(path, "/mcp"):
+            return self._for_agents, 1.0
+        return self._for_pages, FORM if scope.get("method") == "POST" else 1.0
+
+
+def candidates(fields: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
+    """What a request shows that may be a session's: bearer tokens, API keys, values of cookies; _MAX_SHOWN of them at most."""
+    found: list[bytes] = []
+    for name, value in fields:
+        match name.lower():
+            case b"authorization":
+                found.append(value.partition(b" ")[2].strip())
+            case b"x-api-key":
+                found.append(value.strip())
+            case b"cookie":
+                found += [one.partition(b"=")[2].strip() for one in value[:_MAX_SHOWN_BYTES].split(b";", _MAX_SHOWN)]
+    return [one for one in found[:_MAX_SHOWN] if 0 < len(one) <= _MAX_SHOWN_BYTES]
+
+
+def _is_below(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(prefix + "/")

@@ -1,0 +1,42 @@
+"""What ingress gives up before it reads the first byte of a stranger: files, new connections, signals, a debugger, its priority.
+
+Runs in ingress, once, before there is a second thread: Landlock binds the thread that asks for it and those it starts. Whoever
+takes this process over has what goes through it, the passphrase of the page among it, and the ports; not the vault's key, no
+file, no network, and not the daemon.
+
+Source: landlock(7), prctl(2), setpriority(2), setrlimit(2); docs/adr/0031-ingress.md. Not here: system calls are not filtered.
+"""
+
+from __future__ import annotations
+
+import asyncio.selector_events
+import asyncio.sslproto
+import os
+import resource
+from typing import Final
+
+from aileron.ingress.server import READ_AHEAD
+from aileron_sandbox import kernel
+from aileron_sandbox.template.landlock import empty_ruleset
+
+__all__ = ["PRIORITY", "confine"]
+
+PRIORITY: Final = 10
+"""nice(2): beside the daemon, and beside whoever floods it, a tenth of a processor's time that both want."""
+DATA_BYTES: Final = 512 << 20
+"""RLIMIT_DATA. Bounded by what is counted in server.py; this is for what was not thought of: it ends, and is started anew."""
+
+
+def confine() -> None:
+    """Give up what serving does not need. OSError where the kernel cannot: then nothing is served."""
+    # Each connection would have a buffer of 256 KiB, and a read of as much.
+    asyncio.sslproto.SSLProtocol.max_size = 2 * READ_AHEAD
+    asyncio.selector_events._SelectorSocketTransport.max_size = READ_AHEAD  # type: ignore[attr-defined]
+    os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
+    resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    ruleset = empty_ruleset(kernel.landlock_abi())
+    kernel.landlock_restrict_self(ruleset)
+    os.close(ruleset)

@@ -1,0 +1,179 @@
+"""One request, passed on to the daemon, and its answer back: the application that is served in ingress.
+
+Runs in ingress. It decides nothing but whether a stranger's request has to wait (admission.py).
+
+    receive ──► Request, Body, Body, last Body ──► daemon
+    send    ◄── Head, Body, Body, last Body    ◄── daemon
+
+Rules
+- One piece is held at a time, in each direction: who does not read stops the other side.
+- A client that goes away closes the exchange. An answer that breaks off breaks off: it is never ended as if it were whole.
+
+Source: the ASGI specification 3.0; docs/adr/0031-ingress.md. Not here: the daemon's end (daemon/ingress.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import Final
+
+import anyio
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from aileron.ingress.admission import Admission, BusyError
+from aileron.ingress.messages import (
+    MAX_PACKET,
+    MAX_PIECE,
+    Body,
+    Close,
+    Head,
+    MessageError,
+    Request,
+    decode_answer,
+    encode,
+    exchange_pair,
+)
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.wire import ErrorAnswer, ErrorBody
+
+__all__ = ["Forward"]
+
+DRAIN_S: Final = 1.0
+"""For the rest of a body that nobody wants: who still writes when they are refused hears of a broken pipe, not of the refusal."""
+_BUSY: Final = AileronError(
+    FailureClass.BUSY, "too many requests of callers without a session just now: try again", retriable=True
+).failure
+
+
+class Forward:
+    """The application of one door. `control` is the way to the daemon, of all doors together."""
+
+    def __init__(self, door: str, control: socket.socket, admission: Admission) -> None:
+        self._door: Final = door
+        self._control: Final = control
+        self._admission: Final = admission
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI: `http` and `websocket`."""
+        is_known = self._admission.is_known(scope)
+        if not is_known:
+            try:
+                await self._admission.enter(scope)
+            except BusyError:
+                await _refuse(scope, receive, send)
+                return
+        ours, theirs = exchange_pair()
+        with ours:
+            try:
+                with theirs:
+                    await self._hand_over(theirs)
+                    await _put(ours, encode(_head_of(self._door, scope)))
+                await self._exchange(ours, _Upload(receive, None if is_known else self._admission), send)
+            except (OSError, MessageError):
+                return  # the daemon has let go of it: what was not answered breaks off
+
+    async def _hand_over(self, theirs: socket.socket) -> None:
+        while True:
+            try:
+                socket.send_fds(self._control, [b"x"], [theirs.fileno()])
+            except BlockingIOError:  # the daemon has more to do than to look
+                await anyio.wait_writable(self._control)
+            else:
+                return
+
+    async def _exchange(self, ours: socket.socket, upload: _Upload, send: Send) -> None:
+        uploading = asyncio.create_task(upload.run(ours))
+        try:
+            await _answer(ours, send)
+        finally:
+            uploading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await uploading
+
+
+class _Upload:
+    """The body of a request on its way, and whether its client is still there."""
+
+    def __init__(self, receive: Receive, budget: Admission | None) -> None:
+        self._receive = receive
+        self._budget = budget
+
+    async def run(self, ours: socket.socket) -> None:
+        """Until the client goes away, which the daemon hears of. One whose exchange is over is cancelled."""
+        with contextlib.suppress(OSError):  # the daemon does not listen any more; its answer may still come
+            while True:
+                message = await self._receive()
+                if message["type"] in ("http.disconnect", "websocket.disconnect"):
+                    ours.shutdown(socket.SHUT_RDWR)
+                    return
+                if message["type"] == "http.request":
+                    await self._pass_on(ours, message.get("body", b""), more=message.get("more_body", False))
+
+    async def _pass_on(self, ours: socket.socket, data: bytes, *, more: bool) -> None:
+        if self._budget is not None and data:
+            await self._budget.upload(len(data))
+        for at in range(0, max(1, len(data)), MAX_PIECE):
+            piece = data[at : at + MAX_PIECE]
+            await _put(ours, encode(Body(piece, more or at + MAX_PIECE < len(data))))
+
+
+async def _answer(ours: socket.socket, send: Send) -> None:
+    """What the daemon says, as it comes, until it was whole. OSError, MessageError."""
+    loop = asyncio.get_running_loop()
+    kind = "http.response"
+    while packet := await loop.sock_recv(ours, MAX_PACKET):
+        match decode_answer(packet):
+            case Head() as head:
+                kind = "websocket.http.response" if head.is_of_websocket else kind
+                await send({"type": f"{kind}.start", "status": head.status, "headers": head.fields})
+            case Body() as body:
+                await send({"type": f"{kind}.body", "body": body.data, "more_body": body.more})
+                if not body.more:
+                    return
+            case Close() as close:
+                await send({"type": "websocket.close", "code": close.code})
+                return
+
+
+async def _put(ours: socket.socket, packet: bytes) -> None:
+    await asyncio.get_running_loop().sock_sendall(ours, packet)  # one packet, or none: it is never sent in parts
+
+
+def _head_of(door: str, scope: Scope) -> Request:
+    return Request(
+        kind=scope["type"],
+        door=door,
+        http_version=scope["http_version"],
+        method=scope.get("method", "GET"),
+        scheme=scope["scheme"],
+        path=scope["path"],
+        raw_path=scope["raw_path"],
+        query=scope["query_string"],
+        fields=list(scope["headers"]),
+        client=scope["client"],
+        server=scope["server"],
+    )
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    """429: in the form of every answer of the daemon, whatever was asked for."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1013})  # try again later
+        return
+    with anyio.move_on_after(DRAIN_S):
+        while (await receive()).get("more_body", False):
+            pass
+    body = msgspec.json.encode(ErrorAnswer(error=ErrorBody.of(_BUSY, None)))
+    fields = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"retry-after", b"1"),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": _BUSY.failure_class.http_status, "headers": fields})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

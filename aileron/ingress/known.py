@@ -1,0 +1,50 @@
+"""Who is known at the ports: the digests of what open sessions show, kept by the daemon and told to ingress.
+
+Runs in the daemon. A digest opens nothing: it says to ingress that a request is worth the daemon's time. Whether it is
+answered is decided in the daemon, by the token or cookie itself.
+
+Source: docs/adr/0031-ingress.md. Not here: what sessions are (daemon/sessions.py, web/sessions.py), the digest's use
+(admission.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+__all__ = ["KnownCallers", "digest_of"]
+
+
+def digest_of(shown: bytes) -> str:
+    """What is known of a token or cookie: its SHA-256, in hexadecimal."""
+    return hashlib.sha256(shown).hexdigest()
+
+
+class KnownCallers:
+    """One for each daemon. Sessions add to it and take away; whoever subscribed hears of it."""
+
+    def __init__(self) -> None:
+        self._digests: set[str] = set()
+        self._subscriber: Callable[[], None] | None = None
+
+    def subscribe(self, subscriber: Callable[[], None] | None) -> None:
+        """Have `subscriber` called whenever there are others than before, and nobody else."""
+        self._subscriber = subscriber
+
+    def add(self, digest: str) -> None:
+        """A session began."""
+        self._digests.add(digest)
+        self._tell()
+
+    def discard(self, digest: str) -> None:
+        """It is over."""
+        self._digests.discard(digest)
+        self._tell()
+
+    def all(self) -> list[str]:
+        """Those there are."""
+        return sorted(self._digests)
+
+    def _tell(self) -> None:
+        if self._subscriber is not None:
+            self._subscriber()

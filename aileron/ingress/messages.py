@@ -1,0 +1,166 @@
+"""What ingress and daemon say to each other: typed messages over sequenced-packet sockets, one message a packet.
+
+    control    Start, Known, Stop  daemon → ingress     a packet with one descriptor, an exchange  ingress → daemon
+    exchange   Request, Body…      ingress → daemon     Head, Body…, or Close                      daemon → ingress
+
+An exchange is a socket pair made for one request. Whoever closes their end has gone: the daemon hears that the client left,
+ingress that the answer broke off, unless its last Body said that it was whole.
+
+Rules
+- The daemon trusts no message of ingress further than a stranger's request: what it decodes is closed and bounded, anything
+  else is MessageError and ends the exchange.
+- A packet is MAX_PACKET bytes at most. The largest is a Request: its head is bounded in server.py.
+
+Source: unix(7) (SOCK_SEQPACKET, SCM_RIGHTS); the ASGI specification 3.0, whose scopes and messages these are. Not here: who sends
+which when (forward.py, daemon/ingress.py).
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Final, Literal
+
+import msgspec
+
+__all__ = [
+    "MAX_PACKET",
+    "MAX_PIECE",
+    "Body",
+    "Close",
+    "Head",
+    "Known",
+    "Listening",
+    "MessageError",
+    "Request",
+    "Start",
+    "Stop",
+    "decode_answer",
+    "decode_order",
+    "decode_request",
+    "encode",
+    "exchange_pair",
+]
+
+MAX_PIECE: Final = 16384
+"""Bytes of a body in one packet: what the server reads at once."""
+MAX_PACKET: Final = 160 * 1024
+"""A request's head is 64 KiB at most (server.MAX_HEAD_BYTES); as a target it is sent encoded and decoded."""
+_BUFFER: Final = MAX_PACKET
+"""Bytes that a socket of an exchange may hold in each direction (SO_SNDBUF; the kernel doubles it for its own bookkeeping): one
+packet of the largest, so that a side which does not read stops the other."""
+
+Fields = list[tuple[bytes, bytes]]
+Address = tuple[str, int]
+
+
+class Listening(msgspec.Struct, frozen=True):
+    """A door: its name, and how many of the descriptors that came along are its listeners, in order."""
+
+    door: str
+    listeners: int
+    tls: bool = False
+
+
+class Start(msgspec.Struct, frozen=True, tag="start"):
+    """What to serve. The listeners come along as descriptors; the certificate's key is a file's path."""
+
+    doors: list[Listening]
+    models: list[str]
+    """Paths of the gateway: requests to models, of which strangers may make more than of others."""
+    certificate_pem: str | None = None
+    certificate_key: str | None = None
+
+
+class Known(msgspec.Struct, frozen=True, tag="known"):
+    """The digests of all that open sessions show, in place of those of the last one (known.py)."""
+
+    digests: list[str]
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """No more connections; what is under way has a few seconds."""
+
+
+class Request(msgspec.Struct, frozen=True, tag="request"):
+    """The head of a request: an ASGI scope without what is the server's own."""
+
+    kind: Literal["http", "websocket"]
+    door: str
+    http_version: str
+    method: str
+    scheme: str
+    path: str
+    raw_path: bytes
+    query: bytes
+    fields: Fields
+    client: Address | None
+    server: Address | None
+
+
+class Head(msgspec.Struct, frozen=True, tag="head"):
+    """The head of an answer; of one that refuses a WebSocket with a body, where it says so."""
+
+    status: int
+    fields: Fields
+    is_of_websocket: bool = False
+
+
+class Body(msgspec.Struct, frozen=True, tag="body"):
+    """A piece of a body; the last one says that it was whole."""
+
+    data: bytes
+    more: bool
+
+
+class Close(msgspec.Struct, frozen=True, tag="close"):
+    """A WebSocket is not accepted."""
+
+    code: int
+
+
+class MessageError(Exception):
+    """The other side did not send what can be sent."""
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_orders: Final[msgspec.msgpack.Decoder[Start | Known | Stop]] = msgspec.msgpack.Decoder(Start | Known | Stop)
+_requests: Final[msgspec.msgpack.Decoder[Request | Body]] = msgspec.msgpack.Decoder(Request | Body)
+_answers: Final[msgspec.msgpack.Decoder[Head | Body | Close]] = msgspec.msgpack.Decoder(Head | Body | Close)
+
+
+def encode(message: Start | Known | Stop | Request | Head | Body | Close) -> bytes:
+    """The packet of a message."""
+    return _encoder.encode(message)
+
+
+def decode_order(packet: bytes) -> Start | Known | Stop:
+    """What the daemon told. MessageError."""
+    try:
+        return _orders.decode(packet)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MessageError(f"an order that is none: {error}") from None
+
+
+def decode_request(packet: bytes) -> Request | Body:
+    """A part of a request. MessageError."""
+    try:
+        return _requests.decode(packet)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MessageError(f"a part of a request that is none: {error}") from None
+
+
+def decode_answer(packet: bytes) -> Head | Body | Close:
+    """A part of an answer. MessageError."""
+    try:
+        return _answers.decode(packet)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MessageError(f"a part of an answer that is none: {error}") from None
+
+
+def exchange_pair() -> tuple[socket.socket, socket.socket]:
+    """The two ends of one exchange, neither of which blocks."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in ends:
+        end.setblocking(False)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+    return ends

@@ -1,0 +1,241 @@
+"""Floods of what anybody may send to the loopback port: the work that they cause is bounded, and counted here.
+
+Real daemons, and a hostile client of 500 connections (flooder.py), as a user that owns nothing where root runs the tests. How
+long a person's commands take meanwhile is measured in benchmarks/bench_flood.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import psutil
+import pytest
+
+from aileron.ingress.admission import AGENTS_AT_ONCE, AGENTS_PER_S, PAGES_AT_ONCE, PAGES_PER_S
+from aileron.ingress.confine import PRIORITY
+from aileron.ingress.server import MAX_SILENT
+from tests.attacks.flooder import CONNECTIONS
+from tests.attacks.tally import Attack
+from tests.support.home import DaemonHome, asking_home
+
+pytestmark = pytest.mark.jail
+DEADLINE_S: Final = 60.0
+_NOBODY: Final = 65534
+_QUIET: Final = 0.05
+"""Seconds of processor time within half a second: less is a process that does nothing for anybody."""
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[DaemonHome]:
+    """A home with an action that runs at once; what the daemon imports when it is first needed has been needed."""
+    with asking_home() as made:
+        token = made.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})["token"]
+        for path in ("/healthz", "/approvals", "/mcp", "/v1/models"):
+            assert _status(_port(made), path, f"Authorization: Bearer {token}")
+        yield made
+
+
+def _port(home: DaemonHome) -> int:
+    return int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
+
+
+def _asked(port: int, path: str, *fields: str) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", f"Host: localhost:{port}", *fields, "", ""]).encode()
+
+
+def _status(port: int, path: str, *fields: str) -> int:
+    with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as connection:
+        connection.sendall(_asked(port, path, *fields, "Connection: close"))
+        return int(_all_of(connection).split(b" ")[1])
+
+
+def _all_of(connection: socket.socket) -> bytes:
+    found = b""
+    with contextlib.suppress(ConnectionResetError):  # what we sent too much was not read
+        while data := connection.recv(65536):
+            found += data
+    return found
+
+
+def _processes(home: DaemonHome) -> tuple[psutil.Process, psutil.Process]:
+    """The daemon, and what stands before it at its ports."""
+    daemon = psutil.Process(home.daemon_pid)
+    (ingress,) = [child for child in daemon.children() if "aileron.ingress" in child.cmdline()]
+    return daemon, ingress
+
+
+def _flooded(home: DaemonHome, kind: str, for_s: float = 1.5) -> dict[str, int]:
+    """What a flood of this kind counted."""
+    other = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    source = (Path(__file__).parent / "flooder.py").read_text(encoding="utf-8")
+    found = subprocess.run(
+        [sys.executable if not other else "/usr/bin/python3", "-c", source, str(_port(home)), kind, str(for_s)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+        cwd="/",
+        **other,  # type: ignore[arg-type]
+    ).stdout
+    return {what: int(count) for what, _, count in (word.partition("=") for word in found.split()) if count}
+
+
+def _is_quiet(process: psutil.Process) -> bool:
+    def spent() -> float:
+        times = process.cpu_times()
+        return float(times.user + times.system)
+
+    before = spent()
+    time.sleep(0.5)
+    return spent() - before < _QUIET
+
+
+def test_what_is_sent_before_an_answer_is_thrown_away(home: DaemonHome, attack: Attack) -> None:
+    """One answer, which says that the connection ends with it; who waits for each answer has as many as they ask for."""
+    port = _port(home)
+    with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as connection:
+        connection.sendall(_asked(port, "/healthz") * 100)
+        found = _all_of(connection)
+    attack.denied("a hundred requests in one piece", 1, found.count(b"HTTP/1.1 200"))
+    attack.denied("the connection goes on", True, b"connection: close" in found.lower())
+    with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as connection:
+        for _ in range(5):
+            connection.sendall(_asked(port, "/healthz"))
+            head = b""
+            while b"ok\n" not in head:
+                head += connection.recv(65536)
+            assert b"connection: close" not in head.lower()
+        attack.control("one after the other", True, head.startswith(b"HTTP/1.1 200"))
+
+
+@pytest.mark.parametrize("kind", ["pipelined", "churn", "bodies", "heads", "dripping"])
+def test_nothing_goes_on_when_the_connections_are_over(home: DaemonHome, attack: Attack, kind: str) -> None:
+    """Neither process computes any more, and their memory has not grown by more than 64 MiB."""
+    processes = _processes(home)
+    before = sum(process.memory_info().rss for process in processes)
+    counted = _flooded(home, kind)
+    assert counted["connections"] >= CONNECTIONS
+    grown = sum(process.memory_info().rss for process in processes) - before
+    attack.denied(f"{kind}: memory", True, grown < 64 << 20)
+    until = time.monotonic() + DEADLINE_S
+    quiet = False
+    while not quiet and time.monotonic() < until:
+        quiet = all(_is_quiet(process) for process in processes)
+    attack.denied(f"{kind}: work without a connection", True, quiet)
+    attack.control("somebody who asks", 200, _status(_port(home), "/healthz"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "answered", "at_once", "per_s"),
+    [("refused", "200", PAGES_AT_ONCE, PAGES_PER_S), ("agents", "401", AGENTS_AT_ONCE, AGENTS_PER_S)],
+)
+def test_strangers_share_a_budget(
+    home: DaemonHome, attack: Attack, kind: str, answered: str, at_once: float, per_s: float
+) -> None:
+    """The daemon hears of as many requests as it has time for, the rest is refused before it; who is known is answered."""
+    began = time.monotonic()
+    counted = _flooded(home, kind, for_s=4.0)  # who waits is told after two
+    most = at_once + per_s * (time.monotonic() - began) + 1
+    attack.denied(f"{kind}: more than the budget", True, counted.get(answered, 0) <= most)
+    attack.denied(f"{kind}: the others are told", True, counted.get("429", 0) > 0)
+    token = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})["token"]
+    for _ in range(round(at_once) + 5):
+        assert _status(_port(home), "/v1/actions", f"Authorization: Bearer {token}") == 200
+    attack.control(
+        f"{kind}: an agent with a token", 200, _status(_port(home), "/v1/actions", f"Authorization: Bearer {token}")
+    )
+
+
+def test_who_says_nothing_makes_room(home: DaemonHome, attack: Attack) -> None:
+    """The oldest silent connection ends when there are too many; one that asks at once is answered."""
+    port = _port(home)
+    with contextlib.ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S))
+            for _ in range(MAX_SILENT + 1)
+        ]
+        attack.denied("the oldest", b"", _all_of(silent[0]))
+        attack.control("somebody who asks", 200, _status(port, "/healthz"))
+
+
+def test_what_faces_strangers_has_nothing_to_lose(home: DaemonHome, attack: Attack) -> None:
+    """No new privileges, a lower priority, and of the home no file but the log."""
+    daemon, ingress = _processes(home)
+    facts = dict(
+        line.split(":\t", 1)
+        for line in Path(f"/proc/{ingress.pid}/status").read_text(encoding="utf-8").splitlines()
+        if ":\t" in line
+    )
+    attack.denied("new privileges", "1", facts["NoNewPrivs"])
+    attack.denied("the daemon's priority", PRIORITY, ingress.nice() - daemon.nice())
+    if os.geteuid() == 0:  # nobody else may read the names of what it has open
+        opened = {
+            one: [os.readlink(link) for link in Path(f"/proc/{one.pid}/fd").iterdir()] for one in (daemon, ingress)
+        }
+        of_home = [link for link in opened[ingress] if link.startswith(str(home.path)) and "/logs/" not in link]
+        attack.denied("files of the home", [], of_home)
+        attack.control("the daemon's ledger", True, any("ledger" in link for link in opened[daemon]))
+
+
+def test_a_killed_ingress_comes_back(home: DaemonHome, attack: Attack) -> None:
+    """With the next connection, on the same port, which was nobody else's meanwhile."""
+    port = _port(home)
+    daemon, before = _processes(home)
+    before.send_signal(signal.SIGKILL)
+    before.wait(DEADLINE_S)
+    with pytest.raises(OSError, match="Address already in use"), socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+    attack.denied("the port in between", True, True)
+    attack.control("the next request", 200, _status(port, "/healthz"))
+    again, after = _processes(home)
+    assert again == daemon
+    assert after.pid != before.pid
+
+
+def test_it_dies_with_the_daemon(attack: Attack) -> None:
+    """And the next daemon has the port at once."""
+    with asking_home() as home:
+        port = _port(home)
+        assert _status(port, "/healthz") == 200
+        _, ingress = _processes(home)
+        home.kill()
+        ingress.wait(DEADLINE_S)
+        attack.denied("outliving it", False, ingress.is_running())
+        attack.control("the next daemon", 200, _status(_port(home), "/healthz"))
+        assert _port(home) == port
+
+
+def test_confined_it_opens_nothing(attack: Attack) -> None:
+    """The very steps that ingress takes, and what can be done before and after them."""
+    tried = """
+import errno, os, socket, sys
+from aileron.ingress.confine import confine
+listener = socket.socket(); listener.bind(("127.0.0.1", 0)); listener.listen()
+def tries():
+    for attempt in (lambda: os.close(os.open("/etc/hostname", os.O_RDONLY)), lambda: os.listdir("/"),
+                    lambda: os.close(os.open("/tmp/x", os.O_WRONLY | os.O_CREAT)),
+                    lambda: socket.create_connection(listener.getsockname()).close(), lambda: os.kill(os.getppid(), 0)):
+        try:
+            attempt(); yield "done"
+        except OSError as error:
+            yield errno.errorcode[error.errno]
+print(*tries())
+confine()
+print(*tries())
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", tried], capture_output=True, text=True, check=True, timeout=DEADLINE_S
+    )
+    before, after = (line.split() for line in found.stdout.splitlines())
+    for what, control, denied in zip(("read", "list", "write", "connect", "signal"), before, after, strict=True):
+        attack.control(what, "done", control)
+        attack.denied(what, {"EACCES", "EPERM"}, denied)

@@ -1,0 +1,118 @@
+"""Strangers' budget: counted, not timed; what is known waits for nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.ingress.admission import (
+    FORM,
+    MAX_WAITING,
+    PAGES_AT_ONCE,
+    PAGES_PER_S,
+    WAIT_S,
+    Admission,
+    BusyError,
+    TokenBucket,
+    candidates,
+)
+from aileron.ingress.known import KnownCallers, digest_of
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The daemon's."""
+    return "asyncio"
+
+
+def scope(path: str = "/approvals", *fields: tuple[bytes, bytes], method: str = "GET") -> dict[str, Any]:
+    """A request, as the server tells of it."""
+    return {"type": "http", "path": path, "method": method, "headers": list(fields)}
+
+
+async def entered(admission: Admission, asked: dict[str, Any], count: int) -> int:
+    """How many of `count` requests in one moment get in, at once or after a wait."""
+    got_in = 0
+
+    async def enter() -> None:
+        nonlocal got_in
+        try:
+            await admission.enter(asked)
+        except BusyError:
+            return
+        got_in += 1
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(count):
+            tasks.start_soon(enter)
+    return got_in
+
+
+async def test_strangers_get_what_is_saved_up_and_what_comes_while_they_wait() -> None:
+    """And no more, however many they are."""
+    got_in = await entered(Admission([]), scope(), 2000)
+    assert PAGES_AT_ONCE <= got_in <= PAGES_AT_ONCE + min(MAX_WAITING, PAGES_PER_S * WAIT_S) + 1
+
+
+async def test_a_form_costs_what_several_pages_do() -> None:
+    """Whose browser sent it has to be looked up."""
+    got_in = await entered(Admission([]), scope(method="POST"), 2000)
+    assert got_in <= (PAGES_AT_ONCE + PAGES_PER_S * WAIT_S) / FORM + 1
+
+
+async def test_pages_agents_and_models_have_budgets_of_their_own() -> None:
+    """Who floods one of them does not close the others."""
+    admission = Admission(["/v1/messages"])
+    await entered(admission, scope(), 1000)
+    assert await entered(admission, scope("/v1/actions"), 1) == 1
+    assert await entered(admission, scope("/v1/messages/batches"), 1) == 1
+    assert await entered(admission, scope("/approvals"), 1) in (0, 1)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        (b"authorization", b"Bearer ail_token"),
+        (b"Authorization", b"bearer  ail_token"),
+        (b"x-api-key", b"ail_token"),
+        (b"cookie", b"a=b; aileron-page-1=ail_token; c=d"),
+    ],
+)
+async def test_what_an_open_session_shows_is_known(field: tuple[bytes, bytes]) -> None:
+    """By its digest, until the session is over; another value is a stranger's."""
+    known, admission = KnownCallers(), Admission([])
+    known.add(digest_of(b"ail_token"))
+    admission.know(known.all())
+    assert admission.is_known(scope("/mcp", field))
+    assert not admission.is_known(scope("/mcp", (field[0], field[1].replace(b"token", b"other"))))
+    known.discard(digest_of(b"ail_token"))
+    admission.know(known.all())
+    assert not admission.is_known(scope("/mcp", field))
+
+
+async def test_an_upload_is_slowed_down_and_not_ended() -> None:
+    """Ten times what is saved up takes a wait that can be said beforehand."""
+    bucket = TokenBucket(rate=100.0, most=10.0)
+    assert bucket.take(10, float("inf")) == 0
+    wait_s = bucket.take(100, float("inf"))
+    assert wait_s is not None
+    assert 0.9 < wait_s <= 1.0
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([b"cookie", b"authorization", b"x-api-key", b"x"]), st.binary(max_size=9000)),
+        max_size=40,
+    )
+)
+def test_whatever_is_shown_little_of_it_is_looked_at(fields: list[tuple[bytes, bytes]]) -> None:
+    """Eight values of 4 KiB at most."""
+    found = candidates(fields)
+    assert len(found) <= 8
+    assert all(0 < len(one) <= 4096 for one in found)

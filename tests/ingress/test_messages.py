@@ -1,0 +1,91 @@
+"""What the two processes say to each other: the laws of the codec, and bytes that are no message."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.ingress.messages import (
+    MAX_PACKET,
+    Body,
+    Close,
+    Head,
+    Known,
+    Listening,
+    MessageError,
+    Request,
+    Start,
+    Stop,
+    decode_answer,
+    decode_order,
+    decode_request,
+    encode,
+    exchange_pair,
+)
+
+fields = st.lists(st.tuples(st.binary(max_size=64), st.binary(max_size=64)), max_size=8)
+addresses = st.none() | st.tuples(st.text(max_size=40), st.integers(0, 65535))
+requests = st.builds(
+    Request,
+    kind=st.sampled_from(["http", "websocket"]),
+    door=st.text(max_size=8),
+    http_version=st.just("1.1"),
+    method=st.text(max_size=8),
+    scheme=st.just("http"),
+    path=st.text(max_size=64),
+    raw_path=st.binary(max_size=64),
+    query=st.binary(max_size=64),
+    fields=fields,
+    client=addresses,
+    server=addresses,
+)
+bodies = st.builds(Body, data=st.binary(max_size=256), more=st.booleans())
+answers = st.builds(Head, status=st.integers(100, 599), fields=fields, is_of_websocket=st.booleans()) | bodies
+orders = st.builds(Known, digests=st.lists(st.text(max_size=64))) | st.builds(
+    Start, doors=st.lists(st.builds(Listening, door=st.text(), listeners=st.integers(0, 4))), models=st.lists(st.text())
+)
+
+
+@given(requests | bodies)
+def test_a_request_comes_as_it_was_sent(message: Request | Body) -> None:
+    """decode(encode(x)) = x."""
+    assert decode_request(encode(message)) == message
+
+
+@given(answers | st.builds(Close, code=st.integers(1000, 4999)))
+def test_an_answer_comes_as_it_was_sent(message: Head | Body | Close) -> None:
+    """decode(encode(x)) = x."""
+    assert decode_answer(encode(message)) == message
+
+
+@given(orders | st.just(Stop()))
+def test_an_order_comes_as_it_was_sent(message: Start | Known | Stop) -> None:
+    """decode(encode(x)) = x."""
+    assert decode_order(encode(message)) == message
+
+
+@given(st.binary(max_size=512) | (requests | bodies | answers).map(encode))
+def test_any_bytes_are_a_message_or_an_error(packet: bytes) -> None:
+    """Nothing else is raised, whoever reads."""
+    for decode in (decode_request, decode_answer, decode_order):
+        with contextlib.suppress(MessageError):
+            decode(packet)
+
+
+def test_nothing_is_no_message() -> None:
+    """It is the end of the other side, and is not mistaken for an order."""
+    with pytest.raises(MessageError):
+        decode_order(b"")
+
+
+def test_the_largest_packet_fits() -> None:
+    """In one piece, without a reader; the control beside it is refused by the kernel, not cut off."""
+    one, other = exchange_pair()
+    with one, other:
+        assert one.send(b"x" * MAX_PACKET) == MAX_PACKET
+        assert len(other.recv(2 * MAX_PACKET)) == MAX_PACKET
+        with pytest.raises(OSError, match="Message too long"):
+            one.send(b"x" * 4 * MAX_PACKET)
