@@ -303,7 +303,7 @@ def use_one_malloc_arena() -> None:
 
 
 def return_free_memory() -> None:
-    """What malloc keeps of freed memory goes back to the kernel, page by page, malloc_trim(3). Takes a millisecond for each 10 MiB.
+    """What malloc keeps of freed memory goes back to the kernel, malloc_trim(3). Takes a millisecond for each 10 MiB.
 
     glibc only; other C libraries keep little.
     """
