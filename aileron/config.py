@@ -55,6 +55,8 @@ SandboxMode = Literal["namespaces", "landlock"]
 
 MAX_CONFIG_BYTES: Final = 1 << 20
 """1 MiB: a file that a person writes by hand."""
+MAX_CERTIFICATE_CHARS: Final = 1 << 16
+"""Of a certificate with its chain: it goes to ingress in one packet (ingress/messages.py); four of 4096 bits are 10 KiB."""
 MAX_CA_BYTES: Final = 1 << 20
 """1 MiB: all authorities of a distribution take about a fifth of that."""
 _MAX_URL: Final = 2048
@@ -586,6 +588,11 @@ def _pem(path: Path, key: str, file: Path) -> str:
 
 def _public_pem(path: Path, certificate: Path) -> str:
     pem = _pem(path, "daemon.certificate", certificate)
+    if len(pem) > MAX_CERTIFICATE_CHARS:
+        raise _refused(
+            path,
+            f"daemon.certificate {certificate} is over {MAX_CERTIFICATE_CHARS >> 10} KiB: a certificate and its chain",
+        )
     if "PRIVATE KEY-----" in pem:
         why = f"daemon.certificate {certificate} holds a private key: keep that in the file of daemon.certificate_key alone"
         raise _refused(path, why)

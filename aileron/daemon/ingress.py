@@ -21,11 +21,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import anyio
@@ -56,6 +58,8 @@ MAX_EXCHANGES: Final = 512
 GRACE_S: Final = 6.0
 """When the daemon stops: ingress gives answers under way five seconds, and ends."""
 PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
+_PIECE: Final = 65536
+"""Bytes of an answer in one packet."""
 _END_S: Final = 1.0
 _WELL_S: Final = 60.0
 """It ran that long: what ended it is no fault that comes again at once."""
@@ -93,39 +97,39 @@ class Ingress:
 
     async def serve(self, stopped: Callable[[], Awaitable[None]]) -> None:
         """Until `stopped` returns, and what is under way has been answered, or GRACE_S are over."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._keep_running, stopped)
-
-    async def _keep_running(self, stopped: Callable[[], Awaitable[None]]) -> None:
-        pause_s = PAUSE_S
         is_over = anyio.Event()
+
+        async def wait_stop() -> None:
+            await stopped()
+            is_over.set()
+
         async with anyio.create_task_group() as tasks:
-
-            async def wait_stop() -> None:
-                await stopped()
-                is_over.set()
-
             tasks.start_soon(wait_stop)
-            while not is_over.is_set():
-                await _first_of(self._somebody_connects, is_over.wait)
-                if is_over.is_set():
-                    break
-                began = anyio.current_time()
-                await self._run_one(is_over)
-                if is_over.is_set():
-                    break
-                _log.warning("ingress ended: it is started again with the next connection")
-                pause_s = PAUSE_S if anyio.current_time() - began > _WELL_S else min(PAUSE_MOST_S, 2 * pause_s)
-                with anyio.move_on_after(pause_s):
-                    await is_over.wait()
+            await self._keep_running(is_over)
             tasks.cancel_scope.cancel()
-        for door in self.doors.values():
-            for listener in door.listeners:
-                listener.close()
+        for listener in self._listeners():
+            listener.close()
 
-    async def _somebody_connects(self) -> None:
-        listeners = [listener for door in self.doors.values() for listener in door.listeners]
-        await _first_of(*(_Readable(listener).wait for listener in listeners))
+    async def _keep_running(self, is_over: anyio.Event) -> None:
+        pause_s = PAUSE_S
+        while True:
+            await _first_of(is_over.wait, *(partial(anyio.wait_readable, one) for one in self._listeners()))
+            if is_over.is_set():
+                return
+            began = anyio.current_time()
+            await self._run_one(is_over)
+            if is_over.is_set():
+                return
+            pause_s = PAUSE_S if anyio.current_time() - began > _WELL_S else min(PAUSE_MOST_S, 2 * pause_s)
+            _log.warning(
+                "ingress ended: it is started again with the next connection, in %.1f s at the earliest", pause_s
+            )
+            with anyio.move_on_after(pause_s):
+                await is_over.wait()
+
+    def _listeners(self) -> list[socket.socket]:
+        """In the order in which ingress is given them."""
+        return [listener for door in self.doors.values() for listener in door.listeners]
 
     async def _run_one(self, is_over: anyio.Event) -> None:
         """One ingress, from its start to its end. It ends when it is told to, and when this is cancelled."""
@@ -151,8 +155,7 @@ class Ingress:
     def _start(self, ours: socket.socket) -> None:
         doors = [Listening(name, len(door.listeners), door.tls) for name, door in self.doors.items()]
         start = Start(doors, list(self.models), self.certificate_pem, self.certificate_key)
-        listeners = [listener.fileno() for door in self.doors.values() for listener in door.listeners]
-        socket.send_fds(ours, [encode(start)], listeners)
+        socket.send_fds(ours, [encode(start)], [listener.fileno() for listener in self._listeners()])
 
     async def _tell(self, ours: socket.socket) -> None:
         """Who is known, now and whenever that is another than before."""
@@ -178,7 +181,7 @@ class Ingress:
             await anyio.wait_readable(ours)
             for _ in range(_AT_ONCE):
                 try:
-                    packet, descriptors, _, _ = socket.recv_fds(ours, 16, 1)
+                    packet, descriptors, _, _ = socket.recv_fds(ours, 16, 1, socket.MSG_CMSG_CLOEXEC)
                 except BlockingIOError:
                     break
                 except OSError:
@@ -286,10 +289,6 @@ class _Exchange:
             self._is_gone = True
 
 
-_PIECE: Final = 65536
-"""Bytes of an answer in one packet."""
-
-
 def _scope_of(request: Request) -> dict[str, object]:
     scope: dict[str, object] = {
         "type": request.kind,
@@ -328,16 +327,6 @@ def _unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
                 pass
 
 
-class _Readable:
-    """Waits until somebody has connected to a listener, and leaves them there."""
-
-    def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
-
-    async def wait(self) -> None:
-        await anyio.wait_readable(self._listener)
-
-
 async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:
     """Return when one of these has."""
 
@@ -353,11 +342,11 @@ async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:
 def _execute(control: int) -> subprocess.Popen[bytes]:
     """A new program, which has nothing of this one but the end of a socket; vfork(2) and execve(2) take two milliseconds."""
     return subprocess.Popen(
-        [sys.executable, "-s", "-P", "-m", "aileron.ingress", str(control)],
+        [sys.executable, "-P", "-m", "aileron.ingress", str(control)],
         pass_fds=[control],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        env=_ENVIRONMENT,
+        env={**_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # as the daemon found it
     )
 
 

@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     control = socket.socket(fileno=int(arguments[0]))
     logging.basicConfig(level=logging.WARNING, format="ingress: %(levelname)s %(name)s: %(message)s")
-    packet, descriptors, _, _ = socket.recv_fds(control, MAX_PACKET, _MAX_LISTENERS)
+    packet, descriptors, _, _ = socket.recv_fds(control, MAX_PACKET, _MAX_LISTENERS, socket.MSG_CMSG_CLOEXEC)
     start = decode_order(packet)  # MessageError where the daemon has gone: an empty packet is no order
     if not isinstance(start, Start):
         raise MessageError("the first order is not to start")
