@@ -4,8 +4,9 @@ The daemon's side of a transparent proxy: what arrives is the agent's, what come
 trusted to say what only we may say. So fields of one connection stay on it, and a session's token stays here.
 
 Rules
-- The path is looked at as it was sent. One that another program could read as leading elsewhere (`..`, encoded or not) is
-  refused: with a key of the vault's it would open more than a way to models.
+- What passes is what is listed, for a path as for a method: segments that are names, as every program reads them. A path that
+  one program could read as leading elsewhere would open, with a key of the vault's, more than a way to models; and nobody has a
+  list of all the ways to write two dots.
 - A field that `Connection` names is of that connection only, but for those that say where a message ends.
 - A key of the vault's is put in after all that was taken out.
 
@@ -63,7 +64,20 @@ _BEARER: Final = re.compile(rb"bearer +(\S+)", re.IGNORECASE)
 _TOKEN: Final = re.compile(rb"(?<![A-Za-z0-9_-])ail_[A-Za-z0-9_-]{43}")
 _TOKEN_PREFIX: Final = b"ail_"
 _DECODED: Final = 4
-"""Times a path is looked at: as it is, and decoded once, twice and three times. Nobody decodes more often."""
+"""Times a target or a field is looked at for a token: as it is, and decoded once, twice and three times. What could be decoded
+once more is not sent; nobody encodes that often.
+"""
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+"""Those of RFC 9110 section 9.3 and RFC 5789 whose answer is about a resource. The answer to TRACE is the request as it came,
+with the key; after that to CONNECT comes no answer; what another method means is between strangers.
+"""
+_SENT_PATH: Final = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
+"""RFC 3986 section 3.3: `pchar` and slashes."""
+_NAMES: Final = re.compile(rb"(?:(?:[A-Za-z0-9_~@-][A-Za-z0-9._~!$&'()*+,;=:@ -]*)?(?:/|\Z))*")
+"""A path decoded once: segments of the same characters and the space, none of which begins with a dot, or with what somebody
+takes off before they look for dots. No `%`, so nothing is left to decode; no byte above ASCII, so no dot or
+slash in another spelling.
+"""
 _SENDABLE: Final = re.compile(rb"[!-~]+")
 
 
@@ -115,11 +129,10 @@ def destinations(settings: GatewaySettings) -> dict[Provider, Destination]:
 
 
 def provider_of(raw_path: bytes, fields: Fields) -> Provider:
-    """Whose API a path belongs to, itself or below. AileronError(not_found), (invalid_request) for one with dot segments."""
+    """Whose API a path belongs to, itself or below. AileronError(not_found), (invalid_request) where a segment is no name."""
     for path, provider in _PATHS:
         if raw_path == path or raw_path.startswith(path + b"/"):
-            if _leads_elsewhere(raw_path):
-                raise AileronError(FailureClass.INVALID_REQUEST, "a path is sent without . and .. in it")
+            _check_names(raw_path)
             if provider is None:
                 return "anthropic" if any(name.lower() == _ANTHROPIC_ONLY for name, _ in fields) else "openai"
             return provider
@@ -127,12 +140,11 @@ def provider_of(raw_path: bytes, fields: Fields) -> Provider:
 
 
 def check_method(method: str) -> None:
-    """Return if a request with this method is one to a model's API. AileronError(invalid_request).
-
-    The answer to TRACE is the request as it came, RFC 9110 section 9.3.8: with the key; after that to CONNECT comes no answer.
-    """
-    if method in ("TRACE", "CONNECT"):
-        raise AileronError(FailureClass.INVALID_REQUEST, f"{method} is not passed on")
+    """Return if a request with this method is passed on. AileronError(invalid_request)."""
+    if method not in _METHODS:
+        raise AileronError(
+            FailureClass.INVALID_REQUEST, f"{method} is not passed on; the methods are {', '.join(_METHODS)}"
+        )
 
 
 def request_fields(fields: Fields, destination: Destination, key: bytes | None = None) -> Fields:
@@ -178,9 +190,12 @@ def token_of(fields: Fields, destination: Destination) -> str:
 
 
 def check_no_token(target: bytes, fields: Fields, destination: Destination) -> None:
-    """Return if no session's token would leave with these. AileronError(unauthorized)."""
+    """Return if no session's token would leave with these, in whatever encoding of a target.
+
+    AileronError(unauthorized), (invalid_request) where it is encoded so often that this cannot be said.
+    """
     keys = [_bare(name, value) or b"" for name, value in fields if name in _KEYS]
-    if any(key.startswith(_TOKEN_PREFIX) for key in keys) or any(map(_TOKEN.search, [target, *(v for _, v in fields)])):
+    if any(key.startswith(_TOKEN_PREFIX) for key in keys) or any(map(_has_token, [target, *(v for _, v in fields)])):
         raise AileronError(
             FailureClass.UNAUTHORIZED,
             f"a session's token is no key of {destination.provider} and is not sent there: store the key with "
@@ -199,15 +214,29 @@ def check_key(key: bytes, secret: str) -> None:
         )
 
 
-def _leads_elsewhere(raw_path: bytes) -> bool:
-    """Whether some program would find `.` or `..` in it: one that decodes twice, or takes what follows a `;` for a parameter."""
-    path = raw_path
+def _check_names(raw_path: bytes) -> None:
+    """Return if every program finds the same names in it. AileronError(invalid_request)."""
+    if not (_SENT_PATH.fullmatch(raw_path) and _NAMES.fullmatch(unquote_to_bytes(raw_path))):
+        raise AileronError(
+            FailureClass.INVALID_REQUEST,
+            "a path is sent as names between slashes, each of which begins with a letter, a digit or one of _ ~ @ - and goes on "
+            "with those, dots, spaces and ! $ & ' ( ) * + , ; = : only, encoded once or not",
+        )
+
+
+def _has_token(sent: bytes) -> bool:
+    """Whether a session's token is in it, encoded or not. AileronError(invalid_request) for what is encoded too often."""
     for _ in range(_DECODED):
-        segments = (segment.partition(b";")[0] for segment in re.split(rb"[/\\]", path))
-        if not {b".", b".."}.isdisjoint(segments):
+        if _TOKEN.search(sent):
             return True
-        path = unquote_to_bytes(path)
-    return False
+        decoded = unquote_to_bytes(sent)
+        if decoded == sent:
+            return False
+        sent = decoded
+    raise AileronError(
+        FailureClass.INVALID_REQUEST,
+        f"the target or a field is percent-encoded {_DECODED} times over: nobody can say what is in it; encode it once",
+    )
 
 
 def _named_by_connection(fields: Fields) -> frozenset[bytes]:

@@ -138,6 +138,12 @@ def test_with_one_nothing_but_a_sessions_token_opens(fields: tuple[str, ...], wh
         ("/v1/messages", f"Authorization: Basic {TOKEN}"),
         (f"/v1/messages?key={TOKEN}&b=1", "b: 1"),
         (f"/v1/messages/{TOKEN}", "b: 1"),
+        (f"/v1/messages?key=%61il_{'t' * 43}", "b: 1"),
+        (f"/v1/messages?key=%2561il_{'t' * 43}", "b: 1"),
+        (f"/v1/messages?key=%252561il%5f{'%74' * 43}", "b: 1"),
+        (f"/v1/messages?key=%20{TOKEN}", "b: 1"),
+        (f"/v1/messages/x%2fail%5F{'t' * 43}", "b: 1"),
+        ("/v1/messages", f"Referer: http://localhost/?t=%61il_{'t' * 43}"),
     ],
 )
 def test_a_sessions_token_is_never_sent_to_a_provider(path: str, field: str, provider: Provider, port: int) -> None:
@@ -147,7 +153,17 @@ def test_a_sessions_token_is_never_sent_to_a_provider(path: str, field: str, pro
     assert "gateway.upstreams.anthropic.secret" in message
     assert TOKEN not in message
 
-    assert passed(port, provider, post("/v1/messages", f"b: xail_{'t' * 43}", "c: ail_short"))
+    assert passed(
+        port, provider, post("/v1/messages?q=%61il_&100%25%", f"b: xail_{'t' * 43}", "c: ail_short, 100%, %%41")
+    )
+
+
+def test_what_nobody_can_decode_to_its_end_is_not_sent(provider: Provider, port: int) -> None:
+    """Rather than look as often as somebody encoded; three times over is looked through."""
+    assert passed(port, provider, post("/v1/messages?q=%252541", "b: 1"))
+    status, kind, message = refused(port, provider, post("/v1/messages?q=%25252541", "b: 1"))
+    assert (status, kind) == (400, "invalid_request")
+    assert "encode it once" in message
 
 
 def test_a_token_elsewhere_is_refused_with_a_key_in_the_vault_too(provider: Provider) -> None:

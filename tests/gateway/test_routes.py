@@ -11,6 +11,8 @@ import pytest
 
 from aileron.config import GatewaySettings, Settings, Upstream
 from aileron.gateway.dial import refusal_of
+from aileron.gateway.upstreams import check_method
+from aileron.model.failure import AileronError
 from tests.gateway.conftest import Line, Provider, gateway, refusal
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -95,15 +97,33 @@ def test_another_path_is_not_passed_on(path: str, provider: Provider, port: int)
         "/v1/messages/%252e%252e/files",
         "/v1/messages/x%25252f..%25252ffiles",
         "/v1/messages/#/../files",
+        "/v1/messages/..%00/files",
+        "/v1/messages/%00../files",
+        "/v1/messages/.%09./files",
+        "/v1/messages/..%20/files",
+        "/v1/messages/%20../files",
+        "/v1/messages/+../files",
+        "/v1/messages/..%3fx/files",
+        "/v1/messages/..:x/files",
+        "/v1/messages/.../files",
+        "/v1/messages/%c0%ae%c0%ae/files",
+        "/v1/messages/%ef%bc%8e%ef%bc%8e/files",
+        "/v1/messages/%e2%80%a5/files",
+        "/v1/messages/x%e2%88%95files",
+        "/v1/messages/%u002e%u002e/files",
+        "/v1/messages/%%32e%%32e/files",
+        "/v1/messages/x%/files",
+        "/v1/messages/x%0d%0aHost:%20y",
+        '/v1/messages/"x"',
     ],
 )
 def test_a_path_that_leads_elsewhere_is_refused(path: str, provider: Provider, port: int) -> None:
-    """Whatever the provider would make of it; dots within a name are a name."""
+    """Whatever some provider would make of it, known to us or not: only names pass. Dots within a name are a name."""
     with Line.to(port) as client:
         client.say(get(path))
         assert refusal(client)[:2] == (400, "invalid_request")
         assert not provider.is_called()
-        client.say(get("/v1/models/gpt-6.1..x/...?q=../.."))
+        client.say(get("/v1/models/~acme/gpt-6.1..x%2fa%20b:1@2;y=1/?q=../..%00"))
         with provider.answering() as upstream:
             upstream.head()
             upstream.say(OK)
@@ -138,15 +158,29 @@ def test_nobody_is_spoken_to_in_http_2(provider: Provider, port: int) -> None:
 
 @pytest.mark.parametrize("method", ["TRACE", "CONNECT"])
 def test_what_would_bring_the_key_back_or_never_end_is_refused(method: str, provider: Provider, port: int) -> None:
-    """An API that echoes a request would say the key; others pass."""
+    """An API that echoes a request would say the key, and who asks for a tunnel hears no end."""
     with Line.to(port) as client:
-        client.say(get("/v1/models").replace(b"GET", method.encode(), 1))
-        assert refusal(client) == (400, "invalid_request", f"{method} is not passed on")
+        client.say(get("/v1/models", method=method))
+        status, kind, message = refusal(client)
+        assert (status, kind) == (400, "invalid_request")
+        assert message.startswith(f"{method} is not passed on; the methods are GET, ")
     assert not provider.is_called()
+
+
+@pytest.mark.parametrize("method", ["TRACK", "DEBUG", "PROPFIND", "X"])
+def test_a_method_that_nobody_listed_is_refused(method: str) -> None:
+    """TRACK is TRACE under another name, and there are more of them than are known."""
+    with pytest.raises(AileronError, match=f"{method} is not passed on"):
+        check_method(method)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_each_listed_method_passes_as_it_is(method: str, provider: Provider, port: int) -> None:
+    """The positive control; HEAD has a test of its own."""
     with Line.to(port) as client:
-        client.say(get("/v1/models").replace(b"GET", b"DELETE", 1))
+        client.say(get("/v1/models", method=method))
         with provider.answering() as upstream:
-            assert upstream.head().start == b"DELETE /v1/models HTTP/1.1"
+            assert upstream.head().start == f"{method} /v1/models HTTP/1.1".encode()
             upstream.say(OK)
             assert client.head().status == 200
 
