@@ -19,11 +19,13 @@ from aileron.model.wire import ErrorAnswer, ErrorBody, PendingAnswer, RunAnswer,
 __all__ = ["as_json", "failure_answer", "pending_answer", "run_answer", "utc"]
 
 _ENCODER: Final = msgspec.json.Encoder()
+_UNKEPT: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+"""RFC 9111 section 5.2.2.5; WHATWG Fetch, `X-Content-Type-Options`."""
 
 
 def as_json(value: Any, status: int = 200) -> Response:
-    """`value` as a JSON answer."""
-    return Response(_ENCODER.encode(value), status, media_type="application/json")
+    """`value` as a JSON answer, which is JSON and nothing else to whoever gets it, and is kept nowhere on its way."""
+    return Response(_ENCODER.encode(value), status, _UNKEPT, media_type="application/json")
 
 
 def failure_answer(failure: Failure, audit_id: str | None = None) -> Response:

@@ -75,6 +75,8 @@ _TURN: Final = 4
 agent has gone: asyncio logs each write from the sixth after that.
 """
 _JSON: Final = msgspec.json.Encoder()
+_UNKEPT: Final = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
+"""Of an answer of our own; a provider's has what the provider gave it."""
 _log = logging.getLogger(__name__)
 
 
@@ -364,7 +366,7 @@ async def _refuse_websocket(receive: Receive, send: Send) -> None:
 
 def _refusal(kind: str, failure: Failure, status: int, more: Fields | None = None) -> list[Message]:
     body = _JSON.encode(ErrorAnswer(error=ErrorBody.of(failure, None)))
-    fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *(more or [])]
+    fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *_UNKEPT, *(more or [])]
     return [
         {"type": f"{kind}.start", "status": status, "headers": fields},
         {"type": f"{kind}.body", "body": body, "more_body": False},

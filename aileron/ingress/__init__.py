@@ -7,6 +7,7 @@ are made of is found out here, at a lower priority, without file system and netw
 vault's key, gets requests that are whole and typed, and of those from callers it does not know only as many as it has time for.
 
     server.py      Hypercorn, bounded: connections, read-ahead, one request at a time; also under the sockets of the home
+    request_line.py, refusals.py   which requests are none, and how that is said
     admission.py   who is known, and how much work strangers may cause
     forward.py     one request, passed on to the daemon, and its answer back
     messages.py    what the two processes say to each other

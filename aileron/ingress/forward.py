@@ -20,7 +20,6 @@ import socket
 from typing import Final
 
 import anyio
-import msgspec
 from starlette.types import Receive, Scope, Send
 
 from aileron.ingress.admission import Admission, BusyError
@@ -36,8 +35,8 @@ from aileron.ingress.messages import (
     encode,
     exchange_pair,
 )
+from aileron.ingress.refusals import refuse
 from aileron.model.failure import AileronError, FailureClass
-from aileron.model.wire import ErrorAnswer, ErrorBody
 
 __all__ = ["Forward"]
 
@@ -166,14 +165,4 @@ async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
     with anyio.move_on_after(DRAIN_S):
         while (await receive()).get("more_body", False):
             pass
-    body = msgspec.json.encode(ErrorAnswer(error=ErrorBody.of(_BUSY, None)))
-    fields = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"retry-after", b"1"),
-        (b"cache-control", b"no-store"),
-        (b"x-content-type-options", b"nosniff"),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": _BUSY.failure_class.http_status, "headers": fields})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+    await refuse(send, _BUSY, _BUSY.failure_class.http_status, (b"retry-after", b"1"))

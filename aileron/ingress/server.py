@@ -44,10 +44,10 @@ from hypercorn.config import Config
 from hypercorn.events import Closed, Event, Updated
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.events import Response
-from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.typing import AppWrapper, ASGIReceiveEvent, ASGISendEvent, Scope
 from starlette.types import ASGIApp, Receive
 
+from aileron.ingress.request_line import AsSpelled, KnownRequests
 from aileron.model.failure import AileronError, FailureClass
 
 __all__ = [
@@ -98,7 +98,7 @@ async def serve(
     config = _config()
     context = WorkerContext(None)
     loop = asyncio.get_running_loop()
-    wrapped = ASGIWrapper(app)  # type: ignore[arg-type] # Starlette's types of ASGI and Hypercorn's are two
+    wrapped = ASGIWrapper(KnownRequests(app))  # type: ignore[arg-type] # Starlette's types of ASGI and Hypercorn's are two
     connections: set[asyncio.Task[None]] = set()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -274,7 +274,7 @@ def _no_threads(*_: object) -> None:
     raise NotImplementedError("for WSGI, which is not served")
 
 
-class _OneAtATime(H11Protocol):
+class _OneAtATime(AsSpelled):
     """Answers one request at a time, and what asks for another version of HTTP as if it had not asked, RFC 9110 section 7.8."""
 
     def __init__(self, *given: Any) -> None:

@@ -113,6 +113,49 @@ def test_who_is_refused_over_tcp_hears_it_before_the_connection_is_used_again(pa
         connection.close()
 
 
+def said(home: DaemonHome, line: str, where: str) -> tuple[int, bytes]:
+    """Status and all that is answered to a first line, on the port or on a socket of the home."""
+    with socket.socket(socket.AF_INET if where == "port" else socket.AF_UNIX) as client:
+        client.settimeout(10)
+        client.connect(("127.0.0.1", port_of(home)) if where == "port" else str(home.path / "run" / where))
+        client.sendall(f"{line}\r\nHost: localhost:{port_of(home)}\r\nConnection: close\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+    return int(answer.split(b" ")[1]), answer
+
+
+@pytest.mark.parametrize("where", ["port", "agent.sock", "operator.sock"])
+@pytest.mark.parametrize(
+    ("line", "status", "why"),
+    [
+        ("get /healthz HTTP/1.1", 501, b"get is no method; methods are written in capitals"),
+        ("Get /healthz HTTP/1.1", 501, b"Get is no method"),
+        ("BREW /healthz HTTP/1.1", 501, b"BREW is no method"),
+        ("GET /healthz HTTP/9.9", 505, b"HTTP/1.1 is spoken here, not HTTP/9.9"),
+        ("GET /healthz HTTP/2.0", 505, b"HTTP/1.1 is spoken here, not HTTP/2.0"),
+        ("GET /healthz HTTP/0.9", 505, b"HTTP/1.1 is spoken here, not HTTP/0.9"),
+    ],
+)
+def test_a_first_line_that_is_none_of_ours_is_refused(
+    page_home: DaemonHome, line: str, status: int, why: bytes, where: str
+) -> None:
+    """A method is what was written, and a version one that is spoken; 1.0 is, and so is what a client of ours sends."""
+    found, answer = said(page_home, line, where)
+
+    assert (found, why in answer) == (status, True), answer
+    assert said(page_home, "GET /healthz HTTP/1.1", where)[0] == 200
+    assert said(page_home, "GET /healthz HTTP/1.0", where)[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/actions", "/v1/nothing", "/v1/messages", "/v1/audit"])
+def test_what_is_answered_below_v1_is_json_and_is_kept_nowhere(page_home: DaemonHome, path: str) -> None:
+    """Whether it is answered or refused, and by whom."""
+    shown = {"Authorization": f"Bearer {token_of(page_home)}"}
+    for fields in ({}, shown):
+        _, _, headers = get(port_of(page_home), path, **fields)
+        assert headers["content-type"] == "application/json"
+        assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
+
+
 def test_a_token_opens_no_route_of_the_person_over_tcp(page_home: DaemonHome) -> None:
     """They are refused as on the agent socket; what agents may ask is answered."""
     port, shown = port_of(page_home), {"Authorization": f"Bearer {token_of(page_home)}"}

@@ -1,0 +1,31 @@
+"""What the server itself refuses, before any application: in the form of every answer of the daemon, and the last on its
+connection.
+
+Source: docs/reference/failures.md; RFC 9111 section 5.2.2.5 (no-store); WHATWG Fetch (nosniff). Not here: why (admission.py,
+request_line.py).
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.types import Send
+
+from aileron.model.failure import Failure
+from aileron.model.wire import ErrorAnswer, ErrorBody
+
+__all__ = ["refuse"]
+
+
+async def refuse(send: Send, failure: Failure, status: int, *more: tuple[bytes, bytes]) -> None:
+    """Answer with this failure, and `more` fields."""
+    body = msgspec.json.encode(ErrorAnswer(error=ErrorBody.of(failure, None)))
+    fields = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"connection", b"close"),
+        *more,
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": fields})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,67 @@
+"""The first line of a request, held to RFC 9110: a method as it is spelled, and a version that is spoken.
+
+Runs under every server of ours, before any application. Hypercorn hands on a method in upper case, as ASGI says, and any
+version that looks like one: `post` would be taken for POST and HTTP/9.9 for HTTP/1.1. A proxy in front of us may read them
+otherwise.
+
+Rules
+- A method is case-sensitive (RFC 9110 section 9.1). One that is not listed is answered 501 (section 15.6.2).
+- HTTP/1.0 and HTTP/1.1 are spoken; any other version is answered 505 (section 15.6.6).
+- A server that does not say how a method was spelled serves nothing: KeyError.
+
+Source: RFC 9110, RFC 5789; docs/reference/http-api.md. Not here: which methods a route or the gateway has, WebSockets (which
+every application refuses).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import h11
+from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.typing import ConnectionState
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from aileron.ingress.refusals import refuse
+from aileron.model.failure import AileronError, FailureClass
+
+__all__ = ["AsSpelled", "KnownRequests"]
+
+_SPELLED: Final = "aileron.method"
+"""Where a request's state has its method, byte for byte."""
+_METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE", b"CONNECT"})
+"""RFC 9110 section 9.3 and RFC 5789. Whoever serves a path takes fewer, and says so."""
+_VERSIONS: Final = ("1.0", "1.1")
+
+
+class AsSpelled(H11Protocol):
+    """Hypercorn's, which keeps how a method was spelled."""
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        self.connection_state = ConnectionState({**self.connection_state, _SPELLED: bytes(request.method)})
+        await super()._create_stream(request)
+
+
+class KnownRequests:
+    """Refuses a request whose first line is none that we know; passes on every other as it is."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] == "http" and (refusal := _refusal(scope)) is not None:
+            problem, status = refusal
+            # The body is not waited for: the connection ends with the answer, and who sends this is no client of ours.
+            await refuse(send, AileronError(FailureClass.INVALID_REQUEST, problem).failure, status)
+            return
+        await self._app(scope, receive, send)
+
+
+def _refusal(scope: Scope) -> tuple[str, int] | None:
+    if scope["http_version"] not in _VERSIONS:
+        return f"HTTP/1.1 is spoken here, not HTTP/{scope['http_version']}", 505
+    spelled: bytes = scope["state"][_SPELLED]
+    if spelled not in _METHODS:
+        return f"{spelled[:40].decode('ascii')} is no method; methods are written in capitals, such as POST", 501
+    return None
