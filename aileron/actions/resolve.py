@@ -81,6 +81,10 @@ class Connectors(Protocol):
 
 PREVIEW_STEP: Final = "preview"
 """The id of a preview's only step."""
+_MAX_UNKNOWN: Final = 10
+"""Arguments that are no inputs and are told of one by one: a body of a megabyte has room for a hundred thousand."""
+_MAX_SHOWN: Final = 64
+"""Characters of the name of one: an input's has no more."""
 PREVIEW_TIMEOUT_S: Final = 5
 """A person looks at the screen meanwhile; most services answer a read in under one second."""
 
@@ -239,11 +243,12 @@ def _checked_args(given: dict[str, Any], action: ActionFile) -> dict[str, Any]:
     """The arguments in declared order. All problems in one error, so that an agent mends them in one go."""
     declared = {spec.name: spec for spec in action.inputs}
     problems: dict[str, str] = {}
-    for name in given:
-        if name not in declared:
-            near = difflib.get_close_matches(name, declared, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"declared: {', '.join(declared) or 'none'}"
-            problems[name] = f"no such input; {hint}"
+    unknown = [name for name in given if name not in declared]
+    for name in unknown[:_MAX_UNKNOWN]:
+        shown = name if len(name) <= _MAX_SHOWN else f"{name[:_MAX_SHOWN]}…"
+        near = difflib.get_close_matches(shown, declared, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"declared: {', '.join(declared) or 'none'}"
+        problems[shown] = f"no such input; {hint}"
     for name, spec in declared.items():
         if name in given:
             if problem := argument_problem(spec, given[name]):
@@ -251,13 +256,15 @@ def _checked_args(given: dict[str, Any], action: ActionFile) -> dict[str, Any]:
         elif spec.required:
             problems[name] = f"missing; expected {EXPECTED[spec.type]}"
     if problems:
-        raise _bad_input(f"action {action.name!r}", problems)
+        raise _bad_input(f"action {action.name!r}", problems, unsaid=max(len(unknown) - _MAX_UNKNOWN, 0))
     stands = {name: spec.default for name, spec in declared.items() if spec.default is not msgspec.UNSET}
     return {name: (stands | given)[name] for name in declared if name in stands or name in given}
 
 
-def _bad_input(subject: str, problems: dict[str, str]) -> AileronError:
+def _bad_input(subject: str, problems: dict[str, str], unsaid: int = 0) -> AileronError:
     told = "; ".join(f"argument {name!r}: {problem}" for name, problem in problems.items())
+    if unsaid:
+        told += f"; {unsaid} more that are no inputs"
     return AileronError(
         FailureClass.BAD_INPUT, f"{subject}: {told}", boundary=Boundary.ACTION, details={"arguments": problems}
     )

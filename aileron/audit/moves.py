@@ -21,7 +21,7 @@ import msgspec
 from aileron.audit.events import RunFinished, RunUnknown, facts_of
 from aileron.ledger import RunRow, Transaction
 from aileron.model.canonical import canonical_json, sha256_digest
-from aileron.model.failure import Boundary, Failure, FailureClass
+from aileron.model.failure import MAX_MESSAGE, Boundary, Failure, FailureClass
 from aileron.model.outcome import Failed, Outcome, RunStatus, Succeeded
 
 __all__ = [
@@ -47,8 +47,8 @@ MAX_NAME_CHARACTERS: Final = 200
 """A name somebody made up: an action that is not there, a connector's event. Action names have at most 64."""
 MAX_DESTINATION_CHARACTERS: Final = 300
 """Where a refused request wanted to go: a host name has at most 253, and a port six."""
-MAX_MESSAGE_CHARACTERS: Final = 4000
-"""A failure message or a person's reason: a screenful."""
+MAX_MESSAGE_CHARACTERS: Final = MAX_MESSAGE
+"""A failure message, which has no more, or a person's reason."""
 MAX_DETAILS_BYTES: Final = 16 << 10
 """A failure's details or the fields of a connector's event, 16 KiB as JSON: facts, not documents."""
 MAX_OUTCOME_BYTES: Final = 16 << 20

@@ -5,7 +5,8 @@ Every failure a caller sees has a class from `FailureClass`, with its HTTP statu
 
 Rules
 - A failure is built once, where it arises, and is never wrapped again.
-- A message never holds a secret, a header value or a body.
+- A message never holds a secret, a header value or a body, and is cut to MAX_MESSAGE characters, whoever made it: a value that it
+  quotes may be a stranger's and a megabyte long. Both ends are kept, since what happened stands first and the cure last.
 - A class that a connector makes up becomes `connector_runtime_error` with `details["connector_class"]`.
 
 Source: docs/reference/failures.md (checked against this table). Not here: process exit codes that are not failures (69,
@@ -22,7 +23,12 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["AileronError", "Boundary", "Failure", "FailureClass"]
+__all__ = ["MAX_MESSAGE", "AileronError", "Boundary", "Failure", "FailureClass"]
+
+MAX_MESSAGE: Final = 4000
+"""Characters, what a record keeps of one: two screens. The longest of our own without a stranger's value in it has some 500."""
+_END: Final = 1000
+"""Characters of those that are kept of the end of a message that is cut; a cure has some 200."""
 
 
 class Boundary(enum.StrEnum):
@@ -116,6 +122,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     retriable: bool = False
     details: dict[str, Any] = {}
 
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "message", _bounded(self.message))
+
 
 class AileronError(Exception):
     """The one exception of the supervisor: it carries a `Failure` and prints its message.
@@ -134,7 +143,6 @@ class AileronError(Exception):
         retriable: bool = False,
         details: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(message)
         self.failure: Final = Failure(
             failure_class=failure_class,
             message=message,
@@ -142,6 +150,7 @@ class AileronError(Exception):
             retriable=retriable,
             details=details or {},
         )
+        super().__init__(self.failure.message)
 
     @classmethod
     def of(cls, failure: Failure) -> AileronError:
@@ -153,3 +162,12 @@ class AileronError(Exception):
             retriable=failure.retriable,
             details=failure.details,
         )
+
+
+def _bounded(message: str) -> str:
+    """At most MAX_MESSAGE characters of it, with how many were left out."""
+    if len(message) <= MAX_MESSAGE:
+        return message
+    gap = " … ({} characters left out) … "
+    kept = MAX_MESSAGE - len(gap.format(len(message))) - _END
+    return message[:kept] + gap.format(len(message) - kept - _END) + message[-_END:]

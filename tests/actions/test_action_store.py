@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aileron.actions.store import ActionStore
-from aileron.model.failure import AileronError, FailureClass
+from aileron.model.failure import MAX_MESSAGE, AileronError, FailureClass
 
 Text = Callable[..., str]
 
@@ -43,6 +43,17 @@ def test_an_added_action_is_listed_loaded_and_private(store: ActionStore, tmp_pa
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert path.read_text(encoding="utf-8") == action_text()
     assert sorted(os.listdir(path.parent)) == [".actions.lock", "send-email.md"]
+
+
+def test_a_bad_file_is_told_of_in_a_few_lines(store: ActionStore, tmp_path: Path, action_text: Text):
+    """However much of it is bad: a list is read by a person, and by every agent that asks for its tools."""
+    drop(tmp_path, "send-email.md", action_text(('name = "send-email"', f'name = "send-email"\n{"k" * 100_000} = 1')))
+    (found,) = store.list_actions()
+
+    assert found.problem is not None
+    assert len(found.problem) <= MAX_MESSAGE
+    assert "send-email.md:3: unknown key 'kkk" in found.problem
+    assert "characters left out" in found.problem
 
 
 def test_an_empty_home_lists_nothing(store: ActionStore):

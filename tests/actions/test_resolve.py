@@ -156,6 +156,15 @@ def test_all_wrong_arguments_are_told_at_once(action_text: Text):
     assert set(failure.details["arguments"]) == {"to", "count", "zzz"}
 
 
+def test_a_flood_of_unknown_arguments_is_counted(action_text: Text):
+    """A body of a megabyte names a hundred thousand: neither the answer nor the work grows with them, or with their length."""
+    failure = refusal(action_text(), {"to": "a", **{f"z{number}{'z' * 1000}": 1 for number in range(500)}})
+
+    assert len(failure.details["arguments"]) == 10
+    assert max(map(len, failure.details["arguments"])) == 65  # one more for the mark
+    assert failure.message.endswith("; 490 more that are no inputs")
+
+
 @pytest.mark.parametrize(
     ("kind", "good", "bad"),
     [

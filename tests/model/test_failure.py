@@ -1,0 +1,44 @@
+"""A failure's message, whoever made it: bounded, with both its ends."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from aileron.model.failure import MAX_MESSAGE, AileronError, Boundary, Failure, FailureClass
+
+
+def test_a_long_message_keeps_what_happened_and_the_cure():
+    """And says how many characters are left out between; the exception prints the same."""
+    error = AileronError(FailureClass.INVALID_REQUEST, f"a.md:3: unknown key {'k' * 100_000!r}; remove it")
+    message = error.failure.message
+
+    assert str(error) == message
+    assert len(message) <= MAX_MESSAGE
+    assert message.startswith("a.md:3: unknown key 'kkk")
+    assert message.endswith("kkk'; remove it")
+    said = re.search(r" … \((\d+) characters left out\) … ", message)
+    assert said is not None
+    assert len(message) - len(said[0]) + int(said[1]) == len("a.md:3: unknown key ''; remove it") + 100_000
+
+
+def test_a_message_that_fits_is_as_it_was():
+    """To the last character; and one that was cut is not cut again."""
+    whole = "x" * MAX_MESSAGE
+    assert AileronError(FailureClass.INVALID_REQUEST, whole).failure.message == whole
+    cut = AileronError(FailureClass.INVALID_REQUEST, whole + "x")
+    assert "characters left out" in cut.failure.message
+    assert AileronError.of(cut.failure).failure == cut.failure
+
+
+def test_a_value_is_bounded_as_an_exception_is():
+    """However it is made: built, replaced, or read from what another process sent."""
+    long = "y" * 50_000
+    built = Failure(failure_class=FailureClass.NOT_FOUND, message=long, boundary=Boundary.USER)
+    replaced = msgspec.structs.replace(built, message=long)
+    sent = msgspec.json.encode({"class": "not_found", "message": long, "boundary": "user"})
+
+    assert [len(one.message) <= MAX_MESSAGE for one in (built, replaced, msgspec.json.decode(sent, type=Failure))] == [
+        True
+    ] * 3
