@@ -27,11 +27,12 @@ from typing import Final, Literal
 
 import msgspec
 
+from aileron.model.counted import check_values
 from aileron.model.manifest import ActionFile, ConnectorManifest, CredentialKind
 from aileron.model.names import Fqn, HostPort, check_pin, check_semver, precedence
 from aileron.model.text import hidden_at
 from aileron.model.visible import visible
-from aileron.registry.forges.forge import newest
+from aileron.registry.forges.forge import MAX_VERSIONS, newest
 from aileron.registry.signatures import FINGERPRINT
 from aileron.registry.tarball import Kind
 
@@ -39,6 +40,7 @@ __all__ = [
     "FORMAT",
     "INDEX",
     "MAX_INDEX_BYTES",
+    "MAX_INDEX_VALUES",
     "About",
     "CredentialWanted",
     "Entry",
@@ -60,9 +62,9 @@ INDEX: Final = "index.json"
 FORMAT: Final = 1
 MAX_INDEX_BYTES: Final = 8 << 20
 """8 MiB: ten thousand artifacts of a dozen versions each, and read whole for each search; a larger Hub is better two."""
+MAX_INDEX_VALUES: Final = 500_000
+"""And commas in texts: 8 MiB of what `hub build` makes have some 300,000. Counted before any is parsed."""
 _MAX_ENTRIES: Final = 20_000
-_MAX_VERSIONS: Final = 1_000
-"""Of one artifact: a release each working day for four years."""
 _MAX_NAME: Final = 200
 """Characters of a name, and with that of a path: file systems and web servers take a few more."""
 _MAX_VERSION: Final = 100
@@ -164,8 +166,8 @@ def about_action(action: ActionFile) -> About:
 
 def entry_of(name: Fqn, kind: Kind, published: Sequence[Published], about: Callable[[str], About]) -> Entry:
     """The entry of a name with at least one version; `about` knows each version. ValueError for too many."""
-    if len(published) > _MAX_VERSIONS:
-        raise ValueError(f"{len(published)} versions; at most {_MAX_VERSIONS} of one name")
+    if len(published) > MAX_VERSIONS:
+        raise ValueError(f"{len(published)} versions; at most {MAX_VERSIONS} of one name")
     versions = tuple(sorted(published, key=lambda one: precedence(one.version)))
     latest = _newest([one.version for one in versions])
     return Entry(name=str(name), kind=kind, version=latest, versions=versions, about=about(latest))
@@ -179,6 +181,7 @@ def encoded(entries: Iterable[Entry]) -> bytes:
         raise ValueError(
             f"{len(lines)} artifacts in {len(data)} bytes; at most {_MAX_ENTRIES} in {MAX_INDEX_BYTES}: make two Hubs of it"
         )
+    check_values(data, MAX_INDEX_VALUES)
     return data
 
 
@@ -203,6 +206,7 @@ def parse_index(data: bytes) -> Index:
     """An index of anybody's. ValueError says what is wrong with it, and quotes nothing that cannot be seen."""
     if len(data) > MAX_INDEX_BYTES:
         raise ValueError(f"{len(data)} bytes; at most {MAX_INDEX_BYTES}")
+    check_values(data, MAX_INDEX_VALUES)
     try:
         found = msgspec.json.decode(data, type=_Format)
         if found.version != FORMAT:
@@ -230,8 +234,8 @@ def _check_index(index: Index) -> None:
 
 def _check_entry(entry: Entry) -> None:
     check_name(Fqn.parse(_short(entry.name, _MAX_NAME)))
-    if not 1 <= len(entry.versions) <= _MAX_VERSIONS:
-        raise ValueError(f"{len(entry.versions)} versions; expected 1 to {_MAX_VERSIONS}")
+    if not 1 <= len(entry.versions) <= MAX_VERSIONS:
+        raise ValueError(f"{len(entry.versions)} versions; expected 1 to {MAX_VERSIONS}")
     for one in entry.versions:
         check_version(one.version)
         check_pin(one.hash)

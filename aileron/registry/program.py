@@ -4,8 +4,12 @@ A program must end exactly where it says itself: a zip with its directory, an EL
 name. Then no manifest byte can be counted to the program or the other way round: the pin covers the two joined, and for
 any joined bytes there is one place at most where the program ends.
 
-Pure. Source: elf(5); PKWARE APPNOTE 6.3 section 4.3.16 (end of central directory record). Not here: whether this machine
-can run it (aileron_sandbox.elf).
+A zip's entries are counted before anybody makes a list of them, from its directory and not from what it says of that: a reader
+such as `zipfile` takes the entries there are, and an entry has 46 bytes in the file and some 600 in memory. A directory that is
+counted elsewhere (Zip64) is refused, since readers differ in whom they believe.
+
+Pure. Source: elf(5); PKWARE APPNOTE 6.3 sections 4.3.12 (central directory), 4.3.15 (Zip64 locator) and 4.3.16 (end of central
+directory record). Not here: whether this machine can run it (aileron_sandbox.elf).
 
 >>> program_kind(b"#!/bin/sh")
 Traceback (most recent call last):
@@ -20,7 +24,7 @@ import struct
 import zipfile
 from typing import Final, Literal
 
-__all__ = ["ProgramKind", "check_program", "program_kind"]
+__all__ = ["MAX_ENTRIES", "ProgramKind", "check_program", "program_kind"]
 
 ProgramKind = Literal["python", "elf"]
 
@@ -33,6 +37,15 @@ _NO_BITS: Final = 8  # SHT_NOBITS: a section that takes no place in the file
 _ZIP: Final = b"PK\x03\x04"
 _ZIP_END: Final = b"PK\x05\x06"
 _ZIP_END_BYTES: Final = 22
+_ZIP_END_RECORD: Final = struct.Struct("<4s4H2IH")
+_ZIP_ENTRY: Final = struct.Struct("<4s24x3H12x")  # its signature, and how long name, extra field and comment are
+_ZIP_ENTRY_MARK: Final = b"PK\x01\x02"
+_ZIP64_LOCATOR: Final = b"PK\x06\x07"
+_ZIP64_LOCATOR_BYTES: Final = 20  # just before the end record
+MAX_ENTRIES: Final = 8192
+"""Of a zip, directories too: the largest client libraries have some 2,000 modules, and as many data files. 5 MiB in memory."""
+_MAX_DIRECTORY_BYTES: Final = 4 << 20
+"""4 MiB: MAX_ENTRIES of 500 bytes each. Names of 64 KiB are as good a flood as names without number."""
 
 
 def program_kind(connector: bytes) -> ProgramKind:
@@ -54,6 +67,7 @@ def check_program(connector: bytes) -> ProgramKind:
     """
     kind = program_kind(connector)
     if kind == "python":
+        _check_zip_directory(connector)
         try:
             with zipfile.ZipFile(io.BytesIO(connector)) as archive:
                 names = archive.namelist()
@@ -62,6 +76,26 @@ def check_program(connector: bytes) -> ProgramKind:
         if "__main__.py" not in names:
             raise ValueError("the connector's zip has no __main__.py")
     return kind
+
+
+def _check_zip_directory(connector: bytes) -> None:
+    """It stands where the zip says, and has the entries that it says; of both there is a bound. Nothing is kept of it."""
+    _, _, _, here, entries, size, start, _ = _ZIP_END_RECORD.unpack(connector[-_ZIP_END_BYTES:])
+    end = len(connector) - _ZIP_END_BYTES
+    if connector[max(end - _ZIP64_LOCATOR_BYTES, 0) : end].startswith(_ZIP64_LOCATOR):
+        raise ValueError("the connector's zip has a Zip64 directory, which no program of that size needs")
+    if entries > MAX_ENTRIES or size > _MAX_DIRECTORY_BYTES:
+        raise ValueError(
+            f"the connector's zip has {entries} entries in {size} bytes; at most {MAX_ENTRIES} in {_MAX_DIRECTORY_BYTES}"
+        )
+    at, there = start, 0
+    while at + _ZIP_ENTRY.size <= end and there < entries:
+        mark, name, extra, comment = _ZIP_ENTRY.unpack_from(connector, at)
+        if mark != _ZIP_ENTRY_MARK:
+            break
+        at, there = at + _ZIP_ENTRY.size + name + extra + comment, there + 1
+    if not (here == entries == there and start + size == at == end):
+        raise ValueError(f"the connector's zip has another directory than it says: {entries} entries, {size} bytes")
 
 
 def _check_elf(program: bytes) -> None:

@@ -97,11 +97,7 @@ def unpack(archive: bytes, kind: Kind = "connector") -> dict[str, bytes]:
     AileronError(invalid_request) for anything that is not exactly such an archive.
     """
     try:
-        members: dict[str, bytes] = {}
-        for name, data in _members(_decompressed(archive), (*_NEEDED[kind], SIGNATURE)):
-            if name in members:
-                raise ValueError(f"{name!r} is in it twice")
-            members[name] = data
+        members = dict(_members(_decompressed(archive), (*_NEEDED[kind], SIGNATURE)))
         for name in _NEEDED[kind]:
             if name not in members:
                 raise ValueError(f"{name!r} is missing")
@@ -145,7 +141,8 @@ class _Header(NamedTuple):
 
 
 def _members(plain: bytes, allowed: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    position, described = 0, False
+    """Each once, so no more of them than are allowed, in whatever an archive has of headers."""
+    position, described, seen = 0, False, set[str]()
     while (block := plain[position : position + _BLOCK]) != bytes(_BLOCK):
         header = _header(block, allowed)
         if described and header.kind == b"x":  # without number, they would take minutes to read
@@ -158,7 +155,10 @@ def _members(plain: bytes, allowed: tuple[str, ...]) -> Iterator[tuple[str, byte
         position += -(-header.size // _BLOCK) * _BLOCK
         if header.kind == b"x":
             _check_pax(data)
+        elif header.name in seen:
+            raise ValueError(f"{header.name!r} is in it twice")
         else:
+            seen.add(header.name)
             yield header.name, data
     if any(plain[position:]) or len(plain) - position < 2 * _BLOCK:
         raise ValueError("it does not end with two empty blocks and nothing else")

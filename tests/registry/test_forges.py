@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -260,6 +261,31 @@ async def test_an_answer_has_a_bound(
     assert "sent more than 1000 bytes" in (await refused(forge.archive(name(scheme, "acme/large"), "1.0.0"))).message
     server.disturb(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + b"x" * 5000)
     assert "sent more than 1000 bytes" in (await refused(forge.versions(name(scheme)))).message
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_an_answer_is_counted_before_it_is_built(server: ForgeServer, start: Started, scheme: str) -> None:
+    """Four megabytes of nothing would be a hundred in memory; as many versions as there may be are read."""
+    flood = b"[" + b"{}," * 500_000 + b"{}]" if scheme != "hub" else b"[" + b'"1.0.0",' * 1000 + b'"1.0.0"]'
+    server.disturb(answer(flood))
+    tracemalloc.start()
+    try:
+        failure = await refused(start(scheme).versions(name(scheme)))
+        grown = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert failure.failure_class is FailureClass.INVALID_REQUEST
+    assert "it is not what was expected: more than " in failure.message
+    assert grown < 3 * len(flood) + (2 << 20)  # the answer itself, as it comes and joined
+
+
+@pytest.mark.parametrize("scheme", FORGES)
+async def test_a_page_has_no_more_than_was_asked_for(server: ForgeServer, start: Started, scheme: str) -> None:
+    """Ten pages of a hundred are a thousand; ten of ten thousand would be sorted for minutes."""
+    server.disturb(answer(b"[" + b",".join([b'{"tag_name": "v1.0.0"}'] * 101) + b"]"))
+
+    assert "a page of 101, where 100 were asked for" in (await refused(start(scheme).versions(name(scheme)))).message
 
 
 # Where it sends us

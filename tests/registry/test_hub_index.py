@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from hypothesis import strategies as st
 from aileron.model.names import Fqn, precedence
 from aileron.model.text import hidden_at
 from aileron.registry import hub_index
+from aileron.registry.forges.forge import MAX_VERSIONS
 from aileron.registry.hub_index import (
     MAX_INDEX_BYTES,
+    MAX_INDEX_VALUES,
     About,
     CredentialWanted,
     Entry,
@@ -212,6 +215,22 @@ def test_an_index_has_bounds_where_it_is_written_and_where_it_is_read() -> None:
         )
 
 
+def test_an_index_is_counted_before_it_is_built() -> None:
+    """Eight megabytes of the smallest versions there are would be a hundred in memory; what is refused costs none."""
+    one = b'{"version":"","hash":""},'
+    flood = b'{"version":1,"entries":[{"name":"x","kind":"action","version":"1","about":{},"versions":[%b{}]}]}'
+    data = flood.replace(b"%b", one * 300_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=f"more than {MAX_INDEX_VALUES} values"):
+            parse_index(data)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(ValueError, match=f"more than {MAX_INDEX_VALUES} values"):
+        encoded(msgspec.convert([entry(about={"intents": [""] * MAX_INDEX_VALUES})], list[Entry]))
+
+
 def test_the_page_has_the_schema_and_the_limits_of_the_code() -> None:
     """Every key as code, every bound as a number."""
     page = (Path(__file__).resolve().parents[2] / "docs/reference/hub.md").read_text(encoding="utf-8")
@@ -219,8 +238,8 @@ def test_the_page_has_the_schema_and_the_limits_of_the_code() -> None:
 
     assert {key for key in keys if not re.search(rf"`(about\.)?{key}`", page)} == set()
     for bound in (
-        f"{MAX_INDEX_BYTES >> 20} MiB, {hub_index._MAX_ENTRIES:,} entries",
-        f"| versions of one name | {hub_index._MAX_VERSIONS:,} |",
+        f"{MAX_INDEX_BYTES >> 20} MiB, {hub_index._MAX_ENTRIES:,} entries, {MAX_INDEX_VALUES:,} values and commas",
+        f"| versions of one name | {MAX_VERSIONS:,} |",
         f"| {hub_index._MAX_TEXT} characters |",
         f"| {hub_index._MAX_INTENTS} · {hub_index._MAX_LISTED} |",
         f"longer than {hub_index._MAX_NAME} characters; a version longer than {hub_index._MAX_VERSION}",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import struct
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron.registry.program import check_program, program_kind
+from aileron.registry.program import MAX_ENTRIES, check_program, program_kind
 
 _ECHO = Path("/bin/echo").read_bytes()
 _MANIFEST = b'[connector]\nname = "github://acme/mail"\nversion = "1.0.0"\n'
@@ -26,6 +28,79 @@ def _zip() -> bytes:
 
 
 PROGRAMS = {"elf": _ECHO, "python": _zip()}
+
+
+# Hostile directories, made by hand: `zipfile` writes no lies.
+_ENTRY = struct.pack("<4s24x3H12x", b"PK\x01\x02", 1, 0, 0) + b"d"
+
+
+def _end(entries: int, size: int, start: int) -> bytes:
+    return struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, entries, entries, size, start, 0)
+
+
+def _zip_of(directory: bytes, said: int, *, size: int | None = None, before: bytes = b"") -> bytes:
+    """One whose end record says what is given here of a directory that stands after 64 bytes."""
+    head = b"PK\x03\x04".ljust(64, b"\0")
+    return head + directory + before + _end(said, len(directory) if size is None else size, len(head))
+
+
+def _zip64(directory: bytes, entries: int) -> bytes:
+    """One that says in the old record that it has one entry, and in the new one that it has more."""
+    start = 64
+    end64 = struct.pack("<4sQ2H2I4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, entries, entries, len(directory), start)
+    locator = struct.pack("<4sIQI", b"PK\x06\x07", 0, start + len(directory), 1)
+    return _zip_of(directory, 1, size=len(_ENTRY), before=end64 + locator)
+
+
+MANY = _ENTRY * 100_000
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        (_zip_of(MANY, 100_000 % 65536), "has 34464 entries in 4700000 bytes; at most 8192"),
+        (_zip_of(MANY, 1), "has 1 entries in 4700000 bytes; at most"),
+        (_zip_of(MANY, 1, size=len(_ENTRY)), "has another directory than it says: 1 entries, 47 bytes"),
+        (_zip_of(_ENTRY * 20_000, 1), "has another directory than it says: 1 entries, 940000 bytes"),
+        (_zip_of(_ENTRY * 3, 2), "has another directory than it says"),
+        (_zip_of(_ENTRY * 2, 3), "has another directory than it says"),
+        (_zip_of(_ENTRY * 2 + b"x", 2), "has another directory than it says"),
+        (_zip_of(_ENTRY * 2, 2, size=2 * len(_ENTRY) - 1), "has another directory than it says"),
+        (_zip_of(_ENTRY[:-1] + b"x" * 300, 1), "has another directory than it says"),
+        (
+            _zip_of(struct.pack("<4s24x3H12x", b"PK\x01\x02", 65535, 0, 0) + b"d" * 9, 1),
+            "another directory than it says",
+        ),
+        (_zip64(MANY, 100_000), "has a Zip64 directory"),
+        (_zip64(_ENTRY, 1), "has a Zip64 directory"),
+        (_end(0, 0, 0).replace(b"PK\x05\x06", b"PK\x03\x04"), "does not end with its directory"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_directory_without_number_is_refused_before_it_is_read(program: bytes, why: str):
+    """Whatever it says of itself. A list of them has 600 bytes an entry; what is refused here leaves nothing behind."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=re.escape(why)):
+            check_program(program)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_as_many_entries_as_there_may_be_are_read():
+    """The positive control: the last that fits, with directories among them, as other tools make them."""
+    for count, is_read in ((MAX_ENTRIES, True), (MAX_ENTRIES + 1, False)):
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as archive:
+            archive.writestr("__main__.py", "")
+            for number in range(count - 1):
+                archive.writestr(f"{number}/", "")
+        if is_read:
+            assert check_program(packed.getvalue()) == "python"
+        else:
+            with pytest.raises(ValueError, match=f"has {MAX_ENTRIES + 1} entries"):
+                check_program(packed.getvalue())
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)

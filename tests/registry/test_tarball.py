@@ -6,15 +6,17 @@ import gzip
 import io
 import shutil
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.model.failure import AileronError, FailureClass
-from aileron.registry.tarball import pack, unpack
+from aileron.registry.tarball import kind_of, pack, unpack
 
 GOOD = {"connector": b"PK" * 400, "manifest.toml": b"[connector]\n"}
 
@@ -142,6 +144,26 @@ def test_an_extension_that_renames_or_resizes_a_member_is_refused():
         plain = io.BytesIO()
         plain.write(info.create_pax_header(info.get_info(), "utf-8") if key == "path" else _with_pax(key, value))
         assert "extended attribute" in refusal(gzip.compress(plain.getvalue() + bytes(1024)))
+
+
+def test_members_without_number_are_refused_at_the_second_of_a_name():
+    """Empty ones: an archive holds a hundred thousand, and they are counted by whoever only asks what it is, too."""
+    header = tarfile.TarInfo("connector").tobuf(tarfile.USTAR_FORMAT)
+    archive = gzip.compress(header * 100_000 + bytes(1024), compresslevel=1)
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        for read in (unpack, kind_of):
+            with pytest.raises(AileronError, match="'connector' is in it twice"):
+                read(archive)
+    finally:
+        sys.setprofile(None)
+    assert calls < 2000
 
 
 def test_attributes_of_no_member_are_refused():

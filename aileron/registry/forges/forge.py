@@ -21,6 +21,7 @@ from urllib.parse import quote, unquote, urljoin
 
 import msgspec
 
+from aileron.model.counted import check_values
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import Fqn, check_semver, precedence
 from aileron.model.secret import Secret
@@ -48,6 +49,10 @@ ARCHIVE: Final = "aileron.tar.gz"
 KEY_PATH: Final = "keys/publisher.pub"
 MAX_JSON_BYTES: Final = 4 << 20
 """4 MiB: a page of a hundred releases with long notes and many assets."""
+MAX_JSON_VALUES: Final = 400_000
+"""And commas in texts: GitHub's releases, which say most, have one for each 40 bytes, so 4 MiB some 100,000."""
+MAX_VERSIONS: Final = 1000
+"""Of one artifact at a Hub: a release each working day for four years."""
 MAX_SUITE_BYTES: Final = 256 << 10
 MAX_PAGES: Final = 10
 """Of a hundred releases each: what is older is not listed, and can be installed all the same."""
@@ -177,17 +182,25 @@ class Way:
                 headers = ()
         raise not_understood(url, f"it redirects more than {_MAX_REDIRECTS} times")
 
-    async def maybe_json(self, url: str, of: type[_T]) -> _T | None:
-        """JSON of that shape; None where there is nothing at `url`. No redirect is followed."""
+    async def maybe_json(self, url: str, of: type[_T], most: int = MAX_JSON_VALUES) -> _T | None:
+        """JSON of that shape, with at most so many values; None where there is nothing at `url`. No redirect is followed."""
         answer = await self._web.get(
             url, headers=(*self._headers, ("Accept", "application/json")), limit_bytes=MAX_JSON_BYTES
         )
         if answer.status == 404:
             return None
         try:
-            return msgspec.json.decode(self._ok(url, answer).body, type=of)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            check_values(body := self._ok(url, answer).body, most)
+            return msgspec.json.decode(body, type=of)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise not_understood(url, f"it is not what was expected: {error}") from None
+
+    async def maybe_page(self, url: str, of: type[_T], most: int) -> list[_T] | None:
+        """One page of a list, which has at most as many as were asked for. Else as `maybe_json`."""
+        found = await self.maybe_json(url, list[of])  # type: ignore[valid-type]  # a type as a value
+        if found is not None and len(found) > most:
+            raise not_understood(url, f"a page of {len(found)}, where {most} were asked for")
+        return found
 
     async def maybe_text(self, url: str, limit_bytes: int, accept: str | None = None) -> str | None:
         """A text file; None where there is none. No redirect is followed."""

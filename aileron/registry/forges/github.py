@@ -87,7 +87,7 @@ class GitHub:
         tags: list[str] = []
         for page in range(1, MAX_PAGES + 1):
             url = f"{self._repository(name)}/releases?per_page={_PER_PAGE}&page={page}"
-            releases = await self._calls.maybe_json(url, list[_Release])
+            releases = await self._calls.maybe_page(url, _Release, _PER_PAGE)
             if releases is None:
                 raise no_repository(Authority.of_repository(name))
             tags += [one.tag_name for one in releases if not one.draft and _archive_of(one) is not None]

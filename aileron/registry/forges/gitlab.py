@@ -105,7 +105,7 @@ class GitLab:
         found: list[_Release] = []
         for page in range(1, pages + 1):
             url = f"{self._project(repository)}/releases?per_page={_PER_PAGE}&page={page}"
-            releases = await self._way.maybe_json(url, list[_Release])
+            releases = await self._way.maybe_page(url, _Release, _PER_PAGE)
             if releases is None:
                 raise no_repository(repository)
             found += [one for one in releases if not one.upcoming_release]

@@ -27,6 +27,7 @@ from aileron.registry.forges.forge import (
     KEY_PATH,
     MAX_KEY_BYTES,
     MAX_SUITE_BYTES,
+    MAX_VERSIONS,
     Progress,
     SuiteText,
     Way,
@@ -130,7 +131,7 @@ class Hub:
 
     async def _listed(self, name: Fqn) -> tuple[str, ...] | None:
         place = self._place(name.path)
-        listed = await self._way.maybe_json(f"{place}/versions.json", list[str])
+        listed = await self._way.maybe_json(f"{place}/versions.json", list[str], MAX_VERSIONS + 1)
         return None if listed is None else versions_in([tag_of(name, version) for version in listed], name)
 
     def _place(self, path: tuple[str, ...]) -> str:
