@@ -288,8 +288,7 @@ SCHEMA: Final = {
                 fields={
                     "imports": Field(
                         Kind.STRINGS,
-                        required=True,
-                        says=f"the host functions it calls: {', '.join(f'`{name}`' for name in HostFunction)}",
+                        says=f"the host functions it calls: {', '.join(f'`{name}`' for name in HostFunction)}; none unless said",
                         pattern="|".join([*HostFunction, rf"(?:{'|'.join(WASI_NAMES)})(?:@.*)?"]),
                         example=["http", "log"],
                     )

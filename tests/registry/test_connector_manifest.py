@@ -156,6 +156,17 @@ WRONG = [
 ]
 
 
+@pytest.mark.parametrize(
+    "runtime",
+    ["", "[capabilities.runtime]\n", "[capabilities.runtime]\nimports = []\n", "[capabilities]\n"],
+)
+def test_who_calls_no_host_function_need_not_say_so(runtime: str):
+    """Whether the key, its table or both are left out; the connector computes, and nothing else."""
+    text = f'[connector]\nname = "github://acme/plain"\nversion = "1.0.0"\n\n{runtime}'
+
+    assert parse_connector_manifest(text.encode(), file="manifest.toml").imports == frozenset()
+
+
 @pytest.mark.parametrize(("old", "new", "message"), WRONG, ids=[f"{n}" for n in range(len(WRONG))])
 def test_a_mistake_is_told_with_its_line(manifest_text: Text, old: str, new: str, message: str):
     """Each mistake in an otherwise good manifest is refused by name, with the line it stands on."""
