@@ -5,8 +5,7 @@ same sources give the same bytes on any machine: no clock, umask, owner, file or
 a say in what is hashed. Reads the directory and runs nothing of it. Used by `aileron connector build` and by
 an install from a directory.
 
-What goes in: every `.py` file, except under `actions/`, `tests/`, `__pycache__/` and in what starts with a
-dot. `connector.py` becomes the `__main__.py` of a directory that has none.
+What goes in says sources.py. `connector.py` becomes the `__main__.py` of a directory that has none.
 
 Source: docs/reference/connector-manifest.md; PKWARE APPNOTE 6.3 for the zip. Not here: signing.
 """
@@ -14,7 +13,6 @@ Source: docs/reference/connector-manifest.md; PKWARE APPNOTE 6.3 for the zip. No
 from __future__ import annotations
 
 import io
-import os
 import re
 import stat
 import zipfile
@@ -24,20 +22,17 @@ from typing import Final
 
 import msgspec
 
-from aileron import files
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.secret import Secret
 from aileron.registry.manifest import UNBOUND_HOSTS, parse_connector_manifest
 from aileron.registry.placeholders import UNBOUND_CLIENT, UNRELEASED, Place, bind
 from aileron.registry.program import check_program
-from aileron.registry.tarball import CONNECTOR, MANIFEST, MAX_BYTES, pack
+from aileron.registry.sources import LeftOut, collected
+from aileron.registry.tarball import CONNECTOR, MANIFEST, pack
 
 __all__ = ["Application", "Built", "build"]
 
-_LEFT_OUT: Final = frozenset({"actions", "tests", "__pycache__"})
-_MAX_FILES: Final = 4096
-"""Python files of one connector, vendored packages included; the largest SDKs have about 2,000."""
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The earliest time a zip can say."""
 _UNIX: Final = 3
@@ -49,11 +44,16 @@ _CONNECTOR_PY: Final = "connector.py"
 
 
 class Built(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact and its parts: the pin covers `connector` followed by `manifest`."""
+    """An artifact and its parts: the pin covers `connector` followed by `manifest`. What went in besides, and what did not."""
 
     connector: bytes
     manifest: bytes
     archive: bytes
+    data: tuple[str, ...] = ()
+    """The files in it that are no Python."""
+    left_out: tuple[LeftOut, ...] = ()
+    unnamed: int = 0
+    """How many were left out beside those."""
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,8 @@ def build(
     replaces `version = "0.0.0-dev"`, and is what a manifest without that has to say. AileronError(invalid_request) for a
     manifest that does not parse, a placeholder that is left or is not there, no program, links, or too much.
     """
-    found = _collected(directory)
+    sources = collected(directory)
+    found = sources.found
     if MANIFEST not in found:
         raise _refused(directory, f"there is no {MANIFEST}")
     unbound, path = found.pop(MANIFEST), directory / MANIFEST
@@ -84,35 +85,14 @@ def build(
         unbound = _with_version(unbound, path, version)
     manifest = _bound(unbound, path, hosts, application)
     program = _program(found, directory)
-    return Built(connector=program, manifest=manifest, archive=pack({CONNECTOR: program, MANIFEST: manifest}))
-
-
-def _collected(directory: Path) -> dict[str, bytes]:
-    """What goes in by relative path, with the manifest. Links are refused: they would bring in another
-    directory.
-    """
-    if not directory.is_dir():
-        raise _refused(directory, "not a directory")
-    found: dict[str, bytes] = {}
-    room = MAX_BYTES[CONNECTOR]
-    for top, directories, names, descriptor in os.fwalk(directory):
-        here = Path(top).relative_to(directory)
-        directories[:] = [name for name in directories if name not in _LEFT_OUT and name[0] != "."]
-        for name in directories:
-            if stat.S_ISLNK(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
-                raise _refused(directory / here / name, "a symbolic link; put the files themselves there")
-        for name in names:
-            if _is_wanted(name, is_top=not here.parts):
-                data = files.read(descriptor, directory / here / name, room)
-                found[(here / name).as_posix()] = data
-                room -= len(data)
-        if len(found) > _MAX_FILES:
-            raise _refused(directory, f"more than {_MAX_FILES} files")
-    return found
-
-
-def _is_wanted(name: str, *, is_top: bool) -> bool:
-    return (name.endswith(".py") and name[0] != ".") or (is_top and name in {CONNECTOR, MANIFEST})
+    return Built(
+        connector=program,
+        manifest=manifest,
+        archive=pack({CONNECTOR: program, MANIFEST: manifest}),
+        data=() if CONNECTOR in found else tuple(sorted(name for name in found if not name.endswith(".py"))),
+        left_out=sources.left_out,
+        unnamed=sources.unnamed,
+    )
 
 
 def _program(found: dict[str, bytes], directory: Path) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -136,6 +137,32 @@ def test_an_action_is_switched_and_removed(fake: FakeDaemon, aileron: Command):
 # Connectors
 
 
+def test_a_build_names_what_it_left_out_and_what_is_no_python(aileron: Command, tmp_path: Path):
+    """Otherwise a missing module says only that there is none, and a published file nothing at all."""
+    source = tmp_path / "probe"
+    shutil.copytree(PROBE, source)
+    (source / "lib").mkdir()
+    for name in (
+        "lib/__init__.py",
+        "lib/table.json",
+        "lib/_speed.abi3.so",
+        "note\x1b[2J.txt",
+        *map("{}.md".format, range(9)),
+    ):
+        (source / name).touch()
+    told = ("connector", "build", str(source), "--host", "localhost:8443", "-o", str(tmp_path / "probe.tar.gz"))
+    said, data = aileron(*told), aileron(*told, "--json").json
+
+    assert "data files in it: lib/table.json\n" in said.err
+    assert "left out, compiled: a zip loads Python source only; take a version in pure Python" in said.err
+    assert "lib/_speed.abi3.so\n" in said.err
+    assert "7.md, and 2 more (--json names them)\n" in said.err
+    assert "\x1b" not in said.err
+    assert data["data"] == ["lib/table.json"]
+    assert {one["path"] for one in data["left_out"]} >= {"lib/_speed.abi3.so", "8.md", "note\x1b[2J.txt"}
+    assert all(one["reason"] for one in data["left_out"])
+
+
 def test_a_connector_is_built_without_a_daemon(aileron: Command, tmp_path: Path, home: Path):
     """The archive has two files, and the printed hash is theirs."""
     file = tmp_path / "probe.tar.gz"
@@ -143,7 +170,14 @@ def test_a_connector_is_built_without_a_daemon(aileron: Command, tmp_path: Path,
     with tarfile.open(file) as archive:
         program, manifest = (archive.extractfile(name).read() for name in ("connector", "manifest.toml"))  # type: ignore[union-attr]
 
-    assert said.json == {"file": str(file), "hash": content_hash(program, manifest), "bytes": file.stat().st_size}
+    assert said.json == {
+        "file": str(file),
+        "hash": content_hash(program, manifest),
+        "bytes": file.stat().st_size,
+        "data": [],
+        "left_out": [],
+        "left_out_unnamed": 0,
+    }
     assert b'"localhost:8443"' in manifest
     assert [path.name for path in tmp_path.iterdir()] == ["probe.tar.gz"]
     assert not home.exists()

@@ -53,15 +53,89 @@ def test_a_python_directory_becomes_a_zip_that_runs(source: Path, tmp_path: Path
     assert program_kind(built.connector) == "python"
 
 
-def test_only_python_files_of_the_connector_itself_go_in(source: Path):
-    """Tests, actions, caches, notes and hidden files stay out; so a secret in a dot file is not published."""
+def test_what_is_no_part_of_the_program_stays_out_by_name(source: Path):
+    """Tests, actions, notes and hidden files, so that a secret in a dot file is not published; caches go without a word."""
     for name in ("actions/a/x.py", "tests/test_x.py", "__pycache__/x.py", ".venv/x.py", "parts/__pycache__/y.py"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text("")
-    for name in ("README.md", ".env", ".hidden.py", "notes.txt", "parts/data.json"):
+    for name in ("README.md", ".env", ".hidden.py", "notes.txt", "parts/.env", "key.pem"):
         (source / name).write_text("secret")
 
     assert names(source) == ["__main__.py", "parts/__init__.py", "parts/greeting.py"]
+    built = build(source)
+    assert b"secret" not in built.connector
+    assert {one.path: one.reason.partition(":")[0] for one in built.left_out} == {
+        ".env": "begins with a dot",
+        ".hidden.py": "begins with a dot",
+        ".venv/": "begins with a dot",
+        "README.md": "in no package",
+        "actions/": "not part of the program",
+        "key.pem": "in no package",
+        "notes.txt": "in no package",
+        "parts/.env": "begins with a dot",
+        "tests/": "not part of the program",
+    }
+
+
+def put(source: Path, *paths: str) -> None:
+    """Files with their own names in them."""
+    for path in paths:
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        (source / path).write_text(path if not path.endswith(".py") else "")
+
+
+def test_a_package_goes_in_as_it_was_installed(source: Path):
+    """Data files, metadata and licences, and modules under whatever name; a namespace package has no `__init__.py` of its own."""
+    goes_in = [
+        "lib/__init__.py",
+        "lib/data/table.json",
+        "lib/py.typed",
+        "lib/tests/__init__.py",
+        "lib/actions/go.py",
+        "lib-2.0.dist-info/METADATA",
+        "lib-2.0.dist-info/entry_points.txt",
+        "lib-2.0.dist-info/top_level.txt",
+        "lib-2.0.dist-info/LICENSE.txt",
+        "lib-2.0.dist-info/licenses/NOTICE",
+        "space/part/__init__.py",
+        "space/part/cacert.pem",
+    ]
+    stays_out = {
+        "lib/_speed.cpython-311-x86_64-linux-gnu.so": "compiled",
+        "lib/libz.so.1": "compiled",
+        "lib/old.pyc": "compiled",
+        "lib-2.0.dist-info/RECORD": "says how a package was installed here",
+        "lib-2.0.dist-info/direct_url.json": "says how a package was installed here",
+        "bin/lib": "in no package",
+        "space/README": "in no package",
+    }
+    put(source, *goes_in, *stays_out)
+    built = build(source)
+
+    assert set(goes_in) <= set(names(source))
+    assert {one.path: one.reason.partition(":")[0] for one in built.left_out} == stays_out
+    assert set(built.data) == {path for path in goes_in if not path.endswith(".py")}
+
+
+def test_what_is_beside_a_compiled_program_is_named(source: Path):
+    """It is one file, so the modules beside it are not in it."""
+    (source / "connector.py").unlink()
+    (source / "connector").write_bytes(Path("/bin/echo").read_bytes())
+    built = build(source)
+
+    assert [one.path for one in built.left_out] == ["parts/__init__.py", "parts/greeting.py"]
+    assert {one.reason for one in built.left_out} == {"a compiled program is one file"}
+    assert built.data == ()
+
+
+def test_what_is_left_out_is_named_as_far_as_that_helps(source: Path):
+    """And counted beyond: the folder may be a whole repository."""
+    (source / "pages").mkdir()
+    for number in range(1200):
+        (source / "pages" / f"{number}.html").touch()
+    built = build(source)
+
+    assert (len(built.left_out), built.unnamed) == (1000, 200)
 
 
 def test_a_main_file_leaves_connector_py_a_module(source: Path):
@@ -274,8 +348,12 @@ def test_links_are_refused(source: Path, tmp_path: Path):
         (b"", "neither a zip nor a 64-bit ELF"),
         (b"\x7fELF\x01" + bytes(60), "neither a zip nor a 64-bit ELF"),
         (b"PK\x03\x04" + bytes(40), "does not end with its directory"),
-        (b"PK\x03\x04" + b"PK\x05\x06" + bytes(18), "has no __main__.py"),
-        (b"PK\x03\x04PK\x05\x06" + b"\xff" * 16 + b"\0\0", "cannot be read"),
+        (b"PK\x03\x04PK\x05\x06" + bytes(12) + b"\4" + bytes(5), "has no __main__.py"),
+        (b"PK\x03\x04PK\x05\x06" + b"\xff" * 16 + b"\0\0", "has 65535 entries"),
+        (
+            b"PK\x03\x04PK\x01\x02\0\0\xff" + bytes(39) + b"PK\x05\x06\0\0\0\0\1\0\1\0\x2e\0\0\0\4\0\0\0\0\0",
+            "cannot be read: zip file version 25.5",
+        ),
     ],
 )
 def test_a_program_is_known_by_its_first_and_last_bytes(data: bytes, message: str):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import http.server
+import importlib.metadata
+import importlib.util
 import json
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,6 +133,63 @@ def tried(bench: Bench, case: str, *exchanges: str) -> Report:
 
 GET = 'method = "GET"\npath = "/notes"\n'
 FETCH = 'op = "fetch"\nargs = { path = "/notes" }\n'
+
+
+# What is packed
+
+
+PACKED = '''\
+import importlib.metadata, importlib.resources, pkgutil
+from aileron_connector import op, run
+
+@op
+def look() -> dict:
+    """What the packed libraries say of themselves, and what they read."""
+    import certifi
+    scripts = importlib.metadata.entry_points(group="console_scripts")
+    return {
+        "version": importlib.metadata.version("certifi"),
+        "needs": importlib.metadata.requires("httpx")[0],
+        "scripts": [f"{one.name} = {one.value}" for one in scripts],
+        "licence": importlib.metadata.distribution("certifi").read_text("licenses/LICENSE")[:7],
+        "distributions": sorted(one.name for one in importlib.metadata.distributions()),
+        "of_package": importlib.metadata.packages_distributions().get("certifi"),
+        "file": open(certifi.where()).read() == certifi.contents(),
+        "data": len(pkgutil.get_data("certifi", "cacert.pem")) > 1000,
+        "mark": (importlib.resources.files("certifi") / "py.typed").is_file(),
+    }
+
+if __name__ == "__main__":
+    run()
+'''
+
+
+def test_a_packed_library_finds_its_metadata_and_its_data(tmp_path: Path) -> None:
+    """As `pip install --target` puts them beside the connector: both are read from the program itself, in the jail."""
+    directory = sources(tmp_path / "notes")
+    (directory / "connector.py").write_text(PACKED)
+    for name in ("certifi", "httpx"):
+        (package,) = importlib.util.find_spec(name).submodule_search_locations or ()  # type: ignore[union-attr]
+        version = importlib.metadata.version(name)
+        if name == "certifi":
+            shutil.copytree(package, directory / name)
+        metadata = f"{name}-{version}.dist-info"
+        shutil.copytree(Path(package).parent / metadata, directory / metadata)
+    with bench_of(directory) as packed:
+        found = packed.call("look", {}, None)
+
+    assert found.failure is None, found.failure
+    assert found.output == {
+        "version": importlib.metadata.version("certifi"),
+        "needs": "anyio",
+        "scripts": ["httpx = httpx:main"],
+        "licence": "This pa",
+        "distributions": ["certifi", "httpx"],
+        "of_package": ["certifi"],
+        "file": True,
+        "data": True,
+        "mark": True,
+    }
 
 
 # What passes

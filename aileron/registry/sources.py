@@ -1,0 +1,139 @@
+"""Which files of a connector's source directory become its program, and which do not, with the reason for each.
+
+Reads the directory and runs nothing of it. What a package needs at run time goes in as `pip install --target` put it there: its
+modules, its data files, and the metadata that `importlib.metadata` reads. What cannot work from a zip in the jail, and what is no
+part of a package, stays out by name: a module that is missing says only that there is none, and not why.
+
+Rules
+- Only a package (a folder with `__init__.py`, and what is below one) has data files. What lies about beside the connector, where
+  a key or a note may be, is not published; nor is anything whose name begins with a dot.
+- A link is refused: it would bring in another directory.
+
+Source: docs/reference/connector-manifest.md; PyPA specifications, "Recording installed projects" (`.dist-info`). Not here: the
+zip (build.py).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from aileron import files
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.registry.program import MAX_ENTRIES
+from aileron.registry.tarball import CONNECTOR, MANIFEST, MAX_BYTES
+
+__all__ = ["LeftOut", "Sources", "collected"]
+
+_BESIDE: Final = frozenset({"actions", "tests"})
+"""Folders at the top that are not the program; below a package they are packages like any other."""
+_CACHE: Final = "__pycache__"
+_COMPILED: Final = (".so", ".pyd", ".dll", ".dylib", ".a", ".o", ".pyc", ".pyo")
+_METADATA: Final = frozenset({"METADATA", "entry_points.txt", "top_level.txt"})
+"""What `importlib.metadata` answers from. The rest says how and from where it was installed on this machine."""
+_LICENCES: Final = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "AUTHORS")
+_MAX_NAMED: Final = 1000
+"""Files that are named as left out; more are counted. A repository with a folder of something else in it has thousands."""
+
+_NOT_THE_PROGRAM: Final = "not part of the program"
+_HIDDEN: Final = "begins with a dot"
+_IS_COMPILED: Final = (
+    "compiled: a zip loads Python source only; take a version in pure Python, or make the connector a compiled program"
+)
+_HOW_INSTALLED: Final = "says how a package was installed here"
+_IN_NO_PACKAGE: Final = "in no package: data files go in below a folder with an __init__.py"
+_ONE_FILE: Final = "a compiled program is one file"
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A file or a folder (with a slash at its end) that did not go in, and why."""
+
+    path: str
+    reason: str
+
+
+class Sources(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes in by relative path, with the manifest; and what does not, as far as it is named."""
+
+    found: dict[str, bytes]
+    left_out: tuple[LeftOut, ...]
+    unnamed: int = 0
+    """How many more were left out."""
+
+
+class _Folder(NamedTuple):
+    """One folder of the walk. `here` is relative; `is_package`: it or one above it has an `__init__.py`."""
+
+    here: Path
+    names: list[str]
+    descriptor: int
+    is_package: bool
+
+
+def collected(directory: Path) -> Sources:
+    """The sources in `directory`. AileronError(invalid_request) for links, what is no file, or too much."""
+    if not directory.is_dir():
+        raise _refused(directory, "not a directory")
+    found: dict[str, bytes] = {}
+    left_out: list[LeftOut] = []
+    room = MAX_BYTES[CONNECTOR]
+    for folder in _walked(directory, left_out):
+        for name in sorted(folder.names):
+            path = folder.here / name
+            reason = _reason(path, is_package=folder.is_package)
+            if reason is not None:
+                left_out.append(LeftOut(path.as_posix(), reason))
+                continue
+            data = files.read(folder.descriptor, directory / path, room)
+            found[path.as_posix()] = data
+            room -= len(data)
+            if len(found) > MAX_ENTRIES:
+                raise _refused(directory, f"more than {MAX_ENTRIES} files")
+    if CONNECTOR in found:
+        left_out += [LeftOut(path, _ONE_FILE) for path in sorted(found) if path not in (CONNECTOR, MANIFEST)]
+    left_out.sort(key=lambda one: one.path)
+    return Sources(found=found, left_out=tuple(left_out[:_MAX_NAMED]), unnamed=max(len(left_out) - _MAX_NAMED, 0))
+
+
+def _walked(directory: Path, left_out: list[LeftOut]) -> Iterator[_Folder]:
+    packages: set[Path] = set()
+    for top, directories, names, descriptor in os.fwalk(directory):
+        here = Path(top).relative_to(directory)
+        is_package = bool(here.parts) and ("__init__.py" in names or here.parent in packages)
+        if is_package:
+            packages.add(here)
+        for name in directories:
+            reason = _HIDDEN if name[0] == "." else _NOT_THE_PROGRAM if not here.parts and name in _BESIDE else None
+            if reason is not None:
+                left_out.append(LeftOut(f"{(here / name).as_posix()}/", reason))
+        directories[:] = [name for name in directories if name != _CACHE and name[0] != "."]
+        if not here.parts:
+            directories[:] = [name for name in directories if name not in _BESIDE]
+        for name in directories:
+            if stat.S_ISLNK(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
+                raise _refused(directory / here / name, "a symbolic link; put the files themselves there")
+        yield _Folder(here, names, descriptor, is_package)
+
+
+def _reason(path: Path, *, is_package: bool) -> str | None:
+    """Why a file stays out; None for one that goes in."""
+    name, top = path.name, path.parts[0]
+    if name[0] == ".":
+        return _HIDDEN
+    if name.endswith(".py") or (len(path.parts) == 1 and name in (CONNECTOR, MANIFEST)):
+        return None
+    if name.endswith(_COMPILED) or ".so." in name:
+        return _IS_COMPILED
+    if len(path.parts) > 1 and top.endswith(".dist-info"):
+        is_wanted = name in _METADATA or name.startswith(_LICENCES) or path.parts[1] == "licenses"
+        return None if is_wanted else _HOW_INSTALLED
+    return None if is_package else _IN_NO_PACKAGE
+
+
+def _refused(path: Path, problem: str) -> AileronError:
+    return AileronError(FailureClass.INVALID_REQUEST, f"{path}: {problem}", boundary=Boundary.CONNECTOR_MANIFEST)
