@@ -245,7 +245,7 @@ def cut(text: str, width: int) -> str:
     if len(begin) == len(text) and cells(begin) <= width:
         return text
     kept = begin[: _fitting(begin, width - 1)]
-    return f"{kept if cells(kept) < width else ''}…"[: max(width, 0)]
+    return f"{kept if cells(kept) < width else ''}…" if width > 0 else ""
 
 
 def shown(text: str, width: int) -> str:

@@ -18,6 +18,7 @@ WIDE = {
     "marks with room of their own": "a" + "\u0903" * 100,
     "wide marks": "a" + "\u302e" * 100,
     "parts of syllables": "\u1161" * 100,
+    "marks without room": "\u0301" * 100,
     "new marks": "\u0897" * 100,
     "wide letters": "\u65e5" * 100,
     "flags": "\U0001f1e9" * 100,
