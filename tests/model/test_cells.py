@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import locale
 import sys
+import unicodedata
 
 import pytest
 from hypothesis import given
@@ -38,6 +39,19 @@ def test_no_character_takes_more_cells_than_we_count() -> None:
     shown = (one for code in range(sys.maxunicode + 1) if (one := chr(code)) == visible(one))
 
     assert [f"U+{ord(one):04X}" for one in shown if in_terminal(one) > cells_of(one)] == []
+
+
+def test_no_character_is_narrower_than_the_unicode_of_this_interpreter_has_it() -> None:
+    """Whichever it is; and what newer ones widened is wide with an older one too."""
+    assigned = (
+        one for code in range(0x80, sys.maxunicode + 1) if unicodedata.category(one := chr(code)) not in ("Cn", "Co")
+    )
+    wide = [one for one in assigned if unicodedata.east_asian_width(one) in ("W", "F")]
+
+    assert len(wide) > 100_000
+    assert [f"U+{ord(one):04X}" for one in wide if cells_of(one) < 2] == []
+    assert [cells_of(one) for one in "\u2630\u268a\u4dc0\U0001d300"] == [2] * 4, "wide since Unicode 16.0"
+    assert [cells_of(one) for one in "a\u0301é☁\u262f\u2638\U0001f322"] == [1] * 7
 
 
 @given(TEXTS, st.integers(0, 30))
