@@ -129,6 +129,7 @@ class _LandlockRuleset(ctypes.Structure):
 
 class _LandlockPathBeneath(ctypes.Structure):
     _pack_ = 1  # struct landlock_path_beneath_attr is __attribute__((packed))
+    _layout_ = "ms"  # the only one that packs; Python 3.14 wants it said, older ones know no other
     _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
 
 
