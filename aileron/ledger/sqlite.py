@@ -836,9 +836,13 @@ def _connect(path: Path, *, query: str = "mode=rw") -> sqlite3.Connection:
         isolation_level=None,  # transactions are ours to begin
         check_same_thread=False,  # made by the caller of `open`, used by one thread at a time
     )
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA cell_size_check = ON")
-    connection.execute("PRAGMA temp_store = MEMORY")  # nothing of the ledger in a temporary file
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        connection.execute("PRAGMA temp_store = MEMORY")  # nothing of the ledger in a temporary file
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

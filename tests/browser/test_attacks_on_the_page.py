@@ -5,6 +5,7 @@ Each beside its positive control, in the same browser: the same form sent by the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -331,7 +332,7 @@ def test_the_process_that_unlocked_is_the_same_over_tabs_windows_and_time(home: 
 
 def _cookies(profile: Path) -> list[tuple[str]]:
     for file in profile.rglob("Cookies"):
-        with sqlite3.connect(f"file:{file}?immutable=1", uri=True) as database:
+        with contextlib.closing(sqlite3.connect(f"file:{file}?immutable=1", uri=True)) as database:
             return list(database.execute("select name from cookies"))
     return []
 

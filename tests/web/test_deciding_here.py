@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 import urllib.parse
@@ -299,7 +300,8 @@ def test_a_page_that_is_locked_in_the_middle_of_a_decision_says_what_became_of_i
     page = opened(person, asked)
     deny, lock = page.form("/decide", decision="deny"), page.form("/lock")
     tabs = [PageClient(home, cookie=person.cookie) for _ in range(2)]
-    with sqlite3.connect(home.path / "ledger.db", isolation_level=None) as disk, ThreadPoolExecutor(2) as both:
+    ledger = sqlite3.connect(home.path / "ledger.db", isolation_level=None)
+    with contextlib.closing(ledger) as disk, ThreadPoolExecutor(2) as both:
         disk.execute("BEGIN IMMEDIATE")
         deciding = both.submit(tabs[0].post, deny.action, deny.fields)
         time.sleep(0.5)
