@@ -9,7 +9,21 @@ runs/       perform.py, the spine                   vault/      secrets at rest,
 actions/    the Markdown files, and Plan            registry/   connectors: names, manifests, bytes by their hash
 audit/ ledger/   what happened, durable first       cli/        commands; they translate and show, never decide
 
-This module stays empty of imports: the hot commands pay for every one of them.
+This module imports nothing but `sys`, which is built in: the hot commands pay for every import.
 """
 
+import sys
+
+__all__ = ["UNSUPPORTED", "__version__"]
+
 __version__ = "0.1.0"
+
+UNSUPPORTED = None
+"""Why this Python cannot run Aileron, and what to do: for the entry points to say. Which versions can, pip sees to; what it does
+not see is a free-threaded build of one (`t` among its flags, PEP 703): docs/adr/0039-python-versions.md."""
+if "t" in sys.abiflags:
+    _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    UNSUPPORTED = (
+        f"{sys.executable} is a free-threaded build of Python, which Aileron does not support: "
+        f"install it with {_VERSION} instead of {_VERSION}t"
+    )

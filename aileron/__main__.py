@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from aileron import UNSUPPORTED
 from aileron.cli import output
 from aileron.cli.problem import FAILED, INTERRUPTED, Problem
 from aileron.cli.prompts import take_passphrase
@@ -23,6 +24,9 @@ def main() -> int:
     """The exit code of the command in sys.argv."""
     words = sys.argv[1:]
     output.prepare()
+    if UNSUPPORTED is not None:
+        output.note(f"error: {UNSUPPORTED}")
+        return FAILED
     take_passphrase()
     try:
         return _dispatch(words)

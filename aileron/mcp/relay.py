@@ -28,6 +28,8 @@ import select
 import sys
 import time
 
+from aileron import UNSUPPORTED
+
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -404,6 +406,9 @@ def main() -> int:
     """The exit code; the settings are the environment's."""
     if not _has_standard_streams():
         return MISUSED
+    if UNSUPPORTED is not None:
+        say(UNSUPPORTED)
+        return UNAVAILABLE
     if os.environ.get("AILERON_URL"):
         from aileron.mcp.relay_http import main as over_http
 

@@ -92,7 +92,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.tui": ("aileron.model", "aileron.client", "aileron.approver", "aileron.review"),
     # Front doors in the daemon: what they may ask of it comes in as a Protocol.
     "aileron.mcp": ("aileron.model", "aileron.config"),
-    "aileron.mcp.relay": ("aileron.mcp.relay_requests", "aileron.mcp.relay_start", "aileron.mcp.relay_http"),
+    "aileron.mcp.relay": (
+        "aileron.UNSUPPORTED",
+        "aileron.mcp.relay_requests",
+        "aileron.mcp.relay_start",
+        "aileron.mcp.relay_http",
+    ),
     "aileron.mcp.relay_start": ("aileron.client",),
     "aileron.mcp.relay_http": ("aileron.client", "aileron.mcp"),
     "aileron.web": ("aileron.model", "aileron.config", "aileron.review", "aileron.ingress.known"),
@@ -120,7 +125,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     # The one command that begins the console.
     "aileron.cli.console": ("aileron.cli", "aileron.approver", "aileron.tui"),
-    "aileron.__main__": ("aileron.__version__", "aileron.cli", "aileron.client", "aileron.model.visible"),
+    "aileron.__main__": (
+        "aileron.UNSUPPORTED",
+        "aileron.__version__",
+        "aileron.cli",
+        "aileron.client",
+        "aileron.model.visible",
+    ),
     "aileron_sandbox": ("aileron_sandbox",),
     "aileron_sandbox.frames": (),
     "aileron_connector": ("aileron_sandbox.frames",),

@@ -1,0 +1,45 @@
+"""What a Python that is not supported is told: a sentence, before anything is imported that could not be there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+MAINS = {
+    "aileron": ("aileron.__main__", 1, "error: "),
+    "aileron-mcp": ("aileron.mcp.relay", 69, "aileron-mcp: "),
+}
+CONTROLS = {"aileron": (0, ""), "aileron-mcp": (2, "aileron-mcp: there is no home directory: set AILERON_HOME\n")}
+"""What an ordinary build does with the same words, in the same environment."""
+
+
+def start(module: str, flags: str) -> subprocess.CompletedProcess[str]:
+    """`aileron --version`, or the relay without a home, in an interpreter of its own with these flags of its build."""
+    script = f"import sys; sys.abiflags = {flags!r}; sys.argv[1:] = ['--version']; from {module} import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        env={"PATH": os.environ["PATH"], "HOME": "nowhere"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("name", MAINS)
+def test_a_free_threaded_build_is_refused_with_a_sentence(name: str) -> None:
+    """One line that says what is wrong and with which Python it works; an ordinary build of the same version goes on."""
+    module, code, begin = MAINS[name]
+
+    refused, control = start(module, "t"), start(module, "")
+
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    assert (refused.returncode, refused.stdout) == (code, "")
+    assert refused.stderr == (
+        f"{begin}{sys.executable} is a free-threaded build of Python, which Aileron does not support: "
+        f"install it with {version} instead of {version}t\n"
+    )
+    assert (control.returncode, control.stderr) == CONTROLS[name]
