@@ -9,7 +9,8 @@ requests never go there.
 
 Rules
 - Every wait has a deadline; a daemon that does not answer is `DaemonUnreachable`, exit 69.
-- A request is sent once. Nothing is retried here: the caller cannot know what had happened.
+- A request is sent once. Nothing is retried here: the caller cannot know what had happened. Where any of it may have been read,
+  and no answer came, that is `AnswerLost`.
 
 Source: docs/reference/sessions.md. Not here: what the answers mean (model/wire.py), exit codes (cli/).
 """
@@ -31,7 +32,7 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     import ssl  # 10 ms, and only where a daemon is elsewhere
 
-__all__ = ["Answer", "Client", "DaemonUnreachable", "Elsewhere", "home_directory", "path_of"]
+__all__ = ["Answer", "AnswerLost", "Client", "DaemonUnreachable", "Elsewhere", "home_directory", "path_of"]
 
 START_DEADLINE_S: Final = 30.0
 """From exec to ready takes 0.6 s; a machine under load takes ten times that."""
@@ -54,6 +55,10 @@ _MAX_SOCKET_PATH: Final = 107  # sun_path, unix(7)
 
 class DaemonUnreachable(Exception):
     """The daemon cannot be started or does not answer; the message says why."""
+
+
+class AnswerLost(DaemonUnreachable):
+    """The daemon was reached, and what it answered did not come: it may have done what was asked."""
 
 
 class Answer:
@@ -123,23 +128,30 @@ class Client:
     def ask(
         self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
     ) -> Answer:
-        """One request to a running daemon. FileNotFoundError or ConnectionRefusedError where none runs."""
+        """One request to a running daemon. FileNotFoundError or ConnectionRefusedError where none runs; AnswerLost."""
         payload = None if body is None else json.dumps(body).encode()
         connection = self._connection(wait_s + ANSWER_MARGIN_S)
+        lost = DaemonUnreachable
         try:
+            connection.connect()
+            lost = AnswerLost
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # answered before the body was read
                 connection.request(method, path, payload, self._headers(headers or {}, has_body=payload is not None))
             response = connection.getresponse()
             data = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            if self._url is None and isinstance(error, FileNotFoundError | ConnectionRefusedError):
+            return Answer(response.status, json.loads(data) if data else None)
+        except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: an answer that is not JSON
+            if (
+                lost is DaemonUnreachable
+                and self._url is None
+                and isinstance(error, FileNotFoundError | ConnectionRefusedError)
+            ):
                 raise  # nobody there
-            raise DaemonUnreachable(
+            raise lost(
                 f"the daemon does not answer at {self._url or self._socket}: {error or type(error).__name__}"
             ) from error
         finally:
             connection.close()
-        return Answer(response.status, json.loads(data) if data else None)
 
     def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
         if self._url is not None:

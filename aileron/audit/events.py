@@ -154,6 +154,8 @@ class RunRequested(_Event, frozen=True, kw_only=True, tag="run.requested"):
     steps: list[PlannedStep]
     claim: str | None = None
     """`sha256:…` of session, idempotency key and what was asked for. Written by the ledger, which keeps the key itself."""
+    again: str | None = None
+    """The run of the same plan whose outcome is unknown, and which whoever asked repeats knowing that."""
 
 
 class RunRefused(_Event, frozen=True, kw_only=True, tag="run.refused"):

@@ -85,12 +85,18 @@ from aileron.model.names import HostPort
 from aileron.model.outcome import Failed, Outcome, Pending, RunStatus, Succeeded
 from aileron.model.plan import Plan, Step
 
-__all__ = ["MOVES", "Audit", "GrantSpent", "GrantUse", "KeyTaken"]
+__all__ = ["MOVES", "Audit", "GrantSpent", "GrantUse", "KeyTaken", "Repeated"]
 
 MAX_KEY_CHARACTERS: Final = 255
 """An idempotency key; UUIDs and hashes have at most 128."""
 REFUSALS_A_MINUTE: Final = 60
 """Refused decisions that are told one by one: a person with a wrong passphrase, not a program that guesses."""
+
+
+_MAY_HAVE_HAPPENED: Final = (
+    "{run} was the same and was cut short, so it may have taken effect. See whether it did; only if it is still wanted then, "
+    "ask for it with --again {run}{key}. What is on record of it: aileron audit show {run}"
+)
 
 
 class GrantUse(msgspec.Struct, frozen=True):
@@ -110,6 +116,17 @@ class GrantSpent(AileronError):
             boundary=Boundary.USER,
         )
         self.grant = grant_id
+
+
+class Repeated(AileronError):
+    """The same was run before, and nobody knows what came of it; nothing was written. Whoever has looked says so with `again`."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            FailureClass.OUTCOME_UNKNOWN,
+            f"nothing was run now: {_MAY_HAVE_HAPPENED.format(run=run_id, key='')}",
+            details={"run_id": run_id},
+        )
 
 
 class KeyTaken(AileronError):
@@ -149,7 +166,7 @@ class Audit(Questions):
         With `layers` its first step is recorded as started in the same commit (the `started` that follows for it writes
         nothing); without, the run is `approved` until `started`. KeyTaken when a run with the same idempotency key was
         recorded meanwhile: look with `earlier` first. A use of the grant is counted in the same commit; GrantSpent when none is
-        left.
+        left. Repeated when the same was run before and its outcome is unknown.
         """
         digest = plan.digest
         first = plan.steps[0] if layers is not None and plan.steps else None
@@ -158,6 +175,7 @@ class Audit(Questions):
             run_id = new_id("run", tx.now_us)
             status = RunStatus.APPROVED if first is None else RunStatus.RUNNING
             _claim(tx, invocation, run_id)
+            _check_repeated(tx, plan, digest, invocation)
             tx.insert_run(_new_run(run_id, plan, invocation, digest, status, first))
             tx.append(facts_of(_request(run_id, plan, invocation, digest)))
             if grant is not None:
@@ -183,6 +201,7 @@ class Audit(Questions):
             check_room(tx, consents=False)
             run_id, approval_id = new_id("run", tx.now_us), new_id("act", tx.now_us)
             _claim(tx, invocation, run_id)
+            _check_repeated(tx, plan, digest, invocation)
             tx.insert_run(_new_run(run_id, plan, invocation, digest, RunStatus.PENDING_APPROVAL, None, approval_id))
             tx.append(facts_of(_request(run_id, plan, invocation, digest)))
             question = ApprovalRow(
@@ -222,7 +241,7 @@ class Audit(Questions):
         if row is not None and row.status is RunStatus.UNKNOWN:
             raise AileronError(
                 FailureClass.OUTCOME_UNKNOWN,
-                f"run {row.id} was asked for with this key and cut short: see whether it took effect, then use a new key",
+                f"nothing was run now: {_MAY_HAVE_HAPPENED.format(run=row.id, key=' and a new key')}",
                 details={"run_id": row.id},
             )
         return row
@@ -608,6 +627,26 @@ def _claim(tx: Transaction, invocation: Invocation, run_id: str) -> None:
         raise KeyTaken(holder)
 
 
+def _check_repeated(tx: Transaction, plan: Plan, digest: str, invocation: Invocation) -> None:
+    """Return unless this would do a second time what may have been done. Repeated; AileronError for an `again` that is of no use.
+
+    Whoever asked: the effect is in the world, and an agent that was cut off asks again from a new session. What is declared to do
+    no harm when it is repeated is repeated.
+    """
+    if all(step.idempotent for step in plan.steps) and invocation.again is None:
+        return
+    run_id = tx.unsettled(digest, tx.now_us)
+    if run_id == invocation.again:
+        return
+    if run_id is not None:
+        raise Repeated(run_id)
+    raise AileronError(
+        FailureClass.INVALID_REQUEST,
+        f"{bounded(str(invocation.again), MAX_NAME_CHARACTERS)} is no run of exactly this whose outcome is unknown and which "
+        "nobody has repeated: ask without it",
+    )
+
+
 # Values
 
 
@@ -634,6 +673,7 @@ def _request(run_id: str, plan: Plan, invocation: Invocation, digest: str) -> Ru
         plan_digest=digest,
         args=plan.args,
         steps=[_planned(step) for step in plan.steps],
+        again=invocation.again,
     )
 
 

@@ -123,6 +123,7 @@ def run(
     wait: Annotated[str | None, _option("--wait")] = None,
     dry_run: Annotated[bool, _option("--dry-run")] = False,
     idempotency_key: Annotated[str | None, _option("--idempotency-key")] = None,
+    again: Annotated[str | None, _option("--again")] = None,
     binding: Annotated[str | None, _option("--as")] = None,
     passphrase_file: Annotated[str | None, _option("--passphrase-file")] = None,
 ) -> None:
@@ -136,6 +137,7 @@ def run(
         "--wait": wait,
         "--dry-run": "" if dry_run else None,
         "--idempotency-key": idempotency_key,
+        "--again": again,
         "--as": binding,
         "--passphrase-file": passphrase_file,
     }

@@ -450,7 +450,7 @@ def follow(supervisor: Supervisor, approval_id: str, wait_s: float) -> dict[str,
         asked_at = time.monotonic()
         this_s = max(0.0, min(until - asked_at, longest_s))
         path = f"{path_of(*_ROUTE, approval_id, 'result')}?wait={this_s:.3f}"
-        answer: dict[str, Any] = supervisor.ask("GET", path, wait_s=this_s)
+        answer: dict[str, Any] = supervisor.watch(path, wait_s=this_s, look=f"aileron approval show {approval_id}")
         if answer.get("status") not in (*UNDER_WAY, "pending_approval") or _is_locked_out(answer):
             return answer
         if time.monotonic() >= until:
@@ -533,7 +533,8 @@ def _note_ways(answer: dict[str, Any]) -> None:
 def _settled(supervisor: Supervisor, question: dict[str, Any], how: str, body: dict[str, Any]) -> dict[str, Any]:
     name = str(question.get("approval_id"))
     wait_s = 0.0 if kind_of(question) == "action" else _CARRY_OUT_S
-    answer = supervisor.send("POST", path_of(*_ROUTE, name, how), body, wait_s=wait_s)
+    look = f"aileron approval show {name}"
+    answer = supervisor.send("POST", path_of(*_ROUTE, name, how), body, wait_s=wait_s, look=look)
     if not answer.is_error:
         settled: dict[str, Any] = answer.body
         return settled
@@ -542,7 +543,7 @@ def _settled(supervisor: Supervisor, question: dict[str, Any], how: str, body: d
         details = answer.body["error"].get("details") or {}
         raise Decided(name, str(details.get("status", "decided")))
     if problem.fix is None:
-        problem.fix = f"aileron approval show {name}"
+        problem.fix = look
     raise problem
 
 

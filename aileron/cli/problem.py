@@ -37,6 +37,7 @@ __all__ = [
     "NOT_FOUND",
     "OK",
     "UNFINISHED",
+    "UNKNOWN",
     "UNREACHABLE",
     "USAGE",
     "Problem",
@@ -47,6 +48,7 @@ OK = os.EX_OK
 FAILED = 1
 USAGE = 2
 NOT_FOUND = 3
+UNKNOWN = 8
 INTEGRITY = 9
 UNREACHABLE = os.EX_UNAVAILABLE  # 69, sysexits.h
 UNFINISHED = os.EX_TEMPFAIL  # 75
@@ -126,6 +128,20 @@ class Problem(Exception):
     def unreachable(cls, why: str, *, fix: str = "aileron daemon logs") -> Problem:
         """There is no daemon, or it does not answer."""
         return cls("the daemon cannot be reached", exit_code=UNREACHABLE, name="daemon_unreachable", why=why, fix=fix)
+
+    @classmethod
+    def lost(cls, why: str, *, look: str) -> Problem:
+        """The daemon was asked, and no answer came: it may be done. `look` is the command that tells."""
+        what = "the daemon was asked, and its answer did not come: whether it was done is not known"
+        error = {
+            "class": "outcome_unknown",
+            "message": what,
+            "retriable": False,
+            "boundary": "runtime",
+            "audit_id": None,
+            "details": {},
+        }
+        return cls(what, exit_code=UNKNOWN, name="outcome_unknown", why=why, fix=look, error=error)
 
     @classmethod
     def of_answer(cls, body: Any, *, action: str | None = None) -> Problem:

@@ -16,6 +16,7 @@ Not here: the other commands (app.py), the argument types (arguments.py).
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -68,6 +69,9 @@ OPTIONS = (
     Option("--wait", "DURATION", f"How long to wait for the end: 500ms, 90s, 5m. [default: {DEFAULT_WAIT}]"),
     Option("--dry-run", None, "Show what would be done, do nothing."),
     Option("--idempotency-key", "KEY", "The same key with the same arguments is the same run, for 24 hours."),
+    Option(
+        "--again", "RUN", "Run what RUN was, whose outcome is unknown, once more: you looked, and it is still wanted."
+    ),
     Option("--as", "BINDING", "Whose credential, where several could serve: KIND/SERVICE/IDENTITY or IDENTITY."),
     Option("--passphrase-file", "FILE", "Unlock the vault with what is in FILE, if it is locked."),
 )
@@ -83,6 +87,7 @@ class Asked(NamedTuple):
     wait_s: float = 25.0
     dry_run: bool = False
     idempotency_key: str | None = None
+    again: str | None = None
     binding: str | None = None
     passphrase_file: str | None = None
 
@@ -154,6 +159,7 @@ def build(action: str, words: Sequence[str], given: dict[str, str]) -> Asked:
         wait_s=seconds(given.get("--wait", DEFAULT_WAIT)),
         dry_run="--dry-run" in given,
         idempotency_key=key,
+        again=given.get("--again"),
         binding=given.get("--as"),
         passphrase_file=given.get("--passphrase-file"),
     )
@@ -209,7 +215,12 @@ def _perform(asked: Asked) -> int:
     supervisor = Supervisor(operator=False, passphrase=passphrase_from(asked.passphrase_file))
     run_id: str | None = None
     try:
-        body = {"args": _arguments(asked, supervisor), "dry_run": asked.dry_run, "binding": asked.binding}
+        body = {
+            "args": _arguments(asked, supervisor),
+            "dry_run": asked.dry_run,
+            "binding": asked.binding,
+            "again": asked.again,
+        }
         until = time.monotonic() + asked.wait_s
         answer = _first_answer(asked, supervisor, body)
         while answer.get("status") in ("running", "approved"):
@@ -238,9 +249,15 @@ def _arguments(asked: Asked, supervisor: Supervisor) -> dict[str, Any]:
 
 def _first_answer(asked: Asked, supervisor: Supervisor, body: dict[str, Any]) -> dict[str, Any]:
     wait_s = min(asked.wait_s, _FIRST_WAIT_S)
-    headers = {"Idempotency-Key": asked.idempotency_key} if asked.idempotency_key else None
+    key = asked.idempotency_key or os.urandom(16).hex()  # so that an answer that does not come can be asked for again
     path = f"{path_of('v1', 'actions', asked.action, 'run')}?wait={wait_s:.3f}"
-    answer = supervisor.send("POST", path, body, wait_s=wait_s, headers=headers)
+    look = None if asked.dry_run else f"aileron audit list --action {asked.action}"
+    try:
+        answer = supervisor.send("POST", path, body, wait_s=wait_s, headers={"Idempotency-Key": key}, look=look)
+    except Problem as problem:
+        if problem.name == "outcome_unknown":
+            problem.why = f"{problem.why}; the same with --idempotency-key {key} is the same run, and never a second"
+        raise
     if answer.is_error:
         raise Problem.of_answer(answer.body, action=asked.action)
     found: dict[str, Any] = answer.body
@@ -250,7 +267,7 @@ def _first_answer(asked: Asked, supervisor: Supervisor, body: dict[str, Any]) ->
 def _next_answer(supervisor: Supervisor, run_id: str, wait_s: float, last: dict[str, Any]) -> dict[str, Any]:
     asked_at = time.monotonic()
     path = f"{path_of('v1', 'runs', run_id)}?wait={wait_s:.3f}"
-    answer: dict[str, Any] = supervisor.ask("GET", path, wait_s=wait_s)
+    answer: dict[str, Any] = supervisor.watch(path, wait_s=wait_s, look=f"aileron audit show {run_id}")
     if "error" in answer:
         raise Problem.of_answer(answer)
     if answer.get("status") in ("running", "approved"):

@@ -4,6 +4,8 @@ Runs in commands, on top of aileron.client: one request, one answer. A daemon th
 only look whether there is one.
 
 Rules
+- A request that changes something, and whose answer did not come, is `outcome_unknown` with the command that tells whether it
+  was done; never "there is no daemon", which reads as if nothing had been.
 - `vault_locked` is mended once where the passphrase was given beforehand: unlock, then the same request again. The daemon said
   that nothing was done, so nothing is done twice.
 
@@ -15,16 +17,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from aileron.cli.problem import Problem
 from aileron.cli.prompts import Passphrase, ask_unseen, can_ask, passphrase_from
-from aileron.client import Answer, Client, DaemonUnreachable, home_directory, path_of
+from aileron.client import Answer, AnswerLost, Client, DaemonUnreachable, home_directory, path_of
 
 __all__ = ["Supervisor", "path_of"]
 
 _KEY_DERIVATION_S = 30.0
 """scrypt takes half a second; a machine under load takes more."""
+_LOOK: Final = "aileron audit list"
+"""What tells whether a request was carried out, where nothing more can be said of it."""
 
 
 class Supervisor:
@@ -38,19 +42,42 @@ class Supervisor:
         self._operator = self._client if operator else Client(self.home)
         self._passphrase = passphrase or passphrase_from(None)
 
-    def ask(self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0) -> Any:
+    def ask(self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, look: str = _LOOK) -> Any:
         """The body of the answer. Problem for a failure, and when there is no daemon."""
-        return checked(self.send(method, path, body, wait_s=wait_s)).body
+        return checked(self.send(method, path, body, wait_s=wait_s, look=look)).body
 
     def send(
-        self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        wait_s: float = 0.0,
+        headers: dict[str, str] | None = None,
+        look: str | None = _LOOK,
     ) -> Answer:
-        """The answer, whatever it says; the vault is unlocked on the way if it has to be and can be."""
-        answer = self._request(self._client, method, path, body, wait_s, headers)
+        """The answer, whatever it says; the vault is unlocked on the way if it has to be and can be.
+
+        `look` is the command that tells whether it was done, should no answer come; None: nothing can have been.
+        """
+        look = None if method == "GET" else look
+        answer = self._request(self._client, method, path, body, wait_s, headers, look)
         if _is_locked(answer) and (passphrase := self._passphrase()) is not None:
             self.unlock(passphrase)
-            answer = self._request(self._client, method, path, body, wait_s, headers)
+            answer = self._request(self._client, method, path, body, wait_s, headers, look)
         return answer
+
+    def watch(self, path: str, *, wait_s: float, look: str) -> Any:
+        """What became of something that has begun, waited for. A daemon that goes away meanwhile took it with it.
+
+        Problem as `ask`, but `outcome_unknown` with `look` where the daemon does not come back by itself.
+        """
+        try:
+            return self.ask("GET", path, wait_s=wait_s)
+        except Problem as problem:
+            if problem.name != "daemon_unreachable":
+                raise
+            raise Problem.lost(problem.why or problem.what, look=look) from problem
 
     def maybe_ask(self, path: str) -> Any | None:
         """The same for a look at a daemon that may not be there: None, and none is started."""
@@ -65,7 +92,7 @@ class Supervisor:
     def unlock(self, passphrase: str) -> None:
         """Unlock the vault. Problem for a wrong passphrase."""
         body = {"passphrase": passphrase}
-        checked(self._request(self._operator, "POST", "/v1/vault/unlock", body, _KEY_DERIVATION_S, None))
+        checked(self._request(self._operator, "POST", "/v1/vault/unlock", body, _KEY_DERIVATION_S))
 
     def is_vault_locked(self) -> bool:
         """Whether the vault waits for its passphrase. Problem where there is no vault."""
@@ -86,11 +113,20 @@ class Supervisor:
         self.unlock(passphrase)
 
     def _request(
-        self, client: Client, method: str, path: str, body: Any, wait_s: float, headers: dict[str, str] | None
+        self,
+        client: Client,
+        method: str,
+        path: str,
+        body: Any,
+        wait_s: float,
+        headers: dict[str, str] | None = None,
+        look: str | None = None,
     ) -> Answer:
         self._check_here(client)
         try:
             return client.request(method, path, body, wait_s=wait_s, headers=headers)
+        except AnswerLost as error:
+            raise (_unreachable(error) if look is None else Problem.lost(str(error), look=look)) from error
         except (DaemonUnreachable, OSError, ValueError) as error:  # ValueError: an answer that is not JSON
             raise _unreachable(error) from error
 

@@ -409,6 +409,7 @@ class Api:
             session=request.state.session,
             binding=asked.binding,
             idempotency_key=request.headers.get("idempotency-key"),
+            again=asked.again,
         )
         if asked.dry_run:
             return as_json({"plan": (await self._manager.dry_run(self._spine, invocation))})

@@ -158,6 +158,26 @@ class States:
         row = self._db.execute("SELECT hash FROM events WHERE seq = ?", (seq,)).fetchone()
         return row[0] if row else None
 
+    def unsettled(self, plan_digest: str, now_us: int) -> str | None:
+        """The newest run of exactly this plan that ended as unknown, within 24 hours; None also where one was begun after that.
+
+        Nothing begins after it but what was asked for knowingly (audit/log.py).
+        """
+        row = self._db.execute(
+            "SELECT r.id, e.at_us FROM events e INDEXED BY events_type CROSS JOIN runs r ON r.id = e.run"
+            " WHERE e.type = 'run.unknown' AND e.at_us > ? AND r.plan_digest = ? ORDER BY e.seq DESC LIMIT 1",
+            (now_us - IDEMPOTENCY_KEPT_US, plan_digest),
+        ).fetchone()
+        if row is None:
+            return None
+        # Ids begin with their second, and are the key of the table: only what was asked for since that one is looked at.
+        run_id: str = row[0]
+        later = self._db.execute(
+            "SELECT 1 FROM runs WHERE id > ? AND plan_digest = ? AND created_us > ? LIMIT 1",
+            (run_id.rpartition("-")[0], plan_digest, row[1]),
+        ).fetchone()
+        return run_id if later is None else None
+
     def claimed(self, session: str, key: str, digest: str, now_us: int) -> str | None:
         """The run that holds this key. AileronError(idempotency_conflict) if it was asked with something else."""
         row = self._db.execute(

@@ -22,6 +22,7 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
 
     `args` are JSON values not yet checked against the action's inputs. `binding` names the credential to use when several
     could serve (`KIND/SERVICE/IDENTITY` or its IDENTITY alone). `session` is the caller's session, `local` without a token.
+    `again` is a run of the same whose outcome is unknown, and which the caller repeats knowing that.
     """
 
     action: str
@@ -30,3 +31,4 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     session: str = "local"
     binding: str | None = None
     idempotency_key: str | None = None
+    again: str | None = None

@@ -34,11 +34,12 @@ __all__ = [
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Body of `POST /v1/actions/{name}/run`."""
+    """Body of `POST /v1/actions/{name}/run`. `again` is the run of unknown outcome that this one repeats."""
 
     args: dict[str, Any] = {}
     dry_run: bool = False
     binding: str | None = None
+    again: str | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

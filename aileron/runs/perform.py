@@ -18,6 +18,7 @@ Rules
   that is not what such a file gives, though it was signed: a person cannot see whose bytes a hash is of.
 - What a preview reads is for the person alone: the record has its digest, and a failure's class.
 - A run that is cut short (the daemon stops) is `unknown`: nobody can say whether its effect happened, and nothing is guessed.
+  The same again is refused until whoever asks names that run (docs/adr/0040-what-may-have-happened.md).
 
 Source: docs/explanation/architecture.md. Not here: who may call (daemon/api.py), runs that outlive callers (daemon/runner.py).
 """
@@ -38,7 +39,7 @@ from aileron.approvals.gate import Decided, Gate, NeedsPerson
 from aileron.approvals.preview import rendered
 from aileron.audit import query
 from aileron.audit.frozen import Frozen
-from aileron.audit.log import Audit, GrantSpent, GrantUse, KeyTaken
+from aileron.audit.log import Audit, GrantSpent, GrantUse, KeyTaken, Repeated
 from aileron.config import Settings
 from aileron.executor.execute import Executor
 from aileron.ledger.rows import RunRow
@@ -225,6 +226,15 @@ class Spine:
         except AileronError as error:
             failure = await self._with_question(error)
             return Failed(run_id=await self._audit.refused(invocation, failure), failure=failure)
+        try:
+            return await self._begin(plan, invocation, announce)
+        except Repeated as error:
+            return Failed(run_id=await self._audit.refused(invocation, error.failure), failure=error.failure)
+
+    async def _begin(
+        self, plan: Plan, invocation: Invocation, announce: Callable[[str], None]
+    ) -> Outcome | Pending | Running:
+        """Record it, and carry it out or put it to a person. Repeated, and nothing is recorded, where it may be done already."""
         spent: set[str] = set()
         while True:  # at most once for each grant
             admitted = self._gate.admit(plan, spent=spent)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import anyio
+import msgspec
 
 from aileron.audit.log import Audit
 from aileron.ledger import Ledger
@@ -24,10 +25,12 @@ def say(word: str, name: str) -> None:
 
 async def run_for_ever(audit: Audit, number: int) -> None:
     """Begin and end runs; every eighth asks a person instead."""
-    plan = a_plan()
     count = number
     while True:
         count += 1
+        plan = msgspec.structs.replace(
+            a_plan(), args={"to": f"{os.getpid()}-{count}"}
+        )  # what was cut short is not repeated
         if count % 8 == 0:
             say("asked", (await audit.pending(plan, an_invocation(), START_S * 2)).approval_id)
             continue

@@ -11,7 +11,7 @@ import pytest
 
 from aileron.audit import query
 from aileron.audit.events import EVENT_TYPES, Event, Genesis, SecretSet, VaultCreated
-from aileron.audit.log import Audit
+from aileron.audit.log import Audit, Repeated
 from aileron.audit.moves import MAX_DETAILS_BYTES, MAX_MESSAGE_CHARACTERS, MAX_OUTCOME_BYTES
 from aileron.audit.verify import verify
 from aileron.ledger import Ledger
@@ -20,7 +20,7 @@ from aileron.model.invocation import Invocation
 from aileron.model.names import HostPort
 from aileron.model.outcome import Failed, Outcome, RunStatus, Succeeded
 from aileron.model.plan import Plan
-from tests.audit.conftest import a_plan, an_invocation
+from tests.audit.conftest import Clock, a_plan, an_invocation
 
 pytestmark = pytest.mark.anyio
 
@@ -175,7 +175,7 @@ async def test_an_unknown_outcome_is_a_state_of_its_own(
     """Cut short by the daemon, or by an executor that cannot say: `unknown`, never `failed`."""
     first = await audit.requested(plan, asked, layers=LAYERS)
     await audit.interrupted(first)
-    second = await audit.requested(plan, asked, layers=LAYERS)
+    second = await audit.requested(plan, msgspec.structs.replace(asked, again=first), layers=LAYERS)
     await audit.finished(second, Failed(run_id=second, failure=a_failure(FailureClass.OUTCOME_UNKNOWN)), 5)
 
     for run_id in (first, second):
@@ -433,6 +433,58 @@ async def test_a_key_whose_run_is_unknown_runs_nothing(audit: Audit, plan: Plan)
         await audit.earlier(asked)
 
     assert caught.value.failure.failure_class is FailureClass.OUTCOME_UNKNOWN
+
+
+async def test_what_may_have_happened_is_asked_for_again_by_name_alone(
+    audit: Audit, plan: Plan, clock: Clock, facts: Facts, ledger: Ledger
+) -> None:
+    """Whoever asks, gated or not; once, by the id of the newest such run. Other arguments are another matter."""
+    one, other = an_invocation(), an_invocation(session="another")
+    lost = await audit.requested(plan, one, layers=LAYERS)
+    await audit.interrupted(lost)
+    clock.advance(1)
+
+    for refused in (
+        audit.requested(plan, other, layers=LAYERS),
+        audit.pending(plan, one, clock.now_us / 1_000_000 + 900),
+        audit.requested(plan, an_invocation(again="run-20270116T090000-0000"), layers=LAYERS),
+    ):
+        with pytest.raises(Repeated, match=f"aileron audit show {lost}") as caught:
+            await refused
+        assert caught.value.failure.failure_class is FailureClass.OUTCOME_UNKNOWN
+        assert caught.value.failure.details == {"run_id": lost}
+    elsewhere = msgspec.structs.replace(plan, args={"to": "b@example.com"})
+    await audit.requested(elsewhere, one, layers=LAYERS)
+    assert ledger.read_now(lambda snapshot: snapshot.unsettled(plan.digest, clock.now_us)) == lost
+
+    again = await audit.requested(plan, an_invocation(again=lost), layers=LAYERS)
+    assert facts(again)[0]["again"] == lost
+    clock.advance(1)
+    with pytest.raises(AileronError, match="ask without it") as spent:
+        await audit.requested(plan, an_invocation(again=lost), layers=LAYERS)
+    assert spent.value.failure.failure_class is FailureClass.INVALID_REQUEST
+    await audit.requested(plan, one, layers=LAYERS)  # as ever: this one is running, and nobody has lost it
+
+    await audit.interrupted(again)
+    clock.advance(1)
+    with pytest.raises(Repeated, match=again):
+        await audit.requested(plan, an_invocation(again=lost), layers=LAYERS)
+    clock.advance(24 * 3600)
+    await audit.requested(plan, one, layers=LAYERS)
+
+
+async def test_what_does_no_harm_twice_is_repeated(audit: Audit, plan: Plan, asked: Invocation) -> None:
+    """Where every step says so; one that does not is enough to be refused."""
+    harmless = msgspec.structs.replace(
+        plan, steps=tuple(msgspec.structs.replace(step, idempotent=True) for step in plan.steps)
+    )
+    half = msgspec.structs.replace(plan, steps=(*harmless.steps, *plan.steps))
+    for one in (harmless, half):
+        await audit.interrupted(await audit.requested(one, asked, layers=LAYERS))
+
+    await audit.requested(harmless, asked, layers=LAYERS)
+    with pytest.raises(Repeated):
+        await audit.requested(half, asked, layers=LAYERS)
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "a\nb", "\ud800"])

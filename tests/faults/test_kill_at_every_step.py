@@ -64,4 +64,9 @@ def test_the_record_is_right_after_a_kill(point: str, count: int) -> None:
         verified = home.must("GET", "/v1/audit/verify")
         assert verified["ok"], verified
         home.unlock()
+        if runs and expected == "unknown":
+            refused = home.run("effect")
+            assert (refused.status, refused.body["error"]["details"]["run_id"]) == (500, run_id), "not twice unasked"
+            asked = {"args": {}, "again": run_id}
+            assert home.ask("POST", "/v1/actions/effect/run", asked).status == 200, "asked for by its name it runs"
         assert home.run("effect").status == 200, "the next run works"

@@ -20,6 +20,8 @@ class CountingServer:
         """What `/read` answers."""
         self.failures_left = 0
         """`/flaky` answers 503 this many times, then 200."""
+        self.keeps_waiting = False
+        """Whoever sent a POST that was counted gets no answer."""
         outer = self
         release = threading.Event()
         self._release = release
@@ -51,6 +53,8 @@ class CountingServer:
                 outer.requests.append((self.command, self.path, self.headers.get("Authorization", "")))
                 with counting:
                     outer.effects += 1
+                if outer.keeps_waiting:
+                    release.wait(30)
                 self._answer(200, b"done")
 
             def _answer(self, status: int, body: bytes) -> None:

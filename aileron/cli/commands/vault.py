@@ -209,7 +209,7 @@ def _with_ways(
     try:
         found: dict[str, Any] = supervisor.ask("POST", path, body, wait_s=_KEY_DERIVATION_S)
     except Problem as problem:
-        if problem.name != "daemon_unreachable":  # else it may have been done
+        if problem.name not in ("daemon_unreachable", "outcome_unknown"):  # else it may have been done
             _forget_key(None if kept is None else kept.id)
         raise
     if kept is not None:

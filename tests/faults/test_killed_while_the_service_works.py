@@ -1,0 +1,154 @@
+"""kill -9 of the daemon while a service carries out an effect: nobody hears that nothing happened, nothing repeats it unasked.
+
+The effect is done, its answer not there yet; whoever waits loses the daemon. What they are told is that nobody knows, and where
+to look; the same again is refused with the run that may have done it, until somebody names that run.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from tests.cli.command import Command, Said
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.relay import Agent
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+_RUN = re.compile(r"run-[0-9T]{15}-[0-9a-f]{20}")
+
+
+class World(NamedTuple):
+    """A home, what its one action does outside, and the command."""
+
+    home: DaemonHome
+    upstream: CountingServer
+    aileron: Command
+
+    def killed(self, process: subprocess.Popen[str], *, after_s: float = 0.0) -> Said:
+        """The daemon is killed once one more effect has happened and `after_s` are over; what the command then says."""
+        before = self.upstream.effects
+        self.wait_effects(before + 1)
+        time.sleep(after_s)
+        self.home.kill()
+        self.upstream.keeps_waiting = False
+        out, err = process.communicate(timeout=30)
+        return Said(process.returncode, out, err)
+
+    def wait_effects(self, count: int) -> None:
+        """Until the service has done so many."""
+        until = time.monotonic() + 20
+        while self.upstream.effects < count:
+            assert time.monotonic() < until, "the effect did not happen"
+            time.sleep(0.02)
+
+    def ready(self) -> None:
+        """The daemon runs, its vault is open, and the next effect is one whose answer does not come."""
+        self.home.unlock()
+        self.upstream.keeps_waiting = True
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """With `effect`, which runs at once, and `asked-first`, which asks; neither may be repeated."""
+    with CountingServer() as upstream, daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        home.install_probe(f"localhost:{upstream.port}")
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("effect")
+        home.add_probe_action("effect", name="asked-first", gated=True)
+        yield World(home, upstream, Command(home.path))
+
+
+def test_a_run_that_was_cut_short_is_not_repeated_by_whoever_repeats_the_command(world: World) -> None:
+    """Killed in the first request: 8, how to look and a key that repeats nothing; the same is refused until the run is named."""
+    world.ready()
+    with world.aileron.start("run", "effect") as process:
+        said = world.killed(process)
+
+    assert (said.code, said.out) == (8, "")
+    assert "whether it was done is not known" in said.err
+    assert "fix: aileron audit list --action effect" in said.err
+    key = said.err.partition("--idempotency-key ")[2].split()[0]
+    (lost,) = {
+        _RUN.search(line)[0]
+        for line in world.aileron("audit", "list", "--action", "effect").out.splitlines()
+        if "unknown" in line
+    }  # type: ignore[index]
+
+    world.home.unlock()
+    for repeated in ((), ("--idempotency-key", key), ("--idempotency-key", "another"), ("--again", "run-none")):
+        said = world.aileron("run", "effect", *repeated)
+        assert (said.code, said.out, world.upstream.effects) == (8, "", 1), said
+        assert f"nothing was run now: {lost} was the same" in said.err
+        assert f"fix: aileron audit show {lost}" in said.err
+    refused = world.home.agent.request("POST", "/v1/actions/effect/run", {"args": {}})
+    assert (refused.status, refused.body["error"]["class"]) == (500, "outcome_unknown")
+    assert refused.body["error"]["details"]["run_id"] == lost
+    assert [event["type"] for event in world.home.events(refused.body["error"]["audit_id"])] == ["run.refused"]
+
+    with Agent(world.home.path) as agent:
+        agent.initialize()
+        told = agent.ask("tools/call", {"name": "effect", "arguments": {}})["result"]
+    assert (told["isError"], told["structuredContent"]["do_not_retry"]) == (True, True)
+    assert told["structuredContent"]["error"]["details"] == {"run_id": lost}
+    assert (lost in told["structuredContent"]["message"], world.upstream.effects) == (True, 1)
+
+    assert world.aileron("run", "effect", "--again", lost).code == 0
+    assert world.upstream.effects == 2
+    said = world.aileron("run", "effect", "--again", lost)
+    assert (said.code, world.upstream.effects) == (2, 2)
+    assert world.aileron("run", "effect").code == 0, "and without it as ever"
+
+
+def test_a_run_that_was_waited_for_is_named_with_its_id(world: World) -> None:
+    """Killed after the first answer said that it is running: 8, and the command that shows that run."""
+    world.ready()
+    with world.aileron.start("run", "effect") as process:
+        said = world.killed(process, after_s=2.5)
+
+    assert (said.code, said.out) == (8, "")
+    (lost,) = set(_RUN.findall(said.err))
+    assert f"fix: aileron audit show {lost}" in said.err
+    assert world.home.must("GET", f"/v1/runs/{lost}")["status"] == "unknown"
+
+
+def test_an_approval_whose_run_was_cut_short_says_where_to_look(world: World) -> None:
+    """Approved at the command, killed while it runs: 8; on every surface the question says that its outcome is not known."""
+    world.home.unlock()
+    question = world.home.asked("asked-first")
+    world.ready()
+    with world.aileron.start("approve", question["approval_id"], "--yes") as process:
+        said = world.killed(process)
+
+    assert said.code == 8, said
+    assert f"fix: aileron approval show {question['approval_id']}" in said.err
+    assert world.home.result(question)["status"] == "unknown"
+    world.home.unlock()
+    again = world.aileron("run", "asked-first", "--json")
+    assert (again.code, world.upstream.effects) == (8, 1)
+    assert again.json["error"]["details"]["run_id"] == question["audit_id"]
+    assert world.home.must("GET", "/v1/action-approvals")["approvals"] == [], "and no person is asked"
+
+
+def test_a_daemon_that_was_never_reached_did_nothing(world: World) -> None:
+    """The control: no daemon, and none can be started. 69, as ever; then the run works, once."""
+    world.home.stop()
+    settings = world.home.path / "config.toml"
+    written = settings.read_text()
+    settings.write_text("[egress\n")
+
+    said = world.aileron("run", "effect")
+
+    assert said.code == 69, said
+    settings.write_text(written)
+    world.home.unlock()
+    assert world.aileron("run", "effect").code == 0
+    assert world.upstream.effects == 1
