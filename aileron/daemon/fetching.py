@@ -38,7 +38,7 @@ from aileron.audit.moves import new_id
 from aileron.daemon.agreements import Agreements
 from aileron.daemon.consents import Consenting
 from aileron.daemon.credentials import parsed
-from aileron.daemon.installing import ActionText, Found, Installing, check_runs_here
+from aileron.daemon.installing import ActionText, Found, Installing
 from aileron.daemon.trusting import Forges
 from aileron.ledger.rows import EventFilter
 from aileron.ledger.sqlite import MAX_ROWS, Ledger
@@ -335,7 +335,7 @@ class Fetching:
         job.connectors.append(_Connector(wanted, artifact.pin, on_conflict))
 
     def _stage_connector(self, artifact: Artifact, archive: bytes, on_conflict: OnConflict) -> None:
-        check_runs_here(artifact)
+        self._installing.check_runs_here(artifact)
         check_installable(artifact, self._connectors, on_conflict=on_conflict)
         self._staging.put(artifact.pin.hash, archive)
 

@@ -44,8 +44,10 @@ from aileron.registry.program import program_kind
 from aileron.registry.staging import PublishedTexts
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.jail import check_possible
+from aileron_sandbox.policy import Mode, Profile
 
-__all__ = ["ActionText", "Found", "Installing", "check_runs_here"]
+__all__ = ["ActionText", "Found", "Installing"]
 
 _MAX_JOURNAL_BYTES: Final = 1 << 20
 _log = logging.getLogger(__name__)
@@ -87,12 +89,21 @@ class Installing:
     """One for each daemon. Its holder sees that one change is made at a time."""
 
     def __init__(
-        self, home: Home, *, actions: ActionStore, connectors: ContentStore, published: PublishedTexts, audit: Audit
+        self,
+        home: Home,
+        *,
+        actions: ActionStore,
+        connectors: ContentStore,
+        published: PublishedTexts,
+        audit: Audit,
+        mode: Mode,
     ) -> None:
+        """`mode` is what this daemon's jails are made of."""
         self._actions = actions
         self._connectors = connectors
         self._published = published
         self._audit = audit
+        self._mode: Final = mode
         self._journal: Final = home.installing
 
     async def put_action(self, action: ActionText) -> dict[str, Any]:
@@ -122,6 +133,21 @@ class Installing:
             await anyio.to_thread.run_sync(self._end)
         name = journal.action
         return {"connectors": put, "action": None if name is None else {"name": name, "replaced": name in before}}
+
+    def check_runs_here(self, artifact: Artifact) -> None:
+        """AileronError(sandbox_unavailable) for a connector that this daemon's jails cannot hold, or a compiled one of another
+        machine or in want of a library: said now, not at the first run. Nothing of it is run.
+        """
+        kind = program_kind(artifact.connector)
+        profile: Profile = "elf-subprocess" if artifact.manifest.limits.subprocess else kind
+        try:
+            check_possible(profile, self._mode, is_compiled=kind == "elf")
+            if kind == "elf":
+                _check_compiled(artifact.connector)
+        except JailUnavailable as error:
+            raise AileronError(
+                FailureClass.SANDBOX_UNAVAILABLE, f"{artifact.pin}: {error}", boundary=Boundary.SANDBOX
+            ) from error
 
     def _put_connector(self, found: Found) -> dict[str, Any]:
         result = install(found.artifact, self._connectors, on_conflict=found.on_conflict)
@@ -240,18 +266,8 @@ def _installed(found: Found) -> events.ConnectorInstalled:
     )
 
 
-def check_runs_here(artifact: Artifact) -> None:
-    """AileronError(sandbox_unavailable) for a compiled program of another machine, or in want of a library: said now, not at
-    the first run. Nothing of it is run.
-    """
-    if program_kind(artifact.connector) != "elf":
-        return
+def _check_compiled(program: bytes) -> None:
     with open(os.memfd_create("connector", os.MFD_CLOEXEC), "w+b") as file:
-        file.write(artifact.connector)
+        file.write(program)
         file.flush()
-        try:
-            ElfRuntime.of_program(file.fileno())
-        except JailUnavailable as error:
-            raise AileronError(
-                FailureClass.SANDBOX_UNAVAILABLE, f"{artifact.pin}: {error}", boundary=Boundary.SANDBOX
-            ) from error
+        ElfRuntime.of_program(file.fileno())

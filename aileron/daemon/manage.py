@@ -32,7 +32,7 @@ from aileron.daemon.answers import utc
 from aileron.daemon.appointing import Appointing
 from aileron.daemon.consents import SETTINGS_WAIT_S, Consenting
 from aileron.daemon.deciding import Deciding
-from aileron.daemon.installing import ActionText, Found, Installing, check_runs_here
+from aileron.daemon.installing import ActionText, Found, Installing
 from aileron.daemon.passkeys import Passkeys
 from aileron.daemon.reach import action_reach
 from aileron.daemon.shown import action_facts, connector_facts, gateway_facts, listed_facts
@@ -197,7 +197,7 @@ class Manager:
 
     def _installable(self, source: Path, on_conflict: OnConflict) -> Artifact:
         artifact = read_artifact(source, trust=self._consents.trust())
-        check_runs_here(artifact)
+        self._installing.check_runs_here(artifact)
         check_installable(artifact, self._connectors, on_conflict=on_conflict)
         return artifact
 

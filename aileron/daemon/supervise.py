@@ -188,7 +188,14 @@ class _Daemon:
         actions = ActionStore(self._home.actions, self._home.action_state)
         texts = AgreedTexts(self._home.agreed)
         staging, published = Staging(self._home.fetched), PublishedTexts(self._home.published)
-        installing = Installing(self._home, actions=actions, connectors=connectors, published=published, audit=audit)
+        installing = Installing(
+            self._home,
+            actions=actions,
+            connectors=connectors,
+            published=published,
+            audit=audit,
+            mode=self._settings.sandbox_mode,
+        )
         await installing.recover()
         agreements = Agreements(standing, texts, connectors.manifest, in_force=self._settings, wanted=self._wanted)
         lending = Lending(vault)

@@ -80,6 +80,7 @@ __all__ = [
     "TemplateGone",
     "Tree",
     "Used",
+    "check_possible",
     "trivial_program",
 ]
 
@@ -105,6 +106,9 @@ _ROOM_BYTES: Final = 16 << 20
 """Of a child's group beside what its policy allows: what the kernel keeps for 16 processes or threads with their stacks, 30 pipes
 that are full, 1024 files, and the pages of the files it maps, which are the first to be given back. A child that does nothing
 is charged with 3.4 MiB (measured)."""
+_NEEDS_NAMESPACES: Final = (
+    'set mode = "namespaces" under [sandbox], or use a connector in Python that starts no processes'
+)
 _BOOT: Final = (
     "import sys; sys.path[:0] = [sys.argv[1]]; "
     "from aileron_sandbox.template.__main__ import main; main(int(sys.argv[2]))"
@@ -153,10 +157,12 @@ class Template:
     ) -> Self:
         """Start and wait until it is shut in. JailUnavailable says which step this machine refuses, and the fix.
 
-        By default compiled programs have control groups where this user can make some, and Python has not (ADR 16);
-                `memory_by` says otherwise. `mode="landlock"` makes no namespaces: weaker,
-                for a user who chose it, and never because the other failed.
+        By default compiled programs have control groups where this user can make some, and Python has not (ADR 16); `memory_by`
+        says otherwise. `mode="landlock"` makes no namespaces: weaker, for a user who chose it, and never because the other
+        failed, and compiled programs are not run in it (`check_possible`).
         """
+        is_compiled = isinstance(runtime, ElfRuntime)
+        check_possible("elf" if is_compiled else "python", mode, is_compiled=is_compiled)
         with contextlib.ExitStack() as undo:
             wants_groups = memory_by == "groups" or (memory_by == "kind" and isinstance(runtime, ElfRuntime))
             groups = _maybe_groups() if wants_groups else None
@@ -605,11 +611,25 @@ def _closed(fd: int) -> int:
     return -1
 
 
+def check_possible(profile: Profile, mode: Mode, *, is_compiled: bool) -> None:
+    """JailUnavailable, with the fix, where jails of this mode cannot hold such a program, whatever it does (ADR 34)."""
+    if mode != "landlock":
+        return
+    if is_compiled:
+        raise JailUnavailable(
+            "a compiled program is not run without namespaces: other processes of the same user could attach and speak for it",
+            _NEEDS_NAMESPACES,
+        )
+    if profile == "elf-subprocess":
+        raise JailUnavailable(
+            "without namespaces no program may start others: nothing would end them for certain", _NEEDS_NAMESPACES
+        )
+
+
 def _check_fits(template: Template, program: int, policy: Policy) -> None:
     if policy.profile == ("python" if template._is_compiled else "elf"):
         raise ValueError(f"the profile {policy.profile!r} is not for programs of this template")
-    if policy.profile == "elf-subprocess" and template._mode == "landlock":
-        raise ValueError("without namespaces no program may start others: nothing would end them for certain")
+    check_possible(policy.profile, template._mode, is_compiled=template._is_compiled)
     if template._is_compiled and not _is_sealed(program):
         raise ValueError("a compiled program must come in a sealed memory file: what was checked is what is executed")
 

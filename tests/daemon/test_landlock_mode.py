@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from aileron.registry.build import build
 from aileron_sandbox.support import examine
+from tests.support.elf_programs import compiled
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.upstream_http import CountingServer
 
@@ -63,3 +66,37 @@ def test_nothing_leaves_past_the_supervisor(weaker: DaemonHome, upstream: Counti
 
     assert (error["class"], error["requested"]) == ("capability_denied", f"network:127.0.0.1:{upstream.port}")
     assert len(upstream.requests) == before
+
+
+_MANIFEST = """
+[connector]
+name = "github://aileron-tests/held-elsewhere"
+version = "1.0.0"
+[capabilities.network]
+hosts = ["localhost:1"]
+[capabilities.runtime]
+imports = ["http"]
+[limits]
+subprocess = {may_fork}
+"""
+
+
+@pytest.mark.parametrize("held", ["a compiled program", "a program that starts others"])
+def test_what_its_jails_cannot_hold_is_refused_at_install(weaker: DaemonHome, tmp_path: Path, held: str) -> None:
+    """With the way out, and before anybody is asked. The probe of this home was installed."""
+    is_compiled = held == "a compiled program"
+    (tmp_path / "manifest.toml").write_text(_MANIFEST.format(may_fork=str(not is_compiled).lower()), encoding="utf-8")
+    if is_compiled:
+        (tmp_path / "connector").write_bytes(compiled("connector"))
+    else:
+        (tmp_path / "connector.py").write_text(
+            "from aileron_connector import op, run\n@op\ndef greet() -> str:\n    return ''\nrun()\n", encoding="utf-8"
+        )
+    archive = weaker.path / "built.tar.gz"
+    archive.write_bytes(build(tmp_path, []).archive)
+
+    answer = weaker.ask("POST", "/v1/connectors", {"path": str(archive)})
+
+    assert answer.body["error"]["class"] == "sandbox_unavailable"
+    assert "without namespaces" in answer.body["error"]["message"]
+    assert "[sandbox]" in answer.body["error"]["message"]

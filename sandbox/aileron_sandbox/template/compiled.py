@@ -43,12 +43,8 @@ def get_ready() -> None:
     gc.disable()
 
 
-def run(program: int | str) -> NoReturn:
-    """Become the program at a path or behind a descriptor. OSError where the kernel refuses it: it is still the child that
-    returns here.
-    """
+def run(program: str) -> NoReturn:
+    """Become the program at a path. OSError where the kernel refuses it: it is still the child that returns here."""
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
-    if isinstance(program, int):
-        os.set_inheritable(program, False)
     os.execve(program, _ARGUMENTS, {})  # noqa: S606 - there is no shell to start it with

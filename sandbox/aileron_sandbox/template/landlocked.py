@@ -14,7 +14,8 @@ What is not: names, sizes and owners of the host's files and its processes can b
 threads are not bounded, because RLIMIT_NPROC would count all processes of the user. docs/explanation/jail.md has the
 whole list.
 
-Runs in the template and in its children, as confine.py does, with the same rules. Source: landlock(7), prctl(2).
+For Python alone, since the child stays the undumpable process that it was forked as. Runs in the template and in its children,
+as confine.py does, with the same rules. Source: landlock(7), prctl(2).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from types import ModuleType
 from typing import Final
 
 from aileron_sandbox import kernel
-from aileron_sandbox.template import compiled, confine, descriptors, landlock, limits, namespaces, privileges
+from aileron_sandbox.template import confine, descriptors, landlock, limits, namespaces, privileges
 from aileron_sandbox.template.messages import Preparation, Spawn
 
 __all__ = [
@@ -73,9 +74,7 @@ def build_ruleset(preparation: Preparation, abi: int) -> int:
             errno.EOPNOTSUPP, f"without namespaces Landlock ABI {LEAST_ABI} is needed (Linux 6.7), this is {abi}"
         )
     ruleset = landlock.empty_ruleset(abi)
-    paths = [*preparation.libraries, *preparation.packages.values()]
-    if not preparation.is_compiled:
-        paths.append(preparation.stdlib)
+    paths = [*preparation.libraries, *preparation.packages.values(), preparation.stdlib]
     if preparation.zones is not None:
         paths.append(preparation.zones)
     for path in paths:
@@ -131,8 +130,6 @@ def ahead(prepared: confine.Prepared) -> Iterator[confine.Step]:
     # First: this process is in no namespace that would end with the template.
     template = os.getppid()
     yield "parent", lambda: _die_with(template)
-    if prepared.group is not None:
-        yield "control group", prepared.group.enter
     yield "dumpable", lambda: privileges.set_dumpable(True)
     memory: list[int] = []
     if prepared.is_watched:
@@ -143,24 +140,15 @@ def ahead(prepared: confine.Prepared) -> Iterator[confine.Step]:
 
 
 def steps(prepared: confine.Prepared, given: confine.Given, spawn: Spawn) -> Iterator[confine.Step]:
-    """As confine.steps."""
-    group = prepared.group
-    if group is not None:
-        yield "memory limit", lambda: group.bound(spawn.group_bytes)
-        if spawn.profile == "elf-subprocess":  # of a single process RLIMIT_CPU knows all
-            yield "processor time", group.enter_all
+    """As confine.steps. None of them is an exec: that would open the child to every process of the user (ADR 34)."""
     yield "descriptors", lambda: descriptors.arrange(given.frames_in, given.frames_out, given.log)
-    if not prepared.is_compiled:
-        yield "program", lambda: _open_program(prepared.proc, given.program)
+    yield "program", lambda: _open_program(prepared.proc, given.program)
     yield "working directory", lambda: os.chdir("/")
     yield "limits", lambda: limits.apply_limits(spawn, prepared.base, counts_processes=False)
     yield "landlock", lambda: kernel.landlock_restrict_self(prepared.ruleset)
     yield "capabilities", kernel.drop_capabilities
-    kept = [prepared.status, given.program if prepared.is_compiled else PROGRAM_AT]
-    yield "close", lambda: descriptors.close_all_but(*kept)
+    yield "close", lambda: descriptors.close_all_but(prepared.status, PROGRAM_AT)
     yield "seccomp", prepared.profiles[spawn.profile].install
-    if prepared.is_compiled:
-        yield "exec", lambda: compiled.run(given.program)
     yield "status", lambda: os.close(prepared.status)
 
 
