@@ -6,7 +6,6 @@ As root the interpreter must be readable for others, because the jail is nobody 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
