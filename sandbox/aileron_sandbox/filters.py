@@ -11,6 +11,7 @@ A child gets two, and the stricter answer of the two counts (seccomp(2)):
 
 Rules
 - An allow list: what is not named answers EPERM. (A KILL default ends honest programs on a stray prctl: measured.)
+- That goes for flags as for calls. Where an argument selects what the kernel does, the list has its values.
 - No socket that can name a peer exists. `socketpair(AF_UNIX)` is allowed: event loops wake themselves with one. `setsockopt`
   is not, but for TCP options of a socket that is none: SO_ATTACH_FILTER compiles a program of the caller's into the kernel.
 - `KILLED` is what no honest program calls; the answer is SIGSYS.
@@ -23,9 +24,12 @@ Source: seccomp(2), seccomp_unotify(2), libseccomp 2.5; docs/reference/jail.md l
 from __future__ import annotations
 
 import errno
+import functools
+import itertools
+import operator
 import os
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aileron_sandbox.policy import Mode, Profile
 from aileron_sandbox.template.descriptors import DOOR
@@ -37,27 +41,33 @@ __all__ = [
     "KILLED",
     "NETWORK",
     "ONLY_ALONE",
+    "SOME_ARGUMENTS",
+    "SOME_ARGUMENTS_MORE",
     "compile_network",
     "compile_profile",
 ]
 
 ALLOWED: Final = tuple(
     """
-    read write readv writev pread64 pwrite64 lseek close close_range dup dup2 dup3 pipe pipe2 poll ppoll select pselect6
+    read write readv writev pread64 pwrite64 lseek close dup dup2 dup3 pipe poll ppoll select pselect6
     epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait eventfd eventfd2 timerfd_create timerfd_settime timerfd_gettime
-    openat open creat newfstatat fstat stat lstat statx access faccessat faccessat2 readlink readlinkat getcwd getdents64
-    chdir fchdir mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2 symlink symlinkat truncate ftruncate
-    fallocate fadvise64 fsync fdatasync umask flock
-    mmap munmap mprotect mremap brk madvise membarrier
+    creat newfstatat fstat stat lstat statx access faccessat faccessat2 readlink readlinkat getcwd getdents64
+    chdir fchdir mkdir mkdirat rmdir unlink unlinkat rename renameat symlink symlinkat truncate ftruncate
+    fsync fdatasync umask flock
+    munmap brk
     rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigsuspend rt_sigtimedwait sigaltstack pause alarm
-    getitimer setitimer futex set_robust_list get_robust_list set_tid_address rseq arch_prctl sched_yield
-    sched_getaffinity getcpu clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times
+    getitimer setitimer set_robust_list set_tid_address rseq sched_yield
+    sched_getaffinity getcpu nanosleep gettimeofday time times
     getpid getppid gettid getuid geteuid getgid getegid getresuid getresgid getgroups getpgrp getpgid getsid
     uname sysinfo getrandom getrusage getrlimit exit exit_group restart_syscall tgkill
-    recvfrom getsockname getpeername getsockopt shutdown
+    getsockname getpeername shutdown
     """.split()
 )
-"""Allowed whatever the arguments, in every profile. Calls another architecture lacks are skipped there."""
+"""Allowed whatever the arguments, in every profile. Calls another architecture lacks are skipped there.
+
+What is here has no argument that selects another part of the kernel: none at all, sizes and places, or flags of which the kernel
+itself knows only harmless ones (O_CLOEXEC, O_NONBLOCK and the like for dup3, eventfd2, epoll_create1 and timerfd_create; how a
+path is walked for the `at` calls; three values for shutdown). The others are in SOME_ARGUMENTS."""
 
 _EXECUTE: Final = ("execve", "execveat")
 _PROCESSES: Final = ("fork", "vfork", "wait4", "waitid", "kill", "setpgid", "setsid")
@@ -95,12 +105,8 @@ KILLED: Final = tuple(
 
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _IPPROTO_TCP: Final = 6
-_CLONE_THREAD: Final = 0x00010000
-_CLONE_NEW_ANY: Final = 0x7E020080  # every CLONE_NEW* flag, sched.h
-_FIOCLEX, _FIONCLEX, _TCGETS, _FIONREAD, _FIONBIO, _TIOCGWINSZ = 0x5451, 0x5450, 0x5401, 0x541B, 0x5421, 0x5413
-_F_DUPFD_CLOEXEC, _F_GETPIPE_SZ = 1030, 1032
-_PR_SET_NAME, _PR_GET_NAME = 15, 16
 _LOW_32_BITS: Final = 0xFFFFFFFF
+_ALL_BITS: Final = (1 << 64) - 1
 _BAD_ARCH, _CTL_OPTIMIZE, _BINARY_TREE = 2, 8, 2  # seccomp_attr_set(3)
 
 NETWORK: Final = {
@@ -112,6 +118,154 @@ NETWORK: Final = {
     "setsockopt": "of `IPPROTO_TCP`",
 }
 """The calls of the first filter, and when it answers them."""
+
+
+class Only(NamedTuple):
+    """One argument, by its position: those of its bits that are looked at are together one of the values."""
+
+    argument: int
+    looked_at: int
+    values: tuple[int, ...]
+
+
+def _flags(argument: int, *allowed: int, bits: int = _LOW_32_BITS) -> Only:
+    """No flag but these. `bits` are those that the kernel reads: an int's 32, a long's 64."""
+    return Only(argument, bits & ~functools.reduce(operator.or_, allowed, 0), (0,))
+
+
+def _without(argument: int, *refused: int) -> Only:
+    return Only(argument, functools.reduce(operator.or_, refused), (0,))
+
+
+def _one_of(argument: int, *values: int) -> Only:
+    """All sixty-four bits: the kernel reads 32 of most, and what is in the others is nothing that a library would put there."""
+    return Only(argument, _ALL_BITS, values)
+
+
+_Conditions = tuple[Only, ...]
+"""All of them have to hold."""
+
+_IS_X86: Final = os.uname().machine == "x86_64"
+_O_LARGEFILE: Final = 0o100000 if _IS_X86 else 0o400000
+_PROT: Final = 0x1 | 0x2 | 0x4 | (0 if _IS_X86 else 0x10 | 0x20)  # read, write, exec; on arm64 BTI and MTE
+_MAP_SHARED, _MAP_PRIVATE, _MAP_FIXED, _MAP_ANONYMOUS, _MAP_32BIT = 0x1, 0x2, 0x10, 0x20, 0x40
+_MAP_DENYWRITE, _MAP_EXECUTABLE, _MAP_NORESERVE, _MAP_POPULATE = 0x800, 0x1000, 0x4000, 0x8000
+_MAP_NONBLOCK, _MAP_STACK, _MAP_FIXED_NOREPLACE = 0x10000, 0x20000, 0x100000
+_MREMAP_MAYMOVE: Final = 1
+_FUTEX_PRIVATE, _FUTEX_REALTIME = 128, 256
+_FUTEX_PLAIN: Final = (0, 1, 3, 4, 5, 9, 10)  # WAIT, WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_BITSET, WAKE_BITSET
+_MSG_PEEK, _MSG_TRUNC, _MSG_DONTWAIT, _MSG_WAITALL, _MSG_NOSIGNAL = 0x2, 0x20, 0x40, 0x100, 0x4000
+_SOL_SOCKET: Final = 1
+_SO_READ: Final = (3, 4, 7, 8, 30, 38, 39)  # TYPE, ERROR, SNDBUF, RCVBUF, ACCEPTCONN, PROTOCOL, DOMAIN
+_SOCK_STREAM, _SOCK_NONBLOCK, _SOCK_CLOEXEC = 1, 0o4000, 0o2000000
+_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_SETFL, _F_GETLK, _F_SETLK, _F_SETLKW = range(8)
+_F_DUPFD_CLOEXEC, _F_GETPIPE_SZ = 1030, 1032
+_FIOCLEX, _FIONCLEX, _TCGETS, _FIONREAD, _FIONBIO, _TIOCGWINSZ = 0x5451, 0x5450, 0x5401, 0x541B, 0x5421, 0x5413
+_PR_SET_NAME, _PR_GET_NAME = 15, 16
+_ARCH_SET_FS, _ARCH_GET_FS = 0x1002, 0x1003
+_CLOSE_RANGE_CLOEXEC: Final = 4
+_FALLOC_KEEP_SIZE, _FALLOC_PUNCH_HOLE = 1, 2
+_RENAME_NOREPLACE: Final = 1
+_AT_EMPTY_PATH: Final = 0x1000
+_MADVICE: Final = (
+    *range(5),  # NORMAL, RANDOM, SEQUENTIAL, WILLNEED, DONTNEED
+    8, 10, 11,  # FREE, DONTFORK, DOFORK
+    *range(14, 20),  # HUGEPAGE, NOHUGEPAGE, DONTDUMP, DODUMP, WIPEONFORK, KEEPONFORK
+    102, 103,  # GUARD_INSTALL, GUARD_REMOVE: stacks of threads, glibc 2.42
+)  # fmt: skip
+_MEMBARRIER: Final = (0, 8, 16)  # QUERY, PRIVATE_EXPEDITED and its registration: of this process alone
+_CLOCK_BITS: Final = 0xF
+_CLONE_THREAD: Final = 0x00010000
+_CLONE_PLAIN: Final = (
+    0x7F  # the signal that tells of the end; the bit above is CLONE_NEWTIME in newer calls
+    | 0x00000F00  # VM, FS, FILES, SIGHAND
+    | 0x00004000  # VFORK
+    | _CLONE_THREAD
+    | 0x00040000  # SYSVSEM
+    | 0x00080000  # SETTLS
+    | 0x00100000  # PARENT_SETTID
+    | 0x00200000  # CHILD_CLEARTID
+    | 0x00400000  # DETACHED, which is ignored
+    | 0x01000000  # CHILD_SETTID
+)
+
+_MMAP_FLAGS: Final = (
+    _MAP_FIXED, _MAP_32BIT, _MAP_DENYWRITE, _MAP_EXECUTABLE, _MAP_NORESERVE, _MAP_POPULATE, _MAP_NONBLOCK, _MAP_STACK,
+    _MAP_FIXED_NOREPLACE,
+)  # fmt: skip
+_NO_OPEN_FLAGS: Final = (os.O_DIRECT, os.O_ASYNC, os.O_NOATIME)
+
+SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
+    # No O_NOTIFICATION_PIPE, which makes a queue for watches of it, and no O_DIRECT.
+    "pipe2": ((_flags(1, os.O_CLOEXEC, os.O_NONBLOCK),),),
+    "open": ((_without(1, *_NO_OPEN_FLAGS),),),
+    "openat": ((_without(2, *_NO_OPEN_FLAGS),),),
+    "close_range": ((_one_of(2, 0, _CLOSE_RANGE_CLOEXEC),),),
+    # F_SETOWN (8) sends signals; O_ASYNC asks for them.
+    "fcntl": (
+        (
+            _one_of(
+                1,
+                _F_DUPFD,
+                _F_GETFD,
+                _F_SETFD,
+                _F_GETFL,
+                _F_GETLK,
+                _F_SETLK,
+                _F_SETLKW,
+                _F_DUPFD_CLOEXEC,
+                _F_GETPIPE_SZ,
+            ),
+        ),
+        (_one_of(1, _F_SETFL), _without(2, *_NO_OPEN_FLAGS)),
+    ),
+    # The kernel reads 32 bits of an ioctl command, seccomp compares 64: mask, or 0x1_0000_5412 would pass for another.
+    "ioctl": ((Only(1, _LOW_32_BITS, (_FIOCLEX, _FIONCLEX, _TCGETS, _FIONREAD, _FIONBIO, _TIOCGWINSZ)),),),
+    "renameat2": ((_one_of(4, 0, _RENAME_NOREPLACE),),),
+    "fallocate": ((_flags(1, _FALLOC_KEEP_SIZE, _FALLOC_PUNCH_HOLE),),),
+    # Not DONTNEED: which pages of the host's libraries are in memory would be this program's to choose.
+    "fadvise64": ((_one_of(3, 0, 1, 2),),),
+    # No MAP_GROWSDOWN, MAP_DROPPABLE or MAP_HUGETLB, which no limit of ours counts; no MAP_SYNC.
+    "mmap": (
+        (
+            _flags(2, _PROT, bits=_ALL_BITS),
+            Only(
+                3,
+                _ALL_BITS & ~functools.reduce(operator.or_, (*_MMAP_FLAGS, _MAP_ANONYMOUS)),
+                (_MAP_PRIVATE, _MAP_SHARED),
+            ),
+        ),
+    ),
+    "mprotect": ((_flags(2, _PROT, bits=_ALL_BITS),),),
+    "mremap": ((_flags(3, _MREMAP_MAYMOVE, bits=_ALL_BITS),),),
+    # No MERGEABLE, by which equal pages of others can be found, and none that reclaims, poisons or punches holes.
+    "madvise": ((_one_of(2, *_MADVICE),),),
+    "membarrier": ((_one_of(0, *_MEMBARRIER),),),
+    # No priority inheritance: the largest part of futex(2), and none that Python, Go, Rust or plain C needs.
+    "futex": ((Only(1, _LOW_32_BITS & ~(_FUTEX_PRIVATE | _FUTEX_REALTIME), _FUTEX_PLAIN),),),
+    "arch_prctl": ((_one_of(0, _ARCH_SET_FS, _ARCH_GET_FS),),),
+    # Sixteen clocks of the machine: a negative number is one of another process or of a device.
+    "clock_gettime": ((_flags(0, _CLOCK_BITS),),),
+    "clock_getres": ((_flags(0, _CLOCK_BITS),),),
+    "clock_nanosleep": ((_flags(0, _CLOCK_BITS),),),
+    "prlimit64": ((_one_of(0, 0), _one_of(2, 0)),),
+    "prctl": ((_one_of(0, _PR_SET_NAME, _PR_GET_NAME),),),
+    "socketpair": ((_one_of(0, _AF_UNIX), Only(1, _LOW_32_BITS & ~(_SOCK_NONBLOCK | _SOCK_CLOEXEC), (_SOCK_STREAM,))),),
+    # No MSG_OOB. An address is the other filter's to see.
+    "recvfrom": ((_flags(3, _MSG_PEEK, _MSG_TRUNC, _MSG_DONTWAIT, _MSG_WAITALL, _MSG_NOSIGNAL),),),
+    "sendto": ((_flags(3, _MSG_DONTWAIT, _MSG_NOSIGNAL), _one_of(4, 0)),),
+    "getsockopt": ((_one_of(1, _SOL_SOCKET), _one_of(2, *_SO_READ)),),
+    "clone": ((Only(0, (_LOW_32_BITS & ~_CLONE_PLAIN) | _CLONE_THREAD, (_CLONE_THREAD,)),),),
+}
+"""Allowed where one of these holds: the calls whose arguments select what the kernel does. Masks of 32 bits are for what it reads
+as an int. docs/reference/jail.md has them in words."""
+
+SOME_ARGUMENTS_MORE: Final[dict[Profile, dict[str, tuple[_Conditions, ...]]]] = {
+    "python": {},
+    "elf": {},
+    "elf-subprocess": {"clone": ((_flags(0, _CLONE_PLAIN),),)},
+}
+"""In the place of the same in SOME_ARGUMENTS, by profile."""
 
 _Rule = Callable[..., None]
 
@@ -130,7 +284,8 @@ def compile_profile(profile: Profile, mode: Mode = "namespaces") -> bytes:
     for name, number in ANSWERED.items():
         if name != "socket":
             rule(pyseccomp.ERRNO(number), name)
-    _allow_for_some_arguments(rule, may_fork="fork" in ALLOWED_MORE[profile])
+    for name, alternatives in (SOME_ARGUMENTS | SOME_ARGUMENTS_MORE[profile]).items():
+        _allow_where(rule, name, alternatives)
     _leave_to_the_network_filter(rule)
     return _exported(program)
 
@@ -153,23 +308,17 @@ def compile_network(*, watched: bool) -> bytes:
     return _exported(program)
 
 
-def _allow_for_some_arguments(rule: _Rule, *, may_fork: bool) -> None:
+def _allow_where(rule: _Rule, name: str, alternatives: tuple[_Conditions, ...]) -> None:
+    """One rule for each combination of values: the library joins the arguments of a rule by "and", and rules by "or"."""
     import pyseccomp
 
-    argument = pyseccomp.Arg
-    wanted, looked_at = (0, _CLONE_NEW_ANY) if may_fork else (_CLONE_THREAD, _CLONE_THREAD | _CLONE_NEW_ANY)
-    rule(pyseccomp.ALLOW, "clone", argument(0, pyseccomp.MASKED_EQ, looked_at, wanted))
-    own_and_only_read = (argument(0, pyseccomp.EQ, 0), argument(2, pyseccomp.EQ, 0))
-    rule(pyseccomp.ALLOW, "prlimit64", *own_and_only_read)
-    rule(pyseccomp.ALLOW, "fcntl", argument(1, pyseccomp.LE, 7))  # up to F_SETLKW; F_SETOWN (8) sends signals
-    for command in (_F_DUPFD_CLOEXEC, _F_GETPIPE_SZ):
-        rule(pyseccomp.ALLOW, "fcntl", argument(1, pyseccomp.EQ, command))
-    # The kernel reads 32 bits of an ioctl command, seccomp compares 64: mask, or 0x1_0000_5412 would pass for another.
-    for command in (_FIOCLEX, _FIONCLEX, _TCGETS, _FIONREAD, _FIONBIO, _TIOCGWINSZ):
-        rule(pyseccomp.ALLOW, "ioctl", argument(1, pyseccomp.MASKED_EQ, _LOW_32_BITS, command))
-    for option in (_PR_SET_NAME, _PR_GET_NAME):
-        rule(pyseccomp.ALLOW, "prctl", argument(0, pyseccomp.EQ, option))
-    rule(pyseccomp.ALLOW, "socketpair", argument(0, pyseccomp.EQ, _AF_UNIX))
+    for conditions in alternatives:
+        for values in itertools.product(*(condition.values for condition in conditions)):
+            compared = (
+                pyseccomp.Arg(condition.argument, pyseccomp.MASKED_EQ, condition.looked_at, value)
+                for condition, value in zip(conditions, values, strict=True)
+            )
+            rule(pyseccomp.ALLOW, name, *compared)
 
 
 def _leave_to_the_network_filter(rule: _Rule) -> None:
@@ -183,7 +332,7 @@ def _leave_to_the_network_filter(rule: _Rule) -> None:
     rule(pyseccomp.ALLOW, "socket", argument(0, pyseccomp.EQ, _AF_INET6))
     rule(refused, "socket", argument(0, pyseccomp.GT, _AF_INET6))
     rule(pyseccomp.ALLOW, "connect")
-    rule(pyseccomp.ALLOW, "sendto")  # without an address: only to the other end of a socketpair
+    rule(pyseccomp.ALLOW, "sendto", argument(4, pyseccomp.NE, 0))  # without an address: SOME_ARGUMENTS
     rule(pyseccomp.ALLOW, "sendmsg", argument(0, pyseccomp.NE, DOOR))
     rule(pyseccomp.ALLOW, "sendmmsg")
     rule(pyseccomp.ALLOW, "setsockopt", argument(1, pyseccomp.EQ, _IPPROTO_TCP))

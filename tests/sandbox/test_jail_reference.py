@@ -35,8 +35,17 @@ def test_the_published_profiles_and_questions_are_the_compiled_ones() -> None:
     assert [name for name in asked if name in filters.NETWORK] == list(filters.NETWORK)
 
 
+def test_the_calls_with_conditions_are_the_published_ones() -> None:
+    """Each with its words, in this order; what the words mean is asked of the filter, bit by bit (test_jail_filter.py)."""
+    table = PAGE.partition("For some arguments.")[2].partition("###")[0]
+
+    assert re.findall(r"^\| `(\w+)` \| .+ \|$", table, re.MULTILINE) == list(filters.SOME_ARGUMENTS)
+    assert all(profile_s.keys() <= filters.SOME_ARGUMENTS.keys() for profile_s in filters.SOME_ARGUMENTS_MORE.values())
+
+
 def test_no_call_is_in_two_lists() -> None:
     """Allowed and killed contradict each other; the filter could not be compiled."""
     everything = [*filters.ALLOWED, *filters.ALLOWED_MORE["elf-subprocess"], *filters.ANSWERED, *filters.KILLED]
+    everything += filters.SOME_ARGUMENTS
 
     assert len(everything) == len(set(everything))

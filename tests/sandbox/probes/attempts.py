@@ -141,7 +141,7 @@ def give_addresses(path):
         ),
         "connect, own loopback": lambda: socket.socket(inet, stream).connect(("127.0.0.1", 80)),
         "sendto": lambda: socket.socket(inet, datagram).sendto(b"x", ("93.184.216.34", 53)),
-        "sendto, a pair": lambda: socket_of_a_pair(datagram).sendto(b"x", ("93.184.216.34", 53)),
+        "sendto, a pair": lambda: socket_of_a_pair(stream).sendto(b"x", ("93.184.216.34", 53)),
         "sendmsg": lambda: socket.socket(inet, datagram).sendmsg([b"x"], [], 0, ("93.184.216.34", 53)),
         "sendmsg to nobody": lambda: socket.socketpair()[0].sendmsg([b"x"]),
         "connect to a path": lambda: socket.socketpair()[0].connect("/run/nscd/socket"),
@@ -256,7 +256,7 @@ def pair(family):
 
 
 def send_to_address():
-    one, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    one, _ = socket.socketpair(socket.AF_UNIX)
     one.sendto(b"x", "\0somebody")
 
 

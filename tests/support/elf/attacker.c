@@ -22,6 +22,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BIT_32 (1UL << 32)
@@ -104,6 +105,52 @@ static void reach(const char *how, uint16_t port) {
     else if (strcmp(how, "high-bits") == 0) /* the kernel looks at 32 bits of a family, a filter at 64 */
         tell(how, connect(syscall(SYS_socket, BIT_32 | AF_INET, SOCK_STREAM, 0), (void *)&there, sizeof there));
     if (both[0] >= 0) close(both[0]), close(both[1]);
+}
+
+/* Flags that select rarely used parts of the kernel, of calls that everybody makes; `honest/…` is what libraries ask of the same. */
+static void flags(void) {
+    int stream[2] = {-1, -1}, pair[2], end[2], size = sizeof end, word = 0;
+    char byte;
+    struct timespec now;
+    const size_t page = 4096;
+    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, stream);
+    tell("honest/send", send(stream[0], "xx", 2, MSG_DONTWAIT | MSG_NOSIGNAL));
+    tell("honest/receive", recv(stream[1], &byte, 1, MSG_PEEK));
+    tell("send-out-of-band", send(stream[0], "x", 1, MSG_OOB));
+    tell("send-out-of-band-and-more", send(stream[0], "x", 1, MSG_OOB | MSG_DONTWAIT));
+    tell("receive-out-of-band", recv(stream[1], &byte, 1, MSG_OOB));
+    tell("pair-of-datagrams", socketpair(AF_UNIX, SOCK_DGRAM, 0, pair));
+    tell("pair-of-packets", socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair));
+    tell("honest/option", getsockopt(stream[0], SOL_SOCKET, SO_TYPE, end, (socklen_t *)&size));
+    tell("option-of-the-peer", getsockopt(stream[0], SOL_SOCKET, SO_PEERCRED, end, (socklen_t *)&size));
+    tell("honest/pipe", pipe2(end, O_CLOEXEC | O_NONBLOCK));
+    tell("honest/settings", fcntl(end[0], F_SETFL, fcntl(end[0], F_GETFL) & ~O_NONBLOCK));
+    tell("signals-from-a-pipe", fcntl(end[0], F_SETFL, O_ASYNC));
+    tell("pipe-of-packets", pipe2(pair, O_DIRECT));
+    tell("honest/open", open("/dev/null", O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    tell("open-with-signals", open("/dev/null", O_RDONLY | O_ASYNC));
+    tell("close-alone", syscall(SYS_close_range, 900, 901, 2));
+    void *here = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    tell("honest/map", here == MAP_FAILED ? -1 : 0);
+    tell("map-that-grows", mmap(NULL, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, -1, 0) == MAP_FAILED ? -1 : 0);
+    tell("protect-for-semaphores", mprotect(here, page, PROT_READ | PROT_WRITE | 8));
+    tell("honest/advise", madvise(here, page, MADV_DONTNEED));
+    tell("advise-cold", madvise(here, page, 20));
+    void *private = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    tell("move-and-keep", mremap(private, page, page, MREMAP_MAYMOVE | 4, NULL) == MAP_FAILED ? -1 : 0);
+    tell("honest/barrier", syscall(SYS_membarrier, 0, 0, 0));
+    tell("barrier-of-everybody", syscall(SYS_membarrier, 1, 0, 0));
+    tell("honest/wake", syscall(SYS_futex, &word, 1 | 128, 1, NULL, NULL, 0));
+    tell("lock-with-priority", syscall(SYS_futex, &word, 6 | 128, 0, NULL, NULL, 0));
+    tell("unlock-with-priority", syscall(SYS_futex, &word, 7 | 128, 0, NULL, NULL, 0));
+    tell("honest/clock", syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now));
+    tell("clock-of-a-process", syscall(SYS_clock_gettime, (~(clockid_t)getpid() << 3) | 2, &now));
+    tell("robust-list", syscall(SYS_get_robust_list, 0, &here, &page));
+    close(open("one", O_CREAT | O_WRONLY, 0600)), close(open("other", O_CREAT | O_WRONLY, 0600));
+    tell("exchange", syscall(SYS_renameat2, AT_FDCWD, "one", AT_FDCWD, "other", 2));
+    tell("honest/rename", syscall(SYS_renameat2, AT_FDCWD, "one", AT_FDCWD, "third", 1));
+    int file = open("third", O_RDONLY);
+    tell("forget-pages", posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) ? (errno = EPERM, -1) : 0);
 }
 
 /* What a call that makes a process has made: the child leaves at once. */
@@ -217,6 +264,7 @@ int main(void) {
     signal(SIGPIPE, SIG_IGN);
     if (strcmp(word, "sockets") == 0) sockets();
     else if (strcmp(word, "pairs") == 0) pairs();
+    else if (strcmp(word, "flags") == 0) flags();
     else if (strcmp(word, "refused") == 0) refused();
     else if (strcmp(word, "new-program") == 0) new_program();
     else if (strcmp(word, "socket-by-io_uring") == 0) socket_by_io_uring();
