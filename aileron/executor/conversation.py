@@ -255,6 +255,10 @@ class Conversation:
                 self._take_back()
                 raise FrameError(str(error)) from error  # not a result that is too large: one that should not be
             ending = await self._jailed.wait_ended()
+        if ending is None:  # it stays: ended now, and not with the jail, so that what it tried meanwhile is heard of
+            self._jailed.child.kill()
+            with anyio.move_on_after(_LEAVE_S):
+                ending = await self._jailed.wait_ended()
         if isinstance(ending, NetworkAttempt):
             self._take_back()
             await self._denied(ending)

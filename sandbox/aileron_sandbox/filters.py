@@ -7,6 +7,7 @@ A child gets two, and the stricter answer of the two counts (seccomp(2)):
 
 1. `compile_network`: what a program does to reach a network. With `watched`, the template is asked by user notification and
    answers in the kernel's place (template/attempts.py); otherwise the answer is EACCES. Either way none of these calls runs.
+   And the end of a process (`ENDS`), so that it waits for the answers.
 2. `compile_profile`: the allow list of its profile. It lets pass what the first one answers.
 
 Rules
@@ -38,6 +39,7 @@ __all__ = [
     "ALLOWED",
     "ALLOWED_MORE",
     "ANSWERED",
+    "ENDS",
     "KILLED",
     "NETWORK",
     "ONLY_ALONE",
@@ -118,6 +120,10 @@ NETWORK: Final = {
     "setsockopt": "of `IPPROTO_TCP`",
 }
 """The calls of the first filter, and when it answers them."""
+ENDS: Final = "exit_group"
+"""Asked about as well, and goes on: the end of a process takes back what its other threads, and if it is the first one its other
+processes, were asking just then. As questions are answered in their order, it comes after them. Where nobody is asked it is
+allowed."""
 
 
 class Only(NamedTuple):
@@ -305,6 +311,8 @@ def compile_network(*, watched: bool) -> bytes:
     rule(action, "sendmsg", argument(0, pyseccomp.NE, DOOR))
     rule(action, "sendmmsg")
     rule(action, "setsockopt", argument(1, pyseccomp.EQ, _IPPROTO_TCP))
+    if watched:
+        rule(action, ENDS)
     return _exported(program)
 
 

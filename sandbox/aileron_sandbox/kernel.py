@@ -12,13 +12,14 @@ import ctypes
 import errno
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 # --- numbers -----------------------------------------------------------------------------------------------------
 
 _MACHINE: Final = os.uname().machine  # not `platform`: it remembers the name of the host for all jails
 # System calls without a glibc wrapper on every supported distribution: (x86-64, arm64).
 _NUMBERS: Final = {
+    "exit": (60, 93),
     "pivot_root": (155, 41),
     "keyctl": (250, 219),
     "seccomp": (317, 277),
@@ -174,6 +175,12 @@ def _syscall(name: str, *arguments: object) -> int:
         raise OSError(f"no system call numbers for {_MACHINE}: x86_64 and aarch64 are supported")
     padding = (None,) * (5 - len(arguments))
     return _check(_syscall_of_any(_NUMBERS[name][column], *arguments, *padding), name)
+
+
+def exit_thread(code: int) -> NoReturn:
+    """The end of this thread, and so of a process that has no other: exit(2), which libraries have for a whole process only."""
+    _syscall("exit", code)
+    raise AssertionError("it does not return")
 
 
 # --- namespaces --------------------------------------------------------------------------------------------------

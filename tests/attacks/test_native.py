@@ -44,7 +44,9 @@ def test_no_pair_but_that_of_the_event_loops(attack: Attack, native: Native) -> 
 
 
 def test_no_flag_selects_what_no_library_asks_for(attack: Attack, native: Native) -> None:
-    """Out-of-band bytes, mappings that grow, priorities of locks, advice and barriers beyond the process: of allowed calls. What libraries ask of the same calls works, and all of it does without a jail."""
+    """Out-of-band bytes, memory that grows, locks with priorities, advice and barriers beyond the process: of allowed calls.
+    What libraries ask of the same calls works, and all of it does without a jail.
+    """
     tries, there = native.attempt("flags").tries, native.freely("flags").tries
     honest = {name: met for name, met in tries.items() if name.startswith("honest/")}
 

@@ -241,6 +241,15 @@ def test_who_reaches_for_a_network_is_ended_and_where_to_is_known(jailed: Jailed
     assert seen.ending.destination == destination
 
 
+def test_an_attempt_just_before_the_end_is_still_the_end(jailed: Jailed) -> None:
+    """The end of a process takes back what its threads are asking; so it waits for them. (Without that a third is lost.)"""
+    for _ in range(10):
+        seen = jailed("leave_while", "a thread connects")
+        assert isinstance(seen.ending, NetworkAttempt), seen.ending
+        assert seen.ending.destination == "network:93.184.216.34:443"
+    assert isinstance(jailed("leave_while", "nothing").ending, Exited)
+
+
 @pytest.mark.parametrize(
     ("how", "report"),
     [

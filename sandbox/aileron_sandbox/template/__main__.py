@@ -68,6 +68,7 @@ _IDLE_MS: Final = 2  # a host that asks again at once does so in 0.3; then a for
 _IDLE_BESIDE_OTHERS_MS: Final = 10
 """A child that computes is done in less, and a fork beside it makes its end twice as long (measured). One that is still there
 waits for its host."""
+_LAST_ANSWER_MS: Final = 1000  # it takes 1 or less; a machine that is busy may take a hundred times that
 _RESERVE: Final = 2
 """Children that wait: two callers, or a step and the next one, come together more often than three. 1.5 MiB each."""
 _NOBODYS: Final = 0  # the host counts its children from 1
@@ -189,7 +190,7 @@ def _can_be_asked(filter_: kernel.Filter) -> bool:
     if pid == 0:
         with contextlib.suppress(OSError):
             filter_.install_with_listener()
-            os._exit(0)
+            kernel.exit_thread(0)  # of exit_group(2) the listener would be asked, which nobody reads
         os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
@@ -287,6 +288,7 @@ class _Forked:
         self.number = _NOBODYS
         self.group = group
         self.watched: attempts.Watched | None = None
+        self.answered_by: tuple[int, int] | None = None  # pidfd and pid
         self.has_own_memory = True  # false once it may exec or fork
 
     def close(self) -> None:
@@ -314,7 +316,7 @@ class _Template:
         self._children: dict[int, _Forked] = {}  # by pidfd
         self._doors: dict[int, _Forked] = {}  # of those whose listener is still to come
         self._listeners: dict[int, _Forked] = {}  # of those who have not asked yet
-        self._answering: dict[int, int] = {}  # pidfd -> pid of who answers one that has (attempts.py)
+        self._answering: dict[int, _Forked] = {}  # by the pidfd of who answers one that has (attempts.py)
         self._reserve: deque[_Forked] = deque()
         self._has_groups = ready.has_groups
         self._groups: deque[tuple[int, limits.Group]] = deque()  # nobody's yet
@@ -337,9 +339,7 @@ class _Template:
             for fd in [fd for fd in ready if fd in self._listeners]:
                 self._let_answer(self._listeners[fd], is_asked=bool(ready[fd] & select.POLLIN))
             for fd in [fd for fd in ready if fd in self._answering]:
-                self._poll.unregister(fd)
-                os.waitpid(self._answering.pop(fd), 0)
-                os.close(fd)
+                self._end_answering(self._answering[fd])
             for fd in [fd for fd in ready if fd in self._children]:
                 self._pass_on_failures()
                 self._reap(self._children.pop(fd))
@@ -390,8 +390,25 @@ class _Template:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             raise
-        self._answering[pidfd] = pid
+        forked.answered_by = (pidfd, pid)
+        self._answering[pidfd] = forked
         self._poll.register(pidfd, select.POLLIN)
+
+    def _end_answering(self, forked: _Forked, *, within_ms: int | None = None) -> None:
+        """Reap who answered this child. Where the child is gone, `within_ms`: nobody can keep it waiting any more."""
+        if forked.answered_by is None:
+            return
+        pidfd, pid = forked.answered_by
+        forked.answered_by = None
+        del self._answering[pidfd]
+        self._poll.unregister(pidfd)
+        if within_ms is not None:
+            last = select.poll()
+            last.register(pidfd, select.POLLIN)
+            if not last.poll(within_ms):
+                os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(pidfd)
 
     def _stop_listening(self, forked: _Forked) -> None:
         for fd in [fd for fd, other in self._listeners.items() if other is forked]:
@@ -422,6 +439,8 @@ class _Template:
     def _reap(self, forked: _Forked) -> None:
         # Returns once every process of the child's namespace is gone: the kernel lets its init go last.
         _, status, usage = os.wait4(forked.pid, 0)
+        # What it tried is told before its end, as the host takes no word of it afterwards.
+        self._end_answering(forked, within_ms=_LAST_ANSWER_MS)
         if forked.number != _NOBODYS or forked.group != _NO_GROUP:
             cpu_ms = int((usage.ru_utime + usage.ru_stime) * 1000)
             self._control.send(Ended(forked.number, status, cpu_ms, usage.ru_maxrss, forked.group).encode())

@@ -23,6 +23,8 @@ import sys
 from collections.abc import Iterator
 from typing import Final, NoReturn
 
+from aileron_sandbox import kernel
+from aileron_sandbox.policy import Profile
 from aileron_sandbox.template import confine, descriptors, landlocked, mounts, program
 from aileron_sandbox.template.messages import MAX_REQUEST, Failed, Spawn, decode
 
@@ -50,7 +52,7 @@ def run(prepared: confine.Prepared, door: socket.socket, *, ahead: bool) -> NoRe
             program.rehearse(mounts.REHEARSAL, 1)
         code = _answer(prepared, failure, ahead=ahead)
     finally:
-        os._exit(code)
+        kernel.exit_thread(code)  # there is no other; and unlike exit_group(2) nobody is asked about it (filters.py)
 
 
 def _answer(prepared: confine.Prepared, failure: _Failure | None, *, ahead: bool) -> int:
@@ -72,10 +74,20 @@ def _answer(prepared: confine.Prepared, failure: _Failure | None, *, ahead: bool
         room = landlocked if prepared.mode == "landlock" else confine
         failure = _first_failure(room.steps(prepared, confine.Given(*fds), spawn))
     if failure is None:
-        return program.run(landlocked.PROGRAM if prepared.mode == "landlock" else mounts.PROGRAM)
+        return _run(landlocked.PROGRAM if prepared.mode == "landlock" else mounts.PROGRAM, spawn.profile)
     step, number = failure
     os.write(prepared.status, Failed(spawn.child, number, step).encode())
     return CONFINEMENT_FAILED
+
+
+def _run(path: str, profile: Profile) -> int:
+    code = CONFINEMENT_FAILED
+    try:
+        code = program.run(path)
+    finally:
+        if profile != "python" or program.has_threads():
+            os._exit(code)  # with all that it left; what that tried before is answered first
+    return code
 
 
 def _lost(step: str, number: int) -> int:

@@ -23,7 +23,7 @@ import zipimport
 import zlib  # noqa: F401 - see the rules
 from typing import Final
 
-__all__ = ["get_ready", "rehearse", "run"]
+__all__ = ["get_ready", "has_threads", "rehearse", "run"]
 
 _THREAD_STACK_BYTES: Final = 1 << 20  # 1 MiB: sixteen of glibc's 8 MiB would use up RLIMIT_DATA
 
@@ -50,6 +50,11 @@ def run(path: str) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
     return 0
+
+
+def has_threads() -> bool:
+    """Whether others than this one are left of the program, as far as it lets the interpreter know."""
+    return _thread._count() > 0
 
 
 def rehearse(path: str, times: int) -> None:

@@ -164,6 +164,33 @@ def give_addresses(path):
     return got if isinstance(got, (bool, int, str)) else True
 
 
+def leave_while(what):
+    """Report, then end the process in the moment in which another thread or process does it."""
+    ways = {"nothing": lambda: None, "a thread connects": in_a_thread_of_its_own, "a child connects": in_a_child}
+    os.write(4, json.dumps({"loot": "said"}).encode() + b"\n")
+    ways[what]()
+    time.sleep(0.0003)
+    os._exit(0)
+
+
+def connects_soon():
+    reached = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    return lambda: reached.connect(("93.184.216.34", 443))
+
+
+def in_a_thread_of_its_own():
+    threading.Thread(target=connects_soon(), daemon=True).start()
+
+
+def in_a_child():
+    connect = connects_soon()
+    begun, begin = os.pipe()
+    if os.fork() == 0:
+        os.write(begin, b"x")
+        connect()
+    os.read(begun, 1)
+
+
 def look_up(name):
     return socket.getaddrinfo(name, 443)
 
