@@ -1,8 +1,8 @@
 """The templates and their children, for an event loop: start, wait for a child's end without blocking, start again if one dies.
 
 Runs in the daemon. One task for each template (below `serve`) reads what it says and wakes whoever waits for a child. There is
-always one for Python. Those for compiled programs are started when one is first run, one for each set of libraries, and few are
-kept: a static program's is shared by all static programs.
+always one for Python. Others are started when one is first needed, and few are kept: one for each set of libraries of compiled
+programs, shared by all static ones, and one for Python that may fork, whose children have control groups.
 
 A template is replaced after so many children, because all of them share its memory layout and hash seed; who runs in the old one
 ends there.
@@ -18,7 +18,7 @@ import signal
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Literal
 
 import anyio
 import anyio.to_thread
@@ -27,7 +27,7 @@ from anyio.abc import TaskGroup
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import Ending, JailUnavailable, Signalled, Usage
-from aileron_sandbox.jail import WATCH_PERIOD_S, Child, Template, TemplateGone
+from aileron_sandbox.jail import WATCH_PERIOD_S, Child, Template, TemplateGone, check_possible
 from aileron_sandbox.policy import Mode, Policy
 from aileron_sandbox.runtime import PythonRuntime
 
@@ -35,11 +35,14 @@ __all__ = ["Jailed", "Jails"]
 
 _REAP_DEADLINE_S: Final = 10.0
 """From SIGKILL to reaped takes a millisecond; past this something is wrong with the machine, and the run says so."""
-_MAX_COMPILED: Final = 4
-"""Templates for compiled programs: sets of libraries that are in use at once. Each is a process of 10 MiB with two children that
-wait; most connectors are static and share one."""
+_MAX_STARTED: Final = 4
+"""Templates beside Python's: sets of libraries that are in use at once, and Python that may fork. Each is a process of
+10 MiB with two children that wait; most compiled connectors are static and share one."""
 _RENEW_AFTER: Final = 10_000
 """Children of one template: at the most a machine of two cores does, another memory layout every ten seconds; 60 ms each."""
+_TREES: Final = "trees"
+_Kind = ElfRuntime | Literal["trees"]
+"""What a template that is started when it is needed is for: compiled programs with these libraries, or Python that may fork."""
 _log = logging.getLogger(__name__)
 
 
@@ -146,7 +149,7 @@ class Jails:
         self._renew_after: Final = renew_after
         self._python = _Warm(Template.start(runtime, mode=mode))
         self._retired: set[_Warm] = set()
-        self._compiled: OrderedDict[ElfRuntime, _Warm] = OrderedDict()  # the one that was used last is last
+        self._started: OrderedDict[_Kind, _Warm] = OrderedDict()  # the one that was used last is last
         self._tasks: TaskGroup | None = None
 
     @property
@@ -156,7 +159,7 @@ class Jails:
 
     def layers_of(self, policy: Policy, runtime: ElfRuntime | None) -> tuple[str, ...]:
         """The layers in force for a jail that is opened with the same. Starts the template if need be; errors as `open`."""
-        return self._warm(runtime).template.layers(policy.profile)
+        return self._warm(policy, runtime).template.layers(policy.profile)
 
     async def serve(self) -> None:
         """Wake those who wait. Ends only by cancellation."""
@@ -173,7 +176,7 @@ class Jails:
 
         AileronError: busy when too many are running, sandbox_unavailable when there is no template to be had.
         """
-        warm = self._warm(runtime)
+        warm = self._warm(policy, runtime)
         jailed = Jailed(_open_child(warm.template, program, policy))
         child = jailed.child
         warm.running[id(child)] = jailed
@@ -195,43 +198,55 @@ class Jails:
 
     def close(self) -> None:
         """End the templates and every child."""
-        for warm in (self._python, *self._compiled.values(), *self._retired):
+        for warm in (self._python, *self._started.values(), *self._retired):
             warm.template.close()
 
-    def _warm(self, runtime: ElfRuntime | None) -> _Warm:
-        if runtime is None:
-            if self._python.opened >= self._renew_after:
-                self._renew_python()
-            return self._python
-        if runtime in self._compiled and self._compiled[runtime].opened >= self._renew_after:
-            self._retire(self._compiled.pop(runtime))
-        if runtime not in self._compiled:
-            self._start_compiled(runtime)
-        self._compiled.move_to_end(runtime)
-        return self._compiled[runtime]
+    def _warm(self, policy: Policy, runtime: ElfRuntime | None) -> _Warm:
+        if runtime is not None:
+            return self._started_for(runtime)
+        if policy.profile == "elf-subprocess":
+            return self._started_for(_TREES)
+        if self._python.opened >= self._renew_after:
+            self._renew_python()
+        return self._python
+
+    def _started_for(self, kind: _Kind) -> _Warm:
+        if kind in self._started and self._started[kind].opened >= self._renew_after:
+            self._retire(self._started.pop(kind))
+        if kind not in self._started:
+            self._start(kind)
+        self._started.move_to_end(kind)
+        return self._started[kind]
 
     def _serving(self) -> TaskGroup:
         if self._tasks is None:
             raise RuntimeError("jails are not served")
         return self._tasks
 
-    def _start_compiled(self, runtime: ElfRuntime) -> None:
+    def _start(self, kind: _Kind) -> None:
         tasks = self._serving()
-        if len(self._compiled) >= _MAX_COMPILED:
+        if len(self._started) >= _MAX_STARTED:
             self._end_the_idlest()
         try:
-            warm = _Warm(Template.start(runtime, mode=self._mode))
+            warm = _Warm(self._template_for(kind))
         except JailUnavailable as error:
             raise _no_jail(error) from error
-        self._compiled[runtime] = warm
-        tasks.start_soon(self._serve_compiled, runtime, warm)
+        self._started[kind] = warm
+        tasks.start_soon(self._serve_started, kind, warm)
+
+    def _template_for(self, kind: _Kind) -> Template:
+        if isinstance(kind, ElfRuntime):
+            return Template.start(kind, mode=self._mode)
+        # One process that forks nothing is bounded well enough without a group, which is dear to enter (ADR 16); several are not.
+        check_possible("elf-subprocess", self._mode, is_compiled=False)
+        return Template.start(self._runtime, mode=self._mode, memory_by="groups")
 
     def _end_the_idlest(self) -> None:
         """The one that was used longest ago and that nobody uses now. AileronError(busy) where all are in use."""
-        idle = next((runtime for runtime, warm in self._compiled.items() if not warm.running), None)
+        idle = next((kind for kind, warm in self._started.items() if not warm.running), None)
         if idle is None:
             raise _busy()
-        self._compiled.pop(idle).stop()
+        self._started.pop(idle).stop()
 
     def _retire(self, warm: _Warm) -> None:
         self._retired.add(warm)
@@ -260,14 +275,14 @@ class Jails:
             self._retired.discard(warm)
             warm.died()
 
-    async def _serve_compiled(self, runtime: ElfRuntime, warm: _Warm) -> None:
+    async def _serve_started(self, kind: _Kind, warm: _Warm) -> None:
         try:
             await warm.wake()
         except TemplateGone as gone:
-            _log.warning("%s; the next compiled program starts another", gone)
+            _log.warning("%s; the next program of its kind starts another", gone)
         finally:
-            if self._compiled.get(runtime) is warm:
-                del self._compiled[runtime]
+            if self._started.get(kind) is warm:
+                del self._started[kind]
             self._retired.discard(warm)
             warm.died()
 

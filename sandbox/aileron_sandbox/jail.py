@@ -109,6 +109,14 @@ is charged with 3.4 MiB (measured)."""
 _NEEDS_NAMESPACES: Final = (
     'set mode = "namespaces" under [sandbox], or use a connector in Python that starts no processes'
 )
+_NO_GROUP: Final = (
+    "a program that may start others needs a control group, which alone bounds the memory of all of them, "
+    "and none can be made here"
+)
+_NEEDS_GROUP: Final = (
+    "start the daemon in one (`aileron daemon stop`, then `systemd-run --user --scope -p Delegate=yes aileron daemon start`), "
+    "or use a connector without `subprocess = true`"
+)
 _BOOT: Final = (
     "import sys; sys.path[:0] = [sys.argv[1]]; "
     "from aileron_sandbox.template.__main__ import main; main(int(sys.argv[2]))"
@@ -612,24 +620,28 @@ def _closed(fd: int) -> int:
 
 
 def check_possible(profile: Profile, mode: Mode, *, is_compiled: bool) -> None:
-    """JailUnavailable, with the fix, where jails of this mode cannot hold such a program, whatever it does (ADR 34)."""
-    if mode != "landlock":
-        return
-    if is_compiled:
+    """JailUnavailable, with the fix, where a jail of this mode on this machine cannot hold such a program, whatever it does: one
+    that others could attach to (ADR 34), or of which nothing bounds the memory of all its processes together (ADR 35).
+    """
+    if mode == "landlock" and is_compiled:
         raise JailUnavailable(
             "a compiled program is not run without namespaces: other processes of the same user could attach and speak for it",
             _NEEDS_NAMESPACES,
         )
-    if profile == "elf-subprocess":
+    if mode == "landlock" and profile == "elf-subprocess":
         raise JailUnavailable(
             "without namespaces no program may start others: nothing would end them for certain", _NEEDS_NAMESPACES
         )
+    if profile == "elf-subprocess" and _find_groups() is None:
+        raise JailUnavailable(_NO_GROUP, _NEEDS_GROUP)
 
 
 def _check_fits(template: Template, program: int, policy: Policy) -> None:
     if policy.profile == ("python" if template._is_compiled else "elf"):
         raise ValueError(f"the profile {policy.profile!r} is not for programs of this template")
     check_possible(policy.profile, template._mode, is_compiled=template._is_compiled)
+    if policy.profile == "elf-subprocess" and template.memory_by == "rlimit":
+        raise ValueError("programs that may start others need a template that was started with memory_by='groups'")
     if template._is_compiled and not _is_sealed(program):
         raise ValueError("a compiled program must come in a sealed memory file: what was checked is what is executed")
 
@@ -648,11 +660,18 @@ def _enlarge(fd: int) -> None:
 
 
 def _maybe_groups() -> cgroups.Groups | None:
+    place = _find_groups()
     try:
-        place = cgroups.find()
         return cgroups.Groups(place) if place is not None else None
-    except OSError as error:  # a moment ago it was possible, or there is no descriptor to find out with
+    except OSError as error:  # a moment ago it was possible
         raise JailUnavailable(f"no control groups can be made: {error}", _fix_of(error)) from error
+
+
+def _find_groups() -> cgroups.Place | None:
+    try:
+        return cgroups.find()
+    except OSError as error:  # there is no descriptor to find out with
+        raise JailUnavailable(f"no control groups can be looked for: {error}", _fix_of(error)) from error
 
 
 def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode) -> Preparation:

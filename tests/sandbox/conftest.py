@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from aileron_sandbox import cgroups
 from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
@@ -26,6 +27,10 @@ from tests.sandbox.seen import Seen
 
 _ATTEMPTS = Path(__file__).parent / "probes" / "attempts.py"
 DEADLINE_S = 20.0
+needs_groups = pytest.mark.skipif(
+    cgroups.find() is None, reason="this user can make no control groups here, so nothing may start processes (ADR 35)"
+)
+"""For what may start processes. That it is refused without them is shown by tests/sandbox/test_jail_limits.py."""
 
 
 def program(name: str, *arguments: Any) -> bytes:

@@ -25,7 +25,7 @@ from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import Ending, Exited, JailUnavailable, NetworkAttempt, RefusedToStart, Signalled
 from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
-from tests.sandbox.conftest import memory_file
+from tests.sandbox.conftest import memory_file, needs_groups
 from tests.support.elf_programs import LINKS, Link, compiled
 
 pytestmark = pytest.mark.jail
@@ -281,7 +281,7 @@ def test_it_cannot_become_anything_else(told: Callable[..., Told]) -> None:
     ]
 
 
-@pytest.mark.parametrize("policy", [ELF, FORKING], ids=lambda policy: policy.profile)
+@pytest.mark.parametrize("policy", [ELF, pytest.param(FORKING, marks=needs_groups)], ids=lambda policy: policy.profile)
 def test_an_attempt_to_connect_ends_it_and_is_told(
     told: Callable[..., Told], probe: tuple[Template, int], policy: Policy
 ) -> None:
@@ -295,7 +295,7 @@ def test_an_attempt_to_connect_ends_it_and_is_told(
     assert isinstance(told("facts", policy)[1], Exited)
 
 
-@pytest.mark.parametrize("policy", [ELF, FORKING], ids=lambda policy: policy.profile)
+@pytest.mark.parametrize("policy", [ELF, pytest.param(FORKING, marks=needs_groups)], ids=lambda policy: policy.profile)
 def test_no_other_process_of_the_user_can_attach_to_it(probe: tuple[Template, int], policy: Policy) -> None:
     """Whoever could would speak for it to the supervisor. The same attempt succeeds with a process of the user's own; and with
     the jailed one where the layer is not listed, before Linux 6.3.
@@ -327,18 +327,21 @@ def test_no_other_process_of_the_user_can_attach_to_it(probe: tuple[Template, in
 # Its family
 
 
+@needs_groups
 def test_only_the_profile_that_says_so_lets_it_fork(told: Callable[..., Told]) -> None:
     """EPERM, and with the profile for it 0."""
     assert told("fork")[0][0] == f"fork {errno.EPERM}"
     assert "fork 0" in told("fork", FORKING)[0]
 
 
+@needs_groups
 def test_a_program_can_start_itself_again(told: Callable[..., Told]) -> None:
     """By its name, /app/connector, which the jail gave it."""
     assert told("exec-itself")[0][0] == "again 1"
     assert told("exec-itself", FORKING)[0][0] == "again 1"
 
 
+@needs_groups
 def test_a_family_is_bounded(told: Callable[..., Told]) -> None:
     """As many processes as the policy says, with the first; the next fork is EAGAIN."""
     said, _ = told("forks", FORKING)
@@ -346,6 +349,7 @@ def test_a_family_is_bounded(told: Callable[..., Told]) -> None:
     assert said[0] == f"forked {FORKING.processes - 1} {errno.EAGAIN}"
 
 
+@needs_groups
 @pytest.mark.parametrize("end", ["leaves", "killed", "template-closed"])
 @pytest.mark.parametrize("word", FAMILIES)
 def test_a_whole_family_ends_with_its_first(word: str, end: str, link: Link) -> None:
@@ -365,6 +369,7 @@ def test_a_whole_family_ends_with_its_first(word: str, end: str, link: Link) -> 
         assert ending is None or isinstance(ending, Exited if end == "leaves" else Signalled)
 
 
+@needs_groups
 def test_a_zip_application_may_fork_where_its_policy_says_so(template: Template) -> None:
     """In the interpreter's own jail: without the profile EPERM, with it a child that ends with its parent."""
     forks = _zipped(

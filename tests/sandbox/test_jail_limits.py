@@ -21,8 +21,8 @@ import pytest
 
 from aileron_sandbox import cgroups
 from aileron_sandbox.elf import ElfRuntime
-from aileron_sandbox.ending import Ending, Exited, JailUnavailable, OverLimit, RefusedToStart, Signalled
-from aileron_sandbox.jail import Child, Template
+from aileron_sandbox.ending import Ending, Exited, JailUnavailable, NetworkAttempt, OverLimit, RefusedToStart, Signalled
+from aileron_sandbox.jail import Child, Template, check_possible
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
 from tests.sandbox.conftest import memory_file, program
@@ -79,6 +79,22 @@ def hog(by: By) -> Iterator[Callable[..., Said]]:
             yield use
     finally:
         os.close(fd)
+
+
+@pytest.fixture(scope="module")
+def family(by: By, hog: Callable[..., Said]) -> Callable[..., Said]:
+    """The same where it may start processes: with groups only."""
+    if by == "rlimit":
+        pytest.skip("refused: test_who_may_start_others_needs_a_group")
+    return hog
+
+
+@pytest.fixture(scope="module")
+def pythons_family(by: By, python: Template) -> Template:
+    """And in Python."""
+    if by == "rlimit":
+        pytest.skip("refused: test_who_may_start_others_needs_a_group")
+    return python
 
 
 @pytest.fixture(scope="module")
@@ -145,16 +161,16 @@ def test_memory_that_rlimits_do_not_count_ends_it_by_its_name(hog: Callable[...,
     assert hog("shared 48").told == ["held 48"]
 
 
-def test_a_familys_memory_is_counted_together(hog: Callable[..., Said]) -> None:
+def test_a_familys_memory_is_counted_together(family: Callable[..., Said]) -> None:
     """Eight times 40 MiB, each within its own RLIMIT_DATA; of eight times 6 the first process leaves as it likes."""
-    over, under = hog("family 8 40", FORKING), hog("brief-family 8 6", FORKING)
+    over, under = family("family 8 40", FORKING), family("brief-family 8 6", FORKING)
 
     assert over.over == "memory"
     assert under.told == ["held 6"] * 8 + ["left 0"]
     assert isinstance(under.ending, Exited)
 
 
-def test_pythons_family_is_counted_together(python: Template) -> None:
+def test_pythons_family_is_counted_together(pythons_family: Template) -> None:
     """A zip application that may start processes: forks share what the template had, and that is nobody's fault."""
     forks = """
 import os, sys, time
@@ -167,12 +183,64 @@ for _ in range({count}):
 for _ in range({count}):
     os.wait()
 """
-    over = _run(python, _zipped(forks.format(count=8, mib=40, stay=60)), FORKING)
-    under = _run(python, _zipped(forks.format(count=8, mib=4, stay=0.6)), FORKING)
+    over = _run(pythons_family, _zipped(forks.format(count=8, mib=40, stay=60)), FORKING)
+    under = _run(pythons_family, _zipped(forks.format(count=8, mib=4, stay=0.6)), FORKING)
 
     assert over.over == "memory"
     assert under.told == ["held"] * 8
     assert isinstance(under.ending, Exited)
+
+
+def test_what_a_family_has_in_buffers_counts(pythons_family: Template) -> None:
+    """Sixteen processes fill the buffers of their socket pairs, which are no process's pages: ended, by its name."""
+    fill = """
+import os, socket, time
+for _ in range({count} - 1):
+    if os.fork() == 0:
+        break
+kept = []
+while len(kept) < {pairs}:
+    kept.append(socket.socketpair())
+    for one in kept[-1]:
+        one.setblocking(False)
+        try:
+            while True:
+                one.send(bytes(65536))
+        except BlockingIOError:
+            pass
+os.write(4, b"full\\n")
+time.sleep({stay})
+os._exit(0)
+"""
+    over = _run(pythons_family, _zipped(fill.format(count=16, pairs=24, stay=20)), FORKING)
+    under = _run(pythons_family, _zipped(fill.format(count=2, pairs=8, stay=0.6)), FORKING)
+
+    assert over.over == "memory"
+    assert under.told[0] == "full"
+    assert isinstance(under.ending, Exited)
+
+
+def test_who_may_start_others_needs_a_group(by: By, hog: Callable[..., Said], python: Template) -> None:
+    """Without one nothing of it runs, since rlimits bound each process alone; what starts none does. The way out is said."""
+    if by == "groups":
+        assert isinstance(hog("brief-family 2 6", FORKING).ending, Exited)
+        return
+    with pytest.raises((JailUnavailable, ValueError), match="may start others need"):
+        hog("brief-family 2 6", FORKING)
+    with pytest.raises((JailUnavailable, ValueError), match="may start others need"):
+        _run(python, _zipped("import os; os.fork()"), FORKING)
+    assert hog("private 48").told == ["held 48"]
+    if cgroups.find() is None:
+        with pytest.raises(JailUnavailable, match="systemd-run --user --scope"):
+            check_possible("elf-subprocess", "namespaces", is_compiled=True)
+
+
+def test_an_attempt_of_a_process_that_is_left_behind_is_the_end(pythons_family: Template) -> None:
+    """Forked, connecting, and its first process leaves: the end waits for what was asked before it."""
+    for _ in range(6):
+        ending = _run(pythons_family, program("leave_while", "a child connects"), FORKING).ending
+        assert isinstance(ending, NetworkAttempt), ending
+    assert isinstance(_run(pythons_family, program("leave_while", "nothing"), FORKING).ending, Exited)
 
 
 def test_a_full_scratch_takes_nothing_from_memory(hog: Callable[..., Said]) -> None:
@@ -201,32 +269,37 @@ def test_who_was_killed_is_not_taken_for_one_that_was_before_it(python: Template
 # Processor time
 
 
-def test_a_familys_processor_time_is_counted_together(hog: Callable[..., Said]) -> None:
+def test_a_familys_processor_time_is_counted_together(family: Callable[..., Said]) -> None:
     """Three that spin, each within RLIMIT_CPU when they are ended."""
-    over = hog("spin 3", dataclasses.replace(FORKING, cpu_s=1))
+    over = family("spin 3", dataclasses.replace(FORKING, cpu_s=1))
 
     assert over.over == "cpu"
 
 
-def test_processor_time_of_who_is_gone_is_counted(hog: Callable[..., Said], by: By) -> None:
+def test_processor_time_of_who_is_gone_is_counted(family: Callable[..., Said]) -> None:
     """Short processes that nobody waits for: only a control group remembers what they used."""
     place = cgroups.find()
-    if by == "rlimit" or place is None or (place.kind == "cgroup-v1" and place.cpu is None):
+    if place is None or (place.kind == "cgroup-v1" and place.cpu is None):
         pytest.skip("without a group it is the wall clock that ends them (docs/explanation/limitations.md)")
-    assert hog("drizzle", dataclasses.replace(FORKING, cpu_s=1)).over == "cpu"
+    assert family("drizzle", dataclasses.replace(FORKING, cpu_s=1)).over == "cpu"
 
 
 # Files
 
 
 def test_a_file_that_is_too_large_is_an_errno_of_the_first_process(hog: Callable[..., Said]) -> None:
-    """A first process does not feel SIGXFSZ, so it is told EFBIG; one below it is ended by the signal."""
+    """A first process does not feel SIGXFSZ, so it is told EFBIG."""
     small = dataclasses.replace(ELF, file_bytes=2 << 20)
-    below = hog("fill-below 3", dataclasses.replace(small, profile="elf-subprocess"))
 
     assert hog("fill 3", small).told == [f"errno {errno.EFBIG}", f"written {2 << 20}"]
-    assert below.told == [f"signal {signal.SIGXFSZ}"]
     assert hog("fill 2", small).told == [f"written {2 << 20}"]
+
+
+def test_a_file_that_is_too_large_ends_who_is_not_the_first(family: Callable[..., Said]) -> None:
+    """By SIGXFSZ, and the first goes on."""
+    small = dataclasses.replace(FORKING, file_bytes=2 << 20)
+
+    assert family("fill-below 3", small).told == [f"signal {signal.SIGXFSZ}"]
 
 
 # The groups themselves
