@@ -315,7 +315,7 @@ SCHEMA: Final = {
             ),
             "subprocess": Field(
                 Kind.BOOLEAN,
-                says="whether it may start processes, inside its jail: 16 with itself, which end with it; not where no control group can be made",
+                says="whether it may start processes, inside its jail: 16 with itself, which end with it; needs a control group",
                 default=LimitsSpec().subprocess,
             ),
         },
