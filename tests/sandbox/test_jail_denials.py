@@ -176,6 +176,34 @@ def test_files_are_copied_without_their_metadata(jailed: Jailed) -> None:
     assert jailed("copy_file", "copy2").report == {"errno": "EPERM"}
 
 
+@pytest.mark.parametrize("directory", ["/usr/share/zoneinfo", os.path.dirname(os.__file__), "/"])
+def test_names_that_are_not_there_leave_nothing_behind(jailed: Jailed, free: Free, directory: str) -> None:
+    """A file system of the host remembers that a name is not there, in memory that nobody counts, and answers whoever asks next
+    faster. The root of a jail does not.
+    """
+    if not Path(directory).is_dir() or not _missing_names():
+        pytest.skip("no such directory here, or a kernel that does not count them")
+    before = _missing_names()
+    assert jailed("miss", directory, 20_000).report == {"loot": 20_000}
+    left_by_jail = _missing_names() - before
+    before = _missing_names()
+    assert free("miss", directory, 20_000) == {"loot": 20_000}
+    left_freely = _missing_names() - before
+
+    assert left_by_jail < 10_000  # of other programs of the machine, some hundreds
+    assert left_freely > 10_000
+
+
+def _missing_names() -> int:
+    """How many names the kernel remembers as not there, of the whole machine; 0 before Linux 5.0. proc(5), dentry-state."""
+    return int(Path("/proc/sys/fs/dentry-state").read_text(encoding="ascii").split()[4])
+
+
+def test_every_directory_ends_with_the_jail_or_its_template(jailed: Jailed) -> None:
+    """The root, the scratch space and the program's are file systems of their own; no other has a directory in a jail."""
+    assert jailed("file_systems").report == {"loot": {"own": 3, "others": [], "seen": 3}}
+
+
 # Network
 
 

@@ -1,9 +1,14 @@
-"""The root of a jail: an empty tmpfs with read-only binds of just what runs, and a child's own two small ones.
+"""The root of a jail: a tmpfs with just what runs, and a child's own two small ones.
 
 What is in it for Python: the standard library without site-packages, the shared libraries it loads, the time zones, `/sdk`
 with the packages the host named. For compiled programs: the loader and the libraries they name, and for a static one nothing.
 For both, five device nodes, and mount points for `/w/tmp` (a child's scratch, also reached as /tmp) and `/app` (its program,
 read-only, where it is not executed from its descriptor). No /proc, no /sys, no /etc, no home.
+
+Every directory is the tmpfs's own. A single file of the host is bound, and so shared with it; a directory is copied, once for
+a template. A file system of the host keeps each name that was looked up in it and is not there, for all who come after and in
+memory that is nobody's (60 MiB in a second, and 400 bits from one run to the next, measured); tmpfs keeps none
+(`always_delete_dentry` of fs/libfs.c), and ends with its jails.
 
 Source: pivot_root(2) for the order; mount_setattr(2); bubblewrap and nsjail for what others bind (more).
 """
@@ -44,11 +49,22 @@ _TMP: Final = "/tmp"  # noqa: S108
 _STAGE: Final = _TMP
 """A mount point that every Linux has; what is mounted on it nobody else sees."""
 _READ_ONLY: Final = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID
-_ROOT_OPTIONS: Final = "size=1m,nr_inodes=4096,mode=0755"  # directories and mount points only
+_ROOT_OPTIONS: Final = "size=256m,nr_inodes=32768,mode=0755"
+"""A bound for what is copied: 27 MiB and 1,700 files of Debian's Python 3.11, 40 MiB where it was built with symbols."""
+_LEFT_OUT: Final = frozenset(
+    """
+    site-packages dist-packages test tests idlelib turtledemo tkinter lib2to3 ensurepip pydoc_data posix right
+    """.split()
+)
+"""Directories of Python and of the time zones that are not copied: packages of third parties that some builds keep beside the
+standard library; what needs a display, installs something or tests the rest, which is more than half of it; each zone again."""
+_LEFT_OUT_BEGINS: Final = "config-"  # what is needed to link against Python
+_OPTIMIZED: Final = ".opt-"  # bytecode for another interpreter's options
 READ_ONLY: Final = 0o444
 EXECUTE_ONLY: Final = 0o111
 """Of a program that is executed: the kernel does not let it be dumped then, nor itself read what it was made of."""
 _NEW_FILE: Final = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CHUNK: Final = 1 << 20
 
 
@@ -61,14 +77,19 @@ def build_root(preparation: Preparation) -> None:
     sources = [(os.open(host, os.O_PATH | os.O_CLOEXEC), inside) for host, inside in _binds(preparation)]
     kernel.mount("tmpfs", _STAGE, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, _ROOT_OPTIONS)
     for source, inside in sources:
-        _bind(source, _STAGE + inside)
+        if stat.S_ISDIR(os.fstat(source).st_mode):
+            os.makedirs(_STAGE + inside, exist_ok=True)
+            left_out = frozenset() if inside.startswith(SDK) else _LEFT_OUT
+            here, there = os.open(f"/proc/self/fd/{source}", _DIRECTORY), os.open(_STAGE + inside, _DIRECTORY)
+            _copy_directory(here, there, left_out)
+        else:
+            _bind(source, _STAGE + inside)
         os.close(source)
     for directory in (SCRATCH, APP):
         os.makedirs(_STAGE + directory, exist_ok=True)
     os.symlink(SCRATCH.lstrip("/"), _STAGE + _TMP)
     if preparation.is_compiled:
         return
-    _hide_site_packages(_STAGE + preparation.stdlib)
     with open(_STAGE + REHEARSAL, "wb") as file:
         file.write(bytes.fromhex(preparation.trivial_hex))
 
@@ -86,25 +107,50 @@ def _binds(preparation: Preparation) -> list[tuple[str, str]]:
 
 
 def _bind(source: int, target: str) -> None:
-    kind = os.fstat(source).st_mode
-    if stat.S_ISDIR(kind):
-        os.makedirs(target, exist_ok=True)
-    else:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+    """A file or a device of the host, read-only, at `target`."""
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
     kernel.mount(f"/proc/self/fd/{source}", target, None, kernel.MS_BIND)
-    is_device = stat.S_ISCHR(kind)
+    is_device = stat.S_ISCHR(os.fstat(source).st_mode)
     kernel.set_mount_attributes(target, _READ_ONLY if is_device else _READ_ONLY | kernel.MOUNT_ATTR_NODEV)
 
 
-def _hide_site_packages(stdlib: str) -> None:
-    """Cover third-party packages that some builds keep inside the standard library's directory."""
-    for name in ("site-packages", "dist-packages"):
-        covered = f"{stdlib}/{name}"
-        if os.path.isdir(covered):
-            flags = kernel.MS_NOSUID | kernel.MS_NODEV
-            kernel.mount("tmpfs", covered, "tmpfs", flags, "size=4k,nr_inodes=2,mode=0555")
-            kernel.set_mount_attributes(covered, _READ_ONLY)
+def _copy_directory(source: int, target: int, left_out: frozenset[str]) -> None:
+    """Files, links as they are, and directories of other names: 35 ms for Python's (measured). Both descriptors are closed."""
+    try:
+        within = []
+        with os.scandir(source) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    os.symlink(os.readlink(entry.name, dir_fd=source), entry.name, dir_fd=target)
+                elif entry.is_dir():
+                    within.append(entry.name)
+                elif entry.is_file() and _OPTIMIZED not in entry.name:
+                    _copy_file(entry.name, source, target)
+        for name in within:
+            if name in left_out or (left_out and name.startswith(_LEFT_OUT_BEGINS)):
+                continue
+            os.mkdir(name, 0o755, dir_fd=target)
+            here, there = (os.open(name, _DIRECTORY, dir_fd=directory) for directory in (source, target))
+            _copy_directory(here, there, left_out)
+    finally:
+        os.close(source)
+        os.close(target)
+
+
+def _copy_file(name: str, source: int, target: int) -> None:
+    """Who could not read it on the host cannot read the copy."""
+    try:
+        read = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=source)
+    except PermissionError:  # nor could a jail, which is no more than this user
+        return
+    written = os.open(name, _NEW_FILE, os.fstat(read).st_mode & 0o555, dir_fd=target)
+    try:
+        while piece := os.read(read, _CHUNK):
+            os.write(written, piece)
+    finally:
+        os.close(read)
+        os.close(written)
 
 
 def enter_root() -> None:

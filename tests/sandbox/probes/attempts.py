@@ -4,6 +4,7 @@ Runs as a zip application, in a jail or (for the positive control) as an ordinar
 function and its arguments; the answer goes to descriptor 4 as JSON. Standard library only.
 """
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -189,6 +190,28 @@ def in_a_child():
         os.write(begin, b"x")
         connect()
     os.read(begun, 1)
+
+
+def miss(directory, count):
+    """Ask for names that are not there, and were never asked for."""
+    now = time.time_ns()
+    for number in range(count):
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(f"{directory}/none-{now}-{number}")
+    return count
+
+
+def file_systems():
+    """Of every directory that can be seen, by its device; `own` are those of the root, the scratch space and the program."""
+    own = {os.stat(path).st_dev for path in ("/", "/tmp", "/app")}
+    seen = {}
+    for at, _, _ in os.walk("/"):
+        seen.setdefault(os.stat(at).st_dev, at)
+    return {
+        "own": len(own),
+        "others": sorted(at for device, at in seen.items() if device not in own),
+        "seen": len(seen),
+    }
 
 
 def look_up(name):
