@@ -135,7 +135,7 @@ async def approval_result(ledger: Ledger, approval_id: str, session: str | None)
         if run is not None:
             return _state(snapshot, run, row)
         shown = {
-            "status": row.state.value,
+            "status": snapshot.status_of(row).value,
             "approval_id": row.id,
             "kind": row.kind,
             "name": row.name,
@@ -318,7 +318,7 @@ def _question(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:
         "approval_id": row.id,
         "kind": row.kind,
         "name": row.name,
-        "status": (row.state if run is None else run.status).value,
+        "status": snapshot.status_of(row).value,
         "digest": row.digest,
         "created_at": utc(row.created_us),
         "expires_at": utc(row.expires_us),

@@ -49,6 +49,7 @@ from aileron.model.consent import ConsentKind
 from aileron.model.decision import PreviewStatement, Signature, held_until
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
+from aileron.model.outcome import RunStatus
 from aileron.model.wire import Decision, ErrorBody, PreviewRequest, Settled
 
 __all__ = ["Deciding"]
@@ -110,7 +111,7 @@ class Deciding:
             signed=signed,
             hold_s=hold_s,
         )
-        settled = Settled(status=row.state.value, approval_id=row.id, audit_id=row.run)
+        settled = Settled(status=row.state.status, approval_id=row.id, audit_id=row.run)
         if decision.decision == "deny":
             self._consents.forget(row.digest)
             if not is_run:
@@ -190,17 +191,17 @@ class Deciding:
     async def carry_out_agreed(self) -> None:
         """Do what was agreed to before the daemon ended in between, and may still be done."""
         for approval_id in await self._audit.approved_consents():
-            await self._carried_out(Settled(status="approved", approval_id=approval_id, audit_id=None))
+            await self._carried_out(Settled(status=RunStatus.APPROVED, approval_id=approval_id, audit_id=None))
 
     async def _carried_out(self, settled: Settled) -> Settled:
         try:
             result = await self._consents.carry_out(settled.approval_id)
         except AileronError as error:
             failed = ErrorBody.of(error.failure, None)
-            return msgspec.structs.replace(settled, status="failed", error=failed)
+            return msgspec.structs.replace(settled, status=RunStatus.FAILED, error=failed)
         if result is None:  # the others of its group are not agreed to yet
             return settled
-        return msgspec.structs.replace(settled, status="completed", result=result)
+        return msgspec.structs.replace(settled, status=RunStatus.COMPLETED, result=result)
 
     def _counted(self, decision: Decision, approval_id: str, kind: str) -> Signature | None:
         """The signature to keep; None where nobody signs. AileronError for a decision that does not count."""

@@ -384,7 +384,7 @@ class Manager:
         if row.kind != ConsentKind.ACTION:
             async with self._changing:  # and not while another of its group is carried out
                 await self._consents.end_group(row.id, surface, self._take_back)
-        return Settled(status=row.state.value, approval_id=row.id, audit_id=row.run)
+        return Settled(status=row.state.status, approval_id=row.id, audit_id=row.run)
 
     async def _take_back(self, approval_id: str, until: float) -> None:
         """The decision counts no more; while the vault is locked that is remembered until it can be written there."""

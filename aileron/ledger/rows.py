@@ -47,6 +47,11 @@ class ApprovalState(enum.StrEnum):
     EXPIRED = "expired"
     CANCELLED = "cancelled"
 
+    @property
+    def status(self) -> RunStatus:
+        """The word that callers have for it, where no run waits for it: `redeemed` is the ledger's own."""
+        return RunStatus.COMPLETED if self is ApprovalState.REDEEMED else RunStatus(self.value)
+
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """One run. `connector` is that of the step begun last; `outcome` is JSON of model/outcome.py, None until final."""

@@ -133,10 +133,14 @@ class States:
         row = self._db.execute("SELECT used FROM grant_uses WHERE id = ?", (grant_id,)).fetchone()
         return row[0] if row else 0
 
-    def already(self, row: ApprovalRow) -> AileronError:
-        """That this was decided, in the status word a caller knows: the run's, where there is one, since `redeemed` is ours."""
+    def status_of(self, row: ApprovalRow) -> RunStatus:
+        """The status word that callers know: that of the run which waits for it, or its own. Every surface shows this one."""
         run = self.run(row.run) if row.run is not None else None
-        return already("approval", row.id, (run.status if run is not None else row.state).value)
+        return row.state.status if run is None else run.status
+
+    def already(self, row: ApprovalRow) -> AileronError:
+        """That this was decided, in the status word a caller knows."""
+        return already("approval", row.id, self.status_of(row).value)
 
     def newest(self, kind: str) -> dict[str, Any] | None:
         """The facts of the newest event of a type."""

@@ -174,7 +174,7 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     the `result` that the route which asked would have answered, or `failed` with its `error`.
     """
 
-    status: str
+    status: RunStatus
     approval_id: str
     audit_id: str | None
     held_until: str | msgspec.UnsetType = msgspec.UNSET

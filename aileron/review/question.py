@@ -55,18 +55,16 @@ KINDS: Final = {
 """What each kind of row is called."""
 _STATES: Final = {
     "pending_approval": "waits for you",
-    "pending": "waits for you",
     "approved": "approved",
     "running": "approved, running",
     "completed": "approved, done",
-    "redeemed": "approved, done",
     "failed": "approved, failed",
     "denied": "denied",
     "expired": "expired",
     "cancelled": "taken back",
     "unknown": "approved, outcome unknown",
 }
-"""What each status is called."""
+"""What each status (model/outcome.py RunStatus) is called."""
 
 
 def kind_of(question: Mapping[str, Any]) -> str:

@@ -8,7 +8,6 @@ Not here: what is asked of it and in which shape it answers (door.py).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import Any, Final
 
@@ -83,9 +82,7 @@ class Following(Reading):
         self._take_approver(await in_thread(self._door.approver))
         news = self._waiting.take(await in_thread(self._door.waiting))
         for name in news.gone:
-            with contextlib.suppress(RefusedError):
-                became = await in_thread(self._door.outcome, name)
-                self._waiting.settle(name, str(became.get("status")), kept=self._selected)
+            await self._settle(name)
         if news.new:
             self._guard.arrive(now=time.monotonic())
             if self._has_looked and time.monotonic() >= self._quiet_until:
@@ -94,6 +91,18 @@ class Following(Reading):
         self._show_list()
         self._show_frame()
         await self._fill_pane()
+
+    async def _settle(self, name: str) -> None:
+        """What became of one that waits no more; that nobody can say is told once, and it is asked again with the next news."""
+        try:
+            became = await in_thread(self._door.outcome, name)
+        except RefusedError as error:
+            if name not in self._untold:
+                self._untold.add(name)
+                self._tell(f"{self._waiting[name].title} no longer waits; what became of it: {error}", is_bad=True)
+            return
+        self._untold.discard(name)
+        self._waiting.settle(name, str(became.get("status")), kept=self._selected)
 
     def _take_approver(self, told: dict[str, Any]) -> None:
         """Who decides, as the daemon says now. Where somebody did, nobody is believed who says that nobody does any more."""

@@ -104,6 +104,8 @@ class Plain:
         self._previews: dict[tuple[str, str], Preview] = {}
         self._events: list[dict[str, Any]] = []
         self._wanted = ""
+        self._untold: set[str] = set()
+        """Of these the daemon did not say what became of them."""
         self._typed = b""
         """Of the next line, what has come already."""
         self._has_looked = False
@@ -259,13 +261,26 @@ class Plain:
             if not is_first:
                 said.append(f"new: {self._title(self._waiting[name])}")
         for name in news.gone:
-            with contextlib.suppress(RefusedError):  # asked again with the next look
-                self._waiting.settle(name, str(self._door.outcome(name).get("status")))
-            if name in self._waiting and not self._waiting[name].is_open:
-                said.append(f"settled: {self._title(self._waiting[name])}")
+            said += self._settled(name)
         if said:
             self._say(("\n" if prompt else "") + "\n".join(said))
             self._write(prompt)
+
+    def _settled(self, name: str) -> list[str]:
+        """A line of what became of one that waits no more; where nobody can say, that is said once and asked again."""
+        before = self._waiting[name]
+        try:
+            self._waiting.settle(name, str(self._door.outcome(name).get("status")))
+        except RefusedError as error:
+            if name in self._untold:
+                return []
+            self._untold.add(name)
+            why = paint.shown(str(error), self._width())
+            return [f"settled: {self._title(before)}", f"! what became of it: {why}"]
+        self._untold.discard(name)
+        is_pushed_out = name not in self._waiting
+        became = before if is_pushed_out else self._waiting[name]
+        return [] if became == before else [f"settled: {self._title(became)}"]
 
     def _title(self, entry: Entry) -> str:
         left = seconds_left(entry.expires_at)

@@ -125,6 +125,8 @@ class Room(App[None]):
         """A signal has ended what has the terminal: no other one is heard until that is over."""
         self._pressed_at: float | None = None
         """When the key was pressed whose action runs now."""
+        self._untold: set[str] = set()
+        """Of these the daemon did not say what became of them."""
         self._editing: set[str] = set()
         """Of these an edit is on its way."""
         self._has_record_shown = False
@@ -157,7 +159,9 @@ class Room(App[None]):
         if self._question is None:
             return None
         entry = self._entry()
-        over = EXPIRED if entry is not None and entry.is_open and is_over(entry) else None
+        if entry is None:
+            return why_closed(self._question)
+        over = entry.state if not entry.is_open else EXPIRED if is_over(entry) else None
         return why_closed(self._question) or over
 
     def _show_frame(self) -> None:

@@ -31,6 +31,9 @@ _MAX_SETTLED: Final = 50
 """Entries that wait no more; the record has them all."""
 _OPEN: Final = "pending_approval"
 _UNDER_WAY: Final = ("approved", "running")
+_LEFT: Final = "no longer waits"
+"""Of one that the daemon lists no more, for as long as nobody has said what became of it: it is shown as settled, and asked about
+again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Entry:
     @property
     def is_over(self) -> bool:
         """Nothing more becomes of it."""
-        return self.status not in (_OPEN, *_UNDER_WAY)
+        return self.status not in (_OPEN, _LEFT, *_UNDER_WAY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +99,10 @@ class Waiting:
         return entry_id in self._entries
 
     def take(self, listed: Iterable[Mapping[str, Any]]) -> News:
-        """What the daemon lists now. What it lists no more is `gone`, and is to be settled by whoever asks what became of it."""
+        """What the daemon lists now. What it lists no more is `gone`, and is to be settled by whoever asks what became of it.
+
+        That it waits no more is known without an answer: it is not `open` from here on.
+        """
         asked = sorted(
             listed, key=lambda one: (str(one.get("created_at")), str(one.get("approval_id")))
         )  # as the page has it
@@ -105,6 +111,9 @@ class Waiting:
         gone = tuple(entry.id for entry in self._entries.values() if not entry.is_over and entry.id not in now)
         for name, one in now.items():
             self._entries[name] = _entry(name, one)
+        for name in gone:
+            if self._entries[name].is_open:
+                self._entries[name] = dataclasses.replace(self._entries[name], status=_LEFT)
         return News(new, gone)
 
     def settle(self, entry_id: str, status: str, *, kept: str | None = None) -> None:

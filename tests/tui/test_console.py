@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import threading
@@ -13,12 +14,14 @@ import pytest
 from textual.events import Key
 
 from aileron.model.decision import DecisionStatement, check_signature
+from aileron.model.outcome import RunStatus
 from aileron.model.secret import Secret
+from aileron.review.question import state_of
 from aileron.tui import hearing, news, paint
 from aileron.tui.app import Console
 from aileron.tui.door import Door
 from aileron.tui.queue import Rows
-from tests.cli.questions import ONE, plan, previewed, question, sealed_preview
+from tests.cli.questions import ONE, SUBJECTS, plan, previewed, question, sealed_preview, subject_question
 from tests.support.fake_daemon import Seen, error
 from tests.tui.consoles import World, named
 
@@ -63,6 +66,43 @@ async def test_what_is_decided_stays_in_its_place(world: World) -> None:
 
         await shown.press("n")
         await shown.until("three 1.2.0")
+
+
+async def test_what_is_settled_elsewhere_waits_nowhere_whatever_its_kind_and_its_end(world: World) -> None:
+    """Each with its word; the keys for it are those of what is over."""
+    asked = [subject_question(subject, approval_id=f"act-{kind}") for kind, subject in SUBJECTS.items()]
+    asked.append(named("send-mail"))
+    world.ask(*asked)
+    ends = [status for status in RunStatus if status is not RunStatus.PENDING_APPROVAL]
+    async with world.console(size=(100, 40)) as shown:
+        await shown.until(f"{len(asked)} waiting")
+        for one, status in zip(asked, itertools.cycle(ends), strict=False):
+            world.settle(one, status.value)
+        await shown.until("nothing waits")
+        words = [shown.app._waiting[one["approval_id"]].state for one in asked]
+
+    assert {status.value for status in ends} <= {one["status"] for one in asked}
+    assert words == [state_of({"status": one["status"]}).removeprefix("approved, ") for one in asked]
+
+
+async def test_what_nobody_can_say_the_end_of_waits_no_more_and_that_is_said(world: World) -> None:
+    """Once; asked again with the next news, and then it has its word."""
+    asked = subject_question(SUBJECTS["secret"], approval_id="act-secret")
+    world.ask(asked, named("two"))
+    async with world.console() as shown:
+        await shown.until("2 waiting")
+        world.fake.script("GET", "/v1/action-approvals/act-secret/result", error("internal_error", 500, "a bug"))
+        world.settle(asked, "completed")
+        await shown.until("1 waiting")
+        await shown.until("no longer waits")
+        await shown.until(lambda: any("secret pw no longer waits" in one and "a bug" in one for one in shown.told))
+        world.happen("binding.created")
+        await shown.until(lambda: len(world.fake.asked("GET", "/v1/action-approvals/act-secret/result")) > 1)
+        world.fake.script("GET", "/v1/action-approvals/act-secret/result", (200, dict(asked)))
+        world.happen("binding.created")
+        await shown.until("✓ secret pw")
+
+    assert sum("no longer waits" in one for one in shown.told) == 1
 
 
 async def test_a_filter_is_to_be_seen_and_goes_with_escape(world: World) -> None:

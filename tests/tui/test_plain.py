@@ -141,6 +141,23 @@ def test_what_comes_and_what_is_settled_is_said(world: World, is_first: bool) ->
     assert "new: " in said.out
 
 
+def test_what_nobody_can_say_the_end_of_waits_no_more_in_lines_too(world: World) -> None:
+    """And why is said with it."""
+    asked = subject_question(SUBJECTS["secret"], approval_id="act-secret")
+    world.ask(asked)
+
+    def go() -> str:
+        world.fake.script("GET", "/v1/action-approvals/act-secret/result", error("internal_error", 500, "a bug"))
+        world.settle(asked, "completed")
+        return ""
+
+    said = dialogue(world, ("> ", go), ("settled: ", "list"))
+
+    assert "secret pw, asked by a command, no longer waits" in said.out
+    assert "! what became of it: a bug" in said.out
+    assert "nothing waits for you" in said.out
+
+
 def test_the_loss_of_the_daemon_is_said_once_and_its_return_too(world: World) -> None:
     """Nothing is decided meanwhile."""
     world.ask(question())

@@ -151,7 +151,7 @@ def test_a_consent_is_decided_too(home: DaemonHome, person: PageClient) -> None:
     over = person.submit(confirm.form("/decide"), word="secret")
 
     assert "approved, done" in over.words
-    assert home.must("GET", f"/v1/action-approvals/{answer.body['approval_id']}")["status"] == "redeemed"
+    assert home.must("GET", f"/v1/action-approvals/{answer.body['approval_id']}")["status"] == "completed"
 
 
 def test_what_is_held_can_be_taken_back(home: DaemonHome, person: PageClient, upstream: CountingServer) -> None:

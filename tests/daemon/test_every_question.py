@@ -1,0 +1,286 @@
+"""Every state of every kind of question, at every surface that can show it: one word for it, over which no surface trips.
+
+The rows are made by the record's own verbs on the home's ledger, while no daemon runs; what only a daemon can hold (a run that
+goes on, one that is held) is made by it. A kind or a state that is new fails here until it is made, and shown, too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import anyio
+import anyio.to_thread
+import msgspec
+import pytest
+
+from aileron.audit.log import Audit
+from aileron.cli.app import main as aileron
+from aileron.ledger import ApprovalState, Ledger
+from aileron.model.consent import ConsentKind
+from aileron.model.decision import Signature, moment
+from aileron.model.failure import Boundary, Failure, FailureClass
+from aileron.model.invocation import Invocation, Scope
+from aileron.model.outcome import Failed, RunStatus, Succeeded
+from aileron.model.secret import Secret
+from aileron.review.question import state_of
+from aileron.tui.app import Console, Hooks
+from aileron.tui.door import Door
+from tests.audit.conftest import a_plan
+from tests.cli.command import Command
+from tests.cli.questions import SUBJECTS
+from tests.daemon.test_protocol import Agent
+from tests.support.home import PASSPHRASE, DaemonHome, daemon_home, probe_action
+from tests.support.paged import KeptApprover, PageClient
+from tests.tui.consoles import Shown
+
+pytestmark = pytest.mark.jail
+
+ROUTE = "/v1/action-approvals"
+WORDS = {
+    ApprovalState.PENDING: RunStatus.PENDING_APPROVAL,
+    ApprovalState.APPROVED: RunStatus.APPROVED,
+    ApprovalState.REDEEMED: RunStatus.COMPLETED,
+    ApprovalState.DENIED: RunStatus.DENIED,
+    ApprovalState.EXPIRED: RunStatus.EXPIRED,
+    ApprovalState.CANCELLED: RunStatus.CANCELLED,
+}
+"""What each state of a consent is called where people and programs meet it."""
+_EIGHT_S = "[execute.inputs]\nseconds = 8.0\n"
+"""Of a step that has ten."""
+LISTED = (RunStatus.PENDING_APPROVAL, RunStatus.APPROVED)
+
+
+class Made(NamedTuple):
+    """One question, and the status that every surface is to show."""
+
+    id: str
+    kind: ConsentKind
+    status: RunStatus
+    run: str | None = None
+
+
+class _Maker:
+    """The record's verbs, as a daemon calls them; decisions carry a signature, as those of this home do."""
+
+    def __init__(self, audit: Audit, key_id: str) -> None:
+        self._audit = audit
+        self._key_id = key_id
+
+    async def consent(self, kind: ConsentKind, state: ApprovalState) -> Made:
+        """One that is in this state."""
+        subject = msgspec.to_builtins(SUBJECTS[kind.value])
+        wait_s = -1.0 if state is ApprovalState.EXPIRED else 3600.0
+        row, _ = await self._audit.ask(kind, f"{kind.value} {state.value}", subject, expires_at=time.time() + wait_s)
+        await self._move(row.id, row.digest, state)
+        return Made(row.id, kind, WORDS[state])
+
+    async def run(self, status: RunStatus) -> Made | None:
+        """One whose run has this status; None for what only a daemon can hold."""
+        if status in (RunStatus.APPROVED, RunStatus.RUNNING):
+            return None
+        plan, asked = a_plan(), Invocation(action="send-email", args={"to": "a@example.com"}, scope=Scope.AGENT)
+        wait_s = -1.0 if status is RunStatus.EXPIRED else 3600.0
+        pending = await self._audit.pending(plan, asked, time.time() + wait_s)
+        begun = (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.UNKNOWN)
+        ends = {word: state for state, word in WORDS.items()}
+        await self._move(pending.approval_id, plan.digest, ApprovalState.REDEEMED if status in begun else ends[status])
+        if status is RunStatus.COMPLETED:
+            await self._audit.finished(pending.run_id, Succeeded(run_id=pending.run_id, result={"sent": 1}), 1)
+        elif status is RunStatus.FAILED:
+            failure = Failure(failure_class=FailureClass.NETWORK_ERROR, message="gone", boundary=Boundary.EXTERNAL)
+            await self._audit.finished(pending.run_id, Failed(run_id=pending.run_id, failure=failure), 1)
+        elif status is RunStatus.UNKNOWN:
+            await self._audit.interrupted(pending.run_id)
+        return Made(pending.approval_id, ConsentKind.ACTION, status, pending.run_id)
+
+    async def _move(self, name: str, digest: str, state: ApprovalState) -> None:
+        signed = Signature(
+            key_id=self._key_id, at=moment(time.time()), signature="bm90IG9uZQ==", head=None, head_signature=None
+        )
+        decide = lambda what: self._audit.decide(name, what, digest=digest, surface="operator", signed=signed)  # noqa: E731
+        match state:
+            case ApprovalState.PENDING:
+                pass
+            case ApprovalState.APPROVED:
+                await decide("approve")
+            case ApprovalState.REDEEMED:
+                await decide("approve")
+                await self._audit.redeem(name, digest)
+            case ApprovalState.DENIED:
+                await decide("deny")
+            case ApprovalState.EXPIRED:
+                assert name in await self._audit.expire_due()
+            case ApprovalState.CANCELLED:
+                await self._audit.cancel(name, surface="operator")
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[DaemonHome]:
+    """Decisions are signed; an action that takes long, and one that is held."""
+    with daemon_home() as made:
+        made.install_probe()
+        made.unlock()
+        made.bind_probe()
+        one_step, gate = probe_action("linger", name="lingers", gated=True).split("[approval]")
+        head, step = one_step.split("[[execute]]")
+        steps = "".join(f"[[execute]]{step.replace(chr(34) + 'step', chr(34) + name)}{_EIGHT_S}" for name in "abcdef")
+        made.must("POST", "/v1/actions", {"text": f"{head}{steps}[approval]{gate}", "file": "a test"})
+        held = probe_action("linger", "seconds:number?", name="held", gated=True)
+        held = held.replace("[approval]", "[approval]\nundo_window_s = 600")
+        made.must("POST", "/v1/actions", {"text": held, "file": "a test"})
+        KeptApprover(made).appoint(made)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def questions(home: DaemonHome) -> list[Made]:
+    """One of every kind in every state."""
+    approver = KeptApprover.of(home)
+    home.stop()
+
+    async def make() -> list[Made]:
+        with Ledger.open(home.path / "ledger.db", home.path, "0.1.0") as ledger:
+            maker = _Maker(Audit(ledger), approver.key_id)
+            consents = [kind for kind in ConsentKind if kind is not ConsentKind.ACTION]
+            made = [await maker.consent(kind, state) for kind, state in itertools.product(consents, ApprovalState)]
+            runs = [await maker.run(status) for status in RunStatus]
+            return made + [run for run in runs if run is not None]
+
+    made = anyio.run(make)
+    home.must("POST", "/v1/vault/unlock", {"passphrase": PASSPHRASE})
+    for action, status in (("held", RunStatus.APPROVED), ("lingers", RunStatus.RUNNING)):
+        asked = home.asked(action)
+        assert approver.decide(home, asked["approval_id"]).status == 200
+        made.append(Made(asked["approval_id"], ConsentKind.ACTION, status, asked["audit_id"]))
+        until(lambda: home.result(asked, wait=0)["status"], status)  # noqa: B023 - called before the next
+    return made
+
+
+def until(look: Callable[[], Any], wanted: Any) -> None:
+    """Until it is so."""
+    at_last = time.monotonic() + 20
+    while (found := look()) != wanted:
+        assert time.monotonic() < at_last, found
+        time.sleep(0.02)
+
+
+def test_there_is_one_of_every_kind_in_every_state(questions: list[Made]) -> None:
+    """As many as the closed sets make: what is added to one of them has to be made here."""
+    consents = [kind for kind in ConsentKind if kind is not ConsentKind.ACTION]
+    wanted = {(kind, state.status) for kind, state in itertools.product(consents, ApprovalState)}
+    wanted |= {(ConsentKind.ACTION, status) for status in RunStatus}
+
+    assert {(one.kind, one.status) for one in questions} == wanted
+    assert {state: state.status for state in ApprovalState} == WORDS
+
+
+def test_every_route_tells_the_same_status(home: DaemonHome, questions: list[Made]) -> None:
+    """The list, the question, what became of it, and what somebody is told who decides too late."""
+    listed = {one["approval_id"]: one["status"] for one in home.must("GET", ROUTE)["approvals"]}
+    told = {}
+    for one in questions:
+        answers = [home.ask("GET", f"{ROUTE}/{one.id}"), home.ask("GET", f"{ROUTE}/{one.id}/result?wait=0")]
+        answers += [home.ask("GET", f"/v1/runs/{one.run}")] if one.run else []
+        assert [answer.status for answer in answers] == [200] * len(answers), (one, answers)
+        told[one] = {answer.body["status"] for answer in answers}
+        late = home.ask("POST", f"{ROUTE}/{one.id}/answer", {"answer": "x"})
+        assert late.is_error, (one, late)
+        told[one] |= {late.body["error"]["details"].get("status", one.status.value)}
+
+    assert told == {one: {one.status.value} for one in questions}
+    ours = {one.id: one.status.value for one in questions if one.status in LISTED}
+    made = {one.id for one in questions}
+    assert {name: status for name, status in listed.items() if name in made} == ours
+
+
+def test_an_agent_is_told_of_its_runs_in_every_state_and_of_no_consent(home: DaemonHome, questions: list[Made]) -> None:
+    """Over HTTP and over the protocol."""
+    with Agent(home.path / "run" / "mcp.sock") as agent:
+        for one in questions:
+            over_http = home.agent.request("GET", f"{ROUTE}/{one.id}/result")
+            told = agent.call("check_action_status", id=one.id)
+            if one.run is None:
+                assert (over_http.status, told["error"]["class"]) == (404, "not_found"), one
+            else:
+                assert (over_http.body["status"], told["status"]) == (one.status.value, one.status.value), one
+        pending = {one["approval_id"]: one["status"] for one in agent.call("list_pending")["pending"]}
+
+    assert pending == {one.id: one.status.value for one in questions if one.run and one.status in LISTED}
+
+
+def test_the_page_shows_every_one(home: DaemonHome, questions: list[Made]) -> None:
+    """In words, or with what decides it."""
+    person = PageClient(home)
+    assert person.unlock().status == 200
+    queue = person.get("/approvals")
+    assert queue.status == 200
+
+    for one in questions:
+        page = person.get(f"/approvals/{one.id}")
+        assert page.status == 200, one
+        if one.status is RunStatus.PENDING_APPROVAL:
+            assert page.form("/approve"), one
+        else:
+            assert state_of({"status": one.status.value}) in page.words, one
+        assert (one.id in queue.text) or one.status not in LISTED, one
+
+
+def test_the_command_line_lists_and_shows_every_one(
+    home: DaemonHome, questions: list[Made], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the other surfaces call it; one is shown of each status, of one kind after the other."""
+    monkeypatch.setenv("AILERON_HOME", str(home.path))
+    assert aileron(["approval", "list", "--json"]) == 0
+    listed = {one["approval_id"]: one["status"] for one in json.loads(capsys.readouterr().out)["approvals"]}
+    assert listed.items() >= {(one.id, one.status.value) for one in questions if one.status in LISTED}
+    kinds = itertools.cycle(ConsentKind)
+    for status in RunStatus:
+        some = {one.kind: one for one in questions if one.status is status}
+        one = some[next(kind for kind in kinds if kind in some)]
+        assert aileron(["approval", "show", one.id]) == 0, one
+        facts = dict(row.split("\t", 1) for row in capsys.readouterr().out.split("\n") if "\t" in row)
+        assert facts["status"] == one.status.value, one
+
+
+def test_a_console_in_lines_is_told_of_a_consent_that_was_decided_elsewhere(home: DaemonHome) -> None:
+    """It waits there no more."""
+    asked: list[str] = []
+
+    def come() -> str:
+        asked.append(put_secret(home))
+        return ""
+
+    def decide() -> str:
+        assert KeptApprover.of(home).decide(home, asked[0]).status == 200
+        return ""
+
+    answers = [("> ", come), ("new: ", decide), ("settled: ", "filter status:waits secret pw"), ("> ", "quit")]
+    said = Command(home.path).at_terminal("console", "--plain", answers=answers)
+    assert re.search(r"settled: [0-9]+ secret pw, asked by a command, done", said.out), said
+    assert "nothing matches" in said.out, said
+
+
+@pytest.mark.anyio
+async def test_a_console_is_told_of_a_consent_that_was_decided_elsewhere(home: DaemonHome) -> None:
+    """The same on the screen that stays open."""
+    nobody = Hooks(check=lambda: None, ask=lambda _: Secret(b""), edit=str, take=lambda: None, let_go=lambda: None)
+    app = Console(Door(home.path), nobody, who_else=lambda: "a test")
+    async with app.run_test(size=(120, 100), notifications=True) as pilot:
+        shown = Shown(app, pilot)
+        await shown.until("daemon ok")
+        asked = await anyio.to_thread.run_sync(put_secret, home)
+        await shown.until("secret pw")
+        await anyio.to_thread.run_sync(KeptApprover.of(home).decide, home, asked)
+        await shown.until(lambda: any("secret pw" in row and " done" in row for row in shown.rows))
+
+
+def put_secret(home: DaemonHome) -> str:
+    """Another value for a bound secret, which is asked about: the question's id."""
+    answer = home.ask("PUT", "/v1/secrets/pw", {"value_base64": "YW5vdGhlci1wYXNzd29yZA=="})
+    assert answer.status == 202, answer.body
+    return str(answer.body["approval_id"])
