@@ -14,7 +14,9 @@ process of theirs can send signals, open `/proc/PID/…` of what may be traced, 
    no passphrase is asked for. Nobody can begin to trace it later.
 5. The child goes on as the command: it alone returns from `alone`. The parent waits, passes signals on, stops when the child
    stops (so that a shell's Ctrl-Z and `fg` work), ends as the child ends, and puts the terminal right if the child could not.
-   If the parent is killed the kernel ends the child (PR_SET_PDEATHSIG).
+   If the parent is killed the kernel ends the child (PR_SET_PDEATHSIG). If the terminal goes, the kernel tells the first process
+   of its session and nobody else: that may be the parent, which passes it on, or a program that says nothing, so that whoever
+   keeps a key open looks for itself (`end_with_terminal`).
 
 What this does not do: who attaches in step 1 and changes the program itself, or writes to its memory before the fork, has
 replaced our program. Where Yama is (kernel.yama.ptrace_scope = 1), only an ancestor of the command can.
@@ -41,6 +43,7 @@ import errno
 import fcntl
 import os
 import resource
+import select
 import signal
 import struct
 import sys
@@ -60,10 +63,13 @@ if TYPE_CHECKING:
         AileronError,  # 20 ms, in front of every console, and of use where something is wrong
     )
 
-__all__ = ["ASK_S", "alone", "ask_passphrase", "check_unwatched"]
+__all__ = ["ASK_S", "END_S", "alone", "ask_passphrase", "check_unwatched", "end_in_time", "end_with_terminal"]
 
 ASK_S: Final = 600.0
 """Ten minutes: long enough to look a passphrase up, and a forgotten terminal is not held for ever."""
+END_S: Final = 3.0
+"""From a signal that ends this process. To put a terminal right takes milliseconds; one that takes nothing any more is not waited
+for."""
 _TERMINAL: Final = "/dev/tty"
 _MAX_LINE_BYTES: Final = 4096  # what a terminal holds of one line, termios(3)
 _TIOCGEXCL: Final = 0x80045440  # ioctl_tty(2); not in Python's termios
@@ -121,6 +127,38 @@ def alone(work: Callable[[], int], *, put_right: bytes = b"") -> int:
     return work()
 
 
+def end_in_time() -> None:
+    """From now on this process has END_S: SIGALRM ends it then, whatever its threads wait for. For the main thread."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, END_S)
+
+
+def end_with_terminal() -> None:
+    """See that this process is told of the end of its terminal (SIGHUP), whoever else is; nothing where there is none.
+
+    What reads there finds an end of input again and again, and what writes fails or waits: neither ends a program by itself.
+    """
+    try:
+        descriptor = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return
+    # Signals are for the main thread: one that this one took would not end what that waits for.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        threading.Thread(target=_tell_of_end, args=(descriptor,), daemon=True, name="terminal").start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _tell_of_end(terminal: int) -> None:
+    """Wait for the end of a terminal, and for nothing else of it (poll(2): POLLHUP is told unasked)."""
+    poll = select.poll()
+    poll.register(terminal, 0)
+    while not poll.poll():
+        pass
+    os.kill(os.getpid(), signal.SIGHUP)
+
+
 def check_unwatched() -> None:
     """Return if no other process of this user can see what this one knows. AileronError(unauthorized) says why not."""
     try:
@@ -156,6 +194,7 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
     """SIGTERM and SIGHUP in the child: what stands open is put right on the way out. A second one must not cut that short."""
     for each in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
+    end_in_time()
     raise SystemExit(_KILLED_BY + number)
 
 
@@ -164,8 +203,9 @@ def _attend(child: int, terminal: _Terminal | None, waited_for: set[signal.Signa
     while True:
         info = signal.sigwaitinfo(waited_for)
         if info.si_signo != signal.SIGCHLD:
-            # Somebody sent it to us; what a terminal sends (SI_KERNEL) goes to the child by itself, sigaction(2).
-            if info.si_code <= 0:
+            # Somebody sent it to us; what a terminal sends (SI_KERNEL) goes to the child by itself, sigaction(2). But that it is
+            # gone is told to the first process of the session alone, which may be us.
+            if info.si_code <= 0 or info.si_signo == signal.SIGHUP:
                 os.kill(child, info.si_signo)  # not reaped yet, so the number is still its
             continue
         # One SIGCHLD may stand for several changes, and WNOHANG has none to tell in the end.
@@ -219,8 +259,9 @@ class _Terminal:
         os.close(self._descriptor)
 
     def tell(self, words: bytes) -> None:
-        """Have the terminal obey these; nothing where it has gone."""
+        """Have the terminal obey these; nothing where it has gone, or takes nothing any more."""
         with contextlib.suppress(OSError):
+            os.set_blocking(self._descriptor, False)  # of our own open file: nobody shares it
             os.write(self._descriptor, words)
 
     def release(self, *, was_killed: bool) -> None:

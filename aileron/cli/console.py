@@ -70,6 +70,7 @@ def _run(theme: str | None, *, plain: bool) -> int:
     from aileron.approver import presence, terminal
     from aileron.tui.door import Door
 
+    presence.end_with_terminal()
     door = Door(_home())
     if plain:
         from aileron.approver.unseen import unseen

@@ -26,8 +26,10 @@ import gc
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, ClassVar, Final
 
 from rich.text import Text
@@ -39,6 +41,7 @@ from textual.events import Click
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Input, Static
 
+from aileron.approver.presence import end_in_time
 from aileron.model.moment import local_time
 from aileron.model.visible import visible, visible_json
 from aileron.review.question import difference_lines, is_run
@@ -68,6 +71,11 @@ class Console(Deciding):
         gc.freeze()
         gc.enable()
         self._begin("news", self._follow)
+
+    def _has_to_end(self, _number: int, _frame: FrameType | None) -> None:
+        """A signal that ends it. The event loop may not hear of it: it waits for a terminal that takes nothing any more."""
+        end_in_time()
+        threading.Thread(target=self._holder.close, daemon=True).start()  # a signature that is being made is made
 
     def _hung_up(self) -> None:
         """The terminal is gone. The key goes first; nothing is put right here, since what reads there would wait for ever.
@@ -111,6 +119,8 @@ class Console(Deciding):
         loop.add_signal_handler(signal.SIGTERM, self.exit)
         loop.add_signal_handler(signal.SIGHUP, self._hung_up)
         loop.add_signal_handler(signal.SIGCONT, self._went_on)
+        for number in (signal.SIGTERM, signal.SIGHUP):  # beside what the loop does, once it comes to that
+            signal.signal(number, self._has_to_end)
         self._lay_out()
         self._show_frame()
         self._queue.focus()

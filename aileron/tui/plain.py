@@ -13,6 +13,7 @@ Not here: the screen (app.py), what a question says (review/), the key (holder.p
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -184,7 +185,12 @@ class Plain:
     def _typed_line(self) -> str | None:
         """One line, as it was typed; None at the end of input."""
         while b"\n" not in self._typed:
-            piece = os.read(sys.stdin.fileno(), _MOST_LINE)
+            try:
+                piece = os.read(sys.stdin.fileno(), _MOST_LINE)
+            except OSError as error:
+                if error.errno != errno.EIO:  # the terminal has gone, pty(7): the end of what is typed
+                    raise
+                piece = b""
             if not piece:
                 break
             self._typed += piece

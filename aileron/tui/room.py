@@ -22,6 +22,7 @@ from textual.events import Event, Key, Paste
 from textual.widgets import ContentSwitcher, Static
 from textual.widgets.option_list import Option
 
+from aileron.approver.presence import end_in_time
 from aileron.model.visible import visible, without_gaps
 from aileron.tui import frame, paint
 from aileron.tui.deciding import EXPIRED, unforeseen, why_closed
@@ -357,6 +358,7 @@ class Room(App[None]):
     def _interrupted(self, number: int, _: object) -> None:
         """A signal while the terminal is somebody else's: that ends, and unless it was Ctrl-C the console too."""
         if number != signal.SIGINT:
+            end_in_time()
             self.exit()
         if not self._is_interrupted:
             self._is_interrupted = True

@@ -5,17 +5,25 @@ What stands on the screen is looked for by its words only: where it stands is fo
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import pty
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import psutil
 import pytest
 
+from aileron.approver import presence
 from aileron.tui.holder import REST_S
 from tests.attacks.same_user.terminal import environment
 from tests.cli.command import Command
@@ -172,3 +180,88 @@ def test_whatever_signal_ends_it_the_screen_is_put_right(home: Path, fake: FakeD
         psutil.Process(at.pid).children(recursive=True)[-1].send_signal(number)
         at.until("before", "after", "icanon")
         assert at.do("display-message", "-p", state).split() == ["1", "0", "0"]
+
+
+_LEADS: Final = (
+    "import fcntl, os, signal, subprocess, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+)
+_ITSELF: Final = "os.execvp(sys.argv[1], sys.argv[1:])"
+_TELLS_NOBODY: Final = "signal.signal(signal.SIGHUP, lambda *_: None); subprocess.call(sys.argv[1:])"
+"""The first process of a terminal's session, which the kernel tells of its end: the console, or one that tells nobody."""
+
+
+@contextlib.contextmanager
+def at_pty(
+    home: Path, fake: FakeDaemon, *more: str, first: str = _ITSELF
+) -> Iterator[tuple[int, list[psutil.Process]]]:
+    """A console at a terminal of this process: the other end, and its processes; none of them is left."""
+    fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
+    master, slave = pty.openpty()
+    resize(master, 24, 80)
+    started = subprocess.Popen(
+        [sys.executable, "-c", _LEADS + first, *words(*more)],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=variables(home, TERM="xterm-256color"),
+    )
+    os.close(slave)
+    processes = [psutil.Process(started.pid)]
+    try:
+        seen, until = b"", time.monotonic() + 30
+        while b"nothing waits" not in seen:
+            assert time.monotonic() < until, seen
+            if select.select([master], [], [], 0.2)[0]:
+                seen += os.read(master, 65536)
+        processes += processes[0].children(recursive=True)
+        yield master, processes
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(master)
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        started.wait(10)
+
+
+def resize(terminal: int, rows: int, columns: int) -> None:
+    """Another size."""
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def ended(processes: list[psutil.Process], within_s: float) -> bool:
+    """Whether all of these end in that time."""
+    return not psutil.wait_procs(processes, within_s)[1]
+
+
+@pytest.mark.parametrize(
+    "first", [_ITSELF, _TELLS_NOBODY], ids=["first of its session", "of a session that tells nobody"]
+)
+@pytest.mark.parametrize("plain", [(), ("--plain",)], ids=["screen", "lines"])
+def test_a_console_ends_with_its_terminal(home: Path, fake: FakeDaemon, plain: tuple[str, ...], first: str) -> None:
+    """The window is closed: nothing goes on without anybody who could see it."""
+    with at_pty(home, fake, *plain, first=first) as (master, processes):
+        assert all(process.is_running() for process in processes)
+        os.close(master)
+        assert ended(processes, 2.0), [process.as_dict(["pid", "cmdline", "cpu_times"]) for process in processes]
+
+
+@pytest.mark.parametrize("plain", [(), ("--plain",)], ids=["screen", "lines"])
+def test_a_console_ends_with_its_session_of_tmux(home: Path, fake: FakeDaemon, plain: tuple[str, ...]) -> None:
+    """`tmux kill-session`."""
+    fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
+    with Tmux(words(*plain), variables(home)) as at:
+        at.until("nothing waits")
+        processes = [psutil.Process(at.pid), *psutil.Process(at.pid).children(recursive=True)]
+        at.do("kill-session")
+        assert ended(processes, 5.0)
+
+
+def test_a_console_whose_terminal_takes_nothing_any_more_ends_by_a_signal(home: Path, fake: FakeDaemon) -> None:
+    """As over a line that hangs: its event loop waits for that, and hears of nothing. It has some seconds to put things right."""
+    with at_pty(home, fake) as (master, processes):
+        for number in range(200):
+            resize(master, 50 + number % 2, 200)
+            time.sleep(0.02)
+        processes[0].terminate()
+        assert ended(processes, presence.END_S + 3)
