@@ -149,8 +149,13 @@ class Console(Deciding):
         self._hooks.let_go()
 
     def on_resize(self) -> None:
-        self._lay_out()
+        """Textual has `size` changed only after this: what is laid out here would be so for the size before."""
         self._guard.disturb(now=time.monotonic())
+        self.call_later(self._take_size)
+
+    def _take_size(self) -> None:
+        self._lay_out()
+        self._show_list()
         if self._has_looked:  # rows of lists are laid out for a width
             self._show_events(self._events)
             self._begin("pane", self._look_at_pane)

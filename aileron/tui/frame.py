@@ -44,7 +44,7 @@ Rows { text-wrap: nowrap; text-overflow: ellipsis; }
 .stale #essentials, .stale #body, .lost #essentials, .lost #body { text-style: dim; }
 #hints { height: 1; }
 .narrow #hints { height: 2; }
-OptionList > .option-list--option-highlighted { text-style: bold reverse; }
+OptionList > .option-list--option-highlighted { text-style: bold; }
 .pane { height: 100%; border: none; padding: 0; }
 Toast { width: auto; max-width: 96%; }
 """

@@ -5,6 +5,7 @@ and the sign that the line has anyway, so that a terminal without colours, or a 
 
 Rules
 - Nothing is cut without a word: a fact longer than MAX_ROWS says how much more there is, until all of it is asked for.
+- A row of several parts is assembled, never added up: what is added to a rich `Text` takes on the style of the first part.
 - No row is wider than it was laid out for, whatever terminal draws it: `cells` counts the most that a text may take.
 
 Not here: where it stands on the screen (app.py).
@@ -453,12 +454,12 @@ def _fact_rows(fact: Fact, width: int, column: int = _COLUMN) -> Iterator[Text]:
     if cells(name) >= column:
         yield from (Text(row, style="dim") for row in _rows_of(name, max(width, 8)))
         name = ""
-    label = Text(name + " " * (column - cells(name)), style="dim")
+    label = (name + " " * (column - cells(name)), "dim")
     if not fact.lines:
-        yield label + Text("-", style="dim")
+        yield Text.assemble(label, ("-", "dim"))
     for line in fact.lines:
         for row in _line_rows(line, width, indent):
-            yield label + row[column:] if name else row  # the indent is as wide as the label, in spaces
+            yield Text.assemble(label, row[column:]) if name else row  # the indent is as wide as the label, in spaces
             name = ""
 
 
@@ -469,7 +470,7 @@ def _line_rows(line: Line, width: int, indent: str) -> Iterator[Text]:
     rows = _rows_with_rest(line.text, room if sign else room + len(FURTHER), room)
     for number, row in enumerate(rows):
         before = sign or (FURTHER if number else "")
-        yield Text(indent) + Text(before, style="dim") + Text(row, style=style)
+        yield Text.assemble(indent, (before, "dim"), (row, style))
 
 
 def _verdict_rows(sheet: Sheet, width: int, note: str, *, is_short: bool) -> list[Text]:
@@ -520,7 +521,7 @@ class _Frame:
             label = f"{fact.name}: " if number == 0 else ""
             for row in _rows_of(label + line.text, self._inner):
                 filled = row + " " * max(self._inner - cells(row), 0)
-                yield Text("│ ", style="dim") + Text(filled) + Text(" │", style="dim")
+                yield Text.assemble(("│ ", "dim"), filled, (" │", "dim"))
 
 
 def _hanging(begin: str, text: str, width: int) -> list[Text]:

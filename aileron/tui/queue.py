@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.style import Style
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
@@ -28,6 +29,12 @@ class Rows(OptionList):
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
     ]
+
+    def get_visual_style(self, *component_classes: str, partial: bool = False) -> Style:
+        """Without colours the row under the cursor is reversed. Textual takes that from no style sheet (8.2)."""
+        style = super().get_visual_style(*component_classes, partial=partial)
+        is_marked = self.app.no_color and "option-list--option-highlighted" in component_classes
+        return style + Style(reverse=True) if is_marked else style
 
     def action_cursor_down(self) -> None:
         """To the next; from the last one nowhere, and not to the first."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import signal
 import threading
 import time
@@ -89,7 +90,8 @@ class Room(App[None]):
         theme: str | None = None,
         clock: Callable[[], float] = since_boot,
     ) -> None:
-        super().__init__()
+        # Textual would turn colours into greys, alarms into the darkest; as it treats a terminal's own colours, none are left.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.animation_level = "none"
         self.register_theme(frame.CONTRAST)
         if theme is not None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
+from rich.segment import Segment
 from textual.events import Key
 from textual.pilot import Pilot
 
@@ -225,6 +226,14 @@ class Shown:
     def rows(self) -> list[str]:
         """One by one."""
         return self.text.split("\n")
+
+    @property
+    def drawn(self) -> list[list[Segment]]:
+        """The rows as the terminal gets them, with what is taken from colours on the way."""
+        rows = [list(strip) for strip in self.app.screen._compositor.render_strips()]
+        for each in self.app.get_line_filters():
+            rows = [each.apply(row, self.app.screen.background_colors[1]) for row in rows]
+        return rows
 
     async def press(self, *keys: str) -> None:
         """Keys, one after the other, each done with before the next."""

@@ -17,7 +17,7 @@ from aileron.model.decision import DecisionStatement, check_signature
 from aileron.model.outcome import RunStatus
 from aileron.model.secret import Secret
 from aileron.review.question import state_of
-from aileron.tui import hearing, news, paint
+from aileron.tui import frame, hearing, news, paint
 from aileron.tui.app import Console
 from aileron.tui.door import Door
 from aileron.tui.queue import Rows
@@ -872,6 +872,42 @@ async def test_a_resize_keeps_the_question_and_its_place(world: World) -> None:
         await shown.pilot.resize_terminal(140, 45)
         await shown.until("only@in.two")
         await shown.until("one")
+
+
+async def test_a_resize_is_of_the_size_that_there_is_now(world: World) -> None:
+    """Not of the one before: one resize after the other, and after each the rows reach its edge and the right parts are there."""
+    world.ask(named("one"), named("two"))
+    async with world.console((80, 24)) as shown:
+        await shown.until("one 1.2.0")
+        for columns, rows in ((100, 30), (70, 20), (80, 24), (140, 45), (100, 30)):
+            await shown.pilot.resize_terminal(columns, rows)
+            await shown.pilot.pause()
+            listed = shown.rows[2].rstrip().partition("  │")[0].rstrip()
+            room = columns * 2 // 5 if columns >= frame.WIDE else columns
+            assert len(listed.rstrip("│").rstrip()) == room - 2, shown.text
+            assert ("one 1.2.0" in shown.text) == (columns >= frame.NARROW), shown.text
+
+
+async def test_without_colours_there_is_none_and_attributes_mark_what_they_did(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The terminal's own letters on its own ground: alarms are bold, the row under the cursor is reversed. Nothing is a grey."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    world.ask(named("one"), named("two"))
+    async with world.console() as shown:
+        await shown.until("! CANNOT BE UNDONE")
+        drawn = [
+            segment for row in shown.drawn for segment in row if segment.text.strip() and segment.style is not None
+        ]
+        styles = {
+            text: [one.style for one in drawn if text in one.text] for text in ("! CANNOT BE UNDONE", "one", "two")
+        }
+
+    colours = {colour for one in drawn for colour in (one.style.color, one.style.bgcolor) if one.style and colour}
+    assert {colour.is_default for colour in colours} <= {True}, colours
+    assert [(style.bold, style.dim) for style in styles["! CANNOT BE UNDONE"] if style] == [(True, None)]
+    assert next(bool(style.reverse) for style in styles["one"] if style)
+    assert not any(style.reverse for style in styles["two"] if style)
 
 
 async def test_what_is_no_place_for_a_console_ends_it_before_anything_is_asked(world: World) -> None:

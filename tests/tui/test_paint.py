@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
 from aileron.review.sheet import Fact, Line, Section, Sheet, Tone, sheet_of
 from aileron.tui import paint
 from aileron.tui.paint import body_rows
 from tests.cli.questions import plan, question
 
+_CONSOLE = Console()
 WIDE = {
     "made a picture": "\u2601\ufe0f" * 100,
     "marks with room of their own": "a" + "\u0903" * 100,
@@ -50,6 +52,25 @@ def test_the_column_of_names_is_as_wide_as_leaves_room_for_values(
 ) -> None:
     """A third of the width at most, in cells; what is longer has a row of its own."""
     assert rows(width, *names) == shown
+
+
+def test_a_value_is_not_as_dim_as_its_name() -> None:
+    """Nor what the agent says as its frame: what is to be read is drawn as what is to be read."""
+    facts = (Fact("to", (Line("a value"), Line("another", Tone.ALARM))),)
+    sections = [Section("arguments", facts), Section("agent says", facts, is_said=True)]
+    shown = body_rows(sections, 80, is_whole=True)[0]
+    styles = {
+        (row.plain[at:].split("  ")[0], str(style))
+        for row in shown
+        for at, style in (
+            (row.plain.find(word), row.get_style_at_offset(_CONSOLE, row.plain.find(word)))
+            for word in ("to", "a value", "another")
+        )
+        if at >= 0
+    }
+
+    dim = {text for text, style in styles if "dim" in style}
+    assert dim == {"to"}, styles
 
 
 @pytest.mark.parametrize(
