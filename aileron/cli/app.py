@@ -41,7 +41,7 @@ from aileron.cli.commands import (
     state,
     vault,
 )
-from aileron.cli.commands.completion import action_names, completion
+from aileron.cli.commands.completion import action_names, completion, input_words
 from aileron.cli.commands.console import console
 from aileron.cli.commands.options import AsJson
 from aileron.cli.commands.sync import sync
@@ -116,7 +116,8 @@ def _option(flag: str) -> Any:
 def run(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The action.", autocompletion=action_names)],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Its arguments, by the declared types.")
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Its arguments, by the declared types.", autocompletion=input_words),
     ] = None,
     args: Annotated[str | None, _option("--args")] = None,
     as_json: Annotated[bool, _option("--json")] = False,

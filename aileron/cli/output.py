@@ -178,10 +178,10 @@ def print_facts(facts: Iterable[tuple[str, Any]], stream: str = "stdout", *, col
 
 
 def print_block(text: str) -> None:
-    """Several lines that somebody else wrote, each marked as such on a terminal."""
-    gutter = styled(GUTTER, "dim") if is_terminal() else ""
+    """Several lines that somebody else wrote, each marked as such on a terminal, on each row that it takes there."""
     for line in visible_lines(text.rstrip("\n")):
-        write(gutter + line)
+        for row in _folded_inside(line, len(GUTTER)) if is_terminal() else [line]:
+            write(styled(GUTTER, "dim") + row if is_terminal() else row)
 
 
 def local_time(moment: Any, stream: str = "stdout") -> str:
@@ -297,6 +297,13 @@ def _in_terminal(text: str) -> str:
         else:
             lines += [" " * indent + part for part in folded(words, indent)]
     return "\n".join(lines)
+
+
+def _folded_inside(line: str, column: int) -> list[str]:
+    """The rows that a line takes behind a bar, with its own indent on each."""
+    words = line.lstrip(" ")
+    indent = min(len(line) - len(words), _columns() // 2)
+    return [" " * indent + part for part in folded(words, column + indent)]
 
 
 def _is_too_narrow(titles: Sequence[str], rows: list[list[str]]) -> bool:

@@ -58,6 +58,8 @@ _MAX_SHOWN = 2000
 
 _ID = re.compile(r"[a-z0-9][a-zA-Z0-9._-]{3,99}")
 """Of an approval, as part of a command to type."""
+_DESTINATION = re.compile(r"([a-z0-9][a-z0-9.-]{0,252}):[0-9]{1,5}: ")
+"""HOST:PORT, with which a failure of the network begins."""
 _FIXES = {
     "vault_locked": "aileron vault unlock",
     "binding_failed": "aileron binding list",
@@ -208,7 +210,10 @@ class Problem(Exception):
             exit_code=_exit_code(name),
             name=name,
             why=_why(name, error, details),
-            fix=agree or (_choice(details, action) if is_ours else None) or cure or _usual_fix(name, error, action),
+            fix=agree
+            or (_choice(details, action) or _look_up(name, error["message"], details) if is_ours else None)
+            or cure
+            or _usual_fix(name, error, action),
             log=log if isinstance(log, str) and log else None,
             approval=approval,
             error=error,
@@ -304,6 +309,16 @@ def _why(name: str, error: dict[str, Any], details: dict[str, Any]) -> str | Non
 def _choice(details: dict[str, Any], action: str | None) -> str | None:
     choices = details.get("choices")
     return f"aileron run {action} --as {choices[0]}" if action and isinstance(choices, list) and choices else None
+
+
+def _look_up(name: str, message: str, details: dict[str, Any]) -> str | None:
+    """Of a name that was not resolved, what asks the system the same: it says whether the name is wrong or the network."""
+    host = _DESTINATION.match(message) if (name, details.get("phase")) == ("network_error", "resolve") else None
+    return (
+        None
+        if host is None
+        else f"correct the name, or mend this machine's name service until this answers: getent ahosts {host[1]}"
+    )
 
 
 def _usual_fix(name: str, error: dict[str, Any], action: str | None) -> str | None:

@@ -445,6 +445,58 @@ def test_completing_never_starts_a_daemon(aileron: Command, home: Path):
     assert not home.exists()
 
 
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("aileron run s", ["send"]),
+        ("aileron run send ", ["to=", "copies="]),
+        ("aileron run send co", ["copies="]),
+        ("aileron run send to=me ", ["copies="]),
+        ("aileron run other ", []),
+        ("aileron approve ", ["act-1a", "act-2b"]),
+        ("aileron deny act-2", ["act-2b"]),
+        ("aileron deny none", []),
+        ("aileron approval show act-1", ["act-1a"]),
+    ],
+)
+def test_ids_and_inputs_are_completed(fake: FakeDaemon, aileron: Command, typed: str, offered: list[str]):
+    """What the daemon knows of them; an input that has its value is not offered again."""
+    fake.add_action("send", "to:string", "copies:integer?")
+    fake.approvals = [{"approval_id": "act-1a"}, {"approval_id": "act-2b"}, {"approval_id": "act-$(reboot)"}]
+    words = typed.split(" ")
+    said = aileron(COMP_WORDS=typed, COMP_CWORD=str(len(words) - 1), _AILERON_COMPLETE="complete_bash")
+
+    assert (said.code, said.out.split()) == (0, offered)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["aileron", "run", "send", ""], "to= / -o nospace"),
+        (["aileron", "run", "send", "x"], " / +o default"),
+        (["aileron", "approve", ""], " / +o default"),
+        (["aileron", "action", "add", ""], " / "),
+    ],
+)
+def test_bash_offers_files_only_where_a_word_may_be_one(
+    fake: FakeDaemon, aileron: Command, home: Path, typed: list[str], offered: str
+):
+    """By the script as it is printed: what it tells bash, which offers files wherever it is told nothing and has no word."""
+    fake.add_action("send", "to:string")
+    words = " ".join(f"'{word}'" for word in typed)
+    script = f"""
+        compopt() {{ told="$*"; }}
+        {aileron("completion", "bash").out}
+        COMP_WORDS=({words}) COMP_CWORD={len(typed) - 1}; _aileron_completion aileron
+        echo "${{COMPREPLY[*]}} / $told"
+    """
+    script = script.replace("complete_bash $1", f"complete_bash '{sys.executable}' -m aileron")
+    environment = {**os.environ, "AILERON_HOME": str(home)}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=30)
+
+    assert done.stdout.split() == offered.split(), done
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_script_is_printed(aileron: Command, shell: str):
     """Of each shell that has one."""
@@ -452,6 +504,16 @@ def test_the_completion_script_is_printed(aileron: Command, shell: str):
 
     assert said.code == 0
     assert "_AILERON_COMPLETE" in said.out
+
+
+def test_a_name_that_was_not_resolved_has_a_cure_unless_a_connector_says_so(fake: FakeDaemon, aileron: Command):
+    """It asks the system the same. Of what a connector may have written no command is made."""
+    fake.add_action("send")
+    message = "api.example.invalid:443: its name was not resolved: Name or service not known"
+    for details, has_cure in (({"phase": "resolve"}, True), ({"phase": "resolve", "step": "one"}, False)):
+        fake.script("POST", "/v1/actions/send/run", error("network_error", 502, message, details=details))
+        said = aileron("run", "send")
+        assert ("getent ahosts api.example.invalid" in said.err) == has_cure, said
 
 
 def test_an_argument_that_is_not_text_is_refused(fake: FakeDaemon, home: Path):

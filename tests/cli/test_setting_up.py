@@ -110,6 +110,19 @@ def test_an_empty_list_is_empty_for_a_script_and_a_hint_for_a_person(fake: FakeD
     assert "aileron action add FILE" in shown.out
 
 
+def test_each_row_of_an_actions_prose_has_its_bar(fake: FakeDaemon, aileron: Command):
+    """A line that is longer than the terminal is wide, and an indented one: no row stands at the margin, as ours do."""
+    prose = "A line " + "of many words " * 20 + "\n\n    - indented " + "and long " * 20
+    fake.add_action("send")
+    fake.script("GET", "/v1/actions/send", (200, {**fake.actions["send"], "body": prose, "hosts": [], "steps": []}))
+    shown = aileron.at_terminal("action", "show", "send", NO_COLOR="1").out.rstrip("\n").split("\n")
+    rows = shown[next(number for number, row in enumerate(shown) if "A line" in row) :]
+
+    assert len(rows) > 6
+    assert all(row.startswith("  │ ") and len(row) <= 80 for row in rows), rows
+    assert " ".join(" ".join(row.removeprefix("  │ ") for row in rows).split()) == " ".join(prose.split())
+
+
 def test_an_action_is_shown_with_inputs_and_prose(fake: FakeDaemon, aileron: Command):
     """A table at a terminal, and the file's own words behind bars."""
     fake.add_action("send", "to:string", "copies:integer?")

@@ -8,6 +8,7 @@ import typer
 
 from aileron.cli import deciding, output
 from aileron.cli.arguments import from_json
+from aileron.cli.commands.completion import approval_ids
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.consent import show_question
@@ -23,7 +24,9 @@ from aileron.review.question import KINDS, has_preview, kind_of, name_of, title_
 
 __all__ = ["approve", "ask", "cancel", "deny", "edit", "list_", "show"]
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The approval, or the end of its id.")]
+Id = Annotated[
+    str, typer.Argument(metavar="ID", help="The approval, or the end of its id.", autocompletion=approval_ids)
+]
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="The answer is yes; where decisions are signed, that is still asked for.")
 ]
