@@ -290,7 +290,7 @@ def _why(name: str, error: dict[str, Any], details: dict[str, Any]) -> str | Non
     match name:
         case "capability_denied" if error.get("requested"):
             requested, granted = str(error["requested"]), [str(entry) for entry in error.get("granted") or []]
-            if requested in granted or requested.removeprefix("network:") in granted:
+            if requested in granted:
                 return None
             who = error.get("connector", "the connector")
             return f"{who} asked for {requested}; granted: {', '.join(granted) or 'nothing'}"

@@ -49,10 +49,10 @@ TOO_SLOW: Final = Problem("it took too long")
 
 def denied(refused: RefusedError, destination: HostPort | None, kind: str | None, grant: Grant) -> AileronError:
     """`capability_denied`. `destination` None when the URL has none that can be named; `kind` is the connector's text."""
-    requested, granted = f"network:{destination or 'unknown'}", [str(host) for host in grant.hosts]
+    requested, granted = f"network:{destination or 'unknown'}", [f"network:{host}" for host in grant.hosts]
     if refused.reason is Reason.CREDENTIAL_NOT_GRANTED:
         requested = f"credential:{kind if kind and _KIND.fullmatch(kind) else 'unknown'}"
-        granted = [grant.credential.need.kind] if grant.credential else []
+        granted = [f"credential:{grant.credential.need.kind}"] if grant.credential else []
     return AileronError(
         FailureClass.CAPABILITY_DENIED,
         str(refused),

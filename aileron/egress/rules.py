@@ -4,8 +4,8 @@ Pure. Takes what a jailed connector asked and what the step was granted, and giv
 or raises `RefusedError`. The order matters: a refused request causes no look-up, no connection and no loan from the vault.
 
     1 parse the URL, strictly                                    url.py
-    2 https; plain http only where the user allowed it
-    3 host:port is in the grant
+    2 host:port is in the grant
+    3 https; plain http only where the user allowed it
     4 the URL is none of the provider's endpoints for tokens           reserved.py
     5 the credential, if one is named, is the granted one
     6 method (for previews, one that reads), header fields, framing    headers.py
@@ -81,14 +81,17 @@ def admit(url: Url, request: EgressRequest, grant: Grant) -> Admitted:
 
 
 def check_destination(url: Url, grant: Grant) -> None:
-    """https, or plain http to a host:port the user named; and granted. RefusedError otherwise."""
+    """Granted; and https, or plain http to a host:port the user named. RefusedError otherwise.
+
+    In this order: a setting is no cure for a host that was not granted.
+    """
     destination = url.destination
+    check_granted(destination, grant)
     if url.scheme != "https" and destination not in grant.plain:
         fix = (
             f'use https, or, for a service on this machine, add "{destination}" to egress.private_plain in config.toml'
         )
         raise RefusedError(Reason.PLAIN_HTTP, f"http://{destination} is not encrypted; {fix}")
-    check_granted(destination, grant)
 
 
 def check_granted(destination: HostPort, grant: Grant) -> None:

@@ -178,10 +178,10 @@ class _Opening(contextlib.AbstractAsyncContextManager[Stream]):
             destination = self._destination = HostPort(check_host(asked.host.lower()), asked.port)
         except ValueError as error:
             raise RefusedError(Reason.URL_HOST, f"the stream's host: {error}") from None
+        check_granted(destination, self._grant)
         if not asked.tls and destination not in self._grant.plain:
             fix = f'ask for TLS, or, for a service on this machine, add "{destination}" to egress.private_plain'
             raise RefusedError(Reason.PLAIN_HTTP, f"a stream to {destination} would not be encrypted; {fix}")
-        check_granted(destination, self._grant)
         if is_reserved_host(destination, self._grant.reserved):
             raise RefusedError(
                 Reason.PROVIDER_ENDPOINT,

@@ -272,7 +272,7 @@ class Conversation:
         """On record before the run ends, as a refused request is."""
         destination = attempt.destination.removeprefix("network:")
         await self._journal.denied(RequestDenial(0, "connect", destination, Reason.SYSTEM_CALL.value))
-        granted = [str(host) for host in self._step.grant.hosts]
+        granted = [f"network:{host}" for host in self._step.grant.hosts]
         self._decide(endings.reached_for_a_network(attempt, self._name, granted))
 
     async def _ended_early(self) -> None:

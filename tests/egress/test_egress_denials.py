@@ -56,6 +56,7 @@ def assert_nothing_happened(world: World, upstream: Upstream) -> None:
         ("https://api.example.test:{port}/a/../b", "url_path"),
         ("https://0x7f.1:{port}/", "url_host"),
         ("http://api.example.test:{port}/", "plain_http"),
+        ("http://other.example.test:{port}/", "host_not_granted"),
         ("gopher://api.example.test:{port}/", "url_scheme"),
         ("wss://api.example.test:{port}/", "url_scheme"),
     ],
@@ -83,7 +84,7 @@ async def test_a_denial_names_what_was_asked_and_what_is_granted(world: World, t
     assert (failure.boundary, failure.retriable) == (Boundary.CONNECTOR_MANIFEST, False)
     assert failure.details == {
         "requested": "network:evil.io:443",
-        "granted": [f"{HOST}:{upstream.port}"],
+        "granted": [f"network:{HOST}:{upstream.port}"],
         "reason": "host_not_granted",
     }
     assert "[capabilities.network]" in failure.message
@@ -116,7 +117,7 @@ async def test_another_credential_than_the_granted_one_is_refused(
         error = await world.refusal(upstream, credential=asked, grant=grant)
         assert reason_of(error) == "credential_not_granted"
         assert error.failure.details["requested"] == requested
-        assert error.failure.details["granted"] == ([granted] if granted else [])
+        assert error.failure.details["granted"] == ([f"credential:{granted}"] if granted else [])
         assert_nothing_happened(world, upstream)
 
         assert (await world.ask(upstream, grant=grant)).body == b"ok"

@@ -72,6 +72,7 @@ async def test_a_stream_is_looked_up_once_written_down_before_and_after(
         ("evil.example.com", 443, True, "host_not_granted"),
         (HOST, 1, True, "host_not_granted"),
         (HOST, 443, False, "plain_http"),
+        ("evil.example.com", 443, False, "host_not_granted"),
         (f"user@{HOST}", 443, True, "url_host"),
         (f"{HOST}:443", 443, True, "url_host"),
         (f"{HOST}.", 443, True, "url_host"),
