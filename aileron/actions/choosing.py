@@ -5,7 +5,8 @@ Pure; no secret is seen. Trusts nobody: the name is a caller's, what is asked fo
 For each connector of an action that needs a credential, of the bindings made for it and its kind
 1. those that the caller named are meant; where none of them is named, all that serve
 2. a binding serves what it was agreed to serve: where this very version asks for more, it is suspended
-3. exactly one is used. None, several, or a suspended one is `binding_required`, with what a person can do
+3. exactly one is used. None, several, or a suspended one is `binding_required`, with what a person can do; but where its
+   operations name no credential, and the caller named none either, nothing is used
 
 Rules
 - A suspended binding is no choice. Where it is named, or where there is nothing else, its name and what is new are told.
@@ -62,6 +63,8 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
     need: CredentialNeed
     asked: Reach
     bound: tuple[Candidate, ...]
+    is_idle: bool
+    """Its operations, as far as the action uses them, name no credential."""
 
     @property
     def serving(self) -> tuple[Candidate, ...]:
@@ -83,20 +86,28 @@ def named(wanted: str | None) -> frozenset[str] | None:
 
 
 def credentials(
-    wanted: str | None, manifests: Mapping[str, ConnectorManifest], bindings: Bindings
+    wanted: str | None,
+    manifests: Mapping[str, ConnectorManifest],
+    bindings: Bindings,
+    idle: frozenset[str] = frozenset(),
 ) -> dict[str, CredentialUse | None]:
-    """For each of `manifests`, by its key, the one binding to use; None where none is needed. AileronError(binding_required)."""
-    needs = _needs(manifests, bindings)
+    """For each of `manifests`, by its key, the one binding to use; None where none is needed. AileronError(binding_required).
+
+    `idle` are those whose operations name no credential: which one they would use is not asked about.
+    """
+    needs = _needs(manifests, bindings, idle)
     chosen = _chosen(needs, wanted)
-    return {key: _use(needs[key], chosen[key]) if key in needs else None for key in manifests}
+    return {key: _use(needs[key], chosen[key]) if key in chosen else None for key in manifests}
 
 
-def choices(manifests: Mapping[str, ConnectorManifest], bindings: Bindings) -> tuple[Choice, ...]:
+def choices(
+    manifests: Mapping[str, ConnectorManifest], bindings: Bindings, idle: frozenset[str] = frozenset()
+) -> tuple[Choice, ...]:
     """What a caller can choose between, ordered by name; empty where nothing has to be chosen, or nothing can be.
 
     One more than MAX_CHOICES: there are more than are listed. Each value means exactly these, whatever else is bound now.
     """
-    needs = _needs(manifests, bindings)
+    needs = {key: need for key, need in _needs(manifests, bindings, idle).items() if not need.is_idle}
     if any(not need.serving for need in needs.values()):
         return ()
     several = {key: need for key, need in needs.items() if len(need.serving) > 1}
@@ -125,7 +136,7 @@ def _spellings(uses: list[Candidate]) -> Iterator[str]:
     yield ",".join(str(one.name) for one in uses)
 
 
-def _needs(manifests: Mapping[str, ConnectorManifest], bindings: Bindings) -> dict[str, _Need]:
+def _needs(manifests: Mapping[str, ConnectorManifest], bindings: Bindings, idle: frozenset[str]) -> dict[str, _Need]:
     return {
         key: _Need(
             connector=str(manifest.name),
@@ -133,6 +144,7 @@ def _needs(manifests: Mapping[str, ConnectorManifest], bindings: Bindings) -> di
             need=manifest.credential,
             asked=Reach.of(manifest),
             bound=_ordered(bindings.candidates(str(manifest.name), manifest.credential.kind)),
+            is_idle=key in idle,
         )
         for key, manifest in manifests.items()
         if manifest.credential is not None
@@ -140,10 +152,12 @@ def _needs(manifests: Mapping[str, ConnectorManifest], bindings: Bindings) -> di
 
 
 def _chosen(needs: Mapping[str, _Need], wanted: str | None) -> dict[str, Candidate]:
+    names = named(wanted)
+    if names is None:
+        needs = {key: need for key, need in needs.items() if not need.is_idle or len(need.serving) == 1}
     for need in needs.values():
         if not need.bound:
             raise _unbound(need)
-    names = named(wanted)
     everything = [one for need in needs.values() for one in need.bound]
     for name in names or ():
         if not any(_is_named(one, frozenset({name})) for one in everything):

@@ -11,6 +11,7 @@ In this order
 4. Every credential a connector needs is bound for what it asks, and which binding is not in doubt (choosing.py).
 5. `${args.NAME}` is replaced once; a value that looks like a reference stays as it is. `${STEP.PATH}` stays too, and its place is
    in the plan: the run fills it, there and nowhere else.
+6. Every operation is one its connector has, and takes what it is given (fitting.py).
 
 A preview is resolved with its action, as a step that only reads: with a Grant that egress holds to safe methods, without streams,
 in 5 seconds at most, and given nothing but its own `inputs`.
@@ -28,6 +29,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from aileron.actions.choosing import Bindings, Choice, choices, credentials
+from aileron.actions.fitting import check_call
 from aileron.actions.inputs import EXPECTED, argument_problem
 from aileron.actions.manifest import parse_action
 from aileron.actions.references import Argument, pieces
@@ -65,6 +67,7 @@ __all__ = [
     "Connectors",
     "account_choices",
     "check_as_resolved",
+    "grant_of",
     "preview_plan",
     "resolve",
     "used_credentials",
@@ -110,12 +113,14 @@ def resolve(
         if str(pin) not in manifests:
             manifests[str(pin)] = connectors.manifest(pin)  # 2
         _check_capability(step, connector, manifests[str(pin)])  # 3
-    uses = credentials(invocation.binding, manifests, bindings)  # 4
+    uses = credentials(invocation.binding, manifests, bindings, _idle(action, manifests))  # 4
 
     def planned(step: StepSpec, final: _Final) -> Step:  # 5
         pin = _pin(required[step.connector])
-        grant = _grant(manifests[str(pin)], uses[str(pin)], settings)
-        return _step(step, pin, manifests[str(pin)], final, grant)
+        grant = grant_of(manifests[str(pin)], uses[str(pin)], settings)
+        made = _step(step, pin, manifests[str(pin)], final, grant)
+        check_call(made, manifests[str(pin)])  # 6
+        return made
 
     steps = [planned(step, _final_args(step, args)) for step in action.steps]
     return Plan(
@@ -132,11 +137,11 @@ def resolve(
     )
 
 
-def with_args(plan: Plan, args: dict[str, Any]) -> Plan:
+def with_args(plan: Plan, args: dict[str, Any], *, connectors: Connectors) -> Plan:
     """The same plan with other arguments: what each step and the preview are given changes, and nothing else.
 
-    Nothing is looked up: pins, hosts, credentials and limits are those of `plan`. AileronError: bad_input as for a run;
-    hash_mismatch where the plan's steps are not those of its own text.
+    Pins, hosts, credentials and limits are those of `plan`; of `connectors` the operations are asked. AileronError: bad_input
+    as for a run, not_found where a connector is gone; hash_mismatch where the plan's steps are not those of its own text.
     """
     action = parse_action(plan.action_text, file=f"{plan.action}.md")
     _check_own_text(plan, action)
@@ -149,6 +154,8 @@ def with_args(plan: Plan, args: dict[str, Any]) -> Plan:
     if preview is not None and action.preview is not None:
         given = _preview_args(_preview_spec(action.preview), checked)
         preview = msgspec.structs.replace(preview, step=msgspec.structs.replace(preview.step, **given._asdict()))
+    for step in steps if preview is None else (*steps, preview.step):
+        check_call(step, connectors.manifest(step.connector))
     return msgspec.structs.replace(plan, args=checked, steps=steps, preview=preview)
 
 
@@ -203,7 +210,8 @@ def account_choices(action: ActionFile, *, connectors: Connectors, bindings: Bin
     """
     pins = {connector.name: _pin(connector) for connector in action.connectors}
     used = {step.connector for step in action.steps} | ({action.preview.connector} if action.preview else set())
-    return choices({str(pins[name]): connectors.manifest(pins[name]) for name in sorted(used)}, bindings)
+    manifests = {str(pins[name]): connectors.manifest(pins[name]) for name in sorted(used)}
+    return choices(manifests, bindings, _idle(action, manifests))
 
 
 def used_credentials(
@@ -215,8 +223,19 @@ def used_credentials(
     """
     required = {connector.name: connector for connector in action.connectors}
     pins = [_pin(required[step.connector]) for step in action.steps]
-    uses = credentials(binding, {str(pin): connectors.manifest(pin) for pin in pins}, bindings)
+    manifests = {str(pin): connectors.manifest(pin) for pin in pins}
+    uses = credentials(binding, manifests, bindings, _idle(action, manifests))
     return tuple(sorted({str(use.binding) for use in uses.values() if use is not None}))
+
+
+def _idle(action: ActionFile, manifests: dict[str, ConnectorManifest]) -> frozenset[str]:
+    """The connectors of which this action uses only operations that name no credential, by pin."""
+    required = {connector.name: str(_pin(connector)) for connector in action.connectors}
+    used = [(required[step.connector], step.op) for step in action.steps]
+    if action.preview is not None:
+        used.append((required[action.preview.connector], action.preview.op))
+    naming = {pin for pin, op in used if pin in manifests and manifests[pin].operation(op).credential}
+    return frozenset(manifests) - naming
 
 
 def _check_own_text(plan: Plan, action: ActionFile) -> None:
@@ -300,7 +319,8 @@ def _check_capability(step: StepSpec, connector: RequiredConnector, manifest: Co
     )
 
 
-def _grant(manifest: ConnectorManifest, credential: CredentialUse | None, settings: Settings) -> Grant:
+def grant_of(manifest: ConnectorManifest, credential: CredentialUse | None, settings: Settings) -> Grant:
+    """What a step of this connector may reach, with these settings, and with which credential."""
     hosts = frozenset(manifest.hosts)
     plain = hosts & settings.egress_private_plain
     return Grant(

@@ -20,9 +20,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+import anyio.to_thread
 import msgspec
 
-from aileron.actions.resolve import with_args
+from aileron.actions.resolve import Connectors, with_args
 from aileron.approvals.difference import against_last
 from aileron.approvals.signed import (
     CEREMONY_S,
@@ -69,6 +70,7 @@ class Deciding:
         ledger: Ledger,
         readings: Readings,
         consents: Consenting,
+        connectors: Connectors,
         begin: Callable[[str], object],
     ) -> None:
         self._standing = standing
@@ -76,6 +78,7 @@ class Deciding:
         self._ledger = ledger
         self._readings = readings
         self._consents = consents
+        self._connectors = connectors
         self._begin = begin
         self._nonces: dict[str, float] = {}
 
@@ -163,7 +166,7 @@ class Deciding:
         busy, not_found, already_decided.
         """
         frozen = await self._audit.frozen(approval_id)
-        plan = with_args(frozen.plan, args)
+        plan = await anyio.to_thread.run_sync(lambda: with_args(frozen.plan, args, connectors=self._connectors))
         changes = against_last(frozen.plan, plan)
         await self._audit.add_edit(approval_id, plan)
         return {"digest": plan.digest, "plan": plan.to_json(), "changes": msgspec.to_builtins(changes)}

@@ -29,6 +29,7 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 
+from aileron.actions.fitting import check_action
 from aileron.actions.manifest import parse_action
 from aileron.actions.merging import difference, merged
 from aileron.actions.store import ActionStore
@@ -487,6 +488,9 @@ class Fetching:
     ) -> ActionFileConsent:
         published = self._consents.finding.action(wanted.wanted, wanted.published)
         action = parse_action(wanted.text, file="the new action")
+        check_action(
+            action, lambda pin: coming.get(pin) or self._connectors.maybe_manifest(pin), file=str(wanted.wanted)
+        )
         subject = self._agreements.consent_to(
             action, install=True, replace=wanted.replace, before=self._actions.maybe_load(action.name), coming=coming
         )

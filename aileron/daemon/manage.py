@@ -19,8 +19,9 @@ import anyio.to_thread
 import msgspec
 
 from aileron import __version__
+from aileron.actions.fitting import check_action
 from aileron.actions.manifest import bind_placeholders, input_schema
-from aileron.actions.resolve import used_credentials
+from aileron.actions.resolve import grant_of, used_credentials
 from aileron.actions.store import ActionStore
 from aileron.approvals.grants import check_grant
 from aileron.audit import events, query
@@ -39,6 +40,7 @@ from aileron.daemon.shown import action_facts, connector_facts, gateway_facts, l
 from aileron.daemon.standing import Standing
 from aileron.daemon.vaults import Vaults
 from aileron.ledger.sqlite import Ledger
+from aileron.egress.foreseen import check_somewhere_to_go
 from aileron.model.consent import ConsentKind, Constraint, GrantConsent, SecretConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
@@ -140,7 +142,9 @@ class Manager:
                     return found
 
                 text_bound = bind_placeholders(text, file=file[:_MAX_PATH], pins=pins)
-                return self._actions.check_addable(text_bound, replace=replace)
+                addable = self._actions.check_addable(text_bound, replace=replace)
+                check_action(addable, self._connectors.maybe_manifest, file=file[:_MAX_PATH])
+                return addable
 
             action = await anyio.to_thread.run_sync(bind)
             answer = await self._consents.maybe_ask(
@@ -148,7 +152,27 @@ class Manager:
             )
             if answer is not None:
                 return answer
-            return {**await self._installing.put_action(ActionText(action.text, replace)), "bound": bound}
+            put = await self._installing.put_action(ActionText(action.text, replace))
+            return {**put, "bound": bound, "needs": await anyio.to_thread.run_sync(lambda: self._needs(action))}
+
+    def _needs(self, action: ActionFile) -> list[str]:
+        """What a person still has to do before a run can work, with its command: bind a credential, allow a destination."""
+        found: list[str] = []
+        try:
+            used_credentials(action, connectors=self._connectors, bindings=self._vault)
+        except AileronError as error:
+            if "setup" in error.failure.details:
+                found.append(error.failure.message)
+        for needed in action.connectors:
+            used = [step.op for step in action.steps if step.connector == needed.name]
+            pin = ConnectorPin(str(needed.name), needed.version, needed.hash)
+            manifest = self._connectors.maybe_manifest(pin)
+            if manifest is not None and any(manifest.operation(op).network for op in used):
+                try:
+                    check_somewhere_to_go(grant_of(manifest, None, self._settings))
+                except AileronError as error:
+                    found.append(error.failure.message)
+        return found
 
     async def enable_action(self, name: str, enabled: bool) -> None:
         """Switch an action on or off."""

@@ -56,6 +56,7 @@ def connector_facts(pin: ConnectorPin, manifest: ConnectorManifest) -> dict[str,
         "credential": _credential_facts(manifest),
         "imports": sorted(manifest.imports),
         "limits": msgspec.to_builtins(manifest.limits),
+        "operations": None if manifest.operations is None else msgspec.to_builtins(manifest.operations),
     }
 
 

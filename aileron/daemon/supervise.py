@@ -320,7 +320,13 @@ class _Daemon:
                     consents=consents,
                     installing=installing,
                     deciding=Deciding(
-                        standing, audit=audit, ledger=ledger, readings=readings, consents=consents, begin=runner.begin
+                        standing,
+                        audit=audit,
+                        ledger=ledger,
+                        readings=readings,
+                        consents=consents,
+                        connectors=connectors,
+                        begin=runner.begin,
                     ),
                     appointing=Appointing(
                         self._home,

@@ -25,6 +25,9 @@ __all__ = [
     "InputType",
     "LimitsSpec",
     "OAuth2Provider",
+    "Operation",
+    "Parameter",
+    "ParameterType",
     "PreviewRule",
     "RequiredConnector",
     "StepSpec",
@@ -32,6 +35,7 @@ __all__ = [
 
 CredentialKind = Literal["api_key", "basic", "oauth2"]
 InputType = Literal["string", "integer", "number", "boolean", "array", "object"]
+ParameterType = Literal["string", "integer", "number", "boolean", "array", "object", "null"]
 
 
 class HostFunction(enum.StrEnum):
@@ -96,8 +100,42 @@ class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True):
     subprocess: bool = False
 
 
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[[operations.parameters]]`: what a value has to be, as JSON has it. What is empty or None rules nothing out.
+
+    `enum` and the counts are of strings, `enum` and the bounds of numbers, `items` of the members of an array.
+    """
+
+    name: str
+    required: bool = True
+    types: tuple[ParameterType, ...] = ()
+    items: tuple[ParameterType, ...] = ()
+    enum: tuple[str | int, ...] = ()
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[[operations]]`: what a connector can be asked to do. `rest`: it takes arguments beside its parameters.
+
+    `network` and `credential` say whether it may ask for a request, and for one with a credential; both are so unless the record
+    rules it out.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...] = ()
+    rest: bool = False
+    network: bool = True
+    credential: bool = True
+
+
 class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """A connector's `manifest.toml`. `hosts` empty means no network; `credential` None means none."""
+    """A connector's `manifest.toml`. `hosts` empty means no network; `credential` None means none.
+
+    `operations` are all it has; None: they are not recorded, and only a run can tell.
+    """
 
     name: Fqn
     version: str
@@ -110,6 +148,12 @@ class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
     imports: frozenset[HostFunction] = frozenset()
     limits: LimitsSpec = LimitsSpec()
     intents: tuple[str, ...] = ()
+    operations: tuple[Operation, ...] | None = None
+
+    def operation(self, name: str) -> Operation:
+        """The one of that name; one that takes and may do anything where there is no record of it."""
+        found = (one for one in self.operations or () if one.name == name)
+        return next(found, Operation(name=name, rest=True))
 
 
 class InputSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ Source: docs/reference/signatures.md, docs/reference/forges.md. Not here: fetchi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -83,6 +84,16 @@ class ParseAction(Protocol):
 
     def __call__(self, text: str, *, file: str, allow_placeholder: bool = False) -> ActionFile:
         """AileronError(invalid_request) with file and line."""
+        ...
+
+
+class CheckAction(Protocol):
+    """actions/fitting.py: what holds an action to the operations of its connectors, as an argument for the same reason."""
+
+    def __call__(
+        self, action: ActionFile, manifest: Callable[[ConnectorPin], ConnectorManifest | None], *, file: str
+    ) -> None:
+        """AileronError(unknown_op), (invalid_request) with file."""
         ...
 
 

@@ -22,10 +22,12 @@ from typing import Final
 
 import msgspec
 
+from aileron.model.document import MAX_DOCUMENT_BYTES
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.secret import Secret
 from aileron.registry.manifest import UNBOUND_HOSTS, parse_connector_manifest
+from aileron.registry.operations import as_toml, recorded
 from aileron.registry.placeholders import UNBOUND_CLIENT, UNRELEASED, Place, bind
 from aileron.registry.program import check_program
 from aileron.registry.sources import LeftOut, collected
@@ -83,7 +85,7 @@ def build(
     unbound, path = found.pop(MANIFEST), directory / MANIFEST
     if version is not None:
         unbound = _with_version(unbound, path, version)
-    manifest = _bound(unbound, path, hosts, application)
+    manifest = _with_operations(_bound(unbound, path, hosts, application), path, found)
     program = _program(found, directory)
     return Built(
         connector=program,
@@ -142,6 +144,17 @@ def _bound(data: bytes, path: Path, hosts: Sequence[HostPort], application: Appl
         if provider is None or not is_there or (secret and provider.client_secret != secret.reveal().decode()):
             raise _refused(path, "the placeholders are not those of [capabilities.credential.oauth2]")
     return data
+
+
+def _with_operations(data: bytes, path: Path, sources: dict[str, bytes]) -> bytes:
+    """The manifest with the operations of the sources, unless it says them itself or they cannot be read off."""
+    if CONNECTOR in sources or parse_connector_manifest(data, file=str(path)).operations is not None:
+        return data
+    operations = recorded(sources)
+    if operations is None:
+        return data
+    whole = data.rstrip(b"\n") + b"\n\n" + as_toml(operations).encode()
+    return whole if len(whole) <= MAX_DOCUMENT_BYTES else data
 
 
 def _with_version(data: bytes, path: Path, version: str) -> bytes:

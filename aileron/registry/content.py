@@ -188,6 +188,13 @@ class ContentStore:
             self._remember(pin.hash, stamp, found)
         return found.manifest
 
+    def maybe_manifest(self, pin: ConnectorPin) -> ConnectorManifest | None:
+        """The same; None where it is not installed, or not whole: for what can be said without it. A run says why not."""
+        try:
+            return self.manifest(pin)
+        except AileronError:
+            return None
+
     def known_kind(self, pin: ConnectorPin) -> ProgramKind | None:
         """What kind of program `pin` is, if its untouched files were verified before. Reads nothing, promises nothing:
         `open` says what it is when it runs.

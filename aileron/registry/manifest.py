@@ -10,6 +10,7 @@ Rules
 - `hosts = ["bound-at-build"]` and `client_id = "bound-at-release"` are a source manifest's; what is installed has real ones.
 - A provider's addresses are spelled in one way, the one in which egress/url.py reads them as they stand: nobody who reads one
   later can understand another host or path by it.
+- Operations are all there or not there at all: one that is not among them is refused before a person is asked.
 - What this side says when it sends a person to a provider, or what would replace it, is not a manifest's to say.
 
 Source: docs/reference/connector-manifest.md, checked against `SCHEMA`. Not here: hashing (content.py),
@@ -24,7 +25,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from aileron.model.document import Field, Kind, Table, read_document, refusal
+from aileron.model.document import MAX_NUMBER, Field, Kind, Table, read_document, refusal
 from aileron.model.failure import Boundary
 from aileron.model.manifest import (
     ConnectorManifest,
@@ -33,16 +34,51 @@ from aileron.model.manifest import (
     HostFunction,
     LimitsSpec,
     OAuth2Provider,
+    Operation,
+    Parameter,
+    ParameterType,
 )
-from aileron.model.names import FQN, MAX_VERSION, PIN, SEMVER, Fqn, HostPort, check_host, check_pin, check_semver
+from aileron.model.names import (
+    FQN,
+    MAX_VERSION,
+    OP_NAME,
+    PIN,
+    SEMVER,
+    Fqn,
+    HostPort,
+    check_host,
+    check_pin,
+    check_semver,
+)
 
-__all__ = ["SCHEMA", "UNBOUND_HOSTS", "WASI_NAMES", "parse_connector_manifest"]
+__all__ = [
+    "MAX_ENUM",
+    "MAX_LENGTH",
+    "MAX_OPERATIONS",
+    "MAX_PARAMETERS",
+    "PARAMETER_NAME",
+    "SCHEMA",
+    "UNBOUND_HOSTS",
+    "WASI_NAMES",
+    "parse_connector_manifest",
+]
 
 UNBOUND_HOSTS: Final = "bound-at-build"
 _MAX_HOSTS: Final = 32
 """Hosts of one connector: they travel in one frame header, and a person reads them before agreeing."""
 _MAX_INTENTS: Final = 64
 """Intents: a catalogue's search terms; real connectors name a dozen."""
+MAX_OPERATIONS: Final = 256
+"""Operations of one connector; the widest API wrapped so far has about a hundred."""
+MAX_PARAMETERS: Final = 64
+"""Parameters of one operation: as many as a table of an action's input may have."""
+MAX_ENUM: Final = 100
+"""Values of one `enum`, as of an action's input."""
+MAX_LENGTH: Final = 1 << 20
+"""The largest count that a parameter may name: all arguments of a step together have 48 KiB."""
+PARAMETER_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+"""What Python takes for one, in ASCII."""
+_PARAMETER_TYPES: Final[tuple[ParameterType, ...]] = get_args(ParameterType)
 
 WASI_NAMES: Final[dict[str, HostFunction | None]] = {
     "wasi:http/outgoing-handler": HostFunction.HTTP,
@@ -220,6 +256,42 @@ _CREDENTIAL: Final = {
     "oauth2": Field(Kind.TABLE, says="the publisher's own application at the provider", fields=_OAUTH2),
 }
 
+_TYPES: Final = "|".join(_PARAMETER_TYPES)
+_PARAMETER: Final = {
+    "name": Field(
+        Kind.STRING, required=True, says="of the argument", pattern=PARAMETER_NAME.pattern, example="subject"
+    ),
+    "required": Field(Kind.BOOLEAN, says="whether each call has to have it", default=True),
+    "types": Field(
+        Kind.STRINGS,
+        says=f"what a value may be: {', '.join(f'`{name}`' for name in _PARAMETER_TYPES)}. Without it, anything",
+        bounds=range(1, len(_PARAMETER_TYPES) + 1),
+        is_unique=True,
+        pattern=_TYPES,
+        example=["string", "null"],
+    ),
+    "items": Field(
+        Kind.STRINGS,
+        says="the same of an array's members",
+        bounds=range(1, len(_PARAMETER_TYPES) + 1),
+        is_unique=True,
+        pattern=_TYPES,
+        example=["string"],
+    ),
+    "enum": Field(
+        Kind.VALUES,
+        says="all that a string or a number may be: strings and integers",
+        bounds=range(1, MAX_ENUM + 1),
+        example=["asc", "desc"],
+    ),
+    "minimum": Field(Kind.NUMBER, says="the least that a number may be"),
+    "maximum": Field(Kind.NUMBER, says="the most that a number may be"),
+    "min_length": Field(
+        Kind.INTEGER, says="the fewest characters that a string may have", bounds=range(MAX_LENGTH + 1)
+    ),
+    "max_length": Field(Kind.INTEGER, says="the most characters that a string may have", bounds=range(MAX_LENGTH + 1)),
+}
+
 SCHEMA: Final = {
     "connector": Field(
         Kind.TABLE,
@@ -320,6 +392,26 @@ SCHEMA: Final = {
             ),
         },
     ),
+    "operations": Field(
+        Kind.TABLES,
+        says="all that it can be asked to do",
+        bounds=range(1, MAX_OPERATIONS + 1),
+        fields={
+            "name": Field(
+                Kind.STRING, required=True, says="as `op` names it", pattern=OP_NAME.pattern, example="send_email"
+            ),
+            "rest": Field(Kind.BOOLEAN, says="whether it takes arguments beside its parameters", default=False),
+            "network": Field(
+                Kind.BOOLEAN, says="false where it asks for no request: its hosts need not be allowed", default=True
+            ),
+            "credential": Field(
+                Kind.BOOLEAN, says="false where no request of it names a credential: none has to be bound", default=True
+            ),
+            "parameters": Field(
+                Kind.TABLES, says="what it takes", bounds=range(1, MAX_PARAMETERS + 1), fields=_PARAMETER
+            ),
+        },
+    ),
     "provides": Field(
         Kind.TABLE,
         says="what catalogues find it by",
@@ -366,6 +458,7 @@ def parse_connector_manifest(data: bytes, *, file: str, allow_unbound: bool = Fa
         imports=imports,
         limits=_limits(table.table("limits")),
         intents=_intents(table.table("provides")),
+        operations=_operations(table),
     )
 
 
@@ -546,3 +639,64 @@ def _intents(provides: Table) -> tuple[str, ...]:
     if len(intents) > _MAX_INTENTS or not all(intents):
         raise provides.refuse("intents", f"intents is not a list of at most {_MAX_INTENTS} names")
     return intents
+
+
+def _operations(table: Table) -> tuple[Operation, ...] | None:
+    if "operations" not in table:
+        return None
+    found = tuple(map(_operation, table.tables("operations")))
+    if not 1 <= len(found) <= MAX_OPERATIONS or len({one.name for one in found}) != len(found):
+        raise table.refuse("operations", f"{len(found)} operations; 1 to {MAX_OPERATIONS}, each once")
+    return found
+
+
+def _operation(table: Table) -> Operation:
+    name = table.string("name")
+    if not OP_NAME.fullmatch(name):
+        raise table.refuse("name", f"name {name!r} is not a lower-case letter, then letters, digits, '_', at most 64")
+    parameters = tuple(map(_parameter, table.tables("parameters")))
+    if len(parameters) > MAX_PARAMETERS or len({one.name for one in parameters}) != len(parameters):
+        raise table.refuse("parameters", f"{len(parameters)} parameters; at most {MAX_PARAMETERS}, each once")
+    return Operation(
+        name=name,
+        parameters=parameters,
+        rest=table.boolean("rest", False),
+        network=table.boolean("network", True),
+        credential=table.boolean("credential", True),
+    )
+
+
+def _parameter(table: Table) -> Parameter:
+    name = table.string("name")
+    if not PARAMETER_NAME.fullmatch(name):
+        raise table.refuse("name", f"name {name!r} is not a letter or '_', then letters, digits, '_', at most 64")
+    return Parameter(
+        name=name,
+        required=table.boolean("required", True),
+        types=_types(table, "types"),
+        items=_types(table, "items"),
+        enum=_enum(table),
+        minimum=table.value("minimum") if "minimum" in table else None,
+        maximum=table.value("maximum") if "maximum" in table else None,
+        min_length=table.integer("min_length", 0) if "min_length" in table else None,
+        max_length=table.integer("max_length", 0) if "max_length" in table else None,
+    )
+
+
+def _types(table: Table, key: str) -> tuple[ParameterType, ...]:
+    names = table.strings(key)
+    if key in table and (not names or len(set(names)) != len(names) or not set(names) <= set(_PARAMETER_TYPES)):
+        raise table.refuse(key, f"{key} is not some of {', '.join(_PARAMETER_TYPES)}, each once")
+    return msgspec.convert(names, tuple[ParameterType, ...])
+
+
+def _enum(table: Table) -> tuple[str | int, ...]:
+    values = tuple(table.value("enum")) if "enum" in table else ()
+    if "enum" in table and not (1 <= len(values) <= MAX_ENUM and all(map(_is_choice, values))):
+        raise table.refuse("enum", f"enum is not 1 to {MAX_ENUM} strings and integers")
+    return values
+
+
+def _is_choice(value: object) -> bool:
+    is_integer = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
+    return is_integer or isinstance(value, str)

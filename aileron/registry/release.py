@@ -11,6 +11,7 @@ Rules
   is an error, not an oversight to be corrected.
 - An action is released with the connector beside it: its `source` is in the same repository, and of the connectors it
   requires only that one may still be unbound.
+- An action that its connector's operations do not fit is not released: no call of it could work.
 - Every archive passes the functions an install uses, with a keyring that has this key alone, before one byte is written.
 - What is written appears by one rename, whole.
 
@@ -23,7 +24,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +35,7 @@ from aileron.model.document import refusal
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile
 from aileron.model.names import UNBOUND_HASH, Fqn, HostPort, check_semver
-from aileron.registry.artifact import ParseAction, Trust, Wanted, action_of, connector_of
+from aileron.registry.artifact import CheckAction, ParseAction, Trust, Wanted, action_of, connector_of
 from aileron.registry.build import Application, build
 from aileron.registry.forges.forge import ARCHIVE, KEY_PATH, tag_of
 from aileron.registry.keyring import Authority, Keyring
@@ -79,6 +80,7 @@ def release(
     version: str,
     *,
     parse: ParseAction,
+    fits: CheckAction,
     key: SigningKey | None = None,
     hosts: Sequence[HostPort] = (),
     application: Application | None = None,
@@ -102,7 +104,14 @@ def release(
         hash=checked.pin.hash,
         archive=archive,
     )
-    actions = [_released_action(path, connector, manifest.name, parse, key, trust) for path in _action_files(directory)]
+    known = {checked.pin: checked.manifest}
+
+    def fit(action: ActionFile, file: str) -> None:
+        fits(action, known.get, file=file)
+
+    actions = [
+        _released_action(path, connector, manifest.name, parse, fit, key, trust) for path in _action_files(directory)
+    ]
     _check_distinct([connector, *actions], directory)
     return Release(artifacts=(connector, *actions), signed_by=None if key is None else key.public.fingerprint)
 
@@ -178,7 +187,13 @@ def write_release(released: Release, directory: Path) -> None:
 
 
 def _released_action(
-    path: Path, connector: Released, repository: Fqn, parse: ParseAction, key: SigningKey | None, trust: Trust
+    path: Path,
+    connector: Released,
+    repository: Fqn,
+    parse: ParseAction,
+    fit: Callable[[ActionFile, str], None],
+    key: SigningKey | None,
+    trust: Trust,
 ) -> Released:
     file = str(path)
     data = _read(path, MAX_BYTES[ACTION])
@@ -189,6 +204,7 @@ def _released_action(
     wanted = _wanted_of(parse(_text(bound, file), file=file), file)
     archive = _signed({ACTION: bound}, key)
     checked = action_of(archive, trust, wanted=wanted, parse=parse)
+    fit(checked.action, file)
     return Released(
         kind="action",
         name=str(wanted.name),

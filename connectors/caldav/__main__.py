@@ -109,7 +109,12 @@ def create_event(
 
 
 @op
-def delete_event(uid: str | None = None, href: str | None = None, calendar: str | None = None) -> dict[str, Any]:
+def delete_event(
+    uid: str | None = None,
+    href: str | None = None,
+    calendar: str | None = None,
+    title: str | None = None,  # said for the person who decides; uid or href is what counts
+) -> dict[str, Any]:
     """Delete one event by its uid or its href, both as list_events gives them. A recurring event goes as a whole."""
     if (uid is None) == (href is None):
         raise BadInput("give either uid or href", argument="uid")

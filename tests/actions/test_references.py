@@ -161,7 +161,7 @@ def test_other_arguments_move_the_places(with_inputs: Callable[[str], str]) -> N
     """An edited call has the places of its own arguments."""
     plan = planned(with_inputs('all = ["${args.count}", "${find.id}"]'))
 
-    edited = with_args(plan, {"to": "ann", "count": 2})
+    edited = with_args(plan, {"to": "ann", "count": 2}, connectors=Store(manifest()))
 
     assert [place.at for place in plan.steps[1].filled] == ["/all/0"]
     assert [place.at for place in edited.steps[1].filled] == ["/all/1"]

@@ -472,15 +472,15 @@ def test_other_arguments_give_the_plan_that_asking_with_them_would(
     text = action_text(*PREVIEW)
     first = plan(text, before)
 
-    assert with_args(first, after).digest == plan(text, after).digest
-    assert with_args(first, before) == first
+    assert with_args(first, after, connectors=Store(manifest())).digest == plan(text, after).digest
+    assert with_args(first, before, connectors=Store(manifest())) == first
 
 
 def test_other_arguments_change_nothing_else(action_text: Text):
     """Nothing is looked up: what the file or a binding would give by now does not come in."""
     first = plan(action_text(*PREVIEW), {"to": "ann"}, manifest(credential=BASIC), vault=Vault(mail=[HOME]))
     odd = msgspec.structs.replace(first.steps[0], limits=LimitsSpec(timeout_s=7), idempotent=True)
-    edited = with_args(msgspec.structs.replace(first, steps=(odd,)), {"to": "bob"})
+    edited = with_args(msgspec.structs.replace(first, steps=(odd,)), {"to": "bob"}, connectors=Store(manifest()))
 
     assert edited.args == {"to": "bob"}
     assert edited.steps[0].args == {"to": "bob", "subject": "From bob: hello"}
@@ -494,7 +494,7 @@ def test_other_arguments_are_checked_as_those_of_a_run(action_text: Text, args: 
     """Against the inputs that the plan's own text declares."""
     first = plan(action_text(), {"to": "ann"})
     with pytest.raises(AileronError) as caught:
-        with_args(first, args)
+        with_args(first, args, connectors=Store(manifest()))
 
     assert caught.value.failure == refusal(action_text(), args)
 
@@ -502,7 +502,7 @@ def test_other_arguments_are_checked_as_those_of_a_run(action_text: Text, args: 
 def test_other_arguments_beyond_one_frame_are_refused(action_text: Text):
     """An edit is no way round the bound."""
     with pytest.raises(AileronError, match=f"at most {MAX_ARGS_BYTES}"):
-        with_args(plan(action_text(), {"to": "ann"}), {"to": "x" * MAX_ARGS_BYTES})
+        with_args(plan(action_text(), {"to": "ann"}), {"to": "x" * MAX_ARGS_BYTES}, connectors=Store(manifest()))
 
 
 FORGED = [
@@ -518,10 +518,10 @@ def test_a_plan_that_is_not_of_its_own_text_takes_no_other_arguments(action_text
     """It would be put together from two; the plan itself can be edited."""
     found = plan(action_text(*PREVIEW), {"to": "ann"})
     with pytest.raises(AileronError) as caught:
-        with_args(forge(found), {"to": "bob"})
+        with_args(forge(found), {"to": "bob"}, connectors=Store(manifest()))
 
     assert caught.value.failure.failure_class is FailureClass.HASH_MISMATCH
-    assert with_args(found, {"to": "bob"})
+    assert with_args(found, {"to": "bob"}, connectors=Store(manifest()))
 
 
 # A plan against its file

@@ -118,6 +118,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.launch",
         "aileron.registry",
         "aileron.review",
+        "aileron.actions.fitting",
         "aileron.actions.manifest",
         "aileron.trial",
         "aileron.audit.verify",

@@ -359,7 +359,9 @@ def test_an_event_is_deleted_by_uid_or_by_href(server: RadicaleServer, call: Cal
     """That one and no other."""
     for name in ("a", "b", "c"):
         server.put(f"work/{name}.ics", calendar_object(f"UID:{name}\nSUMMARY:{name}\nDTSTART:20260330T070000Z"))
-    assert call("delete_event", uid="a").output == {"deleted": {"uid": "a", "href": "/ada/work/a.ics"}}
+    assert call("delete_event", uid="a", title="as the action says it").output == {
+        "deleted": {"uid": "a", "href": "/ada/work/a.ics"}
+    }
     assert call("delete_event", href="/ada/work/b.ics").output == {"deleted": {"uid": None, "href": "/ada/work/b.ics"}}
     assert titles(call("list_events", **WEEK)) == ["c"]
     for gone in ({"uid": "a"}, {"href": "/ada/work/b.ics"}):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from aileron.actions.fitting import check_action
 from aileron.actions.manifest import parse_action
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import UNBOUND_HASH, Fqn, HostPort
@@ -61,7 +62,7 @@ def sources(source: Path) -> Path:
 
 def released(directory: Path, version: str = "1.2.0", key: SigningKey | None = KEY) -> Release:
     """As the command does it."""
-    return release(directory, version, parse=parse_action, key=key)
+    return release(directory, version, parse=parse_action, fits=check_action, key=key)
 
 
 def refusal(attempt: Callable[[], object]) -> str:
@@ -232,14 +233,20 @@ scopes = ["mail"]
     manifest.write_text(text + table)
     application = Application(client_id="client-1", client_secret=Secret(b"GOCSPX-canary"))
     hosts = [HostPort("mail.acme.com", 443)]
-    done = release(sources, "1.2.0", parse=parse_action, key=KEY, hosts=hosts, application=application)
+    done = release(
+        sources, "1.2.0", parse=parse_action, fits=check_action, key=KEY, hosts=hosts, application=application
+    )
 
     built = unpack(done.artifacts[0].archive)["manifest.toml"]
     assert b"bound-at" not in built
     assert b'client_secret = "GOCSPX-canary"' in built
-    assert "--client-id" in refusal(lambda: release(sources, "1.2.0", parse=parse_action, hosts=hosts))
+    assert "--client-id" in refusal(
+        lambda: release(sources, "1.2.0", parse=parse_action, fits=check_action, hosts=hosts)
+    )
     manifest.write_text(manifest.read_text() + '# client_secret = "bound-at-release"\n')
-    said = refusal(lambda: release(sources, "1.2.0", parse=parse_action, hosts=hosts, application=application))
+    said = refusal(
+        lambda: release(sources, "1.2.0", parse=parse_action, fits=check_action, hosts=hosts, application=application)
+    )
     assert said.startswith(f'{manifest}:21: "bound-at-release" is left')
     assert "canary" not in said
 

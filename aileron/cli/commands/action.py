@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +20,10 @@ from aileron.cli.published import bound_connectors, exit_of, fetched, given_up, 
 from aileron.cli.run import report
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
+
+if TYPE_CHECKING:
+    from aileron.model.manifest import ConnectorManifest
+    from aileron.model.plan import ConnectorPin
 
 __all__ = ["add", "add_suite", "diff", "disable", "enable", "list_", "remove", "show", "update", "validate"]
 
@@ -274,20 +279,40 @@ def _rule(schema: dict[str, Any]) -> str:
 
 
 def validate(files: Files) -> None:
-    """Check action files, without a daemon."""
+    """Check action files, without a daemon; also against the operations of the connectors that are installed."""
+    from aileron.actions.fitting import check_action
     from aileron.actions.manifest import parse_action
     from aileron.model.failure import AileronError
 
     worst = OK
+    installed = _installed_manifests()
     for file in files:
         try:
             action = parse_action(_text_of(file), file=str(file), allow_placeholder=True)
+            check_action(action, installed, file=str(file))
         except AileronError as failed:
             worst = max(worst, report(Problem.of_failure(failed), as_json=False))
         else:
             output.write(f"{visible(str(file))}: ok, {visible(action.name)} {action.version}")
     if worst != OK:
         raise typer.Exit(worst)
+
+
+def _installed_manifests() -> Callable[[ConnectorPin], ConnectorManifest | None]:
+    """Of what is in the store; a placeholder means the one of that name and version, as for `action add`."""
+    from aileron.config import Home
+    from aileron.model.names import UNBOUND_HASH, Fqn
+    from aileron.registry.content import ContentStore
+
+    store = ContentStore(Home.from_environment().connectors)
+
+    def manifest(pin: ConnectorPin) -> ConnectorManifest | None:
+        if pin.hash != UNBOUND_HASH:
+            return store.maybe_manifest(pin)
+        found = store.find(Fqn.parse(pin.name), pin.version)
+        return store.maybe_manifest(found[0]) if len(found) == 1 else None
+
+    return manifest
 
 
 def enable(name: Name) -> None:

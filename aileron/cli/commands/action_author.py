@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 from pathlib import Path
@@ -43,11 +44,7 @@ capabilities = ["{op}"]
 intent = "{intent}"
 
 # What a caller gives; read by the model, so with an example where the form matters.
-[[inputs]]
-name = "text"
-type = "string"
-description = "What it is about, for example …"
-
+{inputs}
 # The steps, in order. The operation gets the inputs, and what [execute.inputs] says beside them.
 [[execute]]
 id = "first"
@@ -57,7 +54,7 @@ op = "{op}"
 idempotent = false
 
 [execute.inputs]
-text = "${{args.text}}"
+{given}
 
 # Whether a person decides before each run. False only where nothing is sent, paid, created or changed.
 [approval]
@@ -69,6 +66,11 @@ expires_in = "15m"
 
 What it does, and when to call it: an agent reads this as the tool's description.
 """
+
+
+_SOME_INPUT: dict[str, Any] = {"name": "text", "required": True, "types": ["string"]}
+_TYPES = ("string", "integer", "number", "boolean", "array", "object")
+_RULES = ("minimum", "maximum", "min_length", "max_length")
 
 
 def schema(
@@ -109,7 +111,8 @@ def new(
 ) -> None:
     """Write a new action file, with every choice explained, to be edited and added.
 
-    What is not known stands there as a placeholder. No file is ever overwritten.
+    What is not known stands there as a placeholder. Of a connector that is installed the inputs are those of the operation,
+    and an unknown one is refused. No file is ever overwritten.
     """
     from aileron.actions.manifest import parse_action
     from aileron.model.names import UNBOUND_HASH
@@ -117,6 +120,7 @@ def new(
     _check_names(name, op)
     called, version = _named(connector)
     pin = None if called is None else _installed(called, version)
+    parameters = _parameters(pin, op)
     words = name.replace("-", " ").replace("_", " ").replace(".", " ")
     text = _TEXT.format(
         name=name,
@@ -125,6 +129,8 @@ def new(
         hash=(pin or {}).get("hash") or UNBOUND_HASH,
         hash_note="" if pin else "# `aileron action add` puts the hash of the installed connector here.\n",
         op=op,
+        inputs="".join(map(_input, parameters)),
+        given="\n".join(f'{one["name"]} = "${{args.{one["name"]}}}"' for one in parameters),
         intent=words,
         title=words.capitalize(),
     )
@@ -167,6 +173,47 @@ def _installed(name: Fqn, version: str | None) -> dict[str, Any] | None:
         if entry.get("name") == str(name) and version in (None, entry.get("version"))
     ]
     return found[0] if len(found) == 1 else None
+
+
+def _parameters(pin: dict[str, Any] | None, op: str) -> list[dict[str, Any]]:
+    """Those of the operation, the required ones first; one to begin with where that is not recorded. Problem: no such one."""
+    from aileron.model.names import INPUT_NAME
+
+    operations = None if pin is None else pin.get("operations")
+    if operations is None or op == _SOME_OP:
+        return [_SOME_INPUT]
+    found = {str(one["name"]): one for one in operations}
+    if op not in found:
+        near = difflib.get_close_matches(op, found, n=1)
+        why = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(found))}"
+        raise Problem.usage(f"the connector has no operation {op!r}", why=why)
+    parameters = [one for one in found[op].get("parameters") or [] if INPUT_NAME.fullmatch(str(one["name"]))]
+    return sorted(parameters, key=lambda one: not one.get("required", True))
+
+
+def _input(parameter: dict[str, Any]) -> str:
+    """One `[[inputs]]` for a parameter, with the rules that an input can have. Its description is the author's."""
+    types = parameter.get("types") or []
+    kind = next((one for one in _TYPES if one in types), "string")
+    lines = [
+        "[[inputs]]",
+        f'name = "{parameter["name"]}"',
+        f'type = "{kind}"',
+        'description = "…, for example …"',
+    ]
+    if not parameter.get("required", True):
+        lines.append("required = false")
+    is_text, is_number = kind == "string", kind in ("integer", "number")
+    fitting = {"minimum": is_number, "maximum": is_number, "min_length": is_text, "max_length": is_text}
+    lines += [
+        f"{key} = {json.dumps(parameter[key])}" for key in _RULES if parameter.get(key) is not None and fitting[key]
+    ]
+    choices = [one for one in parameter.get("enum") or [] if isinstance(one, str) is is_text]
+    if choices and (is_text or is_number):
+        lines.append(f"enum = {json.dumps(choices, ensure_ascii=False)}")
+    if kind == "array" and len(parameter.get("items") or []) == 1:
+        lines.append(f'schema = {{ items = {{ type = "{parameter["items"][0]}" }} }}')
+    return "\n".join(lines) + "\n\n"
 
 
 def _write_new(file: Path, text: str) -> None:

@@ -57,6 +57,7 @@ def build(
     """
     from aileron.registry.build import build as built_from
     from aileron.registry.content import content_hash
+    from aileron.registry.manifest import parse_connector_manifest
 
     command = "aileron connector build"
     bound_hosts, bound_application = hosts(host, command), application(client_id, client_secret_file, command)
@@ -77,7 +78,9 @@ def build(
             }
         )
         return
-    output.print_facts([("file", str(file)), ("hash", pin), ("bytes", len(built.archive))])
+    operations = parse_connector_manifest(built.manifest, file="manifest.toml").operations
+    recorded = "not recorded: only a run can tell" if operations is None else len(operations)
+    output.print_facts([("file", str(file)), ("hash", pin), ("bytes", len(built.archive)), ("operations", recorded)])
     _tell_what_went_in(built)
     output.note("unsigned")
 

@@ -186,6 +186,7 @@ def release(
     Each archive lies under the tag it is uploaded to: dist/v1.2.0/aileron.tar.gz. The sources are not changed, and
     the same ones give the same bytes.
     """
+    from aileron.actions.fitting import check_action
     from aileron.actions.manifest import parse_action
     from aileron.registry.release import check_key_is_published, write_release
     from aileron.registry.release import release as released_from
@@ -195,7 +196,13 @@ def release(
     signing_key = maybe_signing_key(key)
     with local_work():
         done = released_from(
-            directory, version, parse=parse_action, key=signing_key, hosts=bound_hosts, application=bound_application
+            directory,
+            version,
+            parse=parse_action,
+            fits=check_action,
+            key=signing_key,
+            hosts=bound_hosts,
+            application=bound_application,
         )
         is_published = signing_key is None or check_key_is_published(directory, done, signing_key)
         write_release(done, directory_out)

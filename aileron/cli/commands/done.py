@@ -83,6 +83,8 @@ def _tell_action(found: Mapping[str, Any]) -> None:
 def _tell_installed(found: Mapping[str, Any]) -> None:
     """What came from a forge: connectors on one line each, where an action came with them."""
     connectors, action = found.get("connectors") or [], found.get("action")
+    for need in found.get("needs") or []:
+        output.note(f"before it can run: {visible(str(need))}")
     if action is None and len(connectors) == 1:
         _tell_connector(connectors[0])
         return

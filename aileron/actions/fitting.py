@@ -1,0 +1,237 @@
+"""An action, and a call of it, held against the operations its connectors say they have.
+
+Pure. A person who is asked about a call has nothing to gain from one that cannot work: an operation that is not there, an
+argument it does not take. The connector would refuse it as well, only after the yes. The record of operations is a
+publisher's: it can make a call impossible, and never possible. Where a manifest records none, nothing is refused here.
+
+    check_action   what no call of this file could mend: for the author, when the file is added, validated or released
+    check_call     what this very call cannot do: for the caller, before anybody is asked
+
+Source: docs/reference/action-file.md, docs/adr/0038-operations-are-recorded.md. Not here: how operations are recorded
+(registry/operations.py), the connector's own check of its arguments (connectors/sdk/aileron_connector/operation.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from aileron.actions.references import Argument, pieces
+from aileron.model.document import refusal
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import (
+    ActionFile,
+    ConnectorManifest,
+    InputSpec,
+    Operation,
+    Parameter,
+)
+from aileron.model.names import Fqn
+from aileron.model.plan import ConnectorPin, Step
+
+__all__ = ["check_action", "check_call"]
+
+_MAX_NAMED: Final = 20
+"""Operations that a message lists; all of them are in its details."""
+
+
+def check_action(
+    action: ActionFile, manifest: Callable[[ConnectorPin], ConnectorManifest | None], *, file: str
+) -> None:
+    """Return if each step, and the preview, can be carried out with some call.
+
+    `manifest` gives that of a connector; None where it is not known, and then nothing is said of it. AileronError: unknown_op
+    (`details`: operations), invalid_request with `file`.
+    """
+    required = {connector.name: connector for connector in action.connectors}
+    declared = {spec.name: spec for spec in action.inputs}
+    known: dict[Fqn, ConnectorManifest | None] = {}
+    for step_id, connector, op, inputs, implied in _uses(action):
+        if connector not in known:
+            pinned = required[connector]
+            known[connector] = manifest(ConnectorPin(str(pinned.name), pinned.version, pinned.hash))
+        found = known[connector]
+        if found is None or found.operations is None:
+            continue
+        operation = _operation(found, op, f"{file}: step {step_id!r}")
+        given = {name: _Given.input(declared[name]) for name in implied if name not in inputs}
+        given |= {name: _Given.written(value, declared) for name, value in inputs.items()}
+        if problems := dict(_misfits(operation, given)):
+            told = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+            raise refusal(file, None, f"step {step_id!r}, {op} of {found.name}: {told}", Boundary.ACTION)
+
+
+def check_call(step: Step, manifest: ConnectorManifest) -> None:
+    """Return if the operation of this step takes what it is given. AileronError: unknown_op, bad_input (`details`: arguments)."""
+    if manifest.operations is None:
+        return
+    operation = _operation(manifest, step.op, f"step {step.id!r}")
+    later = {place.at.split("/")[1].replace("~1", "/").replace("~0", "~") for place in step.filled}
+    problems = dict(_problems(operation, step.args, later))
+    if problems:
+        told = "; ".join(f"argument {name!r}: {problem}" for name, problem in problems.items())
+        raise AileronError(
+            FailureClass.BAD_INPUT,
+            f"{step.op} of {manifest.name} cannot be called so: {told}",
+            boundary=Boundary.ACTION,
+            details={"arguments": problems, "step": step.id},
+        )
+
+
+def _uses(action: ActionFile) -> Iterator[tuple[str, Fqn, str, Mapping[str, Any], tuple[str, ...]]]:
+    """Step, connector, operation, what is written for it, and the inputs that it gets beside that."""
+    names = tuple(spec.name for spec in action.inputs)
+    for step in action.steps:
+        yield step.id, step.connector, step.op, step.inputs, names
+    if action.preview is not None:
+        yield "preview", action.preview.connector, action.preview.op, action.preview.inputs, ()
+
+
+def _operation(manifest: ConnectorManifest, op: str, where: str) -> Operation:
+    operations = {one.name: one for one in manifest.operations or ()}
+    if op in operations:
+        return operations[op]
+    names = sorted(operations)
+    near = difflib.get_close_matches(op, names, n=1)
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names[:_MAX_NAMED])}{more}"
+    raise AileronError(
+        FailureClass.UNKNOWN_OP,
+        f"{where}: {manifest.name}@{manifest.version} has no operation {op!r}; {hint}",
+        boundary=Boundary.ACTION,
+        details={"operations": names},
+    )
+
+
+# A call
+
+
+def _problems(operation: Operation, args: Mapping[str, Any], later: set[str]) -> Iterator[tuple[str, str]]:
+    """What is wrong with each argument. Those of `later` are filled by answers of earlier steps: their values are not known."""
+    for name in args:
+        if (problem := _unknown(operation, name)) is not None:
+            yield name, problem
+    for parameter in operation.parameters:
+        if parameter.name not in args:
+            if parameter.required:
+                yield parameter.name, f"missing; the operation needs {_expected(parameter)}"
+        elif parameter.name not in later and (problem := _value_problem(parameter, args[parameter.name])) is not None:
+            yield parameter.name, problem
+
+
+def _unknown(operation: Operation, name: str) -> str | None:
+    names = [parameter.name for parameter in operation.parameters]
+    if operation.rest or name in names:
+        return None
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(names) or 'nothing'}"
+    return f"the operation does not take it; {hint}"
+
+
+def _value_problem(parameter: Parameter, value: object) -> str | None:
+    """What is wrong, without the value: it may be long, or private."""
+    kinds = _kinds(value)
+    if parameter.types and not kinds & set(parameter.types):
+        return f"the operation takes {_expected(parameter)}"
+    if isinstance(value, list) and parameter.items and not all(_kinds(one) & set(parameter.items) for one in value):
+        return f"the operation takes an array of {_or(parameter.items)}"
+    if isinstance(value, str):
+        if parameter.min_length is not None and len(value) < parameter.min_length:
+            return f"shorter than the {parameter.min_length} characters the operation takes"
+        if parameter.max_length is not None and len(value) > parameter.max_length:
+            return f"longer than the {parameter.max_length} characters the operation takes"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if parameter.minimum is not None and value < parameter.minimum:
+            return f"below {parameter.minimum}, the least that the operation takes"
+        if parameter.maximum is not None and value > parameter.maximum:
+            return f"above {parameter.maximum}, the most that the operation takes"
+    if parameter.enum and kinds & {"string", "integer"} and value not in parameter.enum:
+        return f"not one of {', '.join(map(str, parameter.enum))}"
+    return None
+
+
+def _kinds(value: object) -> set[str]:
+    """The types that a value is of; an integer is a number too."""
+    match value:
+        case None:
+            return {"null"}
+        case bool():
+            return {"boolean"}
+        case int():
+            return {"integer", "number"}
+        case float():
+            return {"number"}
+        case str():
+            return {"string"}
+        case list():
+            return {"array"}
+        case _:
+            return {"object"}
+
+
+def _expected(parameter: Parameter) -> str:
+    return _or(parameter.types) if parameter.types else "a value"
+
+
+def _or(types: tuple[str, ...]) -> str:
+    return " or ".join(types)
+
+
+# A file
+
+
+class _Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file gives for a parameter: of which types, always or not; and the value where it is written there."""
+
+    kinds: frozenset[str] | None
+    is_always: bool = True
+    value: Any = msgspec.UNSET
+    source: str | None = None
+    """The input whose value it is."""
+
+    @classmethod
+    def input(cls, spec: InputSpec) -> _Given:
+        """An argument of the call, as it is. One that is declared a number may be an integer."""
+        kinds = frozenset(
+            {"integer": {"integer", "number"}, "number": {"integer", "number"}}.get(spec.type, {spec.type})
+        )
+        return cls(kinds=kinds, is_always=spec.is_always_there, value=spec.default, source=spec.name)
+
+    @classmethod
+    def written(cls, value: object, declared: Mapping[str, InputSpec]) -> _Given:
+        """What stands under `inputs`: a literal, a reference, or words with references in them."""
+        if not isinstance(value, str):
+            return cls(kinds=frozenset(_kinds(value)), value=msgspec.UNSET if isinstance(value, list | dict) else value)
+        found = pieces(value)
+        match found:
+            case (Argument() as one,):
+                return cls.input(declared[one.name])
+            case (str(),) | ():
+                return cls(kinds=frozenset({"string"}), value=value)
+            case (_,):
+                return cls(kinds=None)
+            case _:
+                return cls(kinds=frozenset({"string"}))
+
+
+def _misfits(operation: Operation, given: Mapping[str, _Given]) -> Iterator[tuple[str, str]]:
+    for name in given:
+        if (problem := _unknown(operation, name)) is not None:
+            yield name, problem
+    for parameter in operation.parameters:
+        found = given.get(parameter.name)
+        if found is None:
+            if parameter.required:
+                yield parameter.name, f"the operation needs it ({_expected(parameter)}); add it to the step's inputs"
+        elif parameter.required and not found.is_always:
+            yield (
+                parameter.name,
+                f"the operation needs it, and input {found.source!r} is optional: require it, or give a default",
+            )
+        elif parameter.types and found.kinds is not None and not found.kinds & set(parameter.types):
+            yield parameter.name, f"{_or(tuple(sorted(found.kinds)))}; the operation takes {_expected(parameter)}"
+        elif found.value is not msgspec.UNSET and (problem := _value_problem(parameter, found.value)) is not None:
+            yield parameter.name, problem

@@ -1,0 +1,44 @@
+"""A step whose every destination is refused by the settings, known before anything is asked of anybody.
+
+Pure: nothing is looked up, so only addresses and names of this machine (RFC 6761 section 6.3) can be told. It spares a person a
+decision about a call that could not reach anything; what is reached is decided when a request leaves (rules.py, reach.py).
+
+Source: docs/reference/egress.md. Not here: names whose addresses a resolver says.
+"""
+
+from __future__ import annotations
+
+from aileron.egress.addresses import check_addresses
+from aileron.egress.failures import denied
+from aileron.egress.refusal import RefusedError
+from aileron.model.failure import AileronError
+from aileron.model.names import HostPort
+from aileron.model.plan import Grant
+
+__all__ = ["check_somewhere_to_go"]
+
+_HERE = "127.0.0.1"
+
+
+def check_somewhere_to_go(grant: Grant) -> None:
+    """Return unless each of the granted hosts is known to be refused. AileronError(capability_denied) for the first of them."""
+    first: AileronError | None = None
+    for host in grant.hosts:
+        problem = _problem(host, grant)
+        if problem is None:
+            return
+        first = first or problem
+    if first is not None:
+        raise first
+
+
+def _problem(host: HostPort, grant: Grant) -> AileronError | None:
+    """Why nothing can be sent there with these settings; None where something can, or nobody can tell."""
+    address = _HERE if host.host == "localhost" or host.host.endswith(".localhost") else host.host
+    if not address.replace(".", "").isdigit():
+        return None
+    try:
+        check_addresses(host, [address], plain=False, private=host in grant.private)
+    except RefusedError as error:
+        return denied(error, host, None, grant)
+    return None

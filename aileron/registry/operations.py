@@ -1,0 +1,492 @@
+r"""The operations of a Python connector, read from its sources into its manifest, where the pin covers them.
+
+Static: the sources are parsed and nothing of them is run, because an install from a directory builds too, and what it builds is
+somebody else's. Runs where `build` does. The sources are not trusted with anything but what they say of their own operations.
+
+Rules
+- What is recorded is complete or not there: where a function could become an operation in a way that cannot be read off (`op`
+  called, passed on, imported from a module that only re-exports it), nothing is recorded, and only a run can tell.
+- An operation is said to need no credential, or no network, only where all that it leads to is in its own file, the standard
+  library, and what of the SDK asks for none; packed libraries and transports rule that out.
+- A type that cannot be read off rules nothing out. So a record never refuses a call that the connector would take.
+- What the author wrote under `[[operations]]` stands as it is: for a compiled program, and for what cannot be read off.
+
+>>> source = b"import aileron_connector as sdk\n@sdk.op\ndef add(text: str): pass"
+>>> [one.name for one in recorded({"__main__.py": source}) or ()]
+['add']
+
+Source: docs/reference/connector-manifest.md, docs/adr/0038-operations-are-recorded.md; what a value has to be for a type is
+msgspec's word (connectors/sdk/aileron_connector/operation.py). Not here: holding a call to it (actions/fitting.py).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from aileron.model.document import MAX_NUMBER
+from aileron.model.manifest import Operation, Parameter, ParameterType
+from aileron.model.names import OP_NAME
+from aileron.registry.manifest import MAX_ENUM, MAX_LENGTH, MAX_OPERATIONS, MAX_PARAMETERS, PARAMETER_NAME
+
+__all__ = ["as_toml", "recorded"]
+
+_SDK: Final = "aileron_connector"
+_HOMES: Final = frozenset({_SDK, f"{_SDK}.operation"})
+"""The modules that have `op`."""
+_MAX_SOURCE_BYTES: Final = 1 << 20
+"""1 MiB of one file that is parsed; the largest connector written by hand has 20 KiB."""
+_MAX_DEPTH: Final = 12
+"""Types within types; what is deeper rules nothing out."""
+_MAX_SHAPES: Final = 20_000
+"""Types that are looked at in one file: an alias that stands for itself, many times over, ends here."""
+_HEADER: Final = (
+    "# Read from the signatures in the sources when this was built. To say it yourself, write [[operations]]."
+)
+_TRANSPORTS: Final = b"transports"
+"""Where this stands in any file, a library's requests may leave by another road than the SDK's `http`."""
+_HARMLESS: Final = frozenset(
+    "op run log progress audit BadInput ConnectorError ExternalApiError NetworkError Refused".split()
+)
+"""Names of the SDK that ask for no request."""
+_REQUESTING: Final = frozenset({"http", "tcp", "hosts"})
+_DYNAMIC: Final = frozenset(
+    "getattr globals locals vars eval exec compile __import__ builtins importlib sys inspect gc ctypes operator runpy pkgutil "
+    "pickle types".split()
+)
+"""Ways to a function that do not name it."""
+_UNNAMED: Final = 5
+"""Arguments of `http.request` without a name, of which the last is the credential."""
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class _Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a type hint says of a value: as `Parameter`. `types` None rules nothing out."""
+
+    types: frozenset[ParameterType] | None = None
+    items: frozenset[ParameterType] | None = None
+    enum: tuple[str | int, ...] = ()
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+
+    @property
+    def is_number(self) -> bool:
+        return self.types is not None and bool(self.types & {"integer", "number"})
+
+    @property
+    def is_string(self) -> bool:
+        return self.types is not None and "string" in self.types
+
+
+_ANYTHING: Final = _Shape()
+
+
+def _one(kind: ParameterType) -> _Shape:
+    return _Shape(types=frozenset({kind}))
+
+
+_ARRAY: Final = _one("array")
+_NAMED: Final[dict[str, _Shape]] = {
+    **{name: _one("string") for name in ("str", "datetime.datetime", "datetime.date", "datetime.time", "uuid.UUID")},
+    "int": _one("integer"),
+    "float": _one("number"),
+    "bool": _one("boolean"),
+    **{name: _one("object") for name in ("dict", "typing.Dict", "typing.Mapping", "collections.abc.Mapping")},
+    **dict.fromkeys(("list", "tuple", "set", "frozenset", "typing.List", "typing.Tuple", "typing.Sequence"), _ARRAY),
+    "collections.abc.Sequence": _ARRAY,
+}
+"""What msgspec takes for each, strictly: `1` is a float too, `1.0` and `true` are no int."""
+
+
+def recorded(sources: Mapping[str, bytes]) -> tuple[Operation, ...] | None:
+    """All operations of a connector of these files, by name; None where they cannot be known.
+
+    `sources` are its `.py` files by relative path. Reads, and runs nothing of them.
+    """
+    has_transports = any(_TRANSPORTS in data for data in sources.values())
+    modules = [
+        _Module(data, has_transports)
+        for path, data in sorted(sources.items())
+        if path.endswith(".py") and _SDK.encode() in data
+    ]
+    if any(module.is_unknown for module in modules):
+        return None
+    names = {name for module in modules for name in module.names_of_op}
+    others = [data for path, data in sources.items() if path.endswith(".py") and _SDK.encode() not in data]
+    if _is_decorated_with(names, others):  # it comes from one of ours, by another way
+        return None
+    found: dict[str, Operation] = {}
+    for module in modules:
+        for operation in module.operations:
+            is_known = operation.name not in found  # declared twice: which of them is imported, only a run can tell
+            found[operation.name] = operation if is_known else Operation(name=operation.name, rest=True)
+    return tuple(found[name] for name in sorted(found)) if 0 < len(found) <= MAX_OPERATIONS else None
+
+
+def as_toml(operations: Iterable[Operation]) -> str:
+    """The same as tables to be put behind a manifest."""
+    lines = [_HEADER]
+    for operation in operations:
+        lines += ["", "[[operations]]", f"name = {_toml(operation.name)}", *(["rest = true"] if operation.rest else [])]
+        lines += [f"{key} = false" for key in ("network", "credential") if not getattr(operation, key)]
+        for parameter in operation.parameters:
+            lines += ["", "[[operations.parameters]]", *_parameter_lines(parameter)]
+    return "\n".join(lines) + "\n"
+
+
+def _parameter_lines(parameter: Parameter) -> Iterator[str]:
+    yield f"name = {_toml(parameter.name)}"
+    if not parameter.required:
+        yield "required = false"
+    for key in ("types", "items", "enum"):
+        if values := getattr(parameter, key):
+            yield f"{key} = [{', '.join(map(_toml, values))}]"
+    for key in ("minimum", "maximum", "min_length", "max_length"):
+        if (value := getattr(parameter, key)) is not None:
+            yield f"{key} = {_toml(value)}"
+
+
+def _toml(value: str | int | float) -> str:
+    return json.dumps(value, ensure_ascii=False)  # printable text and finite numbers are spelled alike in both
+
+
+def _is_decorated_with(names: set[str], sources: Iterable[bytes]) -> bool:
+    if not names:
+        return False
+    spelled = "|".join(map(re.escape, sorted(names))).encode()
+    decorator = re.compile(rb"^[ \t]*@[\w.]*\b(?:" + spelled + rb")\b", re.MULTILINE)
+    return any(decorator.search(data) for data in sources)
+
+
+class _Module:
+    """One file that names the SDK. `operations` are those it declares; `is_unknown`: there may be others."""
+
+    def __init__(self, data: bytes, has_transports: bool) -> None:
+        self._imported: dict[str, str] = {}
+        """What each name at hand stands for, as a dotted name."""
+        self._assigned: dict[str, ast.expr | None] = {}
+        """Types under names of their own; None: it has several values."""
+        self._classes: dict[str, ast.ClassDef] = {}
+        self._defined: dict[str, list[ast.AST]] = {}
+        """What gives each name of the file its value."""
+        self._doubtful: set[str] = set()
+        """Names that were imported as two things."""
+        self._has_transports = has_transports
+        self._shapes = 0
+        self.operations: tuple[Operation, ...] = ()
+        try:
+            if len(data) > _MAX_SOURCE_BYTES:
+                raise ValueError("too large")
+            tree = ast.parse(data)
+            self._read(tree)
+            self.is_unknown = self._passes_op_on(tree)
+            self.operations = tuple(self._declared(tree))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            self.is_unknown = True
+
+    @property
+    def names_of_op(self) -> set[str]:
+        """What `op` is called here."""
+        return {name for name, meant in self._imported.items() if self._is_op(meant)}
+
+    def _declared(self, tree: ast.Module) -> Iterator[Operation]:
+        for node in ast.walk(tree):
+            if isinstance(node, _Function):
+                marks = [self._is_op(self._dotted(decorator)) for decorator in node.decorator_list]
+                if any(marks) and OP_NAME.fullmatch(node.name):
+                    is_bare = marks[-1]  # nothing between it and the function
+                    yield self._operation(node) if is_bare else Operation(name=node.name, rest=True)
+
+    def _operation(self, function: _Function) -> Operation:
+        given = function.args
+        positional = [*given.posonlyargs, *given.args]
+        optional = {one.arg for one in positional[len(positional) - len(given.defaults) :]}
+        optional |= {
+            one.arg for one, default in zip(given.kwonlyargs, given.kw_defaults, strict=True) if default is not None
+        }
+        parameters = [
+            self._parameter(one, required=one.arg not in optional) for one in (*positional, *given.kwonlyargs)
+        ]
+        are_sayable = all(PARAMETER_NAME.fullmatch(one.name) for one in parameters)
+        if not are_sayable or len(parameters) > MAX_PARAMETERS:
+            return Operation(name=function.name, rest=True)
+        network, credential = self._reach(function)
+        return Operation(
+            name=function.name,
+            parameters=tuple(parameters),
+            rest=given.kwarg is not None,
+            network=network,
+            credential=credential,
+        )
+
+    def _parameter(self, argument: ast.arg, *, required: bool) -> Parameter:
+        shape = _ANYTHING if argument.annotation is None else self._shape(argument.annotation, 0)
+        return Parameter(
+            name=argument.arg,
+            required=required,
+            types=tuple(sorted(shape.types or ())),
+            items=tuple(sorted(shape.items or ())),
+            enum=shape.enum,
+            minimum=shape.minimum,
+            maximum=shape.maximum,
+            min_length=shape.min_length,
+            max_length=shape.max_length,
+        )
+
+    # names
+
+    def _read(self, tree: ast.Module) -> None:
+        for node in ast.walk(tree):  # imports also inside functions and `if TYPE_CHECKING`
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    top = alias.name.partition(".")[0]
+                    self._import(alias.asname or top, alias.name if alias.asname else top)
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    where = "." * node.level + (node.module or "")
+                    if alias.name == "*" and where in _HOMES:
+                        self._import("op", f"{where}.op")
+                    self._import(alias.asname or alias.name, f"{where}.{alias.name}")
+        for node in tree.body:
+            for name in _stored(node):
+                self._defined.setdefault(name, []).append(node)
+            match node:
+                case ast.ClassDef():
+                    self._classes[node.name] = node
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    self._assigned[name] = None if name in self._assigned else value
+                case ast.AnnAssign(target=ast.Name(id=name), value=value):
+                    self._assigned[name] = None if name in self._assigned else value
+
+    def _import(self, name: str, meant: str) -> None:
+        if self._imported.setdefault(name, meant) != meant:
+            self._doubtful.add(name)
+
+    def _reach(self, function: _Function) -> tuple[bool, bool]:
+        """Whether it may ask for a request, and for one with a credential, by all that it leads to in this file."""
+        network = credential = False
+        ahead: list[ast.AST] = [function]
+        seen: set[int] = set()
+        while ahead:
+            node = ahead.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            for part in ast.walk(node):
+                asks = self._asks(part)
+                if asks is None or self._has_transports:
+                    return True, True
+                network |= asks
+                credential |= _may_name_a_credential(part)
+                if isinstance(part, ast.Name):
+                    ahead += self._defined.get(part.id, [])
+        return network, network and credential
+
+    def _asks(self, node: ast.AST) -> bool | None:
+        """Whether a name asks for requests; None where nobody can tell."""
+        match node:
+            case ast.Name(id=name) if name in _DYNAMIC or name in self._doubtful or name == "*":
+                return None
+            case ast.Name(id=name) if name in self._imported:
+                meant = self._imported[name]
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if self._imported.get(name) == _SDK:
+                meant = f"{_SDK}.{attribute}"
+            case _:
+                return False  # of this file, of a function, or built in
+        top, _, rest = meant.partition(".")
+        if top != _SDK:
+            return None if top not in sys.stdlib_module_names or top in _DYNAMIC else False
+        known = rest.partition(".")[0]
+        if not rest or known in _HARMLESS:
+            return False
+        return True if known in _REQUESTING else None
+
+    @staticmethod
+    def _is_op(dotted: str | None) -> bool:
+        home, _, name = (dotted or "").rpartition(".")
+        return name == "op" and home in _HOMES
+
+    def _dotted(self, node: ast.expr) -> str | None:
+        """What a name stands for; None for what is no name."""
+        if isinstance(node, ast.Attribute):
+            inner = self._dotted(node.value)
+            return None if inner is None else f"{inner}.{node.attr}"
+        if isinstance(node, ast.Name):
+            return self._imported.get(node.id, node.id)
+        return None
+
+    def _passes_op_on(self, tree: ast.Module) -> bool:
+        """Whether `op` is used here but as a decorator, or brought here and not used: others may declare with it."""
+        decorators = {
+            id(decorator)
+            for node in ast.walk(tree)
+            if isinstance(node, _Function | ast.ClassDef)
+            for decorator in node.decorator_list
+        }
+        uses = [
+            id(node) in decorators
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name | ast.Attribute) and self._is_op(self._dotted(node))
+        ]
+        return not all(uses) or (bool(self.names_of_op) and not uses)
+
+    # types
+
+    def _shape(self, node: ast.expr, depth: int) -> _Shape:
+        self._shapes += 1
+        if self._shapes > _MAX_SHAPES:
+            raise ValueError("too many types")
+        if depth > _MAX_DEPTH:
+            return _ANYTHING
+        match node:
+            case ast.Constant(value=None):
+                return _one("null")
+            case ast.Constant(value=str(text)):
+                return self._shape(ast.parse(text, mode="eval").body, depth + 1)
+            case ast.BinOp(op=ast.BitOr()):
+                return _union([self._shape(node.left, depth + 1), self._shape(node.right, depth + 1)])
+            case ast.Subscript():
+                return self._generic(node, depth)
+            case ast.Name() | ast.Attribute():
+                return self._named(node, depth)
+            case _:
+                return _ANYTHING
+
+    def _named(self, node: ast.Name | ast.Attribute, depth: int) -> _Shape:
+        if isinstance(node, ast.Name):
+            if node.id in self._assigned:
+                value = self._assigned[node.id]
+                return _ANYTHING if value is None else self._shape(value, depth + 1)
+            if node.id in self._classes:
+                return self._class(self._classes[node.id])
+        return _NAMED.get(self._dotted(node) or "", _ANYTHING)
+
+    def _class(self, node: ast.ClassDef) -> _Shape:
+        """A table of fields where that is plain; `array_like` makes an array of one."""
+        bases = {self._dotted(base) for base in node.bases}
+        is_table = bases and bases <= {"msgspec.Struct", "typing.TypedDict"}
+        is_array = any(keyword.arg in (None, "array_like") for keyword in node.keywords)
+        return _one("object") if is_table and not is_array else _ANYTHING
+
+    def _generic(self, node: ast.Subscript, depth: int) -> _Shape:
+        name = self._dotted(node.value) or ""
+        inside = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+        match name.removeprefix("typing.").removeprefix("typing_extensions."):
+            case "Optional":
+                return _union([self._shape(inside[0], depth + 1), _one("null")])
+            case "Union":
+                return _union([self._shape(one, depth + 1) for one in inside])
+            case "Literal":
+                return _literal(inside)
+            case "Annotated":
+                return self._annotated(self._shape(inside[0], depth + 1), inside[1:])
+        shape = self._named(node.value, depth) if isinstance(node.value, ast.Name | ast.Attribute) else _ANYTHING
+        is_list = name in {"list", "set", "frozenset", "typing.List", "typing.Sequence", "collections.abc.Sequence"}
+        if is_list and len(inside) == 1:
+            return msgspec.structs.replace(shape, items=self._shape(inside[0], depth + 1).types)
+        return shape
+
+    def _annotated(self, shape: _Shape, notes: list[ast.expr]) -> _Shape:
+        for note in notes:
+            if isinstance(note, ast.Call) and self._dotted(note.func) == "msgspec.Meta":
+                for keyword in note.keywords:
+                    shape = _narrowed(shape, keyword.arg, self._number(keyword.value))
+        return shape
+
+    def _number(self, node: ast.expr) -> int | float | None:
+        if isinstance(node, ast.Name):
+            value = self._assigned.get(node.id)
+            node = node if value is None else value
+        try:
+            value = ast.literal_eval(node)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return None
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return value if is_number and math.isfinite(value) and abs(value) <= MAX_NUMBER else None
+
+
+def _stored(statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement of a file gives a value; of a function its own, and what it declares global."""
+    is_scope = isinstance(statement, _Function | ast.ClassDef)
+    if isinstance(statement, _Function | ast.ClassDef):
+        yield statement.name
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Global):
+            yield from node.names
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and not is_scope:
+            yield node.id
+        elif isinstance(node, _Function | ast.ClassDef) and not is_scope:
+            yield node.name
+
+
+def _may_name_a_credential(node: ast.AST) -> bool:
+    match node:
+        case ast.keyword(arg=None | "credential") | ast.Constant(value="credential") | ast.Starred():
+            return True
+        case ast.Call(args=args):
+            return len(args) >= _UNNAMED
+        case _:
+            return False
+
+
+def _narrowed(shape: _Shape, key: str | None, value: Any) -> _Shape:
+    """With one more rule, where it is plain that it holds for all that the shape lets through."""
+    if value is None or shape.types is None:
+        return shape
+    is_integer, is_count = shape.types <= {"integer", "null"}, isinstance(value, int) and 0 <= value <= MAX_LENGTH
+    replace = msgspec.structs.replace
+    match key:
+        case "ge" if shape.is_number:
+            return replace(shape, minimum=value)
+        case "le" if shape.is_number:
+            return replace(shape, maximum=value)
+        case "gt" if is_integer and isinstance(value, int):
+            return replace(shape, minimum=value + 1)
+        case "lt" if is_integer and isinstance(value, int):
+            return replace(shape, maximum=value - 1)
+        case "min_length" if shape.is_string and is_count:
+            return replace(shape, min_length=value)
+        case "max_length" if shape.is_string and is_count:
+            return replace(shape, max_length=value)
+        case _:
+            return shape
+
+
+def _literal(values: list[ast.expr]) -> _Shape:
+    found = [value.value if isinstance(value, ast.Constant) else ... for value in values]
+    names = {"str": "string", "int": "integer", "NoneType": "null"}
+    if not all(type(value).__name__ in names for value in found):
+        return _ANYTHING
+    types = msgspec.convert({names[type(value).__name__] for value in found}, frozenset[ParameterType])
+    choices = tuple(dict.fromkeys(value for value in found if isinstance(value, str | int)))
+    are_sayable = all(value.isprintable() if isinstance(value, str) else abs(value) <= MAX_NUMBER for value in choices)
+    return _Shape(types=types, enum=choices if are_sayable and len(choices) <= MAX_ENUM else ())
+
+
+def _union(shapes: list[_Shape]) -> _Shape:
+    """What any of them lets through. A rule stays where it is of the only one that has values it is for."""
+    if any(shape.types is None for shape in shapes):
+        return _ANYTHING
+    types = frozenset[ParameterType]().union(*(shape.types or () for shape in shapes))
+    scalars = [shape for shape in shapes if shape.is_string or shape.is_number]
+    numbers = [shape for shape in shapes if shape.is_number]
+    strings = [shape for shape in shapes if shape.is_string]
+    arrays = [shape for shape in shapes if shape.types and "array" in shape.types]
+    return _Shape(
+        types=types,
+        items=arrays[0].items if len(arrays) == 1 else None,
+        enum=scalars[0].enum if len(scalars) == 1 else (),
+        minimum=numbers[0].minimum if len(numbers) == 1 else None,
+        maximum=numbers[0].maximum if len(numbers) == 1 else None,
+        min_length=strings[0].min_length if len(strings) == 1 else None,
+        max_length=strings[0].max_length if len(strings) == 1 else None,
+    )

@@ -1,0 +1,185 @@
+"""A file, and a call, held against the operations its connector has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from aileron.actions.fitting import check_action
+from aileron.actions.manifest import parse_action
+from aileron.actions.resolve import with_args
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.manifest import ConnectorManifest, Operation, Parameter
+from tests.actions.test_resolve import BASIC, HOME, WORK, Store, Vault, manifest, plan
+
+Text = Callable[..., str]
+TO = Parameter(name="to", types=("string",), max_length=20)
+COUNT = Parameter(name="count", required=False, types=("integer", "null"), minimum=1, maximum=9)
+SUBJECT = Parameter(name="subject", types=("string",))
+SEND = Operation(name="send_email", parameters=(TO, COUNT, SUBJECT))
+
+
+def mail(*operations: Operation) -> ConnectorManifest:
+    """The connector, with these operations on record."""
+    return manifest(operations=operations or (SEND,))
+
+
+def without(name: str, **changes: Any) -> Operation:
+    """SEND with one parameter changed, or gone."""
+    kept = [
+        msgspec.structs.replace(one, **changes) if one.name == name else one
+        for one in SEND.parameters
+        if one.name != name or changes
+    ]
+    return msgspec.structs.replace(SEND, parameters=tuple(kept))
+
+
+def checked(text: str, found: ConnectorManifest | None) -> None:
+    """As when it is added."""
+    check_action(parse_action(text, file="a.md"), lambda _pin: found, file="a.md")
+
+
+def refusal(text: str, found: ConnectorManifest) -> AileronError:
+    """Why it is not."""
+    with pytest.raises(AileronError) as caught:
+        checked(text, found)
+    return caught.value
+
+
+def test_a_file_that_fits_passes_and_so_does_one_without_a_record(action_text: Text) -> None:
+    """The positive control of all below."""
+    checked(action_text(), mail())
+    checked(action_text(), manifest())
+    checked(action_text(), None)
+
+
+def test_an_operation_that_is_not_there_is_refused(action_text: Text) -> None:
+    """With the nearest there is, and all of them for programs."""
+    failure = refusal(action_text(), mail(Operation(name="send_mail"), Operation(name="list"))).failure
+
+    assert failure.failure_class is FailureClass.UNKNOWN_OP
+    assert failure.message == (
+        "a.md: step 'send': github://acme/mail@1.2.0 has no operation 'send_email'; did you mean 'send_mail'?"
+    )
+    assert failure.details == {"operations": ["list", "send_mail"]}
+
+
+@pytest.mark.parametrize(
+    ("operation", "problem"),
+    [
+        (without("count"), "count: the operation does not take it; did you mean"),
+        (without("to", types=("integer",)), "to: string; the operation takes integer"),
+        (without("count", required=True), "count: the operation needs it, and input 'count' is optional"),
+        (without("subject", types=("boolean",)), "subject: string; the operation takes boolean"),
+        (
+            msgspec.structs.replace(SEND, parameters=(*SEND.parameters, Parameter(name="cc", types=("string",)))),
+            "cc: the operation needs it (string); add it to the step's inputs",
+        ),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused_with_the_step(
+    action_text: Text, operation: Operation, problem: str
+) -> None:
+    """What no call could mend; an operation that takes anything takes these."""
+    failure = refusal(action_text(), mail(operation)).failure
+
+    assert failure.failure_class is FailureClass.INVALID_REQUEST
+    assert failure.message.startswith("a.md: step 'send', send_email of github://acme/mail: ")
+    assert problem.partition("; did")[0] in failure.message
+    checked(action_text(), mail(Operation(name="send_email", rest=True)))
+
+
+def test_a_written_value_is_held_to_its_parameter(action_text: Text) -> None:
+    """A literal, of the right type and out of bounds."""
+    nine, ten = (action_text(('count = "${args.count}"', f"count = {number}")) for number in (9, 10))
+
+    checked(nine, mail())
+    assert "count: above 9" in refusal(ten, mail()).failure.message
+
+
+def test_a_preview_is_held_to_its_operation(action_text: Text) -> None:
+    """It gets what is written for it, and no argument beside."""
+    preview = '[approval.preview]\nop = "look"\ninputs.to = "${args.to}"\nrender.A = "a"\n'
+    text = action_text(
+        ('expires_in = "10m"\n', f'expires_in = "10m"\n\n{preview}'),
+        ('capabilities = ["send_email"]', 'capabilities = ["send_email", "look"]'),
+    )
+    look = Operation(name="look", parameters=(TO,))
+
+    checked(text, mail(SEND, look))
+    assert "step 'preview'" in refusal(text, mail(SEND)).failure.message
+    assert "to: the operation does not take it" in refusal(text, mail(SEND, Operation(name="look"))).failure.message
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        ({"to": "ann", "count": 10}, "argument 'count': above 9, the most that the operation takes"),
+        ({"to": "x" * 21}, "argument 'to': longer than the 20 characters the operation takes"),
+    ],
+)
+def test_a_call_the_operation_does_not_take_is_refused_when_it_is_resolved(
+    action_text: Text, args: dict[str, Any], problem: str
+) -> None:
+    """Before there is a plan that a person could be asked about; also where a person edits one."""
+    good = {"to": "ann", "count": 9}
+    found = plan(action_text(), good, mail())
+
+    for attempt in (
+        lambda: plan(action_text(), args, mail()),
+        lambda: with_args(found, args, connectors=Store(mail())),
+    ):
+        with pytest.raises(AileronError) as refused:
+            attempt()
+        assert refused.value.failure.failure_class is FailureClass.BAD_INPUT
+        assert problem in refused.value.failure.message
+        assert "x" * 21 not in refused.value.failure.message
+    assert with_args(found, good, connectors=Store(mail())) == found
+    assert plan(action_text(), args).args["to"] == args["to"], "without a record nothing is refused"
+
+
+def test_a_required_parameter_that_was_left_out_is_missed(action_text: Text) -> None:
+    """An optional input of the action, which the operation needs: the caller can give it."""
+    found = mail(without("count", required=True))
+
+    with pytest.raises(AileronError, match="argument 'count': missing; the operation needs integer or null"):
+        plan(action_text(), {"to": "ann"}, found)
+    assert plan(action_text(), {"to": "ann", "count": 1}, found)
+
+
+def test_what_an_earlier_step_fills_is_not_judged(action_text: Text) -> None:
+    """Its value is not known yet; its name is."""
+    two = (
+        '[[execute]]\nid = "send"',
+        '[[execute]]\nid = "find"\nconnector = "github://acme/mail"\nop = "find"\n\n[[execute]]\nid = "send"',
+    )
+    text = action_text(
+        two,
+        ('capabilities = ["send_email"]', 'capabilities = ["send_email", "find"]'),
+        ('count = "${args.count}"', 'count = "${find.count}"'),
+    )
+    find = Operation(name="find", rest=True)
+
+    checked(text, mail(SEND, find))
+    assert plan(text, {"to": "ann"}, mail(SEND, find))
+    assert "count" in refusal(text, mail(without("count"), find)).failure.message
+
+
+@pytest.mark.parametrize("bound", [(), (HOME, WORK)])
+def test_an_operation_that_names_no_credential_is_not_asked_which(action_text: Text, bound: tuple[Any, ...]) -> None:
+    """With none bound, and with two; one that may name a credential is refused, and a name that is given is held to."""
+    idle, naming = (
+        manifest(credential=BASIC, operations=(msgspec.structs.replace(SEND, credential=name),))
+        for name in (False, True)
+    )
+    vault = Vault(mail=bound)
+
+    assert plan(action_text(), {"to": "ann"}, idle, vault=vault).steps[0].grant.credential is None
+    with pytest.raises(AileronError) as refused:
+        plan(action_text(), {"to": "ann"}, naming, vault=vault)
+    assert refused.value.failure.failure_class is FailureClass.BINDING_REQUIRED
+    with pytest.raises(AileronError):
+        plan(action_text(), {"to": "ann"}, idle, vault=vault, binding="nobody")

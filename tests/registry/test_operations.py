@@ -1,0 +1,285 @@
+"""The operations read from a connector's sources: complete or not there, and never narrower than what the SDK takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.model.failure import AileronError
+from aileron.model.manifest import Operation, Parameter
+from aileron.model.names import HostPort
+from aileron.registry.build import build
+from aileron.registry.manifest import parse_connector_manifest
+from aileron.registry.operations import as_toml, recorded
+from tests.registry.conftest import MANIFEST
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+HEAD = """\
+import datetime
+from typing import Annotated, Any, Literal, Optional, Union
+import msgspec
+from msgspec import Meta
+import aileron_connector as sdk
+from aileron_connector import op
+
+Days = Annotated[int, Meta(ge=1, le=366)]
+MOST = 50
+class Place(msgspec.Struct):
+    name: str
+class Row(msgspec.Struct, array_like=True):
+    name: str
+"""
+
+
+def found(source: str, **others: str) -> dict[str, Operation] | None:
+    """The operations of a connector whose program is `source`, by name."""
+    sources = {"__main__.py": source.encode(), **{f"{name}.py": text.encode() for name, text in others.items()}}
+    operations = recorded(sources)
+    return None if operations is None else {one.name: one for one in operations}
+
+
+def quiet(**fields: Any) -> Operation:
+    """An operation that asks for nothing."""
+    return Operation(network=False, credential=False, **fields)
+
+
+def parameter(annotation: str) -> Parameter:
+    """What is recorded of a parameter `x` with this annotation."""
+    operations = found(f"{HEAD}\n@op\ndef go(x: {annotation}): pass\n")
+    assert operations is not None
+    (only,) = operations["go"].parameters
+    return only
+
+
+def test_a_signature_is_recorded_with_what_is_required() -> None:
+    """By its decorator under any name it has; defaults, keyword-only parameters and `**rest` count."""
+    operations = found(
+        f"{HEAD}\n@op\ndef send(to: str, copies: int = 1, *, when: datetime.datetime | None = None): pass\n"
+        "@sdk.op\ndef loose(a, **rest): pass\n"
+        "def helper(b: str): pass\n"
+    )
+
+    assert operations == {
+        "loose": quiet(name="loose", parameters=(Parameter(name="a"),), rest=True),
+        "send": quiet(
+            name="send",
+            parameters=(
+                Parameter(name="to", types=("string",)),
+                Parameter(name="copies", required=False, types=("integer",)),
+                Parameter(name="when", required=False, types=("null", "string")),
+            ),
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        ("str", {"types": ("string",)}),
+        ("float", {"types": ("number",)}),
+        ("bool", {"types": ("boolean",)}),
+        ("'int'", {"types": ("integer",)}),
+        ("dict[str, Any]", {"types": ("object",)}),
+        ("list[str]", {"types": ("array",), "items": ("string",)}),
+        ("list[int | None]", {"types": ("array",), "items": ("integer", "null")}),
+        ("Optional[int]", {"types": ("integer", "null")}),
+        ("Union[str, int]", {"types": ("integer", "string")}),
+        ("Days", {"types": ("integer",), "minimum": 1, "maximum": 366}),
+        ("Days | None", {"types": ("integer", "null"), "minimum": 1, "maximum": 366}),
+        ("Annotated[int, Meta(gt=0, lt=MOST)]", {"types": ("integer",), "minimum": 1, "maximum": 49}),
+        ("Annotated[str, msgspec.Meta(max_length=3)]", {"types": ("string",), "max_length": 3}),
+        ("Literal['a', 'b'] | None", {"types": ("null", "string"), "enum": ("a", "b")}),
+        ("Place", {"types": ("object",)}),
+        # what rules nothing out, because it cannot be read off
+        ("Row", {}),
+        ("Any", {}),
+        ("object", {}),
+        ("unheard.Of", {}),
+        ("str | unheard.Of", {}),
+        ("Annotated[float, Meta(gt=0)]", {"types": ("number",)}),
+        ("Annotated[int, Meta(ge=1)] | float", {"types": ("integer", "number")}),
+        ("Literal['a'] | str", {"types": ("string",)}),
+        ("Literal[True]", {}),
+        ("'not python ('", None),
+    ],
+)
+def test_a_type_is_recorded_where_it_can_be_read_off(annotation: str, said: dict[str, Any] | None) -> None:
+    """And says nothing where it cannot."""
+    if said is None:
+        assert found(f"{HEAD}\n@op\ndef go(x: {annotation}): pass\n") is None
+    else:
+        assert parameter(annotation) == Parameter(name="x", **said)
+
+
+GO = "from aileron_connector import op\n@op\ndef go(): pass\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "others"),
+    [
+        ("print('frames of its own')\n", {}),
+        (f"{GO}def other(): pass\nop(other)\n", {}),
+        (f"{GO}declare = op\n", {}),
+        (f"{GO}for each in (): op(each)\n", {}),
+        ("import shared\n@shared.op\ndef go(): pass\n", {"shared": "from aileron_connector import op\n"}),
+        (f"{GO}", {"more": "from __main__ import op\n@op\ndef more(): pass\n"}),
+        (f"{GO}def broken(:\n", {}),
+        (f"{GO}from typing import Union\nX = Union[{'X, ' * 40}X]\n@op\ndef other(x: X): pass\n", {}),
+    ],
+)
+def test_what_may_be_declared_otherwise_leaves_no_record(source: str, others: dict[str, str]) -> None:
+    """Half a record would refuse what the connector can do; without the trick there is one."""
+    assert found(source, **others) is None
+    assert found(GO) == {"go": quiet(name="go")}
+
+
+def test_an_operation_whose_parameters_are_not_its_own_takes_anything() -> None:
+    """Under another decorator, or declared in two places."""
+    wrapped = found(f"{HEAD}\n@op\n@other\ndef go(x: int): pass\n@other\n@op\ndef mine(x: int): pass\n")
+    twice = found(f"{GO}", more="from aileron_connector import op\n@op\ndef go(x: int): pass\n")
+
+    assert wrapped == {
+        "go": Operation(name="go", rest=True),
+        "mine": quiet(name="mine", parameters=(Parameter(name="x", types=("integer",)),)),
+    }
+    assert twice == {"go": Operation(name="go", rest=True)}
+
+
+def test_the_record_is_in_the_built_manifest_and_read_from_it(source: Path) -> None:
+    """Where the pin covers it; nothing else of the manifest changes. What the author says there stands instead."""
+    (source / "connector.py").write_text(f"{HEAD}\n@op\ndef go(x: Days, y: Literal['ü', 'b'] = 'b'): pass\n")
+    built = build(source)
+    manifest = parse_connector_manifest(built.manifest, file="m")
+
+    assert built.manifest.decode().startswith(MANIFEST)
+    assert manifest.operations == recorded({"x.py": (source / "connector.py").read_bytes()})
+    assert manifest.operations is not None
+    assert manifest.operations[0].parameters[1].enum == ("ü", "b")
+
+    written = MANIFEST + '\n[[operations]]\nname = "come"\n'
+    (source / "manifest.toml").write_text(written)
+    assert build(source).manifest.decode() == written
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    """Every key of a parameter survives."""
+    whole = Parameter(
+        name="x",
+        required=False,
+        types=("array", "number", "string"),
+        items=("null",),
+        enum=('a"\\', 3),
+        minimum=-1,
+        maximum=2.5,
+        min_length=1,
+        max_length=9,
+    )
+    operations = (Operation(name="go", parameters=(whole,), rest=True), Operation(name="stay"))
+
+    read = parse_connector_manifest((MANIFEST + as_toml(operations)).encode(), file="m").operations
+
+    assert read == operations
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[[operations]]\nname = "Go"\n', "name 'Go' is not a lower-case letter"),
+        ('[[operations]]\nname = "go"\n[[operations]]\nname = "go"\n', "each once"),
+        ('[[operations]]\nname = "go"\nkind = "x"\n', "unknown key 'kind'"),
+        ('[[operations]]\nname = "go"\n[[operations.parameters]]\nname = "a-b"\n', "name 'a-b' is not a letter"),
+        (
+            '[[operations]]\nname = "go"\n[[operations.parameters]]\nname = "a"\ntypes = ["text"]\n',
+            "types is not some of",
+        ),
+        ('[[operations]]\nname = "go"\n[[operations.parameters]]\nname = "a"\nenum = [1.5]\n', "strings and integers"),
+    ],
+)
+def test_operations_by_hand_are_checked(text: str, problem: str) -> None:
+    """With file and line; the schema is closed."""
+    with pytest.raises(AileronError) as refused:
+        parse_connector_manifest((MANIFEST + text).encode(), file="manifest.toml")
+
+    assert problem in refused.value.failure.message
+    assert refused.value.failure.message.startswith("manifest.toml:")
+
+
+@pytest.mark.parametrize("name", ["caldav", "google", "slack"])
+def test_the_connectors_here_have_a_record_their_actions_fit(name: str) -> None:
+    """Each operation that an action of theirs names, with everything it is given."""
+    from aileron.actions.fitting import check_action
+    from aileron.actions.manifest import parse_action
+
+    directory = REPOSITORY / "connectors" / name
+    operations = recorded({path.name: path.read_bytes() for path in directory.glob("*.py")})
+    text = (directory / "manifest.toml").read_bytes()
+    assert operations is not None
+    manifest = parse_connector_manifest(text + as_toml(operations).encode(), file="m", allow_unbound=True)
+
+    actions = sorted(directory.glob("actions/*/action.md"))
+    assert actions
+    for path in actions:
+        action = parse_action(path.read_text(encoding="utf-8"), file=path.name, allow_placeholder=True)
+        check_action(action, lambda _pin: manifest, file=str(path))
+
+
+def test_the_sdk_takes_no_less_than_the_record(tmp_path: Path) -> None:
+    """The probe of these tests, built: each of its operations is in the record, and its parameters are those of the code."""
+    directory = REPOSITORY / "tests" / "support" / "connectors" / "probe"
+    manifest = parse_connector_manifest(build(directory, [HostPort("localhost", 1)]).manifest, file="m")
+
+    assert manifest.operations is not None
+    by_name = {one.name: one for one in manifest.operations}
+    assert by_name["give_back"].parameters == (
+        Parameter(name="text", required=False, types=("string",)),
+        Parameter(name="number", required=False, types=("integer",)),
+        Parameter(name="flag", required=False, types=("boolean",)),
+        Parameter(name="share", required=False, types=("number",)),
+    )
+
+
+REACH = """\
+import json
+from aileron_connector import http, log, op
+import packed
+LIMIT = 3
+def ask(path): return http.request("GET", path)
+def ask_with_key(path): return http.request("GET", path, credential="api_key")
+class Client:
+    def get(self): return ask_with_key("/")
+def by_global():
+    global made
+    made = ask_with_key("/")
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "network", "credential"),
+    [
+        ("return json.dumps(LIMIT)", False, False),
+        ("log.info('x'); return [one for one in range(3)]", False, False),
+        ("return ask('/')", True, False),
+        ("return http.request('GET', '/', [], None)", True, False),
+        # whatever may lead to one is taken to do so
+        ("return ask_with_key('/')", True, True),
+        ("return Client().get()", True, True),
+        ("return made", True, True),
+        ("return http.request('GET', '/', [], None, 'api_key')", True, True),
+        ("return http.request('GET', '/', **{'credential': 'api_key'})", True, True),
+        ("return ask(*['/'])", True, True),
+        ("return packed.anything()", True, True),
+        ("return getattr(json, 'dumps')", True, True),
+    ],
+)
+def test_what_an_operation_leads_to_is_followed(body: str, network: bool, credential: bool) -> None:
+    """Inside its own file; transports anywhere rule everything out."""
+    source = f"{REACH}\n@op\ndef go():\n    {body}\n"
+    operations = found(source)
+    assert operations is not None
+    assert (operations["go"].network, operations["go"].credential) == (network, credential)
+
+    elsewhere = found(source, helper="from aileron_connector import transports")
+    assert elsewhere is not None
+    assert (elsewhere["go"].network, elsewhere["go"].credential) == (True, True)
