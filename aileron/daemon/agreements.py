@@ -84,9 +84,14 @@ class Agreements:
         self._approver = approver
         self._texts = texts
         self._manifest = manifest
+        self.take_up(in_force=in_force, wanted=wanted)
+
+    def take_up(self, *, in_force: Settings, wanted: Settings) -> None:
+        """The settings are these from now on."""
         self._in_force = in_force.consented()
         self._in_force_digest = settings_digest(self._in_force)  # once: it is compared before every run
         self._wanted = wanted.consented()
+        self._wanted_digest = settings_digest(self._wanted)
 
     def missing(self, action: ActionFile) -> ActionFileConsent | None:
         """What has to be agreed to before this file runs; None where nothing has. Reads files. AileronError vault_locked,
@@ -153,6 +158,12 @@ class Agreements:
     def check_settings(self) -> None:
         """Return if the settings in force are those agreed to. AileronError consent_required, vault_locked, hash_mismatch."""
         if not self._are_agreed():
+            if self._is_wanted_agreed():
+                raise AileronError(
+                    FailureClass.CONSENT_REQUIRED,
+                    "a person agreed to settings that are in force when the daemon starts again; run `aileron daemon stop`",
+                    boundary=Boundary.USER,
+                )
             raise AileronError(
                 FailureClass.CONSENT_REQUIRED,
                 "the daemon runs with settings that a person did not agree to: `aileron approval list` has the question, and "
@@ -166,9 +177,29 @@ class Agreements:
             return True
         return consents.agreed_digest(ConsentKind.SETTINGS, SETTINGS) == self._in_force_digest
 
+    def _is_wanted_agreed(self) -> bool:
+        """Whether config.toml says what was agreed to, as far as can be known now."""
+        try:
+            consents = self._approver.consents()
+        except AileronError:
+            return False
+        return consents is None or consents.agreed_digest(ConsentKind.SETTINGS, SETTINGS) == self._wanted_digest
+
+    def why_not_in_force(self, destination: str) -> str | None:
+        """Why an exception for this host:port that config.toml has is not one yet; None where that is not so."""
+        for key in ("egress.private", "egress.private_plain"):
+            if destination in self._wanted[key] and destination not in self._in_force[key]:
+                return (
+                    f"{destination} is in {key} of config.toml, and that is not in force: it waits for a person's yes; "
+                    "see `aileron approval list`"
+                )
+        return None
+
     @property
     def settings_waiting(self) -> list[str]:
         """The settings whose value in config.toml is not in force, because nobody agreed to it."""
+        if self._is_wanted_agreed():
+            return []
         return [key for key, value in self._wanted.items() if self._in_force.get(key) != value]
 
     def settings_consent(self) -> SettingsConsent | None:

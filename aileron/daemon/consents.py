@@ -134,9 +134,12 @@ class Consenting:
         texts: AgreedTexts,
         review: str,
         asked: Callable[[str, str, str], None],
+        settings_agreed: Callable[[dict[str, Any]], bool],
         bound: Callable[[], None] = lambda: None,
     ) -> None:
-        """`asked` is told of each new question, `bound` that some credential is another than before."""
+        """`asked` is told of each new question, `bound` that some credential is another than before. `settings_agreed` puts
+        settings in force; whether all of them are by now.
+        """
         self._standing = standing
         self._actions = actions
         self._agreements = agreements
@@ -150,6 +153,7 @@ class Consenting:
         self._keyring = KeyringFile(home.keyring)
         self._review = review
         self._asked = asked
+        self._settings_agreed = settings_agreed
         self._bound = bound
         self._held: dict[str, _Held] = {}
         """By commitment."""
@@ -616,7 +620,8 @@ class Consenting:
     async def _config(self, subject: SettingsConsent, approval_id: str) -> dict[str, Any]:
         await self._agree(ConsentKind.SETTINGS, SETTINGS, settings_digest(subject.after), approval_id)
         await anyio.to_thread.run_sync(self._settings.write, subject.after)
-        return {"settings": subject.after, "restart": True}
+        is_whole = self._settings_agreed(subject.after)
+        return {"settings": subject.after, "restart": not is_whole}
 
     async def _agree(self, kind: ConsentKind, name: str, digest: str, approval_id: str) -> None:
         agreement = Agreement(kind=kind, name=name, digest=digest, approval=approval_id)

@@ -36,7 +36,11 @@ class ForgeWeb:
 
     def __init__(self, egress: Egress, settings: Settings) -> None:
         self._egress: Final = egress
-        self._private: Final = settings.egress_private
+        self.adopt(settings)
+
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on."""
+        self._private = settings.egress_private
 
     async def get(
         self, url: str, *, headers: Sequence[tuple[str, str]], limit_bytes: int, progress: Progress | None = None

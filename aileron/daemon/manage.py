@@ -33,14 +33,15 @@ from aileron.daemon.answers import utc
 from aileron.daemon.appointing import Appointing
 from aileron.daemon.consents import SETTINGS_WAIT_S, Consenting
 from aileron.daemon.deciding import Deciding
+from aileron.daemon.in_force import SettingsInForce
 from aileron.daemon.installing import ActionText, Found, Installing
 from aileron.daemon.passkeys import Passkeys
 from aileron.daemon.reach import action_reach
 from aileron.daemon.shown import action_facts, connector_facts, gateway_facts, listed_facts
 from aileron.daemon.standing import Standing
 from aileron.daemon.vaults import Vaults
-from aileron.ledger.sqlite import Ledger
 from aileron.egress.foreseen import check_somewhere_to_go
+from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import ConsentKind, Constraint, GrantConsent, SecretConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
@@ -85,6 +86,7 @@ class Manager:
         passkeys: Passkeys,
         layers: tuple[str, ...],
         settings: Settings,
+        in_force: SettingsInForce,
         web: str,
         changing: anyio.Lock,
     ) -> None:
@@ -105,9 +107,20 @@ class Manager:
         self._passkeys = passkeys
         self._layers = layers
         self._settings = settings
+        self._in_force = in_force
         self._web = web
         self._started_at = time.time()
         self._changing = changing
+
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on."""
+        self._settings = settings
+
+    async def ask_about_settings(self) -> None:
+        """Put what config.toml says beyond what was agreed to into the queue. AileronError(vault_locked)."""
+        async with self._changing:
+            if (subject := self._agreements.settings_consent()) is not None:
+                await self._consents.ask(subject, SETTINGS_WAIT_S)
 
     # actions
 
@@ -452,6 +465,7 @@ class Manager:
 
     async def status(self) -> dict[str, Any]:
         """What runs, since when, with what in force."""
+        await self._in_force.look()
         return {
             "version": __version__,
             "pid": os.getpid(),
@@ -467,4 +481,6 @@ class Manager:
             "pending": len(await self.approvals()),
             "approver": self._standing.facts(),
             "settings_waiting": self._agreements.settings_waiting,
+            "settings_at_start": self._in_force.at_start,
+            "settings_problem": self._in_force.problem,
         }

@@ -10,6 +10,7 @@ Order: lock → log → ledger → recovery (what ran when the last daemon ended
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
 import logging
 import logging.handlers
@@ -45,6 +46,7 @@ from aileron.daemon.doors import AgentDoor, Following
 from aileron.daemon.fetching import Fetching
 from aileron.daemon.forge_web import ForgeWeb
 from aileron.daemon.hubs import Hubs
+from aileron.daemon.in_force import SettingsInForce, stamp_of
 from aileron.daemon.ingress import Door, Ingress
 from aileron.daemon.installing import Installing
 from aileron.daemon.keys import GatewayKeys
@@ -136,7 +138,8 @@ def supervise(home: Home, tell: Callable[[str], None]) -> int:
         with hold(home, {"version": __version__, "started_at": time.time()}):
             _harden()
             _log_to(home.logs / "daemon.log")
-            anyio.run(_Daemon(home, load_settings(home.config)).run, tell_once)
+            read = stamp_of(home.config)  # before it is read: what changes meanwhile is looked at again
+            anyio.run(_Daemon(home, load_settings(home.config), read).run, tell_once)
     except AlreadyRunning:
         tell_once("ready")  # somebody else was faster; whoever asked can go on
     except (AileronError, JailUnavailable, OSError) as error:
@@ -153,14 +156,15 @@ def supervise(home: Home, tell: Callable[[str], None]) -> int:
 class _Daemon:
     """Everything, built. One use."""
 
-    def __init__(self, home: Home, wanted: Settings) -> None:
+    def __init__(self, home: Home, wanted: Settings, read: tuple[int, int, int] | None) -> None:
         self._home = home
-        self._wanted = wanted
+        self._read = read
         self._vault = Vault(home.vault)
-        self._settings = _in_force(home, wanted, self._vault)
         self._port, self._loopback = listen_on_loopback(wanted.daemon_port)
         if wanted.daemon_port is None:
             keep_port(home.config, self._port)
+        self._wanted = dataclasses.replace(wanted, daemon_port=self._port)
+        self._settings = _in_force(home, self._wanted, self._vault)
         self._elsewhere = _elsewhere(self._settings)
         # Before the event loop and in the main thread: the template must not outlive or predecease it (jails.py).
         self._jails = Jails(_runtime(), self._settings.sandbox_mode)
@@ -198,6 +202,9 @@ class _Daemon:
         )
         await installing.recover()
         agreements = Agreements(standing, texts, connectors.manifest, in_force=self._settings, wanted=self._wanted)
+        in_force = SettingsInForce(
+            self._home.config, standing, agreements, in_force=self._settings, wanted=self._wanted, read=self._read
+        )
         lending = Lending(vault)
         egress = Egress(self._settings, lending, own_port=self._port)
         endpoints = Endpoints(egress, self._settings)
@@ -232,6 +239,7 @@ class _Daemon:
             texts=texts,
             review=review_base(self._port),
             asked=asked,
+            settings_agreed=in_force.agreed,
             bound=self._note_bound,
         )
         credentials = Credentials(
@@ -254,7 +262,8 @@ class _Daemon:
             changing=changing,
             is_signed=lambda: standing.consents() is not None,
         )
-        forges = Forges(ForgeWeb(egress, self._settings), self._settings, vault)
+        forge_web = ForgeWeb(egress, self._settings)
+        forges = Forges(forge_web, self._settings, vault)
         trusting = Trusting(forges=forges, consents=consents, changing=changing)
         fetching = Fetching(
             forges=forges,
@@ -293,6 +302,7 @@ class _Daemon:
             ledger=ledger,
             audit=audit,
             executor=Executor(self._jails, egress, connectors),
+            look=in_force.look,
         )
         readings = Readings(spine)
         async with anyio.create_task_group() as background:
@@ -341,6 +351,7 @@ class _Daemon:
                     passkeys=passkeys,
                     layers=self._jails.layers,
                     settings=self._settings,
+                    in_force=in_force,
                     web=review_base(self._port),
                     changing=changing,
                 )
@@ -369,6 +380,9 @@ class _Daemon:
                 )
                 protocol = AgentProtocol(door, sessions, __version__, self._what_agents_see())
                 gateway = gateway_app(self._settings, GatewayKeys(vault, sessions, agreements))
+                users = (spine, manager, endpoints, forge_web, forges, vaults, gateway)
+                in_force.tell(manager.ask_about_settings, [user.adopt for user in users])
+                background.start_soon(in_force.serve)
                 async with anyio.create_task_group() as servers:
                     servers.start_soon(self._until_stop, protocol.serve, listen(self._home.mcp_socket))
 

@@ -43,8 +43,12 @@ class Forges:
 
     def __init__(self, web: ForgeWeb, settings: Settings, vault: Vault) -> None:
         self._web = web
-        self._settings = settings.forges
         self._lender = VaultLender(vault)
+        self.adopt(settings)
+
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on."""
+        self._settings = settings.forges
 
     def hub(self) -> Hub:
         """The Hub, which takes no token."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -34,6 +35,7 @@ from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.marks import VaultMark, vault_marks
 from aileron.audit.older import older_than_record
+from aileron.config import Settings
 from aileron.daemon.answers import utc
 from aileron.daemon.standing import Standing
 from aileron.ledger.sqlite import Ledger
@@ -218,6 +220,10 @@ class Vaults:
         """Remember that this approval was taken back while the vault is locked, until it can be written there."""
         self._taken_back[approval_id] = until
 
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on."""
+        self._lock_after_s = settings.vault_lock_after_s
+
     async def serve(self) -> None:
         """Put on record how far the vault has come, and lock it when it is idle. Until cancelled."""
         loop = asyncio.get_running_loop()
@@ -229,8 +235,7 @@ class Vaults:
         self._vault.tell_changes(changed)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._note_on_change)
-            if self._lock_after_s is not None:
-                tasks.start_soon(self._lock_when_idle)
+            tasks.start_soon(self._lock_when_idle)
 
     async def note_change(self) -> None:
         """Put down how far the vault has come, unless that is on record. AileronError where the ledger cannot."""
@@ -275,8 +280,7 @@ class Vaults:
             self._opened = anyio.Event()
 
     def _idle_left_s(self) -> float:
-        assert self._lock_after_s is not None
-        return self._lock_after_s - self._vault.idle_s
+        return math.inf if self._lock_after_s is None else self._lock_after_s - self._vault.idle_s
 
     def _is_open(self, mark: VaultMark) -> None:
         self._noted = mark

@@ -100,6 +100,8 @@ def check_addresses(destination: HostPort, addresses: Sequence[str], *, plain: b
             raise RefusedError(Reason.ADDRESS_NOT_LOOPBACK, f"{found}; without TLS only loopback addresses are allowed")
         if kind is not AddressKind.PUBLIC and not (plain or private):
             fix = f'to allow it, add "{destination}" to egress.private in config.toml'
+            if kind is AddressKind.LOOPBACK:
+                fix += ", or to egress.private_plain if it speaks no TLS"
             raise RefusedError(Reason.ADDRESS_NOT_PUBLIC, f"{found}; {fix}")
 
 

@@ -112,8 +112,7 @@ class Gateway:
     """One for each daemon, in as many servers as there are."""
 
     def __init__(self, settings: Settings, keys: Keys) -> None:
-        self._destinations: Final = destinations(settings.gateway)
-        self._require_vault: Final = settings.gateway.require_vault
+        self.adopt(settings)
         self._keys: Final = keys
         self._dialer: Final = Dialer()
         self._pool: Final = httpcore2.AsyncConnectionPool(
@@ -124,6 +123,11 @@ class Gateway:
             network_backend=self._dialer,
         )
         self._in_flight = 0
+
+    def adopt(self, settings: Settings) -> None:
+        """Where requests go from now on; what is under way ends where it began."""
+        self._destinations = destinations(settings.gateway)
+        self._require_vault = settings.gateway.require_vault
 
     async def aclose(self) -> None:
         """Close what is idle upstream."""

@@ -48,8 +48,12 @@ class Endpoints:
 
     def __init__(self, egress: Egress, settings: Settings) -> None:
         self._egress: Final = egress
-        self._private: Final = settings.egress_private | settings.egress_private_plain
-        self._plain: Final = settings.egress_private_plain
+        self.adopt(settings)
+
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on."""
+        self._private = settings.egress_private | settings.egress_private_plain
+        self._plain = settings.egress_private_plain
 
     async def post(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> dict[str, Any]:
         """The answer's JSON object, unchecked otherwise. `deadline` as in `anyio.current_time()`.

@@ -14,6 +14,7 @@ Rules
 - What is not written down does not happen: an invocation that does not resolve is one `refused` record and nothing else; one
   that is admitted at once is recorded as requested and started in one commit, before its jail exists.
 - `_carry_out` turns errors into values in one place and writes the outcome, shielded from cancellation, before it answers.
+- Nobody is asked about a call that is known not to work: it is resolved, and its destinations looked at, before any question.
 - A file that is wider than what the person agreed to last does not run: it is refused, and they are asked. Nor does a frozen plan
   that is not what such a file gives, though it was signed: a person cannot see whose bytes a hash is of.
 - What a preview reads is for the person alone: the record has its digest, and a failure's class.
@@ -41,6 +42,8 @@ from aileron.audit import query
 from aileron.audit.frozen import Frozen
 from aileron.audit.log import Audit, GrantSpent, GrantUse, KeyTaken, Repeated
 from aileron.config import Settings
+from aileron.egress.foreseen import check_somewhere_to_go
+from aileron.egress.refusal import Reason
 from aileron.executor.execute import Executor
 from aileron.ledger.rows import RunRow
 from aileron.ledger.sqlite import Ledger
@@ -64,6 +67,7 @@ _PREVIEWER: Final = "approver"
 """The session that previews are on record under: no agent's."""
 _RECORD_S: Final = 30.0
 """To write down an outcome while being cancelled: a full queue of a slow disk, and no more."""
+_MENDED_BY_SETTINGS: Final = frozenset({Reason.PLAIN_HTTP.value, Reason.ADDRESS_NOT_PUBLIC.value})
 _log = logging.getLogger(__name__)
 
 
@@ -114,6 +118,10 @@ class Agreements(Protocol):
         """The settings in force are those agreed to. AileronError consent_required, vault_locked, hash_mismatch."""
         ...
 
+    def why_not_in_force(self, destination: str) -> str | None:
+        """Why an exception for this host:port that config.toml has is not one yet; None where that is not so."""
+        ...
+
 
 class Held(AileronError):
     """An approved run whose time to be cancelled is not over: it begins `until` (s since the epoch)."""
@@ -148,7 +156,9 @@ class Previewed(NamedTuple):
 
 
 class Spine:
-    """One for each daemon. `ask` puts a question about a file into the queue; the approval's id."""
+    """One for each daemon. `ask` puts a question about a file into the queue, and gives the approval's id; `look` sees whether
+    the settings are others by now.
+    """
 
     def __init__(
         self,
@@ -164,6 +174,7 @@ class Spine:
         ledger: Ledger,
         audit: Audit,
         executor: Executor,
+        look: Callable[[], Awaitable[None]],
     ) -> None:
         self._actions = actions
         self._agreements = agreements
@@ -176,22 +187,49 @@ class Spine:
         self._ledger = ledger
         self._audit = audit
         self._executor = executor
+        self._look = look
         self._unrecorded: set[str] = set()
         """Runs that ended on a full disk; none begins on one, so they are at most those that were under way."""
+
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on: for what is resolved or begun after this."""
+        self._settings = settings
 
     def resolve(self, invocation: Invocation) -> Plan:
         """What would be done, from the files as they are now. Reads; writes nothing. AileronError says why not."""
         self._agreements.check_settings()
         action = self._actions.load_enabled(invocation.action)
-        missing = self._agreements.missing(action)
-        if missing is not None:
-            raise NotAgreed(missing)
         plan = resolve(
             invocation, action, connectors=self._connectors, bindings=self._bindings, settings=self._settings
         )
+        if plan.approval.required:
+            self._check_destinations(plan)
+        missing = self._agreements.missing(action)
+        if missing is not None:
+            raise NotAgreed(missing)
         if any(step.grant.credential is not None for step in plan.steps):
             self._bindings.check_unlocked()
         return plan
+
+    def _check_destinations(self, plan: Plan) -> None:
+        """Return unless a step has nowhere to go. What nobody is asked about is refused, and on record, where it is sent."""
+        for step in plan.steps:
+            if not self._connectors.manifest(step.connector).operation(step.op).network:
+                continue
+            try:
+                check_somewhere_to_go(step.grant)
+            except AileronError as error:
+                details = {**error.failure.details, "connector": str(step.connector), "step": step.id}
+                failure = msgspec.structs.replace(error.failure, details=details)
+                raise AileronError.of(self._with_setting(failure)) from None
+
+    def _with_setting(self, failure: Failure) -> Failure:
+        """Where a setting would mend it, and config.toml has it: why that is not in force, in place of where to put it."""
+        if failure.details.get("reason") not in _MENDED_BY_SETTINGS:
+            return failure
+        destination = str(failure.details.get("requested")).removeprefix("network:")
+        why = self._agreements.why_not_in_force(destination)
+        return failure if why is None else msgspec.structs.replace(failure, message=why)
 
     async def request(
         self, invocation: Invocation, announce: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True
@@ -201,6 +239,7 @@ class Spine:
         `is_wanted` is asked once, before the record: whoever took the call back by then is refused as `cancelled`. AileronError
         where nothing could be recorded, and so nothing was done.
         """
+        await self._look()
         earlier = await self._audit.earlier(invocation)
         if earlier is None:
             try:
@@ -402,7 +441,7 @@ class Spine:
         try:
             outcome: Outcome = Succeeded(run_id=run_id, result=await work())
         except AileronError as error:
-            outcome = Failed(run_id=run_id, failure=error.failure)
+            outcome = Failed(run_id=run_id, failure=self._with_setting(error.failure))
         except TimeoutError:
             outcome = Failed(run_id=run_id, failure=_too_slow())
         except Exception:  # noqa: BLE001 - the end of a run: a bug of ours must still be an outcome on record

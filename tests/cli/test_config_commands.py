@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tomllib
 from pathlib import Path
@@ -85,10 +84,12 @@ def test_a_setting_that_is_none_is_said(aileron: Command, file: Path, words: tup
 def test_what_a_running_daemon_has_not_in_force_is_said(
     fake: FakeDaemon, aileron: Command, file: Path, monkeypatch: Any
 ):
-    """It was started before the file was changed; or the setting waits for a person."""
-    assert "has not read the file as it is now" in aileron("config", "get", "notify.desktop").err
+    """It cannot read it; or the setting waits for a new start, or for a person."""
+    fake.settings_problem = "config.toml: cannot be read"
+    assert "cannot be read, and is not in force" in aileron("config", "get", "notify.desktop").err
+    fake.settings_problem, fake.settings_at_start = None, ["sandbox.mode"]
+    assert "when the daemon starts again: aileron daemon stop" in aileron("config", "get", "sandbox.mode").err
 
-    os.utime(file, (0, 0))
     fake.settings_waiting = ["egress.private"]
     assert "it waits for your yes" in aileron("config", "get", "egress.private").err
     assert aileron("config", "get", "egress.private", "--json").json["waiting"] == "consent"
@@ -175,15 +176,16 @@ def test_settings_that_need_each_other_are_set_in_one_step(aileron: Command, fil
 
 
 def test_what_it_takes_until_it_is_in_force_is_said(fake: FakeDaemon, aileron: Command, file: Path):
-    """A new start of the daemon; and, of some settings, a person's yes where there is an approver."""
+    """Nothing, where the daemon took it up; else a new start, or a person's yes."""
+    fake.settings_at_start = ["notify.desktop"]
     plain = aileron("config", "set", "notify.desktop", "true").err
-    assert "in force when the daemon starts again: aileron daemon stop" in plain
+    assert "notify.desktop: in the file, and in force when the daemon starts again: aileron daemon stop" in plain
     assert "approval list" not in plain
-    assert "approval list" not in aileron("config", "set", "egress.private", "a.lan:443").err
+    assert "in force: egress.private\n" in aileron("config", "set", "egress.private", "a.lan:443").err
 
-    fake.approver = {"status": "ready"}
+    fake.settings_waiting = ["egress.private"]
     said = aileron("config", "set", "egress.private", "b.lan:443").err
-    assert "egress.private then waits for their yes: aileron approval list" in " ".join(said.split())
+    assert "egress.private: not in force, it waits for your yes: aileron approval list" in " ".join(said.split())
 
 
 def test_a_file_that_is_broken_or_no_file_is_left_alone(aileron: Command, file: Path):

@@ -63,7 +63,11 @@ def test_json_is_the_whole_answer(fake: FakeDaemon, aileron: Command):
 
 def test_a_failure_is_told_to_people_and_programs(fake: FakeDaemon, aileron: Command):
     """Three lines on standard error; the failure with its cure on standard output, if --json asks for it."""
-    denied = {"requested": "network:b.example:443", "granted": ["network:a.example:443"], "connector": "github://a/b@1.0.0"}
+    denied = {
+        "requested": "network:b.example:443",
+        "granted": ["network:a.example:443"],
+        "connector": "github://a/b@1.0.0",
+    }
     fake.script("POST", RUN, error("capability_denied", 403, "b.example is not granted", audit_id="run-1", **denied))
     plain, as_json = aileron("run", "act"), aileron("run", "act", "--json")
 

@@ -73,6 +73,8 @@ class FakeDaemon:
         self.grants: list[dict[str, Any]] = []
         self.approver: dict[str, Any] = {"status": "none"}
         self.settings_waiting: list[str] = []
+        self.settings_at_start: list[str] = []
+        self.settings_problem: str | None = None
         self.events: list[dict[str, Any]] = []
         self.passphrase: str | None = None
         self.is_locked = True
@@ -164,6 +166,8 @@ class FakeDaemon:
             "pending": len(self.approvals),
             "approver": self.approver,
             "settings_waiting": self.settings_waiting,
+            "settings_at_start": self.settings_at_start,
+            "settings_problem": self.settings_problem,
         }
 
     def _on_actions(self, seen: Seen, rest: list[str]) -> Reply:

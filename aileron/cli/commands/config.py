@@ -6,7 +6,6 @@ No daemon is needed, and none is started: one that runs is asked what it has rea
 from __future__ import annotations
 
 import difflib
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -167,7 +166,7 @@ def _entries(path: Path, keys: tuple[str, ...]) -> list[dict[str, Any]]:
 
     text = read_text(path)
     written, read = written_settings(text, path), parse_settings(text, path).values()
-    running = _Running.find(path)
+    running = _Running.find()
     return [
         {
             "key": key,
@@ -183,7 +182,8 @@ _MAX_NAMED = 3
 """Settings that are named; of more it is said how many."""
 _WAITING = {
     "consent": "not in force, it waits for your yes: aileron approval list",
-    "restart": "the daemon that runs has not read the file as it is now; the next one will: aileron daemon stop",
+    "restart": "in the file, and in force when the daemon starts again: aileron daemon stop",
+    "problem": "the file as it is now cannot be read, and is not in force: aileron config edit",
 }
 
 
@@ -191,19 +191,26 @@ class _Running(NamedTuple):
     """What a running daemon has read; nothing waits where none runs."""
 
     unagreed: frozenset[str] = frozenset()
-    is_behind: bool = False
+    at_start: frozenset[str] = frozenset()
+    has_problem: bool = False
 
     @classmethod
-    def find(cls, path: Path) -> _Running:
+    def find(cls) -> _Running:
         status = _maybe_status()
         if status is None:
             return cls()
-        return cls(frozenset(map(str, status.get("settings_waiting") or ())), _is_newer(path, status.get("started_at")))
+        return cls(
+            frozenset(map(str, status.get("settings_waiting") or ())),
+            frozenset(map(str, status.get("settings_at_start") or ())),
+            bool(status.get("settings_problem")),
+        )
 
     def waits(self, key: str) -> str | None:
-        if self.is_behind:
-            return "restart"
-        return "consent" if key in self.unagreed else None
+        if self.has_problem:
+            return "problem"
+        if key in self.unagreed:
+            return "consent"
+        return "restart" if key in self.at_start else None
 
 
 def _maybe_status() -> dict[str, Any] | None:
@@ -215,23 +222,23 @@ def _maybe_status() -> dict[str, Any] | None:
     return status if isinstance(status, dict) else None
 
 
-def _is_newer(path: Path, started_at: object) -> bool:
-    try:
-        return path.stat().st_mtime > datetime.fromisoformat(str(started_at)).timestamp()
-    except (OSError, ValueError):
-        return False
-
-
 def _tell_what_is_needed(keys: list[str]) -> None:
-    """What it takes until they are in force."""
+    """Whether they are in force, or what it takes. A daemon that runs reads the file when it is asked."""
     from aileron.config import CONSENTED
 
-    status = _maybe_status()
-    if status is not None:
-        output.note("in force when the daemon starts again: aileron daemon stop, and the next command starts it")
-    asked = [key for key in keys if key in CONSENTED]
-    if asked and (status is None or (status.get("approver") or {}).get("status") != "none"):
-        output.note(f"where there is an approver, {', '.join(asked)} then waits for their yes: aileron approval list")
+    if _maybe_status() is None:
+        output.note("in force when the daemon starts")
+        if asked := [key for key in keys if key in CONSENTED]:
+            output.note(
+                f"where there is an approver, {', '.join(asked)} then waits for their yes: aileron approval list"
+            )
+        return
+    running = _Running.find()
+    waiting = {key: running.waits(key) for key in keys}
+    if now := [key for key, why in waiting.items() if why is None]:
+        output.note(f"in force: {', '.join(now)}")
+    for why in dict.fromkeys(found for found in waiting.values() if found is not None):
+        output.note(f"{', '.join(key for key in keys if waiting[key] == why)}: {_WAITING[why]}")
 
 
 def _shown(value: Any) -> str:

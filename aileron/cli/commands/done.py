@@ -41,7 +41,12 @@ def tell_done(kind: str, result: Any) -> None:
                 f"{visible(str(found.get('name')))} decides from now on, on {visible(str(found.get('origin')))}"
             )
         case "settings":
-            output.note("in force when the daemon starts again\n  fix: aileron daemon stop")
+            whole = (
+                "in force"
+                if found.get("restart") is False
+                else "in force when the daemon starts again\n  fix: aileron daemon stop"
+            )
+            output.note(whole)
         case _:
             output.print_result(result)
 
@@ -78,13 +83,13 @@ def _tell_action(found: Mapping[str, Any]) -> None:
         output.note("it may run as its file is now")
     else:
         output.note("replaced the action of that name" if found.get("replaced") else "added")
+    for need in found.get("needs") or []:
+        output.note(f"before it can run: {visible(str(need))}")
 
 
 def _tell_installed(found: Mapping[str, Any]) -> None:
     """What came from a forge: connectors on one line each, where an action came with them."""
     connectors, action = found.get("connectors") or [], found.get("action")
-    for need in found.get("needs") or []:
-        output.note(f"before it can run: {visible(str(need))}")
     if action is None and len(connectors) == 1:
         _tell_connector(connectors[0])
         return

@@ -263,12 +263,18 @@ def _decisions(running: dict[str, Any]) -> Check:
 
 
 def _kept_back(running: dict[str, Any]) -> str | None:
-    """Settings whose file says something that was not agreed to when the daemon started."""
-    keys = running.get("settings_waiting") or []
-    if not keys:
-        return None
-    names = ", ".join(map(str, keys))
-    return f"the file is not in force for {names}: it waits for your yes, or, after that, for a new start of the daemon"
+    """What of config.toml is not in force, and what it takes."""
+    if running.get("settings_problem"):
+        return f"the file as it is now is not in force: {running['settings_problem']}"
+    found = [
+        f"the file is not in force for {', '.join(map(str, keys))}: {why}"
+        for key, why in (
+            ("settings_waiting", "it waits for your yes (aileron approval list)"),
+            ("settings_at_start", "it waits for a new start of the daemon (aileron daemon stop)"),
+        )
+        if (keys := running.get(key) or [])
+    ]
+    return "; ".join(found) or None
 
 
 def _waiting(supervisor: Supervisor, running: dict[str, Any]) -> str:

@@ -1,0 +1,112 @@
+"""config.toml is taken up while the daemon runs, as far as a person agreed to it; what is not in force is told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.approver import Approver
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream_http import CountingServer
+
+pytestmark = pytest.mark.jail
+
+
+@pytest.fixture
+def own_home(upstream: CountingServer) -> Iterator[DaemonHome]:
+    """A home whose probe is granted a server on this machine that its settings do not allow yet."""
+    with daemon_home() as made:
+        made.configure("")
+        made.install_probe(f"localhost:{upstream.port}")
+        made.unlock()
+        made.bind_probe()
+        made.add_probe_action("effect", "path:string?", name="gated", gated=True)
+        made.add_probe_action("effect", "path:string?", name="open")
+        yield made
+
+
+def allowed(upstream: CountingServer, key: str = "private_plain") -> str:
+    """A file that allows it."""
+    return f'[egress]\n{key} = ["localhost:{upstream.port}"]\n'
+
+
+def with_port(home: DaemonHome, text: str) -> str:
+    """The same with the port that the daemon keeps there."""
+    return f"[daemon]\nport = {home.must('GET', '/v1/status')['web'].rpartition(':')[2]}\n{text}"
+
+
+def test_a_setting_is_in_force_for_the_next_run(own_home: DaemonHome, upstream: CountingServer) -> None:
+    """The same daemon: refused before, with the setting to write; sent after. Taken out again, it is refused again."""
+    pid = own_home.daemon_pid
+    without, allowing = with_port(own_home, ""), with_port(own_home, allowed(upstream))
+
+    before = own_home.run("open").body["error"]
+    own_home.configure(allowing)
+    sent = own_home.run("open")
+    own_home.configure(without)
+    after = own_home.run("open").body["error"]
+
+    assert (before["class"], before["details"]["reason"]) == ("capability_denied", "address_not_public")
+    assert f'add "localhost:{upstream.port}" to egress.private in config.toml' in before["message"]
+    assert "egress.private_plain" in before["message"]
+    assert sent.status == 200
+    assert after["details"]["reason"] == "address_not_public"
+    assert own_home.daemon_pid == pid
+
+
+def test_nobody_is_asked_about_a_call_that_has_nowhere_to_go(own_home: DaemonHome, upstream: CountingServer) -> None:
+    """Refused with the setting that mends it, and no question; with the setting a person is asked."""
+    refused = own_home.run("gated").body["error"]
+    assert (refused["class"], refused["details"]["reason"]) == ("capability_denied", "address_not_public")
+    assert f'add "localhost:{upstream.port}" to egress.private in config.toml' in refused["message"]
+    assert own_home.must("GET", "/v1/action-approvals")["approvals"] == []
+    assert [event["type"] for event in own_home.events(refused["audit_id"])] == ["run.refused"]
+
+    own_home.configure(with_port(own_home, allowed(upstream)))
+    assert own_home.run("gated").status == 202
+
+
+def test_a_file_that_cannot_be_read_changes_nothing(own_home: DaemonHome, upstream: CountingServer) -> None:
+    """What was in force stays, and the status says why; so does a setting that only a new start takes up."""
+    allowing = with_port(own_home, allowed(upstream))
+    own_home.configure(allowing)
+    own_home.configure("[egress\n")
+    assert own_home.must("GET", "/v1/status")["settings_problem"] is not None
+    own_home.configure(f'{allowing}[sandbox]\nmode = "landlock"\n')
+    status = own_home.must("GET", "/v1/status")
+
+    assert status["settings_problem"] is None
+    assert status["settings_at_start"] == ["sandbox.mode"]
+    assert "landlock" not in status["jail"]["layers"][:1]
+    assert own_home.run("open").status == 200
+
+
+def test_where_somebody_signs_a_setting_waits_for_their_yes(upstream: CountingServer) -> None:
+    """Written while the daemon runs: it is asked about at once, a refusal says so, and with the yes it is in force."""
+    approver = Approver()
+    with daemon_home() as home:
+        home.configure("")
+        home.install_probe(f"localhost:{upstream.port}")
+        home.unlock()
+        home.bind_probe()
+        home.add_probe_action("effect", "path:string?", name="free")
+        approver.appoint(home)
+        pid = home.daemon_pid
+        home.configure(with_port(home, allowed(upstream)))
+
+        refused = home.run("free").body["error"]
+        status = home.must("GET", "/v1/status")
+        (question,) = home.must("GET", "/v1/action-approvals")["approvals"]
+        agreed = approver.decide(home, question["approval_id"])
+        sent = home.run("free")
+
+        assert refused["class"] == "capability_denied"
+        assert refused["message"].startswith(
+            f"localhost:{upstream.port} is in egress.private_plain of config.toml, and that is not in force: "
+        )
+        assert "add " not in refused["message"]
+        assert (status["settings_waiting"], question["kind"]) == (["egress.private_plain"], "settings")
+        assert (agreed.body["status"], sent.status) == ("completed", 200)
+        assert home.must("GET", "/v1/status")["settings_waiting"] == []
+        assert home.daemon_pid == pid
