@@ -23,8 +23,13 @@ from urllib.parse import quote, urlencode
 
 from aileron.config import Settings
 from aileron.egress import Egress, EgressRequest, Meter, Unrecorded
+from aileron.egress.failures import denied
+from aileron.egress.foreseen import check_somewhere_to_go
+from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.rules import check_destination
 from aileron.model.credential import Client
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
 from aileron.oauth.answers import read_json
 from aileron.oauth.problems import OURS, SIGN_IN, ProviderError, heard, said
@@ -36,6 +41,8 @@ EXCHANGE_S: Final = 30.0
 """For one answer: a provider under load takes some seconds, and whoever waits for a sign-in or a renewal is a person or a run."""
 MAX_ANSWER_BYTES: Final = 64 << 10
 """64 KiB: two tokens of 8 KiB and an ID token of 32."""
+_SETTINGS: Final = frozenset({Reason.PLAIN_HTTP.value, Reason.ADDRESS_NOT_PUBLIC.value})
+"""Refusals that a setting of the user's mends."""
 _HEADERS: Final = (
     ("Content-Type", "application/x-www-form-urlencoded"),
     ("Accept", "application/json"),
@@ -54,6 +61,32 @@ class Endpoints:
         """These are in force from now on."""
         self._private = settings.egress_private | settings.egress_private_plain
         self._plain = settings.egress_private_plain
+
+    def check_allowed(self, url: str) -> None:
+        """Return unless it is known that nothing can be sent there with these settings: before a person signs in for it.
+
+        Nothing is looked up. ProviderError(not_allowed_yet, not_allowed, bad_provider).
+        """
+        endpoint = endpoint_url(url)
+        grant = self._grant(endpoint.destination)
+        try:
+            check_destination(endpoint, grant)
+            if endpoint.scheme == "https":
+                check_somewhere_to_go(grant)
+            return
+        except RefusedError as error:
+            denial = denied(error, endpoint.destination, None, grant)
+        except AileronError as error:
+            denial = error
+        raise _not_allowed(denial, str(endpoint.destination))
+
+    def _grant(self, to: HostPort) -> Grant:
+        return Grant(
+            hosts=(to,),
+            private=self._private & {to},
+            plain=self._plain & {to},
+            budget=Budget(requests=1, bytes_down=MAX_ANSWER_BYTES),
+        )
 
     async def post(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> dict[str, Any]:
         """The answer's JSON object, unchecked otherwise. `deadline` as in `anyio.current_time()`.
@@ -81,12 +114,7 @@ class Endpoints:
         fields = {**form, "client_id": client.client_id}
         if client.client_secret is not None:
             fields["client_secret"] = client.client_secret
-        grant = Grant(
-            hosts=(to,),
-            private=self._private & {to},
-            plain=self._plain & {to},
-            budget=Budget(requests=1, bytes_down=MAX_ANSWER_BYTES),
-        )
+        grant = self._grant(to)
         request = EgressRequest("POST", url, _HEADERS, body=urlencode(fields, quote_via=quote).encode("ascii"))
         journal = Unrecorded()
         try:
@@ -119,12 +147,18 @@ def _refusal(status: int, body: bytes, host: str) -> ProviderError:
     return heard(code, host) if isinstance(code, str) else said("bad_answer", host)
 
 
+def _not_allowed(error: AileronError, host: str) -> ProviderError:
+    """By who can mend it: the person whose settings they are, or the publisher."""
+    code = "not_allowed_yet" if error.failure.details.get("reason") in _SETTINGS else "not_allowed"
+    what = f"{SIGN_IN[code].what.format(host=host)} ({error.failure.message})"
+    return ProviderError(code, what, retriable=False, was_sent=False)
+
+
 def _unanswered(error: AileronError, host: str, journal: Unrecorded) -> ProviderError:
     """What kept egress from an answer. Its words are ours, and quote nothing that was sent or came back."""
     failure = error.failure
     if failure.failure_class is FailureClass.CAPABILITY_DENIED:
-        what = f"{SIGN_IN['not_allowed'].what.format(host=host)} ({failure.message})"
-        return ProviderError("not_allowed", what, retriable=False, was_sent=False)
+        return _not_allowed(error, host)
     if failure.failure_class is FailureClass.RESOURCE_LIMIT_EXCEEDED:  # an answer over MAX_ANSWER_BYTES
         return said("bad_answer", host)
     what = f"{SIGN_IN['unreachable'].what.format(host=host)} ({failure.message})"

@@ -88,6 +88,9 @@ _OURS: Final[dict[str, Problem]] = {
     "unavailable": Problem("{host} is not working at the moment", _LATER, retriable=True),
     "unreachable": Problem("{host} could not be reached", _LATER, retriable=True),
     "not_allowed": Problem("{host} may not be reached", _PUBLISHER),
+    "not_allowed_yet": Problem(
+        "{host} may not be reached with the settings as they are", "allow it there, then {again}"
+    ),
     "placeholder": Problem(
         "the connector's manifest has a placeholder where its application's name or secret should be", _PUBLISHER
     ),

@@ -137,7 +137,7 @@ class SignIn:
 
     async def _begin_browser(self) -> Invitation:
         check_provider(self._provider)
-        host_of(self._provider.token_url)
+        self._endpoints.check_allowed(self._provider.token_url)
         callback = Callback.opened()
         try:
             asked = authorization_request(self._provider, callback.port)
@@ -189,7 +189,7 @@ class SignIn:
         url = self._provider.device_authorization_url
         if url is None:
             raise said("no_device_flow", self._host())
-        host_of(self._provider.token_url)
+        self._endpoints.check_allowed(self._provider.token_url)
         form = {"scope": " ".join(self._provider.scopes)}
         answer = await self._endpoints.post(url, form, self._client, anyio.current_time() + EXCHANGE_S)
         code = read_device_code(answer, host_of(url))

@@ -277,11 +277,39 @@ async def test_what_was_not_granted_is_named(server: TokenServer, endpoints: End
 async def test_a_provider_that_cannot_be_reached_is_named_with_what_happened(
     server: TokenServer, endpoints: Endpoints
 ) -> None:
-    """Nothing listens there: the sentence has the host and the reason."""
-    ended = await signed_in(endpoints, server.provider(token_url="https://localhost:1/token"))
+    """Nobody has such a name: the sentence has the host and the reason."""
+    ended = await signed_in(endpoints, server.provider(token_url="https://nobody.invalid:1/token"))
 
-    assert ended.code in ("unreachable", "not_allowed")
-    assert "localhost:1" in str(ended.error)
+    assert ended.code == "unreachable"
+    assert "nobody.invalid:1" in str(ended.error)
+
+
+@pytest.mark.parametrize("flow", ["browser", "device"])
+@pytest.mark.parametrize(
+    ("token_url", "setting"),
+    [
+        ("http://localhost:{port}/token", "egress.private_plain"),
+        ("https://localhost:{port}/token", "egress.private"),
+        ("https://10.0.0.1/token", "egress.private"),
+    ],
+)
+async def test_what_settings_forbid_is_said_before_anybody_signs_in(
+    flow: Any, token_url: str, setting: str, server: TokenServer, endpoints: Endpoints, start_server: Callable[..., Any]
+) -> None:
+    """No page to go to, one cure, and it is the setting; the provider that is allowed is signed in to."""
+    url = token_url.format(port=start_server().address.port)
+    with pytest.raises(AileronError) as caught:
+        async with SignIn(server.provider(token_url=url), endpoints, flow=flow, again=AGAIN):
+            pytest.fail("there is a page to go to")
+
+    failure = caught.value.failure
+    assert failure.details["code"] == "not_allowed_yet"
+    assert setting in failure.message
+    assert failure.message.endswith(f"allow it there, then `{AGAIN}`")
+    assert "publisher" not in failure.message
+    assert server.asked == []
+    async with SignIn(server.provider(), endpoints, flow="browser", again=AGAIN) as sign_in:
+        assert sign_in.invitation.authorize_url
 
 
 async def test_a_placeholder_is_never_asked_with(server: TokenServer, endpoints: Endpoints) -> None:
@@ -459,10 +487,11 @@ async def test_each_endpoint_is_reached_alone(
     """The user allowed one address on this machine; a manifest that names another there gets nothing, and nothing connects."""
     other = start_server()
     async with endpoints_to(authority, server) as endpoints:
-        refused = await signed_in(endpoints, server.provider(token_url=other.url("/token")))
+        with pytest.raises(AileronError) as refused:
+            await signed_in(endpoints, server.provider(token_url=other.url("/token")))
         good = await signed_in(endpoints, server.provider())
 
-    assert refused.code == "not_allowed"
-    assert f'add "{other.address}" to egress.private' in str(refused.error)
+    assert refused.value.failure.details["code"] == "not_allowed_yet"
+    assert f'add "{other.address}" to egress.private' in refused.value.failure.message
     assert other.connections == 0
     assert good.granted is not None
