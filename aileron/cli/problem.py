@@ -146,8 +146,8 @@ class Problem(Exception):
         return cls(what, exit_code=UNKNOWN, name="outcome_unknown", why=why, fix=look, error=error)
 
     @classmethod
-    def of_answer(cls, body: Any, *, action: str | None = None) -> Problem:
-        """The daemon's `{"error": …}`; `action` is what was to be run."""
+    def of_answer(cls, body: Any, *, action: str | None = None, again: str | None = None) -> Problem:
+        """The daemon's `{"error": …}`; `action` is what was to be run, and `again` the command that said so."""
         error = body.get("error") if isinstance(body, dict) else None
         if not isinstance(error, dict) or not isinstance(error.get("message"), str):
             return cls(
@@ -157,7 +157,7 @@ class Problem(Exception):
                 why="the daemon and this command may be of two versions",
                 fix="aileron daemon stop",
             )
-        return cls._of(error, action)
+        return cls._of(error, action, again)
 
     @classmethod
     def of_state(cls, state: dict[str, Any]) -> Problem:
@@ -194,7 +194,7 @@ class Problem(Exception):
         )
 
     @classmethod
-    def _of(cls, error: dict[str, Any], action: str | None) -> Problem:
+    def _of(cls, error: dict[str, Any], action: str | None, again: str | None = None) -> Problem:
         name = str(error.get("class"))
         details = error.get("details")
         details = details if isinstance(details, dict) else {}
@@ -211,7 +211,7 @@ class Problem(Exception):
             name=name,
             why=_why(name, error, details),
             fix=agree
-            or (_choice(details, action) or _look_up(name, error["message"], details) if is_ours else None)
+            or (_choice(details, again) or _look_up(name, error["message"], details) if is_ours else None)
             or cure
             or _usual_fix(name, error, action),
             log=log if isinstance(log, str) and log else None,
@@ -306,9 +306,9 @@ def _why(name: str, error: dict[str, Any], details: dict[str, Any]) -> str | Non
             return None
 
 
-def _choice(details: dict[str, Any], action: str | None) -> str | None:
+def _choice(details: dict[str, Any], again: str | None) -> str | None:
     choices = details.get("choices")
-    return f"aileron run {action} --as {choices[0]}" if action and isinstance(choices, list) and choices else None
+    return f"{again} --as {choices[0]}" if again and isinstance(choices, list) and choices else None
 
 
 def _look_up(name: str, message: str, details: dict[str, Any]) -> str | None:

@@ -46,6 +46,8 @@ __all__ = [
 DEFAULT_WAIT = "25s"
 _FIRST_WAIT_S = 2.0
 """Most runs end within it, in one request; a longer one costs one request more and has an id meanwhile."""
+_MAX_TYPED = 1000
+"""Characters of a command that is printed to be typed or copied: more is a file's content, and no line of a terminal."""
 _MOST_MENDED = 8
 """Things that a run may lack, one after the other: an agreement, and a credential or two for each connector of its action."""
 _LONGEST_WAIT_S = 60.0
@@ -90,6 +92,19 @@ class Asked(NamedTuple):
     again: str | None = None
     binding: str | None = None
     passphrase_file: str | None = None
+
+    @property
+    def command(self) -> str:
+        """The same as a command to type, without the account that was named: arguments and all, as a shell reads them."""
+        import shlex  # only when something fails
+
+        words = ["aileron", "run", self.action, *(f"{name}={text}" for name, text in self.pairs.items())]
+        words += [] if self.args is None else ["--args", self.args]
+        words += ["--dry-run"] if self.dry_run else []
+        words += [] if self.idempotency_key is None else ["--idempotency-key", self.idempotency_key]
+        typed = shlex.join(words)
+        is_typed = typed.isprintable() and len(typed) <= _MAX_TYPED
+        return typed if is_typed else f"aileron run {self.action} … (with the same arguments)"
 
 
 def main(words: Sequence[str]) -> int:
@@ -259,7 +274,7 @@ def _first_answer(asked: Asked, supervisor: Supervisor, body: dict[str, Any]) ->
             problem.why = f"{problem.why}; the same with --idempotency-key {key} is the same run, and never a second"
         raise
     if answer.is_error:
-        raise Problem.of_answer(answer.body, action=asked.action)
+        raise Problem.of_answer(answer.body, action=asked.action, again=asked.command)
     found: dict[str, Any] = answer.body
     return found
 

@@ -240,7 +240,7 @@ def no_token() -> AileronError:
     """That one is needed."""
     return AileronError(
         FailureClass.UNAUTHORIZED,
-        "a session token is needed here: Authorization: Bearer TOKEN; `aileron sessions new` makes one",
+        "a session token is needed here: Authorization: Bearer TOKEN; `aileron sessions new --for 12h` makes one",
         boundary=Boundary.USER,
     )
 

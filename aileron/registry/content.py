@@ -381,8 +381,14 @@ def _meta(data: bytes) -> _Meta | None:
 def _check_provenance(manifest: ConnectorManifest, connector: bytes) -> None:
     """`provenance_hash`, when given, is the publisher's word about the program's bytes alone."""
     if manifest.provenance_hash is not None and sha256_digest(connector) != manifest.provenance_hash:
-        subject = f"{manifest.name}@{manifest.version}, provenance_hash"
-        raise _mismatch(subject, manifest.provenance_hash, sha256_digest(connector))
+        said, actual = manifest.provenance_hash, sha256_digest(connector)
+        raise AileronError(
+            FailureClass.HASH_MISMATCH,
+            f"{manifest.name}@{manifest.version} contradicts itself: its manifest says provenance_hash {said}, "
+            f"and its program is {actual}; only its publisher can mend that: with the hash of the program, or without one",
+            boundary=Boundary.CONNECTOR_MANIFEST,
+            details={"expected": said, "actual": actual, "file": MANIFEST},
+        )
 
 
 def _named(manifest: ConnectorManifest, pin: ConnectorPin) -> ConnectorManifest:
@@ -443,7 +449,7 @@ def _mismatch(subject: str, expected: str, actual: str) -> AileronError:
     return AileronError(
         FailureClass.HASH_MISMATCH,
         f"{subject}: expected {expected}, found {actual}; install the pinned bytes again with "
-        "`aileron connector install`, or pin what is installed in the action",
+        f"`aileron connector install {subject}`, or pin what is installed in the action",
         boundary=Boundary.CONNECTOR_MANIFEST,
         details={"expected": expected, "actual": actual},
     )

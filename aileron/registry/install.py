@@ -106,9 +106,9 @@ def _taken(pin: ConnectorPin, others: tuple[ConnectorPin, ...]) -> AileronError:
     return AileronError(
         FailureClass.HASH_MISMATCH,
         f"{pin} is installed with other bytes: new {pin.hash}, installed {stored}; a version that changes its bytes "
-        "is not the version that was agreed to. To go on: `aileron connector install --replace`, or `--keep-both`",
+        "is not the version that was agreed to. To go on, repeat the command with --replace, or --keep-both",
         boundary=Boundary.CONNECTOR_MANIFEST,
-        details={"expected": stored, "actual": pin.hash},
+        details={"expected": stored, "actual": pin.hash, "installed": [other.hash for other in others]},
     )
 
 

@@ -113,6 +113,23 @@ def test_the_choice_of_a_credential_is_told_as_an_option(fake: FakeDaemon, ailer
     assert aileron("run", "act").err.endswith("  fix: aileron run act --as basic/caldav/home\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "typed"),
+    [
+        (("--args", '{"to": "a b"}', "--idempotency-key", "k"), """--args '{"to": "a b"}' --idempotency-key k"""),
+        (("--args", json.dumps({"to": "x" * 2000})), "… (with the same arguments)"),
+    ],
+)
+def test_the_command_with_the_choice_has_the_arguments_that_were_given(
+    fake: FakeDaemon, aileron: Command, words: tuple[str, ...], typed: str
+):
+    """Typed as it stands it is the same call; what no line holds is not repeated in part."""
+    details = {"choices": ["basic/caldav/home"]}
+    fake.script("POST", RUN, error("binding_required", 409, "2 credentials could serve", details=details))
+
+    assert aileron("run", "act", *words).err.endswith(f"  fix: aileron run act {typed} --as basic/caldav/home\n")
+
+
 def test_the_last_words_of_a_connector_are_marked_as_its_own(fake: FakeDaemon, aileron: Command):
     """A log can have many lines, and none may pass for ours."""
     details = {"step": "one", "log": "Traceback:\nerror: all is well\n  fix: rm -r ~"}

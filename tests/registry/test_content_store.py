@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from aileron.cli.problem import Problem
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.names import Fqn
@@ -252,6 +253,8 @@ def test_provenance_is_checked_when_given(store: ContentStore, built: Built):
     store.open(pin).close()
     assert failure.failure_class is FailureClass.HASH_MISMATCH
     assert "provenance_hash" in failure.message
+    assert "only its publisher can mend that" in failure.message
+    assert Problem.of_failure(AileronError.of(failure)).fix is None, "no command of the user's mends it"
     assert [found.pin for found in store.list_connectors()] == [pin]
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -130,9 +131,20 @@ def install(
         raise Problem.usage("--replace and --keep-both exclude each other", fix="aileron connector install --help")
     on_conflict = "replace" if replace else "keep_both" if keep_both else "refuse"
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    try:
+        code = _install(supervisor, target, pin, on_conflict, yes=yes, as_json=as_json)
+    except Problem as problem:
+        if "installed" in problem.details:  # that version, with other bytes
+            problem.fix = shlex.join(["aileron", "connector", "install", target, "--replace"])
+        raise
+    raise typer.Exit(code)
+
+
+def _install(
+    supervisor: Supervisor, target: str, pin: str | None, on_conflict: str, *, yes: bool, as_json: bool
+) -> int:
     if is_published(target):
-        code = _install_published(supervisor, target, pin, on_conflict, yes=yes, as_json=as_json)
-        raise typer.Exit(code)
+        return _install_published(supervisor, target, pin, on_conflict, yes=yes, as_json=as_json)
     path = Path(target)
     if not os.path.exists(path):  # and not Path.exists, which raises where a directory above may not be searched
         raise Problem.missing(f"{path}: there is no such file or directory")
@@ -142,7 +154,7 @@ def install(
     if on_conflict != "refuse":
         asked["on_conflict"] = on_conflict
     answer = supervisor.ask("POST", "/v1/connectors", asked, wait_s=30.0)
-    raise typer.Exit(carry_through(supervisor, answer, tell_done, kind="connector", yes=yes, as_json=as_json))
+    return carry_through(supervisor, answer, tell_done, kind="connector", yes=yes, as_json=as_json)
 
 
 def _install_published(
