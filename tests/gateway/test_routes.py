@@ -144,7 +144,7 @@ def test_nobody_is_spoken_to_in_http_2(provider: Provider, port: int) -> None:
     with Line.to(port) as client:
         client.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
         assert refusal(client)[:2] == (505, "invalid_request")
-        assert client.is_at_end()  # what came behind is thrown away
+        assert client.is_at_end()
     assert not provider.is_called()
 
     upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__")
@@ -172,6 +172,14 @@ def test_a_method_that_nobody_listed_is_refused(method: str) -> None:
     """TRACK is TRACE under another name, and there are more of them than are known."""
     with pytest.raises(AileronError, match=f"{method} is not passed on"):
         check_method(method)
+
+
+def test_a_method_is_what_was_written(provider: Provider, port: int) -> None:
+    """`post` is not POST (RFC 9110 section 9.1): what it means upstream is not ours to say."""
+    with Line.to(port) as client:
+        client.say(get("/v1/models", method="post"))
+        assert refusal(client)[:2] == (501, "invalid_request")
+    assert not provider.is_called()
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
