@@ -36,7 +36,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile
 from aileron.model.names import UNBOUND_HASH, Fqn, HostPort, check_semver
 from aileron.registry.artifact import CheckAction, ParseAction, Trust, Wanted, action_of, connector_of
-from aileron.registry.build import Application, build
+from aileron.registry.build import Application, Built, build
 from aileron.registry.forges.forge import ARCHIVE, KEY_PATH, tag_of
 from aileron.registry.keyring import Authority, Keyring
 from aileron.registry.manifest import parse_connector_manifest
@@ -69,10 +69,14 @@ class Released(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """The connector first, then its actions by name. `signed_by` is the key's fingerprint; None: unsigned."""
+    """The connector first, then its actions by name. `signed_by` is the key's fingerprint; None: unsigned.
+
+    `built` says what of the sources is in the connector.
+    """
 
     artifacts: tuple[Released, ...]
     signed_by: str | None
+    built: Built
 
 
 def release(
@@ -113,7 +117,8 @@ def release(
         _released_action(path, connector, manifest.name, parse, fit, key, trust) for path in _action_files(directory)
     ]
     _check_distinct([connector, *actions], directory)
-    return Release(artifacts=(connector, *actions), signed_by=None if key is None else key.public.fingerprint)
+    signed_by = None if key is None else key.public.fingerprint
+    return Release(artifacts=(connector, *actions), signed_by=signed_by, built=built)
 
 
 def sign(archive: bytes, key: SigningKey, *, parse: ParseAction, file: str) -> Released:

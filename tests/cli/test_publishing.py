@@ -96,6 +96,7 @@ def test_a_release_lies_under_its_tags(aileron: Command, sources: Path, key: Pat
     assert (by_file.code, said.code) == (0, 0), (by_file, said)
     assert said.json["signed_by"] == KEY.public.fingerprint
     assert KEY.public.fingerprint in by_file.err
+    assert "left out, not part of the program: actions/\n" in by_file.err
     assert [one["tag"] for one in said.json["artifacts"]] == ["v1.2.0", "actions/list-notes/v1.2.0"]
     for one in said.json["artifacts"]:
         path = Path(one["tag"], "aileron.tar.gz")

@@ -169,7 +169,7 @@ def test_a_build_names_what_it_left_out_and_what_is_no_python(aileron: Command, 
     assert "data files in it: lib/table.json\n" in said.err
     assert "left out, compiled: a zip loads Python source only; take a version in pure Python" in said.err
     assert "lib/_speed.abi3.so\n" in said.err
-    assert "7.md, and 2 more (--json names them)\n" in said.err
+    assert "7.md, and 2 more (`connector build --json` names them)\n" in said.err
     assert "\x1b" not in said.err
     assert data["data"] == ["lib/table.json"]
     assert {one["path"] for one in data["left_out"]} >= {"lib/_speed.abi3.so", "8.md", "note\x1b[2J.txt"}

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from aileron.cli import output
-from aileron.cli.commands.done import print_connector, tell_done
+from aileron.cli.commands.done import print_connector, tell_done, tell_packed
 from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, PassphraseFile, Yes
 from aileron.cli.deciding import carry_through
 from aileron.cli.problem import OK, Problem, local_work
@@ -24,16 +23,11 @@ from aileron.cli.publisher import application, hosts
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 
-if TYPE_CHECKING:  # whoever runs another command does not wait for it
-    from aileron.registry.build import Built
-
 __all__ = ["build", "check", "install", "list_", "remove", "show", "verify"]
 
 _CHECK_S = 60.0
 """Every forge is asked, or every byte hashed."""
 _MISMATCH = 9
-_MAX_NAMED = 8
-"""Files that are named of those that were left out for one reason: two lines of a terminal."""
 _LEAST_DIGITS = 6
 """Of a hash on the command line: fewer are a slip of the finger."""
 
@@ -82,24 +76,8 @@ def build(
     operations = parse_connector_manifest(built.manifest, file="manifest.toml").operations
     recorded = "not recorded: only a run can tell" if operations is None else len(operations)
     output.print_facts([("file", str(file)), ("hash", pin), ("bytes", len(built.archive)), ("operations", recorded)])
-    _tell_what_went_in(built)
+    tell_packed(built)
     output.note("unsigned")
-
-
-def _tell_what_went_in(built: Built) -> None:
-    """On standard error: the files that are no Python, since they are published too, and those that are missing, by reason."""
-    if built.data:
-        output.note(f"data files in it: {_named(built.data)}")
-    reasons = sorted({one.reason for one in built.left_out})
-    for reason in reasons:
-        output.note(f"left out, {reason}: {_named([one.path for one in built.left_out if one.reason == reason])}")
-    if built.unnamed:
-        output.note(f"left out, not named here: {built.unnamed} more")
-
-
-def _named(paths: Sequence[str]) -> str:
-    more = f", and {len(paths) - _MAX_NAMED} more (--json names them)" if len(paths) > _MAX_NAMED else ""
-    return ", ".join(visible(path) for path in paths[:_MAX_NAMED]) + more
 
 
 def install(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aileron.cli import output
+from aileron.cli.commands.done import tell_packed
 from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts
 from aileron.cli.problem import FAILED, Problem, local_work
 from aileron.cli.publisher import KEY_VARIABLE, application, hosts, maybe_signing_key, write_new_key
@@ -212,6 +213,7 @@ def release(
         output.print_table(
             ("FILE", "HASH"), [(str(directory_out / one.path), one.hash) for one in done.artifacts], empty=""
         )
+        tell_packed(done.built)
     _tell_signed(done, is_published=is_published)
 
 

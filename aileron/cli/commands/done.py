@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from aileron.cli import output
 from aileron.model.visible import visible
 
-__all__ = ["print_connector", "tell_done"]
+if TYPE_CHECKING:  # whoever runs another command does not wait for it
+    from aileron.registry.build import Built
+
+__all__ = ["print_connector", "tell_done", "tell_packed"]
+
+_MAX_NAMED = 8
+"""Files that are named of those that were left out for one reason: two lines of a terminal."""
 
 
 def tell_done(kind: str, result: Any) -> None:
@@ -110,3 +116,21 @@ def _tell_connector(found: Mapping[str, Any]) -> None:
 def _credential(entry: Mapping[str, Any]) -> str | None:
     credential = entry.get("credential")
     return f"{credential.get('kind')} ({credential.get('scope')})" if isinstance(credential, dict) else None
+
+
+def tell_packed(built: Built) -> None:
+    """On standard error: the files that are no Python, since they are published too, and those that are missing, by reason."""
+    if built.data:
+        output.note(f"data files in it: {_named(built.data)}")
+    reasons = sorted({one.reason for one in built.left_out})
+    for reason in reasons:
+        output.note(f"left out, {reason}: {_named([one.path for one in built.left_out if one.reason == reason])}")
+    if built.unnamed:
+        output.note(f"left out, not named here: {built.unnamed} more")
+
+
+def _named(paths: Sequence[str]) -> str:
+    more = (
+        f", and {len(paths) - _MAX_NAMED} more (`connector build --json` names them)" if len(paths) > _MAX_NAMED else ""
+    )
+    return ", ".join(visible(path) for path in paths[:_MAX_NAMED]) + more
