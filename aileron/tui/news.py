@@ -150,12 +150,12 @@ class Following(Reading):
         return [Option(paint.event_row(event, self.size.width - 2), id=f"e{event.get('seq')}") for event in events]
 
     def _lose(self, why: str) -> None:
-        self._lost = why
+        self._lost, self._is_asking = why, False
         self._guard.lose_daemon()
         self._show_frame()
 
     def _regain(self) -> None:
-        self._lost = None
+        self._lost, self._is_asking = None, False
         self._guard.regain_daemon(now=time.monotonic())
         self._show_frame()
 

@@ -111,7 +111,9 @@ class Room(App[None]):
         self.refused: Exception | None = None
         """Why there is no console here; for whoever ran it to raise."""
         self._is_checked = False
-        self._lost: str | None = "asking it"
+        self._lost: str | None = None
+        self._is_asking = True
+        """Nobody has answered yet, and it is not known either that nobody does."""
         self._quiet_until = 0.0
         self._has_looked = False
         # The question under the cursor.
@@ -174,11 +176,11 @@ class Room(App[None]):
         soon = sum(1 for entry in waiting if 0 < (seconds_left(entry.expires_at) or 3600) < 60)
         parts = [
             " aileron",
-            f"{len(waiting)} waiting" if waiting else "nothing waits",
+            "" if not self._has_looked else f"{len(waiting)} waiting" if waiting else "nothing waits",
             f"! {soon} expiring" if soon else "",
             self._vault_word(),
             self._key_word(),
-            "! NO DAEMON" if self._lost else "daemon ok",
+            self._daemon_word(),
         ]
         bar = Text(" · ".join(part for part in parts if part), no_wrap=True, overflow="ellipsis")
         self.query_one("#bar", Static).update(bar)
@@ -192,7 +194,7 @@ class Room(App[None]):
             .append_tokens((title, "bold" if name == self._pane else "") for name, title in self._tabs())
             .append(f"  ! only {visible(self._queue.wanted)} (Esc: all)" if self._queue.wanted else "", style="bold")
         )
-        self._view.set_class(self._lost is not None, "lost")
+        self._view.set_class(self._lost is not None or self._is_asking, "lost")
         self.query_one("#hints", Static).update(Text(frame.HINTS[self._hints()], style="dim"))
 
     def _hints(self) -> str:
@@ -200,7 +202,7 @@ class Room(App[None]):
         if self._pane != "queue":
             return self._pane
         entry = self._entry()
-        if self._lost is not None:
+        if self._lost is not None or self._is_asking:
             return "lost"
         if entry is None:
             return "empty"
@@ -217,6 +219,9 @@ class Room(App[None]):
                 yield name, f"[{number} {name}]"
             elif not self._queue.wanted:
                 yield name, f" {number} {name} "
+
+    def _daemon_word(self) -> str:
+        return "asking the daemon …" if self._is_asking else "daemon ok" if self._lost is None else "! NO DAEMON"
 
     def _vault_word(self) -> str:
         if not self._status:
@@ -237,7 +242,8 @@ class Room(App[None]):
         if not self._queue.names:
             if self._selected is not None:
                 self._select(None)
-            self._view.say(Text("nothing matches" if self._queue.wanted else "nothing waits for you"))
+            nothing = "nothing matches" if self._queue.wanted else "nothing waits for you"
+            self._view.say(Text(nothing if self._has_looked else ""))
 
     async def _fill_pane(self) -> None:
         width = self.size.width - 2

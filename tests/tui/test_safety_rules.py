@@ -21,6 +21,7 @@ from aileron.model.consent import BindingConsent
 from aileron.model.manifest import ApprovalRule
 from aileron.tui import guard, paint, screens
 from aileron.tui.app import Console
+from aileron.tui.door import Door
 from aileron.tui.view import View
 from tests.cli.questions import ONE, SUBJECTS, plan, previewed, question, sealed_preview, subject_question
 from tests.support.hostile_text import GROUPS, MEGABYTE, as_in_a_file, assert_harmless, assert_no_line_begins
@@ -868,6 +869,31 @@ async def test_a_preview_has_to_be_read_where_there_is_one(world: World) -> None
 
 
 # 7 without a daemon, over its time
+
+
+async def test_before_the_daemon_has_answered_it_is_asked_and_not_missing(world: World) -> None:
+    """Neither is nothing said to wait; keys are dead. Once it is known that there is none any more, that is said."""
+    world.ask(reversible())
+    answers = threading.Event()
+
+    def check() -> None:
+        assert answers.wait(20)
+
+    world.check = check
+    app = Console(Door(world.home), world.hooks(), who_else=lambda: None)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        shown = Shown(app, pilot)
+        await shown.until("asking the daemon …")
+        await shown.pilot.resize_terminal(90, 24)
+        await shown.until("nothing can be decided until the daemon answers")
+        assert not [words for words in ("NO DAEMON", "does not answer", "nothing waits") if words in shown.text]
+        await shown.press("A")
+        await shown.until_told("nothing is selected")
+        answers.set()
+        await shown.until("1 waiting")
+        await shown.until("daemon ok")
+        world.lose_daemon()
+        await shown.until("! NO DAEMON")
 
 
 async def test_without_a_daemon_there_is_a_banner_and_the_keys_are_dead(world: World) -> None:
