@@ -126,15 +126,14 @@ def cancelled(state: dict[str, Any]) -> CallToolResult:
 def pending_list(questions: list[dict[str, Any]]) -> CallToolResult:
     """What this session asked and nobody decided yet, at most _MAX_LISTED of them."""
     shown = [
-        {name: question[name] for name in (*_COPIED, "status", "created_at") if question.get(name) is not None}
+        {"id": question.get("approval_id")}
+        | {name: question[name] for name in (*_COPIED, "status", "created_at") if question.get(name) is not None}
         for question in questions[:_MAX_LISTED]
     ]
     count = len(questions)
     message = "Nothing that you asked for waits for a person." if not count else f"{count} waiting for a person."
     next_step = (
-        "Go on."
-        if not count
-        else "Ask check_action_status about one with its approval_id, or take it back with cancel_action."
+        "Go on." if not count else "Ask check_action_status about one with its id, or take it back with cancel_action."
     )
     facts = {"message": message, "next_step": next_step, "count": count, "pending": shown}
     return _told(facts, is_error=False)

@@ -25,7 +25,7 @@ from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 
-__all__ = ["Candidate", "Client", "OAuthGrant", "Reach", "TokenSet"]
+__all__ = ["Candidate", "Client", "OAuthGrant", "Reach", "TokenSet", "wire_words"]
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,10 +58,30 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         found = [f"host {host}" for host in other.hosts if host not in self.hosts]
         found += [f"scope {scope}" for scope in other.scopes if scope not in self.scopes]
         if other.wire != self.wire:
-            found.append(f"sent as {other.wire}, not as {self.wire or 'agreed'}")
+            found.append(f"sent as {wire_words(other.wire)}, not as {wire_words(self.wire) or 'agreed'}")
         if other.client != self.client:
             found.append(f"application {other.client}, not {self.client}")
         return tuple(found)
+
+
+def wire_words(wire: str) -> str:
+    """How a credential travels, for a person: the field of a request that has it. Of a `Reach`, whose own words are kept.
+
+    >>> [wire_words(wire) for wire in ("oauth2", "header Authorization: Bearer {key}", "query token")]
+    ['Authorization: Bearer', 'Authorization: Bearer KEY', 'the query parameter token']
+    """
+    form, _, rest = wire.partition(" ")
+    match form:
+        case "header":
+            return rest.replace("{key}", "KEY")
+        case "query":
+            return f"the query parameter {rest}"
+        case "basic":
+            return "Authorization: Basic"
+        case "oauth2":
+            return "Authorization: Bearer"
+        case _:
+            return wire
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

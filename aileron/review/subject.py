@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from aileron.model.credential import wire_words
 from aileron.model.visible import as_text
 from aileron.review.changes import change_lines
 from aileron.review.plan import cut, host_line, missing_lines, text_lines
@@ -91,7 +92,7 @@ def _of_binding(subject: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "account", subject.get("account")
     yield "reaches", _hosts(subject)
     yield "scopes", list(subject.get("scopes") or []) or None
-    yield "sent as", subject.get("wire") or None
+    yield "sent as", wire_words(str(subject.get("wire") or "")) or None
     yield "application", subject.get("client")
     if is_sign_in:
         yield "value", "not shown; agree only if it was you who signed in just now"

@@ -206,7 +206,7 @@ def test_another_way_on_the_wire_suspends():
 
     failure = refused(None, manifest(credential=after, oauth2=None), mail=[key])
     assert failure.details["setup"] == "aileron binding rebind api_key/mail/home"
-    assert failure.details["widened"] == ["sent as header X-Key: {key}, not as header Authorization: Bearer {key}"]
+    assert failure.details["widened"] == ["sent as X-Key: KEY, not as Authorization: Bearer KEY"]
     assert used(None, manifest(credential=before, oauth2=None), mail=[key])
 
 

@@ -338,6 +338,7 @@ def test_one_is_shown_whole(fake: FakeDaemon, aileron: Command):
     """What it may reach, what was asked for and granted, how it travels, when it ends, who uses it."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["scope mail.delete"], "state": "suspended"}
     lines = dict(line.split("\t", 1) for line in aileron("binding", "inspect", NAME).out.splitlines())
+    assert lines["sent as"] == "Authorization: Bearer"  # as check-manifest has it
 
     assert lines["account"] == "mira@example.com"
     assert (lines["asked for"], lines["granted"], lines["reaches"]) == (

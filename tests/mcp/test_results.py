@@ -167,6 +167,7 @@ def test_a_list_of_what_waits_is_bounded():
 
     assert (many["count"], len(many["pending"]), none["count"], none["pending"]) == (1000, 25, 0, [])
     assert "digest" not in many["pending"][0]
+    assert many["pending"][0]["id"] == "act-1"  # as the other tools take it
 
 
 @hostile

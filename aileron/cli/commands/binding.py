@@ -21,6 +21,7 @@ from aileron.cli.problem import UNFINISHED, Problem
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
 from aileron.cli.signin import How
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.credential import wire_words
 from aileron.model.visible import visible
 from aileron.review.plan import host_line
 
@@ -108,7 +109,7 @@ def inspect(name: _Name, as_json: AsJson = False) -> None:
             ("reaches", [host_line(str(host)) for host in reach.get("hosts") or []] or "nothing"),
             ("asked for", reach.get("scopes") or None),
             ("granted", grant.get("scopes")),
-            ("sent as", reach.get("wire") or None),
+            ("sent as", wire_words(str(reach.get("wire") or "")) or None),
             ("application", reach.get("client")),
             ("secret", shown.get("secret")),
             ("bound", output.local_time(shown.get("created_at"))),

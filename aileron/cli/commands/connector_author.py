@@ -18,6 +18,7 @@ from aileron.cli.commands.done import tell_packed
 from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts
 from aileron.cli.problem import FAILED, Problem, local_work
 from aileron.cli.publisher import KEY_VARIABLE, application, hosts, maybe_signing_key, write_new_key
+from aileron.model.credential import Reach, wire_words
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
@@ -463,7 +464,7 @@ def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str
         ("publisher", manifest.publisher),
         ("reaches", reaches),
         ("credential", "none" if need is None else f"{need.kind}: {need.scope}"),
-        ("sent as", None if need is None else _wire(manifest)),
+        ("sent as", None if need is None else wire_words(Reach.of(manifest).wire)),
         ("signs in at", None if manifest.oauth2 is None else manifest.oauth2.authorize_url),
         ("client", None if manifest.oauth2 is None else _client(manifest.oauth2)),
         ("scopes", None if manifest.oauth2 is None else list(manifest.oauth2.scopes)),
@@ -478,17 +479,3 @@ def _client(provider: OAuth2Provider) -> str:
     from aileron.registry.placeholders import UNBOUND_CLIENT
 
     return "set at the release" if provider.client_id == UNBOUND_CLIENT else provider.client_id
-
-
-def _wire(manifest: ConnectorManifest) -> str:
-    need = manifest.credential
-    assert need is not None
-    if need.query is not None:
-        return f"the query parameter {need.query}"
-    match need.kind:
-        case "api_key":
-            return f"{need.header or 'Authorization'}: {(need.format or 'Bearer {key}').replace('{key}', 'KEY')}"
-        case "basic":
-            return "Authorization: Basic"
-        case _:
-            return "Authorization: Bearer"
