@@ -25,6 +25,7 @@ from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import Ending, Exited, JailUnavailable, NetworkAttempt, RefusedToStart, Signalled
 from aileron_sandbox.jail import Child, Template
 from aileron_sandbox.policy import Policy
+from aileron_sandbox.runtime import PythonRuntime
 from tests.sandbox.conftest import memory_file, needs_groups
 from tests.support.elf_programs import LINKS, Link, compiled
 
@@ -381,12 +382,13 @@ def test_a_zip_application_may_fork_where_its_policy_says_so(template: Template)
         "    os.write(4, b'ready')\n    os.read(3, 1)\n"
     )
     program = memory_file(forks)
+    runtime = PythonRuntime.of_this_interpreter(preload=("json",))
     try:
         with Child.open(template, program, Policy()) as child:
             child.wait(DEADLINE_S)
             refused = _said(child.frames_out)
-        with Child.open(template, program, FORKING) as child:
-            family = _family(template, child)
+        with Template.start(runtime, memory_by="groups") as grouped, Child.open(grouped, program, FORKING) as child:
+            family = _family(grouped, child)
             child.close_input()
             ending = child.wait(DEADLINE_S)
     finally:

@@ -365,7 +365,11 @@ class _Template:
             self._control.send(batch[start : start + FAILED_SIZE])
 
     def _let_answer(self, forked: _Forked, *, is_asked: bool) -> None:
-        """From its first question on, a process of its own answers this child. None is left to ask where it is not `is_asked`."""
+        """From its first question on that is not its end, a process of its own answers this child. None is left to ask where it
+        is not `is_asked`.
+        """
+        if is_asked and forked.watched is not None and forked.watched.maybe_let_end():
+            return
         self._stop_listening(forked)
         watched, forked.watched = forked.watched, None
         if watched is None:
@@ -377,6 +381,7 @@ class _Template:
             os.kill(forked.pid, signal.SIGKILL)
         finally:
             watched.close()
+            attempts.forget_question()
 
     def _fork_answering(self, watched: attempts.Watched, forked: _Forked) -> None:
         if self._own_pid_namespace is not None:  # otherwise the last child's

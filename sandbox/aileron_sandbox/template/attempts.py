@@ -6,7 +6,8 @@ told. The kernel carries none of the calls that reach for a network out, so ther
 it was read.
 
 Not in the template, for two reasons that were measured. What it has read stays in its heap, and every later child is a fork of
-it. And a child can make the one who answers wait: for a lock on its memory, for a thread that is never scheduled.
+it. And a child can make the one who answers wait: for a lock on its memory, for a thread that is never scheduled. Only the end of
+a process is let go on by the template itself, which looks at no more of it than the number of the call.
 
 | call | answer |
 |---|---|
@@ -38,12 +39,14 @@ from aileron_sandbox import kernel
 from aileron_sandbox.template import descriptors
 from aileron_sandbox.template.messages import Attempted
 
-__all__ = ["UNKNOWN", "Watched", "run"]
+__all__ = ["UNKNOWN", "Watched", "forget_question", "run"]
 
 UNKNOWN: Final = "network:unknown"
 _MOST_ANSWERS: Final = 4096
 """Calls of one child that are answered: some 20 µs each, which count towards nobody's processor time. Honest libraries make a
 handful."""
+_MOST_ENDS: Final = 16
+"""Processes of one child that the template lets end itself, which takes it 30 µs each. Most children have one."""
 _LONGEST_LOOKUP: Final = 253 + len(":65535")  # RFC 1035 section 2.3.4
 _LOOKUP: Final = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9A-Za-z-]{0,15}")
 _NOWHERE: Final = "0.0.0.0:0"
@@ -74,6 +77,10 @@ _SOCKADDR_BYTES: Final = 28  # struct sockaddr_in6, the largest that is read
 _MSGHDR: Final = struct.Struct("=QI")  # its first two members, and those of struct mmsghdr: address, and how long
 
 
+# Larger than what fcntl.ioctl copies to its stack (1024 bytes), so that a child's words are nowhere else in the template.
+_question: Final = bytearray(2048)
+
+
 class _Call(NamedTuple):
     id: int
     pid: int
@@ -92,6 +99,7 @@ class Watched:
         self.listener = listener
         self._memory = memory
         self._answers = 0
+        self._ends = 0
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -104,14 +112,33 @@ class Watched:
             os.close(self._memory)
         self._memory = -1
 
-    def answer(self) -> str | None:
-        """Take one call. Its destination if it wanted to reach one: it then waits in the call, to be ended. Never blocks
-        once `listener` was readable.
+    def maybe_let_end(self) -> bool:
+        """In the template, once `listener` was readable: take one call, and if it is the end of a process let it go on. False for
+        another call, which is kept for `answer` in a fork of this process; then `forget_question`. Nothing of it is looked at but
+        its number.
         """
         try:
-            call = _receive(self.listener)
+            fcntl.ioctl(self.listener, _RECEIVE, _question)
         except OSError:  # ENOENT: whoever made it is gone
-            return None
+            return True
+        self._ends += 1
+        if self._ends > _MOST_ENDS or _CALLS.get(_number_of_call()) != "exit_group":
+            return False
+        self._send(_Call(int.from_bytes(_question[:8], sys.byteorder), 0, "exit_group", ()), flags=_GO_ON)
+        forget_question()
+        return True
+
+    def answer(self, *, kept: bool = False) -> str | None:
+        """Take one call, or that which was `kept`. Its destination if it wanted to reach one: it then waits in the call, to be
+        ended. Never blocks once `listener` was readable.
+        """
+        if not kept:
+            forget_question()
+            try:
+                fcntl.ioctl(self.listener, _RECEIVE, _question)
+            except OSError:  # ENOENT: whoever made it is gone
+                return None
+        call = _call()
         if call.name == "exit_group":
             self._send(call, flags=_GO_ON)
             return None
@@ -215,6 +242,9 @@ def run(watched: Watched, pidfd: int, number: int, control: int) -> NoReturn:
 
 def _first_destination(watched: Watched, pidfd: int) -> str | None:
     """None once nobody is left who could ask."""
+    destination = watched.answer(kept=True)
+    if destination is not None:
+        return destination
     questions = select.poll()
     questions.register(pidfd, select.POLLIN)
     questions.register(watched.listener, select.POLLIN)
@@ -227,10 +257,17 @@ def _first_destination(watched: Watched, pidfd: int) -> str | None:
             return destination
 
 
-def _receive(listener: int) -> _Call:
-    buffer = bytearray(_NOTIFICATION.size)  # zeroed, or it is EINVAL
-    fcntl.ioctl(listener, _RECEIVE, buffer)
-    number, pid, _, call, _, _, *arguments = _NOTIFICATION.unpack(buffer)
+def forget_question() -> None:
+    """Or every later child, which is a fork of the template, could read it; and a call that is received wants zeros."""
+    _question[:] = bytes(len(_question))
+
+
+def _number_of_call() -> int:
+    return int.from_bytes(_question[16:20], sys.byteorder)
+
+
+def _call() -> _Call:
+    number, pid, _, call, _, _, *arguments = _NOTIFICATION.unpack_from(_question)
     return _Call(number, pid, _CALLS.get(call, ""), tuple(arguments))
 
 
