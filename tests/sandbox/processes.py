@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import select
 import time
 from pathlib import Path
 
 import psutil
 
-from aileron_sandbox.jail import Template
+from aileron_sandbox.ending import Ending
+from aileron_sandbox.jail import Child, Template
+from aileron_sandbox.policy import Policy
 
-__all__ = ["AHEAD", "below", "end_forked_ahead", "running", "status_of", "wait_forked_ahead"]
+__all__ = [
+    "AHEAD",
+    "below",
+    "end_beside_a_stopped_template",
+    "end_forked_ahead",
+    "running",
+    "status_of",
+    "wait_forked_ahead",
+]
 
 AHEAD = 2
 """How many wait, when nothing else is to be done."""
@@ -59,3 +71,22 @@ def status_of(pid: int) -> dict[str, list[str]]:
     except (FileNotFoundError, ProcessLookupError):
         return {}
     return {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def end_beside_a_stopped_template(template: Template, program: bytes, policy: Policy) -> Ending:
+    """Run a program whose last second passes while the template, which would look at what it tries, is stopped."""
+    fd = os.memfd_create("program", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, program)
+        with Child.open(template, fd, policy) as child:
+            assert select.select([child.frames_out], [], [], _DEADLINE_S)[0], "nothing came"
+            (first,) = psutil.Process(template.pid).children()
+            first.suspend()
+            try:
+                os.write(child.frames_in, b"x")
+                time.sleep(0.5)
+            finally:
+                first.resume()
+            return child.wait(_DEADLINE_S)
+    finally:
+        os.close(fd)

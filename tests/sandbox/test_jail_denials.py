@@ -17,6 +17,8 @@ import pytest
 from aileron_sandbox.ending import Exited, NetworkAttempt, Signalled
 from aileron_sandbox.jail import Template
 from aileron_sandbox.policy import Policy
+from tests.sandbox.conftest import program
+from tests.sandbox.processes import end_beside_a_stopped_template
 from tests.sandbox.seen import Seen
 
 pytestmark = pytest.mark.jail
@@ -269,13 +271,16 @@ def test_who_reaches_for_a_network_is_ended_and_where_to_is_known(jailed: Jailed
     assert seen.ending.destination == destination
 
 
-def test_an_attempt_just_before_the_end_is_still_the_end(jailed: Jailed) -> None:
-    """The end of a process takes back what its threads are asking; so it waits for them. (Without that a third is lost.)"""
-    for _ in range(10):
-        seen = jailed("leave_while", "a thread connects")
-        assert isinstance(seen.ending, NetworkAttempt), seen.ending
-        assert seen.ending.destination == "network:93.184.216.34:443"
-    assert isinstance(jailed("leave_while", "nothing").ending, Exited)
+@pytest.mark.parametrize("what", ["a thread connects", "nothing"])
+def test_an_attempt_just_before_the_end_is_still_the_end(template: Template, what: str) -> None:
+    """The end of a process takes back what its threads are asking; so it waits for them, here until the template goes on."""
+    ending = end_beside_a_stopped_template(template, program("leave_while", what), Policy())
+
+    if what == "nothing":
+        assert isinstance(ending, Exited), ending
+    else:
+        assert isinstance(ending, NetworkAttempt), ending
+        assert ending.destination == "network:93.184.216.34:443"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import mmap
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -166,30 +167,29 @@ def give_addresses(path):
 
 
 def leave_while(what):
-    """Report, then end the process in the moment in which another thread or process does it."""
+    """Report, wait for a word, and end the process while another thread or process is connecting, without a socket."""
     ways = {"nothing": lambda: None, "a thread connects": in_a_thread_of_its_own, "a child connects": in_a_child}
     os.write(4, json.dumps({"loot": "said"}).encode() + b"\n")
+    os.read(3, 1)
     ways[what]()
-    time.sleep(0.0003)
+    time.sleep(0.2)
     os._exit(0)
 
 
-def connects_soon():
-    reached = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    return lambda: reached.connect(("93.184.216.34", 443))
+def connect_standard_input():
+    there = ctypes.create_string_buffer(
+        struct.pack("=H", socket.AF_INET) + struct.pack("!H4B8x", 443, 93, 184, 216, 34)
+    )
+    libc.connect(0, there, 16)
 
 
 def in_a_thread_of_its_own():
-    threading.Thread(target=connects_soon(), daemon=True).start()
+    threading.Thread(target=connect_standard_input, daemon=True).start()
 
 
 def in_a_child():
-    connect = connects_soon()
-    begun, begin = os.pipe()
     if os.fork() == 0:
-        os.write(begin, b"x")
-        connect()
-    os.read(begun, 1)
+        connect_standard_input()
 
 
 def miss(directory, count):
