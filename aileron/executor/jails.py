@@ -7,7 +7,7 @@ programs, shared by all static ones, and one for Python that may fork, whose chi
 A template is replaced after so many children, because all of them share its memory layout and hash seed; who runs in the old one
 ends there.
 
-A template is started in the daemon's main thread, before the loop or on the loop itself (60 ms, once): started in a worker
+A template is started in the daemon's main thread, before the loop or on the loop itself (100 ms, once): started in a worker
 thread it would be killed when that thread ends (PR_SET_PDEATHSIG, prctl(2)).
 """
 
@@ -39,7 +39,7 @@ _MAX_STARTED: Final = 4
 """Templates beside Python's: sets of libraries that are in use at once, and Python that may fork. Each is a process of
 10 MiB with two children that wait; most compiled connectors are static and share one."""
 _RENEW_AFTER: Final = 10_000
-"""Children of one template: at the most a machine of two cores does, another memory layout every ten seconds; 60 ms each."""
+"""Children of one template: at the most a machine of two cores does, another memory layout every ten seconds; 100 ms each."""
 _TREES: Final = "trees"
 _Kind = ElfRuntime | Literal["trees"]
 """What a template that is started when it is needed is for: compiled programs with these libraries, or Python that may fork."""

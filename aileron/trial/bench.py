@@ -6,7 +6,7 @@ author's and is trusted as little as any: what it gets is what the manifest asks
     with Bench(artifact) as bench:
         reports = bench.run(cases)
 
-A template is started once (60 ms), a case takes some milliseconds. No retries: a case is one try.
+A template is started once (100 ms), a case takes some milliseconds. No retries: a case is one try.
 
 Not here: what a case may say (cases.py), answers (stub.py).
 """

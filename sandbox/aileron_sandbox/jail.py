@@ -91,7 +91,7 @@ MAX_CHILDREN: Final = 64
 """Children at once under one template: each has three pipes and a pidfd, and two cores are saturated by eight."""
 MAX_PROGRAM_BYTES: Final = 64 << 20
 """A program is copied into memory for every child."""
-_START_DEADLINE_S: Final = 20.0  # 60 ms measured; a machine that is starting up may take a hundred times that
+_START_DEADLINE_S: Final = 20.0  # 100 ms measured; a machine that is starting up may take a hundred times that
 _STOP_DEADLINE_S: Final = 5.0
 _SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _FRAME_PIPE_BYTES: Final = 256 << 10
