@@ -11,6 +11,9 @@ BROWSER_TESTS := tests/browser
 JAIL_TESTS_1 := tests/daemon tests/runs tests/cli tests/launch tests/trial
 JAIL_TESTS_2 := tests/sandbox tests/attacks tests/faults tests/e2e tests/mcp
 JAIL_TESTS := $(JAIL_TESTS_1) $(JAIL_TESTS_2)
+OTHER_TESTS := $(JAIL_TESTS) $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS)
+# Those that wait, for terminals and daemons; the others compute.
+FAST_TESTS_1 := tests/approver tests/tui tests/web
 # On shared machines a failure is looked at twice: docs/development/running-tests.md#a-test-that-fails-once.
 ONCE_MORE := --reruns 1 --max-suite-reruns 3 --rerun-exclude-path tests/attacks --rerun-show-tracebacks
 PYTEST := $(BIN)/python -m pytest $(if $(CI),$(ONCE_MORE))
@@ -18,7 +21,7 @@ PYTEST := $(BIN)/python -m pytest $(if $(CI),$(ONCE_MORE))
 # Debian 13 has Python 3.13. Not sid: another Python every year, and whatever else arrived this morning.
 NEWER := trixie
 
-.PHONY: help demo test check fast-tests test-newer agents conformance browser bench fuzz pages clean jail-tests-1 jail-tests-2
+.PHONY: help demo test check fast-tests fast-tests-1 fast-tests-2 test-newer agents conformance browser bench fuzz pages clean jail-tests-1 jail-tests-2
 
 help:
 	@echo "make demo    set up, then show the main job on a real server (30 s after set-up)"
@@ -48,10 +51,16 @@ check: $(VENV)/.dev
 	@$(MAKE) --no-print-directory fast-tests
 
 fast-tests: $(VENV)/.dev
-	$(PYTEST) tests $(foreach path,$(JAIL_TESTS) $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS),--ignore=$(path))
+	$(PYTEST) tests $(foreach path,$(OTHER_TESTS),--ignore=$(path))
+
+fast-tests-1: $(VENV)/.dev
+	$(PYTEST) $(FAST_TESTS_1)
+
+fast-tests-2: $(VENV)/.dev
+	$(PYTEST) tests $(foreach path,$(OTHER_TESTS) $(FAST_TESTS_1),--ignore=$(path))
 
 test-newer:
-	.ci/on-debian $(NEWER) make fast-tests demo
+	.ci/on-debian $(NEWER) sh -c 'make demo && make --jobs=2 --output-sync=target fast-tests-1 fast-tests-2'
 
 agents: $(VENV)/.dev
 	$(BIN)/python -m tests.agents.install
