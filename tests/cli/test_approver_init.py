@@ -289,7 +289,7 @@ def test_an_answer_that_never_came_is_looked_for_by_the_next_init(world: World, 
     world.script("POST", "/v1/approver", gone, named_and_gone)
     for is_named in (False, True):
         said = aileron.at_terminal("approver", "init", answers=INIT)
-        assert (said.code, "aileron approver init" in said.out) == (69, True), said
+        assert (said.code, "aileron approver init" in said.out) == (8, True), said
         assert (file.exists(), keyfile.staged(file).exists()) == (False, True)
         status = aileron("approver", "status", "--json").json
         assert status["file"]["status"] == ("waiting" if is_named else "absent")

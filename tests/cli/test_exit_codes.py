@@ -65,7 +65,7 @@ def test_an_answer_that_is_none_is_a_failure(fake: FakeDaemon, aileron: Command,
     fake.script("POST", RUN, (500, body))
     said = aileron("run", "act")
 
-    assert said.code in (1, 69)
+    assert said.code in (1, 8)
     assert said.err.startswith("error: the daemon ")
 
 
@@ -137,6 +137,18 @@ def test_a_daemon_that_hangs_up_is_69(fake: FakeDaemon, aileron: Command):
     fake.script("GET", "/v1/actions", (200, b'{"actions": ['))
 
     assert aileron("action", "list").code == 69
+
+
+def test_a_daemon_that_hangs_up_on_a_change_is_8_unless_nothing_can_have_been_done(fake: FakeDaemon, aileron: Command):
+    """With the command that tells; `--dry-run` only looks."""
+    fake.script("POST", RUN, (200, b'{"resul'))
+    said = aileron("run", "act", "--json")
+
+    assert said.code == 8
+    assert (said.json["error"]["class"], said.json["error"]["boundary"]) == ("outcome_unknown", "runtime")
+    assert said.json["error"]["fix"] == "aileron audit list --action act"
+    assert fake.asked("POST")[0].headers["idempotency-key"] in said.json["error"]["why"]
+    assert aileron("run", "act", "--dry-run").code == 69
 
 
 def test_waiting_for_a_person_is_75_at_once(fake: FakeDaemon, aileron: Command):

@@ -235,11 +235,11 @@ def test_too_much_on_standard_input_is_refused(fake: FakeDaemon, aileron: Comman
 
 def test_options_are_passed_on(fake: FakeDaemon, aileron: Command):
     """In any order, in both spellings."""
-    aileron("run", "--idempotency-key", "k-1", "act", "--as=home", "--wait=90s")
+    aileron("run", "--idempotency-key", "k-1", "act", "--as=home", "--wait=90s", "--again", "run-1")
     (sent,) = fake.asked("POST")
 
     assert sent.headers["idempotency-key"] == "k-1"
-    assert sent.body == {"args": {}, "dry_run": False, "binding": "home"}
+    assert sent.body == {"args": {}, "dry_run": False, "binding": "home", "again": "run-1"}
     assert sent.query["wait"] == "2.000"  # the first wait is short: a longer run has an id by then
 
 

@@ -10,7 +10,7 @@ import typer
 
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson, PassphraseFile
-from aileron.cli.problem import FAILED, INTEGRITY, OK, UNREACHABLE, Problem, local_work
+from aileron.cli.problem import FAILED, INTEGRITY, OK, UNKNOWN, UNREACHABLE, Problem, local_work
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
 from aileron.cli.signing import TRIES, Standing, alone, as_shown, ask_until_right, standing_of, text_of
 from aileron.cli.supervisor import Supervisor, checked, path_of
@@ -270,7 +270,7 @@ class _Init:
                     )
                 )
             except Problem as problem:
-                if problem.exit_code == UNREACHABLE:  # it may have been done: the next `init` looks
+                if problem.exit_code in (UNKNOWN, UNREACHABLE):  # it may have been done: the next `init` looks
                     problem.fix = "aileron approver init"
                 else:
                     keyfile.remove_staged(self._file)

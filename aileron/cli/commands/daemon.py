@@ -58,7 +58,7 @@ def stop() -> None:
         return
     ended = _watch(int(running["pid"])) if "pid" in running else None
     try:
-        supervisor.ask("POST", "/v1/stop")
+        supervisor.ask("POST", "/v1/stop", look="aileron daemon status")
         if ended is not None and not select.select([ended], [], [], _STOP_S)[0]:
             raise Problem.unreachable(f"it was told to stop {_STOP_S:g} s ago and is still there")
     finally:
