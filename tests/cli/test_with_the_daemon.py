@@ -143,7 +143,7 @@ def test_a_dry_run_leaves_no_record(aileron: Command):
 def test_what_an_input_has_to_fit_is_shown_where_a_refusal_points(aileron: Command, tmp_path: Path):
     """In the words of the refusal; an array is JSON on the command line."""
     file = tmp_path / "a.md"
-    text = probe_action("give_back", "text:string?", "number:array?", name="with-rules")
+    text = probe_action("give_list", "text:string?", "number:array?", name="with-rules")
     text = text.replace('type = "array"', 'type = "array"\nschema = {maxItems = 1}\ndefault = [7]')
     file.write_text(text.replace('type = "string"', 'type = "string"\npattern = "^[a-z]+$"'))
     assert aileron("action", "add", str(file)).code == 0

@@ -18,6 +18,12 @@ def give_back(text: str = "", number: int = 0, flag: bool = False, share: float 
 
 
 @op
+def give_list(text: str = "", number: list[int] | None = None):
+    """Return the arguments."""
+    return {"text": text, "number": number}
+
+
+@op
 def fetch(path: str = "/", with_credential: bool = False):
     """GET a path of the granted host."""
     with http.request("GET", hosts()[0].url + path, credential="basic" if with_credential else None) as response:
