@@ -144,7 +144,7 @@ class Body(AsyncIterator[bytes]):
 def scrub_fields(fields: tuple[tuple[bytes, bytes], ...], needles: Needles) -> tuple[tuple[Field, ...], int]:
     """Header fields as text, names and values scrubbed, and how many occurrences were masked."""
     hits = 0
-    if _may_hold(b"\n".join(part for field in fields for part in field), needles):
+    if needles.may_be_in(b"\n".join(part for field in fields for part in field)):
         scrubber, masked = Scrubber(needles), []
         for name, value in fields:
             (name_text, in_name), (value_text, in_value) = scrubber.scrub_whole(name), scrubber.scrub_whole(value)
@@ -152,7 +152,3 @@ def scrub_fields(fields: tuple[tuple[bytes, bytes], ...], needles: Needles) -> t
             hits += in_name + in_value
         fields = tuple(masked)
     return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in fields), hits
-
-
-def _may_hold(data: bytes, needles: Needles) -> bool:
-    return any(needle in data for needle in needles.all)

@@ -1,26 +1,33 @@
-"""Take a lent secret out of what comes back, whatever usual encoding it comes in.
+"""Take a secret out of what comes back, whatever usual encoding it comes in.
 
-A server that reflects its request (a debug endpoint, an error page, a pagination link with the key in it) would hand the
-connector the credential it must never have. Every occurrence of every form in `ENCODINGS` becomes as many `*`, so
-lengths stay true. Pure and incremental; runs in the daemon, and holds secret bytes for as long as one step lasts.
+A server that reflects its request (a debug endpoint, an error page, a pagination link with the key in it), now or later, would
+hand the connector the credential it must never have. Every occurrence of every form in `ENCODINGS` becomes as many `*`, so
+lengths stay true. Pure and incremental; runs in the daemon, and holds secret bytes for as long as somebody holds the needles.
 
 Rules
+- An occurrence is a form as it is, or one that differs in case and in what stands between its letters and digits: blanks,
+  punctuation, NUL, and the line ends of wrapped text. So hex in pairs, base64 in lines of 76, UTF-16, and a key in capitals are
+  each the same search. That search is for forms of at least 8 letters and digits, and an occurrence spans at most `reach` bytes.
 - A byte of the output is `*` if and only if it is part of an occurrence, overlapping ones included; how the input was
   cut into chunks makes no difference. `hits` counts occurrences that begin outside the one before.
-- Held back is what follows the last line end, at most `reach` bytes: all that could begin an occurrence of some secret.
-  Streams of lines (server-sent events, NDJSON) are not delayed. It is not less on purpose: were only a beginning of
-  *this* secret held back, a connector that stores a text and fetches it again would see from the sizes of the pieces
-  whether its last bytes are one, and could find the secret byte by byte. So what comes out when depends on the input
-  and on `reach` (the length of the secret in steps of two), and on nothing else of the secret.
+- No occurrence crosses a control character, but for a line end that wraps: one after `=` (quoted-printable), or after 32
+  characters of an encoded text. Held back is what follows the last one that is crossed by none, at most `reach` bytes: all that
+  could begin an occurrence of some secret. Streams of lines (server-sent events, NDJSON) are not delayed. It is not less on
+  purpose: were only a beginning of *this* secret held back, a connector that stores a text and fetches it again would see from
+  the sizes of the pieces whether its last bytes are one, and could find the secret byte by byte. So what comes out when depends
+  on the input and on `reach` (the length of the secret in steps of two), and on nothing else of the secret.
 - Not found: two layers of encoding, except a Basic credential's own base64 in all of them; the up to two
-  characters at each end of a base64 run inside which the secret shares a character with its neighbours;
+  characters at each end of a base64 or base32 run inside which the secret shares a character with its neighbours;
   an encoding that is not in the list. docs/reference/egress.md says so to users.
 
-The needles are searched with `bytes.find`, one after the other: 13 of them scan JSON at 1200 MB/s on one core, where
-one regular expression reaches 200, takes 1.6 ms to compile, and stays in the `re` module's cache with the secret in it.
+How it is searched: the bytes are folded to lower-case letters and digits, once, and the folded forms (14 of a usual token) are
+looked for in that, each by `bytes.find`. With many secrets it is eight bytes at a time in a set of all their parts, which costs
+the same for one and for a hundred. Only where that finds something is it looked at closely. One regular expression of all forms
+is slower than either, takes milliseconds to compile, and stays in the `re` module's cache with the secret in it.
 
-Source: the encodings' RFCs (4648, 3986, 8259), what PHP, Go and Python escape in JSON and HTML. Not here: which secrets
-are looked for (inject.py), decoding of compressed bodies (decode.py).
+Source: the encodings' RFCs (4648, 3986, 8259, 2045), what PHP, Go and Python escape in JSON and HTML; the costs are in
+docs/adr/0033-what-is-scrubbed.md. Not here: which secrets are looked for (inject.py, sendable.py), compressed bodies (decode.py,
+unlabelled.py).
 
 >>> Scrubber(Needles([b"hunter2-hunter2"])).scrub_whole(b'{"k": "hunter2-hunter2"}')
 (b'{"k": "***************"}', 1)
@@ -29,7 +36,9 @@ are looked for (inject.py), decoding of compressed bodies (decode.py).
 from __future__ import annotations
 
 import base64
+import bisect
 import html
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -44,6 +53,14 @@ def _base64_forms(data: bytes, encode: Callable[[bytes], bytes]) -> Iterator[byt
     for offset in range(3):
         text = encode(bytes(offset) + data)
         yield text[-(-offset * 8 // 6) : (offset + len(data)) * 8 // 6]
+
+
+def _base32_forms(data: bytes) -> Iterator[bytes]:
+    """As `_base64_forms`, at each of the five places."""
+    yield base64.b32encode(data).rstrip(b"=")
+    for offset in range(5):
+        text = base64.b32encode(bytes(offset) + data)
+        yield text[-(-offset * 8 // 5) : (offset + len(data)) * 8 // 5]
 
 
 _PLAIN: Final = re.compile(rb"[A-Za-z0-9\-._]*")  # written as it is by every encoder that encodes what it must
@@ -145,6 +162,27 @@ def _html_forms(data: bytes) -> Iterator[bytes]:
                 yield quoted.translate({ord(char): f"&#x{ord(char):X};" for char in more}).encode()
 
 
+def _html_full_forms(data: bytes) -> Iterator[bytes]:
+    for number in ("&#{};", "&#x{:x};", "&#x{:X};", "&#X{:X};"):
+        yield "".join(number.format(ord(char)) for char in _text(data)).encode()
+
+
+def _quoted_printable_forms(data: bytes) -> Iterator[bytes]:
+    """RFC 2045, section 6.7; what is printable may stand, and need not."""
+    yield b"".join(b"%c" % byte if 32 <= byte < 127 and byte != 0x3D else b"=%02X" % byte for byte in data)
+    yield b"".join(b"=%02X" % byte for byte in data)
+
+
+def _escaped_byte_forms(data: bytes) -> Iterator[bytes]:
+    for number in (b"\\x%02x", b"\\x%02X"):
+        yield b"".join(number % byte for byte in data)
+
+
+def _number_forms(data: bytes) -> Iterator[bytes]:
+    for number in (b"%d", b"0x%02x", b"0x%02X"):
+        yield b",".join(number % byte for byte in data)
+
+
 ENCODINGS: Final[tuple[tuple[str, Callable[[bytes], Iterable[bytes]]], ...]] = (
     ("literal", lambda data: (data,)),
     ("base64", lambda data: _base64_forms(data, base64.b64encode)),
@@ -154,19 +192,56 @@ ENCODINGS: Final[tuple[tuple[str, Callable[[bytes], Iterable[bytes]]], ...]] = (
     ("json, where needed", _json_forms),
     ("json, every character", _json_full_forms),
     ("html", _html_forms),
+    ("html, every character", _html_full_forms),
     ("hex", lambda data: (data.hex().encode(), data.hex().upper().encode())),
+    ("\\x, every byte", _escaped_byte_forms),
+    ("numbers", _number_forms),
+    ("base32", _base32_forms),
+    ("quoted-printable", _quoted_printable_forms),
     ("utf-16", lambda data: (_text(data).encode("utf-16-le"), _text(data).encode("utf-16-be"))),
+    ("utf-32", lambda data: (_text(data).encode("utf-32-le"), _text(data).encode("utf-32-be"))),
 )
-"""The published list: a name for people, and the forms of one secret under it."""
+"""The published list: a name for people, and the forms of one secret under it. In each of them a different case, and blanks,
+punctuation or wrapped lines between its letters and digits, make no difference.
+"""
 
-_MIN_REACH: Final = 1 << 10  # 1 KiB: all secrets of up to 170 characters look alike
-_LINE_ENDS: Final = bytes(range(1, 0x20))  # control characters: no secret has any (inject.py), so no needle crosses one
+_MIN_REACH: Final = 1 << 10  # 1 KiB: all secrets of up to 120 characters look alike
+_SPREAD: Final = 8  # bytes for each of a secret's in its widest form; `&#x41;` and `0x41, ` have six
+_WRAPS: Final = 64  # and so many more for line ends
+_MIN_FOLDED: Final = 8  # letters and digits; fewer would be found by chance
+_CONTROLS: Final = bytes(range(1, 0x20))  # no secret has any (inject.py), so no needle crosses one
+_ENCODED: Final = rb"[A-Za-z0-9+/=_\-]"  # base64, and so base32 and hex
+_BETWEEN: Final = bytes(byte for byte in range(0x7F) if byte in b"\0\r\n" or (byte > 0x1F and not chr(byte).isalnum()))
+_LOWER: Final = bytes(range(0x100)).lower()
+_IS_KEPT: Final = bytes(byte not in _BETWEEN for byte in range(0x100))
+_BLOCK: Final = 8  # bytes that are compared at once, as an integer
+_FIND_UP_TO: Final = 28  # folded forms, those of two tokens: from there on comparing blocks is faster
+_LOOK_BEHIND: Final = 33  # 32 characters of encoded text, and the CR of a CR LF
+
+
+def _fold(data: bytes) -> bytes:
+    """Letters and digits, in lower case, and what is no ASCII."""
+    return data.translate(_LOWER, _BETWEEN)
+
+
+def _ends(crossed: bytes) -> re.Pattern[bytes]:
+    """What no occurrence crosses: control characters, but for those in `crossed`, and but for line ends that wrap."""
+    ends = bytes(byte for byte in _CONTROLS if byte not in crossed) or b"\x7f"
+    others = bytes(byte for byte in ends if byte not in b"\r\n") or b"\x7f"
+    wraps = rb"(?<!=[\r\n])(?<!=\r\n)(?<!%b{32}[\r\n])(?<!%b{32}\r\n)" % (_ENCODED, _ENCODED)
+    return re.compile(rb"[%b](?:(?<=[%b])|%b)" % (re.escape(ends), re.escape(others), wraps))
+
+
+_ENDS: Final = _ends(b"")
 
 
 class Needles:
-    """The forms of some secrets. `roots` are the secrets themselves, each at least 8 bytes. Prints as `<needles>`."""
+    """The forms of some secrets. `roots` are the secrets themselves, each at least 8 bytes. Prints as `<needles>`.
 
-    __slots__ = ("_roots", "all", "alphabet", "reach")
+    `all` are the forms as they are; what is searched first is what is left of them folded.
+    """
+
+    __slots__ = ("__weakref__", "_alone", "_blocks", "_ends", "_first", "_folded", "_roots", "all", "reach")
 
     def __init__(self, roots: Iterable[bytes]) -> None:
         self._roots = frozenset(roots)
@@ -174,10 +249,20 @@ class Needles:
             raise ValueError("a secret of less than 8 bytes cannot be scrubbed: it would match by chance")
         forms = {form for root in self._roots for _name, encode in ENCODINGS for form in encode(root)}
         self.all = tuple(sorted(forms, key=len, reverse=True))
-        longest = len(self.all[0]) if self.all else 0
-        self.reach = max(_MIN_REACH, 1 << longest.bit_length())
-        # NUL is in it for UTF-16; the needles' own bytes for secrets that are no ASCII.
-        self.alphabet = bytes(set(range(0x100)).difference(_LINE_ENDS).union(*forms))
+        longest = max((_SPREAD * len(root) + _WRAPS for root in self._roots), default=0)
+        self.reach = max(_MIN_REACH, 1 << max(longest, len(self.all[0]) if self.all else 0).bit_length())
+        self._alone = tuple(form for form in self.all if len(_fold(form)) < _MIN_FOLDED)
+        folded = {_fold(form) for form in self.all}.difference(map(_fold, self._alone))
+        self._folded = tuple(folded)
+        self._first = _without_longer(folded)
+        self._blocks = _blocks_of(self._first) if len(self._first) > _FIND_UP_TO else None
+        # The needles' own for secrets that are no ASCII: their UTF-16 may have some.
+        own = bytes(byte for byte in _CONTROLS if any(byte in form for form in self.all))
+        self._ends = _ends(own) if own else _ENDS
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to look for."""
+        return bool(self.all)
 
     def covers(self, roots: Iterable[bytes]) -> bool:
         """These secrets are among the roots already."""
@@ -187,27 +272,114 @@ class Needles:
         """These needles and those of more secrets."""
         return Needles(self._roots.union(roots))
 
-    def may_begin_at(self, data: bytes) -> int:
-        """The index from which `data` could be the beginning of some secret; len(data) after a line end."""
+    def may_begin_at(self, data: bytes, known: int = 0) -> int:
+        """The index, `known` or later, from which `data` could be the beginning of some secret; len(data) after a line end."""
         if not self.all:
             return len(data)
-        end = data[-self.reach :]
-        return len(data) - len(end) + len(end.rstrip(self.alphabet))
+        floor = max(known, len(data) - self.reach)
+        window = 64
+        while True:
+            start = max(floor, len(data) - window)
+            ends = [match.end() for match in self._ends.finditer(data, start)]
+            if ends:
+                return ends[-1]
+            if start == floor:
+                return floor
+            window *= 8
+
+    def may_be_in(self, data: bytes) -> bool:
+        """Quickly: False where no occurrence is."""
+        return any(form in data for form in self._alone) or any(map(self._is_in_folded, map(_fold, _views(data))))
+
+    def occurrences(self, data: bytes) -> list[tuple[int, int]]:
+        """Where each begins and ends, in order; overlapping ones too."""
+        if not self.may_be_in(data):
+            return []
+        found = {span for form in self.all for span in _all_of(form, data)}
+        ends = [match.start() for match in self._ends.finditer(data)]
+        for view in _views(data):
+            found.update(self._spread(view, ends))
+        return sorted(found)
+
+    def _is_in_folded(self, folded: bytes) -> bool:
+        if self._blocks is not None:
+            blocks, short = self._blocks
+            if blocks.isdisjoint(memoryview(folded)[: len(folded) // _BLOCK * _BLOCK].cast("Q")):
+                return any(form in folded for form in short)
+        return any(form in folded for form in self._first)
+
+    def _spread(self, view: bytes, ends: list[int]) -> Iterator[tuple[int, int]]:
+        """The folded forms in a view of the data, as places in the data."""
+        folded = _fold(view)
+        found = [span for form in self._folded for span in _all_of(form, folded)]
+        if not found:
+            return
+        places = list(itertools.compress(range(len(view)), view.translate(_IS_KEPT)))
+        for first, behind in found:
+            start, stop = places[first], places[behind - 1] + 1
+            is_whole = bisect.bisect_left(ends, start) == bisect.bisect_left(ends, stop)
+            if is_whole and stop - start <= self.reach:
+                yield start, stop
 
     def __repr__(self) -> str:
         return "<needles>"
 
 
+def _without_longer(forms: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Those that hold no other one as their beginning: where one is, the shorter is."""
+    kept: list[bytes] = []
+    for form in sorted(forms):
+        if not (kept and form.startswith(kept[-1])):
+            kept.append(form)
+    return tuple(kept)
+
+
+def _blocks_of(folded: Iterable[bytes]) -> tuple[frozenset[int], tuple[bytes, ...]]:
+    """What the first whole block of a form can be, wherever it begins; and the forms too short to have one everywhere."""
+    forms = tuple(folded)
+    long = [form for form in forms if len(form) >= 2 * _BLOCK - 1]
+    parts = {form[at : at + _BLOCK] for form in long for at in range(_BLOCK)}
+    return frozenset(memoryview(b"".join(parts)).cast("Q")), tuple(form for form in forms if len(form) < 2 * _BLOCK - 1)
+
+
+def _all_of(form: bytes, data: bytes) -> Iterator[tuple[int, int]]:
+    at = data.find(form)
+    while at >= 0:
+        yield at, at + len(form)
+        at = data.find(form, at + 1)
+
+
+def _views(data: bytes) -> Iterator[bytes]:
+    """The data as it is, and with line ends in the place of those that wrap an encoded text and are escaped, as in JSON."""
+    yield data
+    if b"\\n" in data:
+        unwrapped = _WRAP_IN_JSON.sub(b"\r\n", data)
+        if b"\\r" in data:
+            unwrapped = _LONG_WRAP_IN_JSON.sub(b"\r\n\r\n", unwrapped)
+        if unwrapped != data:
+            yield unwrapped
+
+
+_WRAP_IN_JSON: Final = re.compile(rb"\\n(?<=%b{16}\\n)" % _ENCODED)
+_LONG_WRAP_IN_JSON: Final = re.compile(rb"\\r\\n(?<=%b{16}\\r\\n)" % _ENCODED)
+
+
 class Scrubber:
     """One stream. `hits` is how many occurrences were masked so far."""
 
-    __slots__ = ("_covered", "_held", "_needles", "hits")
+    __slots__ = ("_behind", "_covered", "_held", "_needles", "hits")
 
     def __init__(self, needles: Needles) -> None:
         self._needles = needles
-        self._held = b""  # unmasked bytes whose fate is open: they may begin an occurrence
-        self._covered = 0  # how many of those belong to an occurrence that began before them
+        self._held = b""  # unmasked bytes whose fate is open, as they may begin an occurrence; and a few before them
+        self._behind = 0  # how many of those are decided, and only show whether a line end wraps
+        self._covered = 0  # how many of the open ones belong to an occurrence that began before them
         self.hits = 0
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether something was fed that is not decided."""
+        return len(self._held) > self._behind
 
     def look_for(self, needles: Needles) -> None:
         """From here on, these. What was given out already is not looked at again, what is held back is."""
@@ -216,7 +388,7 @@ class Scrubber:
     def feed(self, data: bytes) -> bytes:
         """What can be said by now. May be empty."""
         data = self._held + data if self._held else data
-        return self._decide(data, self._needles.may_begin_at(data))
+        return self._decide(data, self._needles.may_begin_at(data, self._behind))
 
     def finish(self) -> bytes:
         """What was held back, when the stream is over."""
@@ -230,25 +402,18 @@ class Scrubber:
 
     def _decide(self, data: bytes, open_from: int) -> bytes:
         """Mask what begins before `open_from`, give out what lies before it, hold the rest."""
-        found = self._occurrences(data, open_from)
-        end = self._covered
-        self._held = data[open_from:]
-        if not found and not end:
-            return data[:open_from]
+        behind = self._behind
+        found = [span for span in self._needles.occurrences(data) if behind <= span[0] < open_from]
+        end = behind + self._covered
+        self._behind = min(open_from, _LOOK_BEHIND)
+        self._held = data[open_from - self._behind :]
+        if not found and not self._covered:
+            return data[behind:open_from]
         masked = bytearray(data[:open_from])
-        masked[:end] = b"*" * min(end, open_from)
+        masked[behind:end] = b"*" * (min(end, open_from) - behind)
         for start, stop in found:
             self.hits += start >= end
             end = max(end, stop)
             masked[start:stop] = b"*" * (min(stop, open_from) - start)
         self._covered = max(0, end - open_from)
-        return bytes(masked)
-
-    def _occurrences(self, data: bytes, open_from: int) -> list[tuple[int, int]]:
-        found = []
-        for needle in self._needles.all:
-            at = data.find(needle)
-            while -1 < at < open_from:
-                found.append((at, at + len(needle)))
-                at = data.find(needle, at + 1)
-        return sorted(found)
+        return bytes(masked[behind:])

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import bz2
 import gzip
+import hashlib
 import html
 import itertools
 import json
+import quopri
 import re
 import urllib.parse
 import zlib
@@ -147,16 +150,48 @@ PUBLISHED: dict[str, dict[str, Encoder]] = {
         ".NET": _html("&quot;", "&#x27;", "+", "#x{:X}"),
     }
     | {"Python": lambda text: html.escape(text), "only what must": lambda text: html.escape(text, quote=False)},
+    "html, every character": {
+        "decimal": lambda text: "".join(f"&#{ord(char)};" for char in text),
+        "hexadecimal": lambda text: "".join(f"&#x{ord(char):x};" for char in text),
+        "hexadecimal, upper case": lambda text: "".join(f"&#X{ord(char):X};" for char in text),
+    },
     "hex": {
         "lower case": lambda text: binascii.hexlify(text.encode()),
         "upper case": lambda text: binascii.hexlify(text.encode()).upper(),
+        "spaced": lambda text: text.encode().hex(" "),
+        "colons, upper case": lambda text: text.encode().hex(":").upper(),
+    },
+    "\\x, every byte": {
+        "lower case": lambda text: "".join(f"\\x{byte:02x}" for byte in text.encode()),
+        "upper case": lambda text: "".join(f"\\x{byte:02X}" for byte in text.encode()),
+    },
+    "numbers": {
+        "JSON": lambda text: json.dumps(list(text.encode()))[1:-1],
+        "compact": lambda text: json.dumps(list(text.encode()), separators=(",", ":"))[1:-1],
+        "C": lambda text: ", ".join(f"0x{byte:02x}" for byte in text.encode()),
+    },
+    "base32": {
+        "alone": lambda text: base64.b32encode(text.encode()).rstrip(b"="),
+        "lower case": lambda text: base64.b32encode(text.encode()).rstrip(b"=").lower(),
+    },
+    "quoted-printable": {
+        "what must": lambda text: "".join(
+            chr(byte) if 32 <= byte < 127 and byte != 61 else f"={byte:02X}" for byte in text.encode()
+        ),
+        "every byte": lambda text: "".join(f"={byte:02X}" for byte in text.encode()),
     },
     "utf-16": {
         "little end first": lambda text: text.encode("utf-16-le"),
         "big end first": lambda text: text.encode("utf-16-be"),
     },
+    "utf-32": {
+        "little end first": lambda text: text.encode("utf-32-le"),
+        "big end first": lambda text: text.encode("utf-32-be"),
+    },
 }
 FORMS = [(name, kind) for name, kinds in PUBLISHED.items() for kind in kinds]
+
+TOKEN = b"tok9fQ2hZ7xLw0VbN4sKd83"
 
 SECRETS = st.one_of(
     st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=8, max_size=40),
@@ -242,16 +277,101 @@ def test_base64_of_a_longer_text_keeps_no_more_than_it_must(
         lambda secret: base64.b64encode(base64.b64encode(secret)),
         lambda secret: secret.hex().encode().hex().encode(),
         lambda secret: secret[::-1],
-        lambda secret: base64.b32encode(secret),
-        lambda secret: secret.hex(" ").encode(),
-        lambda secret: secret[:10] + b" " + secret[10:],
+        lambda secret: base64.b85encode(secret),
+        lambda secret: base64.b32hexencode(secret),
+        lambda secret: "".join(f"\\{byte:03o}" for byte in secret).encode(),
+        lambda secret: binascii.b2a_uu(secret),
+        lambda secret: bz2.compress(secret),
+        lambda secret: secret[:10] + b"x" + secret[10:],
+        lambda secret: secret[:10] + b"\n" + secret[10:],
+        lambda secret: b" ".join(secret[at : at + 1].ljust(60) for at in range(len(secret))),
     ],
-    ids=["base64 twice", "hex twice", "reversed", "base32", "hex with spaces", "in two pieces"],
-)
+    ids=[
+        "base64 twice", "hex twice", "reversed", "base85", "base32hex", "octal", "uuencode", "bzip2", "a letter inside",
+        "on two lines", "over more than is held back",
+    ],
+)  # fmt: skip
 def test_what_the_page_says_is_not_found_is_not_found(unfound: Callable[[bytes], bytes]) -> None:
     """An upstream that helps the connector can always give a secret away; the list is against those that reflect."""
     form = unfound(CANARY)
     assert scrub([form], Needles([CANARY])) == (form, 0)
+
+
+LOOSE: dict[str, Callable[[bytes], bytes]] = {
+    "upper case": lambda secret: secret.upper(),
+    "lower case": lambda secret: secret.lower(),
+    "base64 in lines of 76": lambda secret: base64.encodebytes(b"x" * 40 + secret + b"y" * 100),
+    "base64 in lines of 64, CR LF": lambda secret: _wrapped(
+        base64.b64encode(b"x" * 35 + secret + b"y" * 99), 64, b"\r\n"
+    ),
+    "base64 in lines, inside JSON": lambda secret: json.dumps(
+        _wrapped(base64.b64encode(b"x" * 37 + secret + b"y" * 99), 60, b"\n").decode()
+    ).encode(),
+    "the same with CR LF": lambda secret: json.dumps(
+        _wrapped(base64.b64encode(b"x" * 37 + secret + b"y" * 99), 60, b"\r\n").decode()
+    ).encode(),
+    "base64url in lines of 76": lambda secret: _wrapped(
+        base64.urlsafe_b64encode(b"x" * 41 + secret + b"y" * 99), 76, b"\n"
+    ),
+    "hex in lines of 60, as xxd -p": lambda secret: _wrapped(
+        (b"x" * 21 + secret + b"y" * 40).hex().encode(), 60, b"\n"
+    ),
+    "base32 in lines of 76": lambda secret: _wrapped(base64.b32encode(b"x" * 33 + secret + b"y" * 70), 76, b"\n"),
+    "quoted-printable in lines": lambda secret: quopri.encodestring(b"x" * 60 + secret + b"=" * 40),
+    "hex in groups": lambda secret: b" ".join(
+        secret.hex().encode()[at : at + 4] for at in range(0, len(secret) * 2, 4)
+    ),
+    "in groups of four": lambda secret: b"-".join(secret[at : at + 4] for at in range(0, len(secret), 4)),
+    "letter by letter": lambda secret: b" ".join(secret[at : at + 1] for at in range(len(secret))),
+}
+"""What is found although it is none of the forms: case, blanks, punctuation and wrapped lines make no difference."""
+
+
+def _wrapped(text: bytes, width: int, end: bytes) -> bytes:
+    return end.join(text[at : at + width] for at in range(0, len(text), width))
+
+
+@pytest.mark.parametrize("how", LOOSE)
+def test_case_and_what_stands_between_make_no_difference(how: str) -> None:
+    """At every cut in two, and byte by byte; no eight letters or digits of it in a row are left. What stands around it is."""
+    needles, form = Needles([TOKEN]), LOOSE[how](TOKEN)
+    whole = b"before " + form + b"\nafter"
+    bare, _ = scrub([_letters(form).lower()], needles)
+    before, after = bare.partition(b"*")[0], bare.rpartition(b"*")[2]
+    ways = [[whole[:at], whole[at:]] for at in range(len(whole) + 1)]
+    for parts in [*ways, [whole[at : at + 1] for at in range(len(whole))]]:
+        masked, hits = scrub(parts, needles)
+        assert (hits, len(masked)) == (1, len(whole)), parts
+        assert masked.startswith(b"before ") and masked.endswith(b"\nafter")  # noqa: PT018 - of one thing
+        left = _letters(masked[7:-6]).lower()
+        assert left.startswith(before + b"*") and left.endswith(b"*" + after)  # noqa: PT018
+        assert set(left[len(before) : len(left) - len(after)]) == set(b"*")
+
+
+def _letters(text: bytes) -> bytes:
+    return re.sub(rb"\\[rn]|[^A-Za-z0-9*]", b"", text)
+
+
+def test_the_same_text_without_the_secret_is_left_alone() -> None:
+    """The control of the one before: another secret of the same length in the same encodings, not a star."""
+    needles = Needles([TOKEN])
+    for how, encode in LOOSE.items():
+        form = encode(TOKEN[::-1])
+        assert scrub([form], needles) == (form, 0), how
+
+
+@pytest.mark.parametrize("many", [1, 2, 10])
+def test_many_secrets_are_found_like_one(many: int) -> None:
+    """From some number on they are searched in another way, which finds the same: each form of each, wherever it begins."""
+    secrets = [b"%d-%s" % (at * 7919, hashlib.sha256(b"%d" % at).hexdigest()[:20].encode()) for at in range(many)]
+    needles = Needles(secrets)
+    for number, secret in enumerate(secrets):
+        for name, kinds in PUBLISHED.items():
+            kind = sorted(kinds)[number % len(kinds)]
+            form = encoded(name, kind, secret.decode())
+            masked, hits = scrub([b"\t" + b"z" * (number % 17), form, b"\tz"], needles)
+            assert hits >= 1, (name, kind)
+            assert b"*" * (len(form.rstrip(b"=")) - 4) in masked, (name, kind)
 
 
 # --- through the engine ---------------------------------------------------------------------------------------------
