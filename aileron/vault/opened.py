@@ -47,6 +47,7 @@ from aileron.vault.contents import (
 )
 from aileron.vault.envelope import DataKey, EnvelopeError
 from aileron.vault.recovery import MistypedError
+from aileron.vault.sendable import Replaced, Sendable, Sendables, could_reach, is_provider, replaced
 from aileron.vault.slots import (
     UNSEALED,
     RecoverySlot,
@@ -59,6 +60,10 @@ from aileron.vault.slots import (
 )
 
 __all__ = ["Mark", "Opened", "create", "tokens_of", "unlock", "unlock_with_keyring", "unlock_with_passphrase"]
+
+
+_MOST_HOSTS: Final = 256
+"""For which what could have been sent there is kept: more than any number of connectors that is in use at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +92,7 @@ class Opened:
         self.bindings: Final = tuple(entry.binding() for entry in contents.bindings)
         self._secrets: Final = {entry.name: entry for entry in contents.secrets}
         self._key: Final = key
+        self._sendables: dict[str, Sendables] = {}
 
     @property
     def mark(self) -> Mark:
@@ -151,6 +157,54 @@ class Opened:
             return self._key.open(entry.sealed, context=entry.context(self.contents.vault))
         except EnvelopeError:
             raise ContentsError(f"secret {entry.name} does not open") from None
+
+    def sendables(self, host: str, before: Iterable[Replaced]) -> Sendables:
+        """What could have been sent to `host`, by these bindings and by those that were `before`, which this key opens.
+
+        The same value each time: whoever changes what was before calls `forget_sendables`. ContentsError.
+        """
+        known = self._sendables.get(host)
+        if known is None:
+            if len(self._sendables) >= _MOST_HOSTS:
+                self._sendables.clear()
+            bound = [(binding, self._secrets[binding.secret]) for binding in self.bindings]
+            bound += [(one.binding, one.entry) for one in before]
+            found = [each for pair in bound if could_reach(pair[0], host) for each in self._sent(*pair, host)]
+            known = self._sendables[host] = Sendables(tuple(found))
+        return known
+
+    def forget_sendables(self) -> None:
+        """They are made anew."""
+        self._sendables.clear()
+
+    def _sent(self, binding: Binding, entry: SecretEntry, host: str) -> Iterator[Sendable]:
+        value = Secret(self._revealed(entry))
+        if binding.grant is None:
+            yield Sendable(binding.kind, value, binding.username)
+            return
+        try:
+            tokens = tokens_of(binding, value)
+        except AileronError:  # overwritten by hand: lent to nobody
+            return
+        yield Sendable(binding.kind, tokens.access)
+        if tokens.refresh is not None and is_provider(binding, host):
+            yield Sendable(binding.kind, tokens.refresh)
+
+    def replaced_by(self, after: Opened, at_s: float) -> list[Replaced]:
+        """What could be sent until now, and in `after` can not."""
+        return replaced(self.bindings, self._secrets, after.bindings, after._secrets, at_s)
+
+    def handed_to(self, other: Opened, before: Iterable[Replaced]) -> list[Replaced]:
+        """These under the key of another, which is this vault under a new one. What does not open is left behind."""
+        moved = []
+        for one in before:
+            context = one.entry.context(self.contents.vault)
+            try:
+                sealed = other._key.seal(self._key.open(one.entry.sealed, context=context), context=context)
+            except EnvelopeError:
+                continue
+            moved.append(dataclasses.replace(one, entry=msgspec.structs.replace(one.entry, sealed=sealed)))
+        return moved
 
     def binding(self, name: BindingName) -> Binding | None:
         """The binding of that name."""

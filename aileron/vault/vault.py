@@ -31,10 +31,11 @@ Source: docs/reference/vault-format.md, docs/adr/0005-vault-format.md. Not here:
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -61,6 +62,7 @@ from aileron.vault.envelope import KEY_BYTES, EnvelopeError
 from aileron.vault.file import Change, VaultFile
 from aileron.vault.opened import Mark, Opened
 from aileron.vault.recovery import MistypedError, generate
+from aileron.vault.sendable import KEPT_S, Replaced, Sendables, could_reach, newest
 from aileron.vault.slots import MAX_OTHERS, KeyringKey, KeyringSlot, PassphraseSlot, RecoverySlot, Way, Ways
 
 __all__ = ["RECOVERY_CODES", "Restored", "Rotated", "SealedCopy", "Vault", "VaultCopy"]
@@ -69,6 +71,7 @@ RECOVERY_CODES: Final = 4  # for two or three places, and one to lose; more are 
 assert RECOVERY_CODES < MAX_OTHERS
 
 _MOST_UNSEEN: Final = 1_000_000  # changes that nobody put on record: what a file says of itself is believed that far
+_NOTHING_SENT: Final = Sendables(())
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 MIN_PASSPHRASE_BYTES: Final = 8  # NIST SP 800-63B asks for this much; against offline guessing only length helps
 MAX_PASSPHRASE_BYTES: Final = 1024  # a line, not a file given by mistake
@@ -137,6 +140,11 @@ class Vault:
         self._seen: Mark | None = None
         self._changed: Callable[[], None] = _nobody
         self._used_at = _now_s()
+        self._before: tuple[Replaced, ...] = ()
+        """What was bound until lately; with `_using` held."""
+        self._bound_last: tuple[Binding, ...] = ()
+        """As it was when the vault was last open: what a file says that nobody can verify takes nothing from it."""
+        self._read_last: tuple[tuple[int, int, int], tuple[Binding, ...]] | None = None
 
     def tell_changes(self, changed: Callable[[], None]) -> None:
         """Call this after each change, in the thread that made it, from now on."""
@@ -243,7 +251,10 @@ class Vault:
                         known.verified(unverified)
                     self._check_not_older(other.mark)
                     after = other.rotated(ways)
+                    before = other.handed_to(after, self._before)
                 failed = self._replace_key(change, known, after)
+                with self._using:
+                    self._remember(before)
         self._changed()
         if failed is not None:
             raise failed
@@ -289,6 +300,7 @@ class Vault:
         with self._changing:
             self._file.make_directory()
             with self._changed_file() as change:
+                was = self._opened
                 known = max(above, copy.mark.generation, self._seen.generation if self._seen else 0)
                 generation = max(known, min(_claimed(change), known + _MOST_UNSEEN)) + 1
                 after = copy.at_generation(generation)
@@ -301,6 +313,10 @@ class Vault:
                         self.lock()
                     raise
             self.lock()
+            with self._using:
+                self._bound_last = ()
+                if was is not None:
+                    self._remember([*self._before, *was.replaced_by(after, _now_s())])
             self._seen = after.mark
         return Restored(after.mark.vault, after.mark.generation, aside)
 
@@ -309,6 +325,7 @@ class Vault:
         with self._using:
             was, self._opened = self._opened, None
             if was is not None:
+                self._bound_last = was.bindings
                 was.wipe()
 
     def check_unlocked(self) -> None:
@@ -343,6 +360,47 @@ class Vault:
     def binding(self, name: BindingName) -> Binding | None:
         """The binding of that name; also while it is locked."""
         return next((binding for binding in self.bindings() if binding.name == name), None)
+
+    def may_be_bound(self, host: str) -> bool:
+        """Whether some secret could have been sent to `host` (HOST:PORT), as far as is known: while it is locked that is what the
+        file says, and what was known when it was open. AileronError(hash_mismatch) for a file that says nothing.
+        """
+        known = [*self._bindings_now(), *self._bound_last, *(one.binding for one in self._before)]
+        return any(could_reach(binding, host) for binding in known)
+
+    def _bindings_now(self) -> tuple[Binding, ...]:
+        """As `bindings`; a locked vault is read anew when its file was changed: it is asked for each piece of an answer."""
+        known = self._opened
+        if known is not None:
+            return known.bindings
+        try:
+            found = os.stat(self.path)
+            mark = (found.st_ino, found.st_mtime_ns, found.st_size)
+        except OSError:
+            return self.bindings()
+        if self._read_last is None or self._read_last[0] != mark:
+            self._read_last = mark, self.bindings()
+        return self._read_last[1]
+
+    def sendables(self, host: str) -> Sendables:
+        """Every secret that could have been sent to `host` (HOST:PORT), whichever connector it is for, and those that were
+        replaced lately (sendable.py). AileronError(vault_locked) while it is locked and there may be some.
+
+        Quick: they are decrypted once for each change of the vault, and the value is the same until the next.
+        """
+        with self._using, self._translated():
+            known = self._opened
+            if known is not None:
+                if self._before and _now_s() - self._before[0].at_s >= KEPT_S:
+                    self._remember(self._before)
+                return known.sendables(host, self._before)
+        if self.may_be_bound(host):
+            error = self._locked().failure
+            message = (
+                f"{error.message}: a secret is bound for {host}, and no answer from there can be searched for it now"
+            )
+            raise AileronError(FailureClass.VAULT_LOCKED, message, boundary=Boundary.USER)
+        return _NOTHING_SENT
 
     def candidates(self, connector: str, kind: str) -> list[Candidate]:
         """The bindings of `kind` made for exactly this connector, by name; also while it is locked."""
@@ -505,9 +563,17 @@ class Vault:
             with self._using:
                 self._seen = after.mark
                 self._used_at = _now_s()
+                self._remember([*self._before, *current.replaced_by(after, self._used_at)])
+                self._bound_last = after.bindings
                 if self._opened is known:  # else it was locked meanwhile; the change is on disk and stays there
                     self._opened = after
         self._changed()
+
+    def _remember(self, before: Iterable[Replaced]) -> None:
+        """What was bound until now; with `_using` held."""
+        self._before = newest(before, _now_s())
+        if self._opened is not None:
+            self._opened.forget_sendables()
 
     def _written(self, change: Change) -> Contents:
         data = change.maybe_read()
@@ -617,6 +683,8 @@ class Vault:
         with self._using:
             was, self._opened, self._seen = self._opened, new, new.mark
             self._used_at = _now_s()
+            self._before = tuple(new.handed_to(new, self._before))  # those that this vault's key opens
+            self._bound_last = new.bindings
             if was is not None:
                 was.wipe()
 

@@ -1,0 +1,123 @@
+"""Which secrets could have been sent to a host: those bound for it, and those that were until lately.
+
+What a service was sent it may keep, and show to whoever asks next, with a credential or without, in this run or another. So
+egress takes out of an answer what *could* have been sent there, whoever asks (egress/scrub.py), and this says what that is. Pure;
+runs in the daemon. Values stay sealed until they are asked for.
+
+Rules
+- A binding reaches the hosts that a person agreed to, and of a sign-in the host whose token endpoint is asked: that one sees the
+  refresh token too. (Where tokens are revoked sees them last of all, and they are worth nothing then.)
+- One made before it was kept what it reaches could have been sent anywhere.
+- What a change of the vault replaces or ends is remembered for `KEPT_S`, the newest `MOST_OF_ONE` of a binding and `MOST` in all:
+  an access token lives that long after it was renewed, a key until whoever rotates it has revoked it. It is remembered sealed
+  under the vault's key, and in memory alone: it can be used while the vault is open, by this process.
+
+Source: docs/adr/0032-scrubbed-of-what-could-have-been-sent.md. Not here: the forms of a secret (egress/scrub.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from aileron.model.secret import Secret
+from aileron.vault.bindings import Binding
+from aileron.vault.contents import SecretEntry
+
+__all__ = ["KEPT_S", "Replaced", "Sendable", "Sendables", "could_reach", "newest", "replaced"]
+
+KEPT_S: Final = 24 * 3600.0
+"""A day: the longest that providers let an access token live, but for those that never end."""
+MOST_OF_ONE: Final = 4
+"""Of one binding: a token that is renewed each minute does not drive out those of others."""
+MOST: Final = 64
+"""In all: 64 KiB each at most, and each is searched for."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sendable:
+    """One secret as it would be sent: the kind of credential, and for `basic` the user name."""
+
+    kind: str
+    secret: Secret
+    username: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Sendables:
+    """All that could have been sent to one host. The same object for as long as that is the same and the vault is open: what is
+    made of it can be kept by it, weakly.
+    """
+
+    known: tuple[Sendable, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Replaced:
+    """A binding as it was, its secret as it was, still sealed, and when that ended (s, of the clock that counts sleep)."""
+
+    binding: Binding
+    entry: SecretEntry
+    at_s: float
+
+
+def could_reach(binding: Binding, host: str) -> bool:
+    """Whether this binding's secret could have been sent to `host` (HOST:PORT)."""
+    return binding.reach is None or host in binding.reach.hosts or is_provider(binding, host)
+
+
+def is_provider(binding: Binding, host: str) -> bool:
+    """Whether a sign-in's tokens come from this host."""
+    client = None if binding.reach is None else binding.reach.client
+    if binding.grant is None or client is None:
+        return False
+    try:
+        url = urlsplit(client.rpartition(" at ")[2])
+        return f"{url.hostname}:{url.port or 443}" == host
+    except ValueError:  # not of our spelling: nobody knows where they come from
+        return True
+
+
+def replaced(
+    before: Iterable[Binding],
+    secrets: Mapping[str, SecretEntry],
+    after: Iterable[Binding],
+    secrets_after: Mapping[str, SecretEntry],
+    at_s: float,
+) -> list[Replaced]:
+    """What bindings had `before` and do not have `after`: another value, another user name, or a host fewer."""
+    now = {binding.name: binding for binding in after}
+    found = []
+    for binding in before:
+        entry, still = secrets[binding.secret], now.get(binding.name)
+        same = None if still is None else secrets_after.get(still.secret)
+        is_kept = (
+            still is not None
+            and same is not None
+            and (same.id, same.version) == (entry.id, entry.version)
+            and still.username == binding.username
+            and _reaches_all_of(still, binding)
+        )
+        if not is_kept:
+            found.append(Replaced(binding, entry, at_s))
+    return found
+
+
+def _reaches_all_of(still: Binding, before: Binding) -> bool:
+    if still.reach is None or before.reach is None:
+        return still.reach is None
+    return set(still.reach.hosts) >= set(before.reach.hosts) and still.reach.client == before.reach.client
+
+
+def newest(known: Iterable[Replaced], now_s: float) -> tuple[Replaced, ...]:
+    """Of these, oldest first, those that are remembered at `now_s`."""
+    in_order, kept = sorted(known, key=lambda one: one.at_s), list[Replaced]()
+    counted: dict[str, int] = {}
+    for one in reversed(in_order):
+        name = str(one.binding.name)
+        counted[name] = counted.get(name, 0) + 1
+        if now_s - one.at_s < KEPT_S and counted[name] <= MOST_OF_ONE and len(kept) < MOST:
+            kept.append(one)
+    return tuple(reversed(kept))
