@@ -23,6 +23,7 @@ import trustme
 
 from aileron.config import Settings
 from aileron.egress import Egress, EgressRequest, LentCredential, Meter, RequestDenial, RequestIntent, RequestReport
+from aileron.egress.scrub import Needles
 from aileron.model.manifest import CredentialNeed
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import Budget, CredentialUse, Grant
@@ -37,6 +38,7 @@ TIMES = 20
 """Requests in one turn."""
 DEADLINE_S = 30.0
 SECRET = b"a-token-of-a-usual-length-0123456789"
+_NEEDLES = Needles([SECRET])
 ENGINE, JAILED, DIRECT = "through the engine", "from the jail", "httpcore2, direct"
 _CONNECTOR = "github://aileron-benchmarks/asker"
 _SOURCE = Path(__file__).parent / "connector"
@@ -153,6 +155,14 @@ class _Lender:
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
         """Nothing is renewed."""
         return False
+
+    def needles(self, destination: HostPort) -> Needles:
+        """The one secret."""
+        return _NEEDLES
+
+    def may_be_bound(self, destination: HostPort) -> bool:
+        """It is."""
+        return True
 
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[LentCredential]:

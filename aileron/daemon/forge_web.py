@@ -51,7 +51,7 @@ class ForgeWeb:
         request = EgressRequest("GET", url, (_AGENT, *headers))
         deadline = anyio.current_time() + _ANSWER_S + limit_bytes / _LEAST_BYTES_S
         try:
-            async with self._egress.open(request, grant, Meter(grant.budget), Unrecorded(), deadline) as response:
+            async with self._egress.open_own(request, grant, Meter(grant.budget), Unrecorded(), deadline) as response:
                 fields = {name.lower(): value for name, value in response.headers}
                 size, body = fields.get("content-length", ""), bytearray()
                 async for piece in response:

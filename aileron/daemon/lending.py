@@ -7,16 +7,20 @@ Runs in the daemon. Source: docs/explanation/oauth.md. Not here: what a loan is 
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator
+from typing import Final
 
 from aileron.audit import events
 from aileron.audit.log import Audit
-from aileron.egress.inject import LentCredential
-from aileron.model.names import BindingName
+from aileron.egress.inject import LentCredential, needles_for
+from aileron.egress.scrub import Needles
+from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
 from aileron.oauth.renew import Renewals
 from aileron.vault.lend import VaultLender
+from aileron.vault.sendable import Sendables
 from aileron.vault.vault import Vault
 
 __all__ = ["Lending", "RenewalsOnRecord"]
@@ -26,7 +30,10 @@ class Lending:
     """What egress borrows from. `renewals` go out through egress themselves, so they are told of once there is one."""
 
     def __init__(self, vault: Vault) -> None:
+        self._vault = vault
         self._lender = VaultLender(vault)
+        self._needles: Final = weakref.WeakKeyDictionary[Sendables, tuple[tuple[Secret, ...], Needles]]()
+        """Made once for each host and change of the vault, and gone when it is locked: the vault holds the keys of this."""
         self.renewals: Renewals | None = None
 
     async def ready(self, use: CredentialUse, deadline: float) -> None:
@@ -41,6 +48,22 @@ class Lending:
             renewals = self._renewals_of(use)
             secret = loan.secret if renewals is None else renewals.newest(use.binding, loan.secret)
             yield LentCredential(loan.kind, secret, loan.username)
+
+    def needles(self, destination: HostPort) -> Needles:
+        """As egress.inject.Lender. Tokens that are renewed and not written yet are looked for everywhere."""
+        known = self._vault.sendables(str(destination))
+        unwritten = () if self.renewals is None else self.renewals.unwritten()
+        before, needles = self._needles.get(known, ((), None))
+        if needles is None or before != unwritten:
+            lent = [LentCredential(each.kind, each.secret, each.username) for each in known.known]
+            lent += [LentCredential("oauth2", token) for token in unwritten]
+            needles = needles_for(lent, destination)
+            self._needles[known] = unwritten, needles
+        return needles
+
+    def may_be_bound(self, destination: HostPort) -> bool:
+        """As egress.inject.Lender."""
+        return self._vault.may_be_bound(str(destination))
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
         """Whether there is another than the one that was refused. AileronError as Renewals.renew."""

@@ -163,7 +163,7 @@ class Webhook:
         request = EgressRequest("POST", self._url, headers, body=body)
         until = anyio.current_time() + self._pace.attempt_s
         meter = Meter(self._grant.budget)
-        async with self._egress.open(request, self._grant, meter, Unrecorded(), until) as response:
+        async with self._egress.open_own(request, self._grant, meter, Unrecorded(), until) as response:
             return response.status
 
     def _say_once(self, about: str, words: str) -> None:

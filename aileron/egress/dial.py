@@ -25,7 +25,7 @@ import os
 import socket
 import ssl
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import anyio
 import anyio.lowlevel
@@ -33,7 +33,7 @@ import httpcore2
 
 from aileron.egress.headers import HeadLines
 
-__all__ = ["MAX_ADDRESSES", "Wire", "dial", "is_own_address"]
+__all__ = ["MAX_ADDRESSES", "Heard", "NoTlsError", "Progress", "Wire", "dial", "is_own_address"]
 
 MAX_ADDRESSES: Final = 32  # more answers than any real service gives; each is checked, and the list is kept in memory
 MAX_ATTEMPTS: Final = 4  # addresses tried one after the other before the name counts as unreachable
@@ -60,16 +60,41 @@ def is_own_address(address: str) -> bool:
         return ipaddress.ip_address(probe.getsockname()[0]) == ipaddress.ip_address(address)
 
 
-async def dial(addresses: Sequence[str], port: int, tls: ssl.SSLContext | None, host: str) -> tuple[Wire, str]:
+Heard = Literal["nothing", "TLS", "HTTP", "a greeting", "something else"]
+"""How a peer began, by its first bytes; "nothing" so far, or at all."""
+
+
+class Progress:
+    """How far a `dial` has come, for whoever has to say why there is no connection. Nothing that a peer sent is in it."""
+
+    def __init__(self) -> None:
+        self.is_connected = False
+        self.heard: Heard = "nothing"
+
+
+class NoTlsError(OSError):
+    """The peer took the connection and does not speak TLS."""
+
+    def __init__(self, heard: Heard) -> None:
+        super().__init__(errno.EPROTO, os.strerror(errno.EPROTO))
+        self.heard: Final = heard
+
+
+async def dial(
+    addresses: Sequence[str], port: int, tls: ssl.SSLContext | None, host: str, progress: Progress | None = None
+) -> tuple[Wire, str]:
     """Connect to the first address that answers; the connection and that address.
 
     `tls` None means without. `host` is what the certificate must be for, and the SNI if it is a name. OSError (ssl's
-    errors are) if no address answers or TLS fails; a peer that answers and cannot prove its name ends the search.
+    errors are) if no address answers or TLS fails, NoTlsError where the peer speaks none; a peer that answers and cannot prove
+    its name ends the search. `progress` is kept up to date.
     """
+    progress = Progress() if progress is None else progress
     sock, address = await _connect_any(addresses[:MAX_ATTEMPTS], port)
+    progress.is_connected = True
     try:
         if tls is not None:
-            sock = await _start_tls(sock, tls, host)
+            sock = await _start_tls(sock, tls, host, progress)
         return Wire(sock), address
     except BaseException:
         sock.close()  # closing twice is fine: wrap_socket took the descriptor over, or did not
@@ -104,19 +129,51 @@ async def _connect(sock: socket.socket, address: str, port: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
-async def _start_tls(sock: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+async def _start_tls(sock: socket.socket, tls: ssl.SSLContext, host: str, progress: Progress) -> ssl.SSLSocket:
     wrapped = tls.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False, suppress_ragged_eofs=False)
     try:
         while True:
+            if progress.heard == "nothing":
+                progress.heard = _heard(wrapped)
             try:
                 wrapped.do_handshake()
                 return wrapped
             except _WOULD_BLOCK as blocked:
                 waiting_to_write = isinstance(blocked, ssl.SSLWantWriteError)
+            except ssl.SSLCertVerificationError:
+                raise
+            except OSError as error:
+                if _is_tls(error, progress.heard):
+                    raise
+                break
             await (anyio.wait_writable(wrapped) if waiting_to_write else anyio.wait_readable(wrapped))
     except BaseException:
         wrapped.close()
         raise
+    wrapped.close()
+    raise NoTlsError(progress.heard)  # outside the handler: OpenSSL's words are about a version that nobody sent
+
+
+def _is_tls(error: OSError, heard: Heard) -> bool:
+    """Whether a peer that began so, with which a handshake ended so, speaks TLS."""
+    if heard == "nothing" and isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+        return error.reason != "WRONG_VERSION_NUMBER"  # it came after the look, and OpenSSL has it
+    return heard == "TLS"
+
+
+def _heard(wrapped: ssl.SSLSocket) -> Heard:
+    """How the peer began; what it sent stays there to be read."""
+    try:
+        begin = socket.socket.recv(wrapped, 4, socket.MSG_PEEK)
+    except OSError:
+        return "nothing"
+    if not begin:
+        return "nothing"
+    if begin[:1] in (b"\x16", b"\x15") and begin[1:2] in (b"", b"\x03"):  # RFC 8446 section 5.1: handshake, alert
+        return "TLS"
+    if begin == b"HTTP":
+        return "HTTP"
+    return "a greeting" if begin.startswith((b"220", b"+OK", b"* OK", b"SSH-")) else "something else"
 
 
 def _family(address: str) -> socket.AddressFamily:

@@ -3,9 +3,9 @@
 Runs in the daemon, called by the executor for each `http` frame. It trusts neither the connector that asks, nor the
 resolver, nor the upstream that answers; it is the one place where a secret meets the network.
 
-    1 count · 2 admit (rules.py) · 3 resolve and check every address · 4 have a token renewed that ends · 5 lend
-    6 write down, durably · 7 connect · 8 inject and send · 9 check the head · 10 decode, count and scrub the body
-    11 keep or close · 12 write down the end
+    1 count · 2 admit (rules.py) · 3 resolve and check every address · 4 have a token renewed that ends
+    5 know what could have been sent there, and lend · 6 write down, durably · 7 connect · 8 inject and send
+    9 check the head · 10 decode, count and scrub the body · 11 keep or close · 12 write down the end
 
 Rules
 - Nothing is looked up before 2 has passed, nothing is renewed or lent before 3, and before 6 has returned no packet goes to
@@ -13,6 +13,9 @@ Rules
 - Redirects, cookies and upstream errors are the connector's business: they are relayed. Nothing is retried here, but for a
   token that the service refused (renewing.py).
 - Who waits for a renewal holds no place of those all steps share: the renewal is a request, and needs one.
+- What is taken out of an answer is every secret that could have been sent to its host, whoever asks (5), and what the step was
+  lent; asked for anew with each piece. Where that is something, an answer comes whole or not at all (headers.py: parts).
+- What the supervisor asks for itself (`open_own`) is not scrubbed: its answer goes into no jail, and a provider's holds tokens.
 - The secret is lent until the response is over. An error has no cause or context, as h11's quote what they choked on.
 - Every wait ends at the deadline of the step; look-ups and connects have shorter ones.
 - Where 6 was reached, 12 follows, whatever happened, cancellation included. Where a rule said no, that is written down
@@ -37,22 +40,22 @@ import httpcore2
 
 from aileron.config import Settings
 from aileron.egress.decode import decoder_for
-from aileron.egress.dial import dial
 from aileron.egress.failures import Phase, Problem, denied, destination_text, unreachable
-from aileron.egress.headers import read_response_head
+from aileron.egress.headers import check_whole, read_response_head, without_parts
 from aileron.egress.inject import Injection, Lender, inject
 from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
 from aileron.egress.lookup import Resolver, SystemResolver
 from aileron.egress.meter import Meter
 from aileron.egress.pool import Connection, Key, Pool
-from aileron.egress.reach import CONNECT_S, check_reachable, enter, failure_class, fit_for_use, look_up, within, written
+from aileron.egress.reach import check_reachable, connected, enter, failure_class, fit_for_use, look_up, within, written
 from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 from aileron.egress.renewing import Renewing
 from aileron.egress.response import Body, EgressResponse, scrub_fields
 from aileron.egress.rules import Admitted, EgressRequest, admit
+from aileron.egress.scrub import Needles
 from aileron.egress.tcp import Streams
 from aileron.egress.url import parse_url
-from aileron.model.failure import AileronError
+from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse, Grant
 from aileron.model.secret import Secret
@@ -86,7 +89,7 @@ class Egress:
         self.pool: Final = Pool()
         self.slots: Final = anyio.Semaphore(MAX_CONNECTIONS)
         without_alpn = client_context(settings.egress_ca_pem, protocols=())
-        self.streams: Final = Streams(self.resolve, without_alpn, self.slots, own_port)
+        self.streams: Final = Streams(self.resolve, without_alpn, self.slots, own_port, lender)
 
     def open(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
@@ -106,6 +109,13 @@ class Egress:
             can_repeat=not isinstance(request.body, AsyncIterator),
         )
 
+    def open_own(
+        self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
+    ) -> contextlib.AbstractAsyncContextManager[EgressResponse]:
+        """The same for what the supervisor asks for itself, whose answer stays with it: not scrubbed, vault locked or not."""
+        assert grant.credential is None, "what is lent is for connectors"
+        return _Exchange(self, request, grant, meter, journal, deadline, is_own=True)
+
     async def aclose(self) -> None:
         """Close what is kept; a connection still in use is closed when its response is left."""
         self.pool.close()
@@ -122,8 +132,12 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         meter: Meter,
         journal: Journal,
         deadline: float,
+        *,
+        is_own: bool = False,
     ) -> None:
         self._egress = egress
+        self._is_own = is_own
+        self._bound = Needles(())
         self._request = request
         self._grant = grant
         self._meter = meter
@@ -178,6 +192,8 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         addresses = await self._vet(admitted) if self._connection is None else ()
         if admitted.use is not None and admitted.use.need.kind == _RENEWABLE:
             await self._ready(admitted.use, admitted.url.destination)
+        if not self._is_own:
+            self._bound = self._egress.lender.needles(admitted.url.destination)
         injection = self._lend(admitted)
         self._meter.remember(injection.roots)
         await self._write_down(admitted, key)
@@ -242,13 +258,13 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
     async def _connect(self, key: Key, addresses: tuple[str, ...]) -> Connection:
         """Step 7."""
         tls = None if key.plain else self._egress.tls
-        host, port = key.destination.host, key.destination.port
-        wire, address = await self._reach("connect", lambda: dial(addresses, port, tls, host), CONNECT_S)
+        wire, address = await connected(self._deadline, key.destination, addresses, tls)
         return Connection.over(wire, address, key)
 
     async def _send(self, connection: Connection, admitted: Admitted, injection: Injection) -> httpcore2.Response:
         """Step 8, up to the head of the answer; its body is still on the wire."""
-        origin, fields = connection.origin, admitted.fields + injection.fields
+        asked = without_parts(admitted.fields) if self._needles() else admitted.fields
+        origin, fields = connection.origin, asked + injection.fields
         request = httpcore2.Request(
             admitted.method,
             httpcore2.URL(
@@ -283,14 +299,28 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         """Step 9, and what step 10 needs."""
         try:
             head = read_response_head(admitted.method, answer.status, answer.headers)
+            needles = self._needles()
+            if needles:
+                check_whole(head)
             decoder = decoder_for(head.codings)
         except BadAnswerError as error:
             words = str(error)
         else:
-            fields, hits = scrub_fields(head.fields, self._meter.needles)
-            self._body = Body(self._reader(answer), self._meter, decoder, hits, self._bad_answer)
+            fields, hits = scrub_fields(head.fields, needles)
+            self._body = Body(self._reader(answer), self._meter, self._needles, decoder, hits, self._bad_answer)
             return EgressResponse(head.status, fields, self._body)
         raise self._bad_answer(words)
+
+    def _needles(self) -> Needles:
+        """What to look for, as of now."""
+        if not self._is_own and self._destination is not None:
+            try:
+                self._bound = self._egress.lender.needles(self._destination)
+            except AileronError as error:
+                # Locked since: nothing was lent after that, and what was known before is still looked for.
+                if error.failure.failure_class is not FailureClass.VAULT_LOCKED:
+                    raise
+        return self._meter.needles_with(self._bound)
 
     def _reader(self, answer: httpcore2.Response) -> Callable[[], Awaitable[bytes | None]]:
         stream = answer.stream
@@ -311,10 +341,9 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         )
         return denied(refused, self._destination, self._request.credential, self._grant)
 
-    async def _reach(self, phase: Phase, step: Callable[[], Awaitable[_T]], limit_s: float | None = None) -> _T:
-        """One wait for the outside: until the deadline, or `limit_s`; its errors become `network_error`."""
-        deadline = self._deadline if limit_s is None else min(self._deadline, anyio.current_time() + limit_s)
-        return await within(deadline, phase, self._destination, step)
+    async def _reach(self, phase: Phase, step: Callable[[], Awaitable[_T]]) -> _T:
+        """One wait for the outside, until the deadline; its errors become `network_error`."""
+        return await within(self._deadline, phase, self._destination, step)
 
     async def _end(self, error: BaseException | None) -> None:
         """Steps 11 and 12, also when the caller is being cancelled: what was begun is written down."""

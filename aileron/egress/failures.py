@@ -22,12 +22,13 @@ from typing import Final, Literal
 
 import httpcore2
 
+from aileron.egress.dial import Heard, NoTlsError, Progress
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Grant
 
-__all__ = ["TOO_SLOW", "Phase", "Problem", "denied", "describe", "destination_text", "unreachable"]
+__all__ = ["TOO_SLOW", "Phase", "Problem", "denied", "describe", "destination_text", "still_connecting", "unreachable"]
 
 Phase = Literal["queue", "resolve", "connect", "exchange"]
 
@@ -83,9 +84,34 @@ def unreachable(phase: Phase, destination: HostPort | None, problem: Problem) ->
     )
 
 
+_NO_TLS: Final[dict[Heard, str]] = {
+    "nothing": "TLS failed: it took the connection, and closed it when TLS began",
+    "TLS": "it began TLS, and did not end the handshake in time",
+    "HTTP": "it does not speak TLS on this port: it answered with HTTP in plain text",
+    "a greeting": "it does not speak TLS on this port: it began with a greeting in plain text, as mail servers and SSH do",
+    "something else": "it does not speak TLS on this port: what it answered is something else",
+}
+WITHOUT_TLS: Final = (
+    "for a service on this machine without TLS write http:// in a URL, or tcp.connect(…, tls=False) for a stream, and name it in "
+    "egress.private_plain of config.toml; elsewhere use its port for TLS (there is no STARTTLS)"
+)
+
+
+def still_connecting(progress: Progress) -> Problem:
+    """What a connection waited for when its time was over."""
+    if not progress.is_connected:
+        return TOO_SLOW
+    if progress.heard == "TLS":
+        return Problem(_NO_TLS["TLS"])
+    waits = "it took the connection, and did not answer TLS in time: perhaps it waits for plain text"
+    return Problem(f"{waits}; {WITHOUT_TLS}")
+
+
 def describe(error: Exception) -> Problem:
     """An exception of the network layers in our words."""
     match error:
+        case NoTlsError():
+            return Problem(f"{_NO_TLS[error.heard]}; {WITHOUT_TLS}", retriable=error.heard == "nothing")
         case ssl.SSLCertVerificationError():
             fix = "for an authority of your own, set egress.ca_file in config.toml"
             return Problem(f"its certificate was not accepted: {error.verify_message}; {fix}", retriable=False)

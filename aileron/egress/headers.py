@@ -12,6 +12,8 @@ Rules
 - Beside a credential, a connector's own `Authorization` or the field the credential uses is refused, however it is
   spelled: `_` counts as `-`, because CGI and WSGI servers make them one.
 - Of an answer in HTTP/1.1, a line of the head ends with CR LF and with nothing else, and none continues another.
+- Of a host that some secret could have been sent to, no part of an answer is asked for, and none comes in: a secret that is cut
+  where the connector says is found in neither half. RFC 9110 section 14.2 lets a server ignore `Range`, so a client bears it.
 - A body is framed by us; what the connector says about its length must agree exactly.
 
 Source: RFC 9110 sections 5.5, 5.6.2 and 7.6.1; RFC 9112 section 6. Not here: the credential itself (inject.py).
@@ -35,11 +37,13 @@ __all__ = [
     "ResponseHead",
     "check_method",
     "check_reads",
+    "check_whole",
     "field_key",
     "frame_body",
     "is_field_value",
     "keep_request_fields",
     "read_response_head",
+    "without_parts",
 ]
 
 Field = tuple[str, str]
@@ -65,6 +69,9 @@ _DROPPED_FROM_REQUESTS: Final = _HOP_BY_HOP | {
     "accept-encoding", "content-length", "expect", "forwarded", "host", "http2-settings", "via", "x-real-ip",
 }  # fmt: skip
 _DROPPED_PREFIXES: Final = ("proxy-", "x-forwarded-")
+_ASKS_FOR_PARTS: Final = frozenset({"range", "if-range", "request-range", "a-im"})
+"""RFC 9110 section 14.2 and 13.1.5; what Netscape said for the first, which servers still read; RFC 3229, differences."""
+_PARTIAL_STATUS: Final = frozenset({206, 226})
 _INTERIM: Final = re.compile(rb"HTTP/1\.[0-9] 1[0-9]{2}")
 _METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _NO_BODY_STATUS: Final = frozenset({204, 304})
@@ -130,6 +137,11 @@ def keep_request_fields(fields: Sequence[Field], reserved: frozenset[str]) -> tu
     )
 
 
+def without_parts(fields: Sequence[Field]) -> tuple[Field, ...]:
+    """These fields of a request, but for those that ask for a part of the answer."""
+    return tuple((name, value) for name, value in fields if field_key(name) not in _ASKS_FOR_PARTS)
+
+
 def frame_body(
     method: str, fields: Sequence[Field], body: bytes | AsyncIterator[bytes] | None
 ) -> tuple[Field | None, int | None]:
@@ -158,6 +170,14 @@ class ResponseHead:
     status: int
     fields: tuple[tuple[bytes, bytes], ...]
     codings: tuple[str, ...]
+
+
+def check_whole(head: ResponseHead) -> None:
+    """BadAnswerError for an answer that says it is a part of one; that there is no such part (416) is no part."""
+    fields = {name.lower(): value for name, value in head.fields}
+    is_part = head.status in _PARTIAL_STATUS or (b"content-range" in fields and head.status != 416)
+    if is_part or fields.get(b"content-type", b"").lower().startswith(b"multipart/byteranges"):
+        raise BadAnswerError("it is a part of an answer, and a secret cut in two could not be found: ask for the whole")
 
 
 class HeadLines:

@@ -21,20 +21,26 @@ import base64
 import contextlib
 import dataclasses
 import re
+from collections.abc import Iterable
 from typing import Final, Protocol
 from urllib.parse import quote, unquote_plus
 
 from aileron.egress.headers import Field, field_key, is_field_value
 from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.scrub import Needles
 from aileron.egress.url import Url
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import CredentialNeed
+from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
 
-__all__ = ["Injection", "Lender", "LentCredential", "check_query", "inject", "reserved_fields"]
+__all__ = ["Injection", "Lender", "LentCredential", "check_query", "inject", "needles_for", "reserved_fields"]
 
 MIN_SECRET_BYTES: Final = 8  # shorter ones would be masked where they stand by chance; the vault refuses them too
+MAX_SECRETS: Final = 128
+"""Of one host, with those replaced lately: their forms are made anew after each change of the vault, which takes some tenths of a
+second for so many. What a search costs does not depend on it (scrub.py)."""
 MAX_SECRET_BYTES: Final = 8 << 10  # 8 KiB: a header field servers accept; the longest needle is six times that
 
 _BESIDE_A_BEARER: Final = "access_token"  # RFC 6750 section 2.3; no request may carry a token in two ways (section 2)
@@ -75,6 +81,18 @@ class Lender(Protocol):
 
         AileronError(vault_locked) or AileronError(binding_required) when there is nothing to lend.
         """
+        ...
+
+    def needles(self, destination: HostPort) -> Needles:
+        """All that could have been sent there, by any connector, and what was replaced lately: looked for in whatever comes back.
+
+        The same value until that changes: it is asked for with every piece of an answer. Quick, and without a wait.
+        AileronError(vault_locked) where that cannot be known now, (binding_failed) where it is too much to look for.
+        """
+        ...
+
+    def may_be_bound(self, destination: HostPort) -> bool:
+        """Whether `needles` would have any; also while the vault is locked."""
         ...
 
 
@@ -118,6 +136,35 @@ def _parameter_key(name: str) -> str:
     return plain.strip().casefold().translate(_PHP)
 
 
+def needles_for(known: Iterable[LentCredential], destination: HostPort) -> Needles:
+    """What to look for in answers of a host that these could have been sent to. AileronError(binding_failed) for too many.
+
+    One that cannot travel (`inject` would refuse it) was not sent, and is left out.
+    """
+    groups = {roots for lent in known if (roots := _roots(lent))}
+    if len(groups) > MAX_SECRETS:
+        raise AileronError(
+            FailureClass.BINDING_FAILED,
+            f"{len(groups)} secrets are bound for {destination} or were until lately, and an answer is searched for at most "
+            f"{MAX_SECRETS}: see `aileron binding list`, then `aileron binding revoke` what is not used",
+            boundary=Boundary.USER,
+        )
+    return Needles(frozenset[bytes]().union(*groups))
+
+
+def _roots(lent: LentCredential) -> frozenset[bytes]:
+    """What is searched for, of a credential that can travel."""
+    secret = lent.secret.reveal()
+    if not MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES or _CONTROL.search(secret):
+        return frozenset()
+    return frozenset({secret}) if lent.kind != "basic" else _basic_roots(lent.username or "", secret)
+
+
+def _basic_roots(username: str, secret: bytes) -> frozenset[bytes]:
+    pair = username.encode() + b":" + secret
+    return frozenset({secret, pair, base64.b64encode(pair)})
+
+
 def inject(use: CredentialUse, lent: LentCredential) -> Injection:
     """Turn a loan into wire form. AileronError(binding_failed) if this secret cannot travel this way."""
     if lent.kind != use.need.kind:
@@ -139,9 +186,8 @@ def _basic(use: CredentialUse, username: str | None, secret: bytes) -> Injection
     user = (username or "").encode()
     if not user or b":" in user or _CONTROL.search(user):
         raise _unusable(use, "has no user name, or one with a colon or a control character")
-    pair = user + b":" + secret
-    wire = base64.b64encode(pair)
-    return Injection((("Authorization", f"Basic {wire.decode()}"),), None, frozenset({secret, pair, wire}))
+    wire = base64.b64encode(user + b":" + secret)
+    return Injection((("Authorization", f"Basic {wire.decode()}"),), None, _basic_roots(user.decode(), secret))
 
 
 def _header(use: CredentialUse, secret: bytes) -> Injection:

@@ -1,8 +1,8 @@
 """What one step has sent and received so far, held against its budget.
 
 One `Meter` per step, made by the executor from the grant and given to every request of that step. It also remembers
-which secrets were lent in the step: another request, without a credential, could fetch what one with it left behind at
-the upstream, so those answers are scrubbed too. Runs in the daemon; not thread-safe (one event loop).
+which secrets were lent in the step: whatever is bound for a host by then, what this step was lent is looked for in all its
+answers. Runs in the daemon; not thread-safe (one event loop).
 
 Rules
 - What would go over is refused before it is sent, and what came in over is not passed on.
@@ -36,7 +36,8 @@ class Meter:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self.needles = Needles(())
+        self._lent = Needles(())
+        self._both: tuple[Needles, Needles, Needles] | None = None
         self.in_flight: Final = anyio.Semaphore(MAX_IN_FLIGHT)
         self.requests = 0
         self.bytes_up = 0
@@ -58,9 +59,16 @@ class Meter:
 
     def remember(self, roots: Iterable[bytes]) -> None:
         """These secrets go out in this step: from now on they are scrubbed from all its answers."""
-        roots = frozenset(roots)
-        if not self.needles.covers(roots):
-            self.needles = self.needles.with_roots(roots)
+        if not self._lent.covers(roots := frozenset(roots)):
+            self._lent = self._lent.with_roots(roots)
+
+    def needles_with(self, bound: Needles) -> Needles:
+        """What was lent in this step, and what is bound for a host. The same value until one of them changes."""
+        if bound.includes(self._lent):
+            return bound
+        if self._both is None or self._both[0] is not bound or self._both[1] is not self._lent:
+            self._both = bound, self._lent, bound.and_of(self._lent)
+        return self._both[2]
 
     def may_renew(self, refused: Secret) -> bool:
         """Whether this token, which a service refused, is to be renewed; many requests may ask about the same one."""

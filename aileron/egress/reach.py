@@ -12,6 +12,7 @@ Source: docs/reference/egress.md. Not here: the order (engine.py, tcp.py), the t
 from __future__ import annotations
 
 import contextlib
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -19,14 +20,14 @@ import anyio
 import httpcore2
 
 from aileron.egress.addresses import AddressKind, check_addresses, classify
-from aileron.egress.dial import MAX_ADDRESSES, is_own_address
-from aileron.egress.failures import TOO_SLOW, Phase, Problem, describe, unreachable
+from aileron.egress.dial import MAX_ADDRESSES, Progress, Wire, dial, is_own_address
+from aileron.egress.failures import TOO_SLOW, Phase, Problem, describe, still_connecting, unreachable
 from aileron.egress.lookup import Resolver
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 
-__all__ = ["CONNECT_S", "check_reachable", "enter", "failure_class", "fit_for_use", "look_up", "within", "written"]
+__all__ = ["check_reachable", "connected", "enter", "failure_class", "fit_for_use", "look_up", "within", "written"]
 
 RESOLVE_S: Final = 5.0  # one look-up; resolv.conf(5) waits 5 s for a server before it tries the next
 CONNECT_S: Final = 10.0  # all attempts and the TLS handshake
@@ -36,8 +37,17 @@ _NOT_RENEWED: Final = Problem("its credential was not renewed in time")
 _T = TypeVar("_T")
 
 
-async def within(deadline: float, phase: Phase, destination: HostPort | None, step: Callable[[], Awaitable[_T]]) -> _T:
-    """One wait for the outside, until `deadline`; its errors become `network_error`. After the deadline nothing begins."""
+async def within(
+    deadline: float,
+    phase: Phase,
+    destination: HostPort | None,
+    step: Callable[[], Awaitable[_T]],
+    late: Callable[[], Problem] | None = None,
+) -> _T:
+    """One wait for the outside, until `deadline`; its errors become `network_error`. After the deadline nothing begins.
+
+    `late` says what was waited for when that is over.
+    """
     problem = TOO_SLOW
     if anyio.current_time() >= deadline:  # a step runs until its first wait before a scope ends it, and could send
         raise unreachable(phase, destination, problem)
@@ -46,7 +56,23 @@ async def within(deadline: float, phase: Phase, destination: HostPort | None, st
             return await step()
         except (OSError, httpcore2.ProtocolError, httpcore2.NetworkError) as error:
             problem = describe(error)
-    raise unreachable(phase, destination, problem)
+            late = None
+    raise unreachable(phase, destination, problem if late is None else late())
+
+
+async def connected(
+    deadline: float, destination: HostPort, addresses: tuple[str, ...], tls: ssl.SSLContext | None
+) -> tuple[Wire, str]:
+    """A connection to the first of these that answers, and which that is; until `deadline`, or for CONNECT_S."""
+    progress, until = Progress(), min(deadline, anyio.current_time() + CONNECT_S)
+    host, port = destination.host, destination.port
+    return await within(
+        until,
+        "connect",
+        destination,
+        lambda: dial(addresses, port, tls, host, progress),
+        lambda: still_connecting(progress),
+    )
 
 
 async def enter(

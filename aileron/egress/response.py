@@ -23,6 +23,7 @@ from aileron.egress.headers import Field
 from aileron.egress.meter import Meter
 from aileron.egress.refusal import BadAnswerError
 from aileron.egress.scrub import Needles, Scrubber
+from aileron.egress.unlabelled import Unlabelled
 from aileron.model.failure import AileronError
 
 __all__ = ["Body", "EgressResponse", "scrub_fields"]
@@ -65,14 +66,18 @@ class Body(AsyncIterator[bytes]):
         self,
         read: ReadChunk,
         meter: Meter,
+        needles: Callable[[], Needles],
         decoder: Decoder | None,
         hits_in_fields: int,
         fail: Callable[[str], AileronError],
     ) -> None:
+        """`needles`: what to look for from now on; it is asked before each piece."""
         self._read = read
         self._meter = meter
+        self._needles = needles
         self._decoder = decoder
-        self._scrubber = Scrubber(meter.needles)
+        self._scrubber = Scrubber(needles())
+        self._unlabelled = Unlabelled(needles()) if needles() else None
         self._fail = fail
         self._pieces: Iterator[bytes] = iter(())
         self._complete = False
@@ -132,12 +137,18 @@ class Body(AsyncIterator[bytes]):
         for piece in (chunk,) if self._decoder is None else self._decoder.feed(chunk):
             self._meter.count_down(len(piece))
             self.bytes_down += len(piece)
-            self._scrubber.look_for(self._meter.needles)  # another request of the step may have lent one since
+            needles = self._needles()  # another one may have been bound, renewed or lent since
+            self._scrubber.look_for(needles)
+            if self._unlabelled is not None:
+                self._unlabelled.look_for(needles)
+                piece = self._unlabelled.feed(piece)
             yield self._scrubber.feed(piece)
 
     def _finish(self) -> Iterator[bytes]:
         if self._decoder is not None:
             self._decoder.finish()
+        if self._unlabelled is not None:
+            yield self._scrubber.feed(self._unlabelled.finish())
         yield self._scrubber.finish()
 
 

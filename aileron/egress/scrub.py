@@ -243,7 +243,7 @@ class Needles:
 
     __slots__ = ("__weakref__", "_alone", "_blocks", "_ends", "_first", "_folded", "_roots", "all", "reach")
 
-    def __init__(self, roots: Iterable[bytes]) -> None:
+    def __init__(self, roots: Iterable[bytes] = ()) -> None:
         self._roots = frozenset(roots)
         if any(len(root) < 8 for root in self._roots):
             raise ValueError("a secret of less than 8 bytes cannot be scrubbed: it would match by chance")
@@ -268,9 +268,17 @@ class Needles:
         """These secrets are among the roots already."""
         return self._roots.issuperset(roots)
 
+    def includes(self, other: Needles) -> bool:
+        """The other's secrets are among these."""
+        return self._roots >= other._roots
+
     def with_roots(self, roots: Iterable[bytes]) -> Needles:
         """These needles and those of more secrets."""
         return Needles(self._roots.union(roots))
+
+    def and_of(self, other: Needles) -> Needles:
+        """These needles and those others."""
+        return Needles(self._roots | other._roots)
 
     def may_begin_at(self, data: bytes, known: int = 0) -> int:
         """The index, `known` or later, from which `data` could be the beginning of some secret; len(data) after a line end."""

@@ -8,8 +8,9 @@ same checks in the same order as for a request, from the same modules.
 
 Rules
 - Nothing is looked up before 2 has passed, and before 4 has returned no packet goes to the service.
-- No credential: bytes that are not understood can neither carry one in nor be searched for one. So a step that was granted a
-  credential gets no stream at all, and what a request of the step left at a service cannot come back by one.
+- No credential: bytes that are not understood can neither carry one in nor be searched for one (the connector could ask for
+  halves, or for another encoding). So a step that was granted a credential gets no stream at all, and nobody gets one to a host
+  and port that some secret could have been sent to: what a service kept of it cannot come back by one.
 - A step that only reads (a preview) gets none either; nor does any to a host that has the provider's endpoints for tokens.
 - Every wait ends at the deadline of the step. Where 4 was reached 8 follows, cancellation included; where a rule said no,
   that is written down before the error rises.
@@ -29,12 +30,13 @@ from typing import Final, TypeVar
 
 import anyio
 
-from aileron.egress.dial import Wire, dial
+from aileron.egress.dial import Wire
 from aileron.egress.failures import Problem, denied, unreachable
+from aileron.egress.inject import Lender
 from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
 from aileron.egress.lookup import Resolver
 from aileron.egress.meter import Meter
-from aileron.egress.reach import CONNECT_S, check_reachable, enter, failure_class, look_up, within, written
+from aileron.egress.reach import check_reachable, connected, enter, failure_class, look_up, within, written
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.reserved import is_reserved_host
 from aileron.egress.rules import check_granted
@@ -64,7 +66,15 @@ class StreamRequest:
 class Streams:
     """One for each daemon, made from the parts of its `Egress`: names, trust in certificates, places."""
 
-    def __init__(self, resolve: Resolver, tls: ssl.SSLContext, slots: anyio.Semaphore, own_port: int | None) -> None:
+    def __init__(
+        self,
+        resolve: Resolver,
+        tls: ssl.SSLContext,
+        slots: anyio.Semaphore,
+        own_port: int | None,
+        lender: Lender,
+    ) -> None:
+        self.lender: Final = lender
         self.resolve: Final = resolve
         self.tls: Final = tls
         self.slots: Final = slots
@@ -197,14 +207,17 @@ class _Opening(contextlib.AbstractAsyncContextManager[Stream]):
                 "this step was granted a credential, and a stream cannot be searched for it: "
                 "put what needs the stream into a connector whose manifest declares none",
             )
+        if self._streams.lender.may_be_bound(destination):
+            raise RefusedError(
+                Reason.STREAM_CREDENTIAL,
+                f"a credential of some connector is bound for {destination}, and a stream cannot be searched for it: ask by "
+                "HTTP, or revoke what is not used (aileron binding list)",
+            )
         return destination
 
     async def _connect(self, destination: HostPort, addresses: tuple[str, ...]) -> Stream:
         tls = self._streams.tls if self._request.tls else None
-        until = min(self._deadline, anyio.current_time() + CONNECT_S)
-        wire, address = await within(
-            until, "connect", destination, lambda: dial(addresses, destination.port, tls, destination.host)
-        )
+        wire, address = await connected(self._deadline, destination, addresses, tls)
         return Stream(wire, address, destination, self._meter, self._deadline)
 
     def _checked(self, check: Callable[[], _T]) -> _T:

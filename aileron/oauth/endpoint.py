@@ -118,7 +118,7 @@ class Endpoints:
         request = EgressRequest("POST", url, _HEADERS, body=urlencode(fields, quote_via=quote).encode("ascii"))
         journal = Unrecorded()
         try:
-            async with self._egress.open(request, grant, Meter(grant.budget), journal, deadline) as response:
+            async with self._egress.open_own(request, grant, Meter(grant.budget), journal, deadline) as response:
                 return response.status, b"".join([piece async for piece in response])
         except AileronError as error:
             problem = _unanswered(error, str(to), journal)

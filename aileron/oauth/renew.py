@@ -210,6 +210,10 @@ class Renewals:
         held = None if state is None or not state.uses_held else state.held
         return held.tokens.access if held is not None and held.base.access == stored else stored
 
+    def unwritten(self) -> tuple[Secret, ...]:
+        """Access tokens that may be in use and are not in the vault yet; at most MAX_HELD."""
+        return tuple(state.held.tokens.access for state in self._states.values() if state.held is not None)
+
     async def revoke(self, tokens: TokenSet) -> str:
         """Take tokens back where they were issued (RFC 7009): `revoked`, `not offered`, or `failed: …`. Raises nothing."""
         url = tokens.client.revocation_url

@@ -34,6 +34,7 @@ from aileron.egress.inject import LentCredential
 from aileron.egress.journal import Unrecorded
 from aileron.egress.meter import Meter
 from aileron.egress.refusal import RefusedError
+from aileron.egress.scrub import Needles
 from aileron.egress.url import parse_url
 from aileron.executor.broker import WayOut
 from aileron.executor.conversation import Claims, Conversation
@@ -142,7 +143,7 @@ class Bench:
         async def once() -> Attempt:
             if upstream is None:
                 return await self._attempt(op, args, Stub((), None), self._artifact.manifest.hosts)
-            egress = Egress(Settings(), _TestLender())
+            egress = Egress(Settings(), _TestLender(is_bound=self._artifact.manifest.credential is not None))
             try:
                 return await self._attempt(op, args, egress, (upstream.address,), upstream)
             finally:
@@ -248,6 +249,10 @@ class _Nowhere(Unrecorded):
 class _TestLender:
     """In the place of the vault: the same made-up value for every kind, so that injecting and scrubbing are real."""
 
+    def __init__(self, *, is_bound: bool) -> None:
+        """`is_bound`: the connector needs a credential, so that one is bound for its hosts."""
+        self._needles: Final = Needles([MADE_UP_SECRET.encode()] if is_bound else [])
+
     async def ready(self, use: CredentialUse, deadline: float) -> None:
         """It never ends."""
 
@@ -260,6 +265,14 @@ class _TestLender:
         """For `basic` the user is `test`."""
         username = "test" if use.need.kind == "basic" else None
         yield LentCredential(use.need.kind, Secret(MADE_UP_SECRET.encode()), username)
+
+    def needles(self, destination: HostPort) -> Needles:
+        """The made-up value."""
+        return self._needles
+
+    def may_be_bound(self, destination: HostPort) -> bool:
+        """As `needles`."""
+        return bool(self._needles)
 
 
 def _grant(manifest: ConnectorManifest, hosts: tuple[HostPort, ...], upstream: Upstream | None) -> Grant:

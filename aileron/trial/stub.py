@@ -24,6 +24,7 @@ from aileron.egress.meter import Meter
 from aileron.egress.refusal import BadAnswerError, RefusedError
 from aileron.egress.response import Body, EgressResponse
 from aileron.egress.rules import Admitted, EgressRequest, admit
+from aileron.egress.scrub import Needles
 from aileron.egress.tcp import Stream, StreamRequest
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -160,4 +161,4 @@ def _answer(exchange: Exchange, admitted: Admitted, meter: Meter) -> EgressRespo
     except BadAnswerError as error:
         raise broken(str(error)) from None
     kept = tuple((name.decode("ascii"), value.decode("ascii")) for name, value in head.fields)
-    return EgressResponse(head.status, kept, Body(_reader(exchange.body), meter, decoder, 0, broken))
+    return EgressResponse(head.status, kept, Body(_reader(exchange.body), meter, Needles, decoder, 0, broken))

@@ -152,6 +152,12 @@ async def notifying(
         def lend(self, use: object) -> contextlib.AbstractContextManager[Any]:
             raise AssertionError("a notification has no connector's credential")
 
+        def needles(self, destination: object) -> Any:
+            raise AssertionError("what answers a notification goes into no jail")
+
+        def may_be_bound(self, destination: object) -> bool:
+            raise AssertionError("a notification is no stream")
+
     egress = Egress(settings, Nobody())
     notifier = Notifier(settings, egress, vault, pace=pace, clock=clock or Clock())
     try:

@@ -20,6 +20,7 @@ from aileron.egress import (
     RequestIntent,
     RequestReport,
 )
+from aileron.egress.scrub import Needles
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.manifest import CredentialNeed
 from aileron.model.names import BindingName, HostPort
@@ -31,6 +32,7 @@ CANARY = b"canary-/7Gq+Zw\"<&'~tK9"
 """A secret with a character for every encoding to stumble on."""
 
 HOST = "api.example.test"
+_NO_NEEDLES = Needles(())
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +64,8 @@ class Vault:
         self.locked = False
         self.lent = 0
         self.out = 0
+        self.bound: dict[HostPort, Needles] = {}
+        """What could have been sent where, whoever asks; a host that is not there has nothing but what the step was lent."""
         self.asked_ready = 0
         self.refused: list[bytes] = []
         self.on_ready: Callable[[], Awaitable[None]] | None = None
@@ -77,6 +81,16 @@ class Vault:
         """Remembers what was refused; without `on_refused` nothing is ever renewed."""
         self.refused.append(refused.reveal())
         return self.on_refused is not None and await self.on_refused(refused.reveal())
+
+    def needles(self, destination: HostPort) -> Needles:
+        """As the real one: nobody knows while it is locked, but that there is something."""
+        if self.locked and self.may_be_bound(destination):
+            raise AileronError(FailureClass.VAULT_LOCKED, "the vault is locked; run `aileron vault unlock`")
+        return self.bound.get(destination, _NO_NEEDLES)
+
+    def may_be_bound(self, destination: HostPort) -> bool:
+        """Also while it is locked."""
+        return destination in self.bound
 
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
@@ -203,6 +217,11 @@ class World:
             pieces = [piece async for piece in response]
             assert all(0 < len(piece) <= 256 << 10 for piece in pieces)
             return Got(response.status, response.headers, b"".join(pieces), response.scrubbed)
+
+    @staticmethod
+    def request(url: str) -> EgressRequest:
+        """A GET that names no credential."""
+        return EgressRequest("GET", url)
 
     async def refusal(self, upstream: Upstream | None, path: str = "/", **options: object) -> AileronError:
         """Send one request that must fail; the failure."""

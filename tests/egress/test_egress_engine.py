@@ -13,7 +13,6 @@ import pytest
 
 from aileron.config import Settings
 from aileron.egress import Egress, EgressRequest, Meter, RequestIntent, RequestReport, reach
-from aileron.egress import engine as engine_module
 from aileron.egress.meter import MAX_IN_FLIGHT
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
@@ -517,7 +516,7 @@ async def test_an_address_that_swallows_packets_costs_one_attempt(
         assert (await world.ask(upstream)).status == 200
         await world.egress.aclose()
 
-        monkeypatch.setattr(engine_module, "CONNECT_S", 0.05)
+        monkeypatch.setattr("aileron.egress.reach.CONNECT_S", 0.05)
         world.resolver.table[HOST] = ["127.0.0.2"]
         error = await world.refusal(upstream)
         assert error.failure.details == {"phase": "connect"}

@@ -56,6 +56,7 @@ KNOWN = {
     ("aileron/daemon/forge_web.py", "parse_url"): "a forge's addresses, before they are asked: the same parser",
     ("aileron/trial/stub.py", "parse_url"): "what an author's operation asks of a case: the same parser",
     ("aileron/trial/bench.py", "parse_url"): "the author's own server on loopback: the same parser",
+    ("aileron/vault/sendable.py", "urlsplit"): "the host of a checked manifest's token endpoint, as a binding has it",
     ("aileron/cli/signin.py", "urlsplit"): "the port of our own callback, for the person who forwards it",
 }
 

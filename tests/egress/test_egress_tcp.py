@@ -191,3 +191,57 @@ async def test_a_stream_whose_ledger_fails_does_not_begin(world: World) -> None:
             listening.accept()
 
     assert error.failure.failure_class is FailureClass.INTERNAL_ERROR
+
+
+async def said_by(world: World, *pieces: bytes, closes: bool = False) -> AileronError:
+    """The error of a stream with TLS to a service that says this, in plain text, and then waits, or closes."""
+    with listener() as listening:
+        port = listening.getsockname()[1]
+
+        def serve() -> None:
+            taken, _address = listening.accept()
+            with taken:
+                taken.settimeout(10)
+                for piece in pieces:
+                    taken.sendall(piece)
+                with contextlib.suppress(OSError):
+                    while not closes and taken.recv(4096):
+                        pass
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anyio.to_thread.run_sync, serve)
+            return await refused(world, HOST, port, world.grant(HostPort(HOST, port)))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "closes", "words"),
+    [
+        ([b"220 mail.example ESMTP\r\n"], False, "does not speak TLS on this port: it began with a greeting"),
+        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], False, "does not speak TLS on this port: it answered with HTTP"),
+        ([b"-ERR unknown command\r\n"], False, "does not speak TLS on this port"),
+        ([], True, "closed it when TLS began"),
+        ([], False, "did not answer TLS in time: perhaps it waits for plain text"),
+    ],
+)
+async def test_a_service_that_speaks_no_tls_is_told_and_what_to_write(
+    world: World, pieces: list[bytes], closes: bool, words: str
+) -> None:
+    """Not that it took too long; what the service said is not quoted."""
+    world.timeout_s = 1.0 if not pieces and not closes else 10.0
+    failure = (await said_by(world, *pieces, closes=closes)).failure
+
+    assert failure.failure_class is FailureClass.NETWORK_ERROR
+    assert failure.details == {"phase": "connect"}
+    assert words in failure.message
+    assert "tls=False" in failure.message
+    assert "egress.private_plain" in failure.message
+    assert "ESMTP" not in failure.message
+
+
+async def test_a_service_that_begins_tls_and_does_not_go_on_is_only_slow(world: World) -> None:
+    """The control: it does speak TLS, so nobody is told to do without."""
+    world.timeout_s = 1.0
+    failure = (await said_by(world, b"\x16\x03\x03")).failure
+
+    assert "did not end the handshake in time" in failure.message
+    assert "tls=False" not in failure.message

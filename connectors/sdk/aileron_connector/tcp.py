@@ -31,8 +31,9 @@ _SHUT_RD: Final = 0  # shutdown(2); the socket module would be 1 ms for three nu
 def connect(host: str, port: int, *, tls: bool = True, timeout_s: float | None = None) -> Stream:
     """Connect to a granted destination. ConnectionError if it cannot be reached, TimeoutError.
 
-    Without `tls` only to a service on the user's machine that they have named in `egress.private_plain`. `timeout_s` is for
-    this and each later wait; None for as long as the invocation lasts.
+    TLS is spoken from the first byte; a service that speaks none is a ConnectionError that says so. Without `tls` only to a
+    service on the user's machine that they have named in `egress.private_plain`. `timeout_s` is for this and each later wait;
+    None for as long as the invocation lasts.
     """
     conversation = loop.current()
     stream = Stream(conversation, conversation.open_tcp(host, port, tls=tls), f"{host}:{port}")

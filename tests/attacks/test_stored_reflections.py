@@ -1,0 +1,209 @@
+"""A service keeps the credential that it was sent, and shows it later: the token itself is what the connector wants.
+
+A real daemon, real jails, and an upstream that remembers the newest `Authorization` and shows it at `/log`, in whatever way it
+is asked to. Who reads: the connector that has the credential and does not name it, before it was lent anything; another connector
+that reaches the same host and has none; by HTTP, in parts, compressed, and by a stream of bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.client import Answer
+from tests.attacks.tally import Attack
+from tests.support.canary import find
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.upstream import Seen, Upstream, answer
+
+pytestmark = pytest.mark.jail
+
+OWNER, STRANGER = "github://aileron-tests/reflector", "github://aileron-tests/stranger"
+SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "reflector"
+KEY, NEXT = b"canary-7Gq2Zw9tK0hLmPxV", b"canary-next-8Hr3Ax0uL1iM"
+BINDING = "basic/probe/me"
+SHOWN: dict[str, Callable[[bytes], bytes]] = {
+    "as it is": lambda sent: answer(sent, f"X-Last: {sent.decode()}"),
+    "gzip, unlabelled": lambda sent: answer(gzip.compress(sent * 3)),
+    "deflate, unlabelled": lambda sent: answer(zlib.compress(sent * 3)),
+    "base64 in lines": lambda sent: answer(base64.encodebytes(b"x" * 50 + sent)),
+    "spaced hex": lambda sent: answer(binascii.hexlify(sent, " ")),
+    "hex of bytes": lambda sent: answer("".join(f"\\x{byte:02x}" for byte in sent).encode()),
+    "entities": lambda sent: answer("".join(f"&#{byte};" for byte in sent).encode()),
+    "base32": lambda sent: answer(base64.b32encode(sent)),
+    "UTF-32": lambda sent: answer(sent.decode().encode("utf-32-le")),
+    "in capitals": lambda sent: answer(sent.upper()),
+}
+_RAW = '''
+
+@op
+def raw(host: str = "", port: int = 0):
+    """HTTP by hand, where no field is ours to drop."""
+    from aileron_connector import tcp
+    try:
+        with tcp.connect(host, port, tls=False) as stream:
+            stream.sendall(b"GET /log HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
+            return {"seen": stream.recv(65536).decode("latin-1")}
+    except OSError as error:
+        return {"seen": repr(error)}
+'''
+
+
+class Keeper:
+    """The service: what it was sent last, shown as it is told to."""
+
+    def __init__(self) -> None:
+        self.kept = b"nothing yet"
+        self.shows = "as it is"
+        self.heard: list[Seen] = []
+
+    def __call__(self, seen: Seen) -> bytes:
+        self.heard.append(seen)
+        if sent := seen.values("authorization"):
+            self.kept = base64.b64decode(sent[0].removeprefix("Basic ")).partition(b":")[2]
+        if seen.values("range"):
+            half = self.kept[: len(self.kept) // 2]
+            return answer(half, f"Content-Range: bytes 0-9/{len(self.kept)}", status="206 Partial Content")
+        return SHOWN[self.shows](self.kept) if seen.target == "/log" else answer(b"noted")
+
+
+class Scene:
+    """A home with both connectors, the service, and the shortest way to ask."""
+
+    def __init__(self, home: DaemonHome, service: Keeper, upstream: Upstream) -> None:
+        self.home, self.service, self.upstream = home, service, upstream
+
+    def ask(self, action: str, **args: Any) -> Answer:
+        """One run."""
+        return self.home.run(action, args if action == "stream" else {"path": "/log", **args})
+
+    def read(self, action: str, **args: Any) -> str:
+        """What the connector was shown."""
+        got = self.ask(action, **args)
+        assert got.status == 200, got.body
+        return str(got.body["result"]["seen"])
+
+    def refused(self, action: str, **args: Any) -> dict[str, Any]:
+        """The error of a run that must fail."""
+        error: dict[str, Any] = self.ask(action, **args).body["error"]
+        return error
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    """The owner of the credential has sent it once; then the daemon lends nothing any more but where a test asks for it."""
+    service, folder = Keeper(), Path(tempfile.mkdtemp(prefix="ail-stranger-"))
+    try:
+        with Upstream(service) as upstream, daemon_home() as home:
+            host = f"localhost:{upstream.port}"
+            home.configure(f'[egress]\nprivate_plain = ["{host}"]\n')
+            home.ask("GET", "/healthz")
+            home.install(SOURCE, host)
+            home.install(_stranger(folder / "stranger"), host)
+            for connector, name in ((OWNER, "own"), (STRANGER, "strange")):
+                home.add_probe_action(
+                    "ask", "path:string?", "credential:string?", "header:string?", name=name, connector=connector
+                )
+            home.add_probe_action("raw", "host:string", "port:integer", name="stream", connector=STRANGER)
+            scene = Scene(home, service, upstream)
+            _check_that_it_shows(scene)
+            home.unlock(KEY)
+            home.must("POST", "/v1/bindings", {"connector": OWNER, "name": BINDING, "username": "mira", "secret": "pw"})
+            assert "noted" in scene.read("own", path="/")
+            assert service.kept == KEY
+            yield scene
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _stranger(source: Path) -> Path:
+    """The same connector under another name, with no credential, and with streams."""
+    shutil.copytree(SOURCE, source)
+    manifest, program = source / "manifest.toml", source / "connector.py"
+    before, _, rest = manifest.read_text().partition("[capabilities.credential]")
+    text = before + rest[rest.index("[capabilities.runtime]") :]
+    text = text.replace(OWNER, STRANGER).replace('imports = ["http",', 'imports = ["http", "tcp",')
+    manifest.write_text(text)
+    code = program.read_text().replace('credential: str = "basic"', 'credential: str = ""')
+    main = code.index("\n\nif __name__")
+    program.write_text(code[:main] + _RAW + code[main:])
+    return source
+
+
+def _check_that_it_shows(scene: Scene) -> None:
+    """The control of everything here: before it is bound, the stranger sees what is there, by HTTP, in parts and by a stream."""
+    scene.service.kept = KEY
+    assert KEY.decode() in scene.read("strange")
+    assert KEY.decode()[:10] in scene.read("strange", header="Range: bytes=0-9")
+    assert KEY.decode() in scene.read("stream", host="localhost", port=scene.upstream.port)
+
+
+@pytest.mark.parametrize("action", ["own", "strange"])
+def test_the_credential_does_not_come_back_whoever_asks(attack: Attack, scene: Scene, action: str) -> None:
+    """To a request that names none, the first of its step; to another connector. In no form of those that are found."""
+    for scene.service.shows in SHOWN:
+        seen = scene.read(action, credential="")
+        attack.denied(f"{action}: shown {scene.service.shows}", [], find(seen.encode("latin-1"), KEY))
+        attack.denied("in capitals", False, KEY.decode().upper() in seen)
+        masked = "holds a secret" if "unlabelled" in scene.service.shows else "*" * 8
+        attack.control("the answer came, with stars, or was refused for what is in it", True, masked in seen)
+
+
+@pytest.mark.parametrize("action", ["own", "strange"])
+def test_halves_of_an_answer_are_not_asked_for(attack: Attack, scene: Scene, action: str) -> None:
+    """The whole comes instead, scrubbed, and the service has seen no Range."""
+    scene.service.shows, before = "as it is", len(scene.service.heard)
+    seen = scene.read(action, header="Range: bytes=0-9")
+
+    attack.denied("Range", [[]], [each.values("range") for each in scene.service.heard[before:]])
+    attack.denied("the first half", False, KEY.decode()[:10] in seen)
+    attack.control("the whole answer", ("200", True), (seen[:3], "*" * len(KEY) in seen))
+
+
+def test_a_stream_to_where_a_credential_is_bound_is_denied(attack: Attack, scene: Scene) -> None:
+    """By its reason; before it was bound the same stream showed it."""
+    error = scene.refused("stream", host="localhost", port=scene.upstream.port)
+
+    attack.denied(
+        "HTTP in a stream", ("capability_denied", "stream_credential"), (error["class"], error["details"]["reason"])
+    )
+    attack.control("HTTP", "200", scene.read("strange")[:3])
+
+
+def test_with_the_vault_locked_the_service_is_not_asked(attack: Attack, scene: Scene) -> None:
+    """By nobody; open again, all goes on."""
+    scene.service.shows, before = "as it is", len(scene.service.heard)
+    scene.home.must("POST", "/v1/vault/lock", {})
+    for action in ("own", "strange"):
+        attack.denied(f"{action}, locked", "vault_locked", scene.refused(action, credential="")["class"])
+    stream = scene.refused("stream", host="localhost", port=scene.upstream.port)
+    attack.denied("a stream, locked", "stream_credential", stream["details"]["reason"])
+    attack.denied("what arrived", 0, len(scene.service.heard) - before)
+    scene.home.unlock()
+
+    attack.control("open again", True, "*" * len(KEY) in scene.read("strange"))
+
+
+def test_a_secret_that_was_replaced_is_still_taken_out(attack: Attack, scene: Scene) -> None:
+    """The one before and the one of now, also after the vault was locked in between; and after the binding was revoked."""
+    scene.service.shows = "as it is"
+    scene.home.must("PUT", "/v1/secrets/pw", {"value_base64": base64.b64encode(NEXT).decode()})
+    for scene.service.kept in (KEY, NEXT):
+        attack.denied("after a rotation", [], find(scene.read("strange").encode(), KEY, NEXT))
+    scene.home.must("POST", "/v1/vault/lock", {})
+    scene.home.unlock()
+    scene.home.must("DELETE", f"/v1/bindings/{BINDING}")
+    for scene.service.kept in (KEY, NEXT):
+        attack.denied("after a lock and a revocation", [], find(scene.read("strange").encode(), KEY, NEXT))
+    scene.service.kept = b"another-text-of-the-service"
+
+    attack.control("what was never bound", True, "another-text-of-the-service" in scene.read("strange"))

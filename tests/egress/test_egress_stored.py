@@ -1,0 +1,308 @@
+"""A service that keeps the credential it was sent, and shows it later: to whom it was not sent, in parts, and compressed."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import socket
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+
+import anyio
+import pytest
+
+from aileron.egress import Meter, Reason
+from aileron.egress.refusal import BadAnswerError
+from aileron.egress.scrub import Needles
+from aileron.egress.tcp import StreamRequest
+from aileron.egress.unlabelled import MAX_HELD_BYTES, Unlabelled
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
+from aileron.model.plan import Budget, Grant
+from tests.egress.conftest import HOST, World, plain_url, reason_of, use
+from tests.support.upstream import Seen, Upstream, answer, chunked_answer
+
+pytestmark = pytest.mark.anyio
+
+KEY = b"canary-0123456789-abcdefXYZ"
+OTHER = b"another-secret-of-nobody-here"
+
+
+def stored(_seen: Seen) -> bytes:
+    """What it was sent last week."""
+    return answer(b"log: Authorization: Bearer " + KEY, f"X-Last: {KEY.decode()}")
+
+
+@pytest.fixture
+def bound(world: World) -> Callable[[Upstream], Grant]:
+    """Bind the key for an upstream; a grant for it that has no credential."""
+
+    def bind(upstream: Upstream) -> Grant:
+        world.vault.bound = {HostPort(HOST, upstream.port): Needles([KEY])}
+        return world.plain_grant(upstream)
+
+    return bind
+
+
+async def test_what_is_bound_for_a_host_is_scrubbed_from_the_first_answer(
+    world: World, bound: Callable[[Upstream], Grant]
+) -> None:
+    """In a step that was lent nothing; another host, for which nothing is bound, is the control."""
+    with Upstream(stored) as upstream, Upstream(stored) as elsewhere:
+        got = await world.ask(upstream, url=plain_url(upstream), grant=bound(upstream))
+        control = await world.ask(elsewhere, url=plain_url(elsewhere), grant=world.plain_grant(elsewhere))
+
+    assert world.vault.lent == 0
+    assert (KEY in got.body, got.header("X-Last"), got.scrubbed) == (False, ["*" * len(KEY)], 2)
+    assert (KEY in control.body, control.scrubbed) == (True, 0)
+
+
+async def test_a_secret_that_is_bound_while_an_answer_comes_is_scrubbed_from_its_rest(world: World) -> None:
+    """A log that is read while another connector's token is renewed."""
+    changed = threading.Event()
+
+    def script(_seen: Seen) -> Iterator[bytes]:
+        pieces = iter(chunked_answer([b"first " + KEY + b"\n", b"then " + KEY + b"\n"]))
+        yield next(pieces)
+        yield next(pieces)
+        changed.wait(10)
+        yield from pieces
+
+    with Upstream(script) as upstream:
+        world.vault.bound = {HostPort(HOST, upstream.port): Needles([OTHER])}
+        grant = world.plain_grant(upstream)
+        request = world.request(plain_url(upstream))
+        async with world.egress.open(request, grant, Meter(grant.budget), world.journal, 1e12) as response:
+            body = [await anext(aiter(response))]
+            world.vault.bound = {HostPort(HOST, upstream.port): Needles([KEY])}
+            changed.set()
+            body += [piece async for piece in response]
+
+    assert b"".join(body) == b"first " + KEY + b"\nthen " + b"*" * len(KEY) + b"\n"
+
+
+async def test_with_the_vault_locked_a_host_that_has_secrets_is_not_asked(
+    world: World, bound: Callable[[Upstream], Grant]
+) -> None:
+    """Also by who names no credential: nothing could be scrubbed. A host that has none is asked."""
+    with Upstream(stored) as upstream, Upstream(stored) as elsewhere:
+        grant = bound(upstream)
+        world.vault.locked = True
+        error = await world.refusal(upstream, url=plain_url(upstream), grant=grant)
+        control = await world.ask(elsewhere, url=plain_url(elsewhere), grant=world.plain_grant(elsewhere))
+
+    assert error.failure.failure_class is FailureClass.VAULT_LOCKED
+    assert (upstream.connections, control.status) == (0, 200)
+
+
+async def test_an_answer_under_way_goes_on_scrubbed_when_the_vault_is_locked(world: World) -> None:
+    """What was known when it began is still looked for."""
+    locked = threading.Event()
+
+    def script(_seen: Seen) -> Iterator[bytes]:
+        pieces = iter(chunked_answer([b"one\n", KEY + b"\n"]))
+        yield next(pieces)
+        yield next(pieces)
+        locked.wait(10)
+        yield from pieces
+
+    with Upstream(script) as upstream:
+        world.vault.bound = {HostPort(HOST, upstream.port): Needles([KEY])}
+        grant, request = world.plain_grant(upstream), world.request(plain_url(upstream))
+        async with world.egress.open(request, grant, Meter(grant.budget), world.journal, 1e12) as response:
+            body = [await anext(aiter(response))]
+            world.vault.locked = True
+            locked.set()
+            body += [piece async for piece in response]
+
+    assert b"".join(body) == b"one\n" + b"*" * len(KEY) + b"\n"
+
+
+async def test_a_host_that_has_secrets_gets_no_stream_whoever_asks(world: World) -> None:
+    """HTTP could be spoken in it, in halves; locked or not. With nothing bound there the same stream opens."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        destination = HostPort(HOST, listening.getsockname()[1])
+        grant = world.grant(destination, plain=True)
+        request = StreamRequest(HOST, destination.port, tls=False)
+        deadline = anyio.current_time() + 5
+
+        for world.vault.locked in (False, True):
+            world.vault.bound = {destination: Needles([KEY])}
+            with pytest.raises(AileronError) as caught:
+                async with world.egress.streams.open(request, grant, Meter(Budget()), world.journal, deadline):
+                    pass
+            assert reason_of(caught.value) == Reason.STREAM_CREDENTIAL
+        world.vault.bound = {}
+        async with world.egress.streams.open(request, grant, Meter(Budget()), world.journal, deadline) as stream:
+            assert stream.address == "127.0.0.1"
+
+
+async def test_what_the_supervisor_asks_for_itself_comes_as_it_is(
+    world: World, bound: Callable[[Upstream], Grant]
+) -> None:
+    """A provider's answer holds tokens, which is what it was asked for; locked or not."""
+    with Upstream(stored) as upstream:
+        grant = bound(upstream)
+        world.vault.locked = True
+        request = world.request(plain_url(upstream))
+        async with world.egress.open_own(request, grant, Meter(grant.budget), world.journal, 1e12) as response:
+            body = b"".join([piece async for piece in response])
+
+    assert KEY in body
+
+
+# --- parts of an answer ---------------------------------------------------------------------------------------------
+
+PARTS = (
+    ("Range", "bytes=0-20"),
+    ("range", "bytes=21-"),
+    ("If-Range", '"x"'),
+    ("Request-Range", "bytes=0-3"),
+    ("A-IM", "vcdiff"),
+)
+
+
+async def test_no_part_of_an_answer_is_asked_for_where_a_secret_could_be_cut(
+    world: World, bound: Callable[[Upstream], Grant]
+) -> None:
+    """Each way to ask for one is left out, other fields are not; where nothing is bound, they all go out."""
+    with Upstream(stored) as upstream:
+        grant, fields = bound(upstream), (*PARTS, ("X-Range", "bytes=0-20"))
+        await world.ask(upstream, url=plain_url(upstream), grant=grant, headers=fields)
+        world.vault.bound = {}
+        await world.ask(upstream, url=plain_url(upstream), grant=grant, headers=fields)
+        meter = Meter(Budget())
+        lent = world.grant_for(upstream, credential=use(), plain=True)
+        await world.ask(upstream, url=plain_url(upstream), grant=lent, headers=PARTS, credential="api_key", meter=meter)
+
+    names = [{name.lower() for name, _value in seen.fields} for seen in upstream.requests]
+    asked = {name.lower() for name, _value in PARTS}
+    assert [sorted(asked & sent) for sent in names] == [[], sorted(asked), []]
+    assert all("x-range" in sent for sent in names[:2])
+
+
+HALF = b"Bearer " + KEY[:10]
+PARTIAL = {
+    "206": answer(HALF, "Content-Range: bytes 0-16/90", status="206 Partial Content"),
+    "206 without a range": answer(HALF, status="206 Partial Content"),
+    "multipart": answer(HALF, "Content-Type: multipart/byteranges; boundary=x", status="206 Partial Content"),
+    "200 of the kind": answer(HALF, "Content-Type: multipart/byteranges; boundary=x"),
+    "200 with a range": answer(HALF, "Content-Range: bytes 0-16/90"),
+    "226": answer(HALF, "IM: vcdiff", status="226 IM Used"),
+}
+
+
+@pytest.mark.parametrize("how", PARTIAL)
+async def test_a_part_of_an_answer_does_not_come_in(world: World, bound: Callable[[Upstream], Grant], how: str) -> None:
+    """Unasked, or asked for in a way of the service's own. Where nothing is bound it comes."""
+    with Upstream(lambda _seen: PARTIAL[how]) as upstream:
+        grant = bound(upstream)
+        error = await world.refusal(upstream, url=plain_url(upstream), grant=grant)
+        world.vault.bound = {}
+        control = await world.ask(upstream, url=plain_url(upstream), grant=grant)
+
+    assert error.failure.failure_class is FailureClass.NETWORK_ERROR
+    assert "part of an answer" in error.failure.message
+    assert control.body == HALF
+
+
+async def test_that_there_is_no_such_part_may_be_said(world: World, bound: Callable[[Upstream], Grant]) -> None:
+    """416 has a Content-Range, and no part."""
+    with Upstream(lambda _seen: answer(b"", "Content-Range: bytes */90", status="416 No")) as upstream:
+        got = await world.ask(upstream, url=plain_url(upstream), grant=bound(upstream))
+
+    assert got.status == 416
+
+
+# --- compressed, and not said so ------------------------------------------------------------------------------------
+
+FILLER = random.Random(7).randbytes(70_000).hex().encode()
+
+
+def raw_deflate(data: bytes) -> bytes:
+    """Without a header."""
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "gzip in two members": lambda data: gzip.compress(b"x" * 100) + gzip.compress(data),
+    "zlib": zlib.compress,
+    "zlib, fastest": lambda data: zlib.compress(data, 1),
+    "raw deflate": raw_deflate,
+    "gzip, and then something else": lambda data: gzip.compress(data) + b"tail",
+    "gzip with a wrong sum": lambda data: gzip.compress(data)[:-8] + b"\0" * 8,
+    "gzip that is cut": lambda data: gzip.compress(data)[:-4],
+}
+
+
+@pytest.mark.parametrize("size", [1, 1000, 65_536])
+@pytest.mark.parametrize("how", PACKED)
+def test_a_body_that_is_compressed_and_does_not_say_so_is_searched(how: str, size: int) -> None:
+    """With the secret in it it does not come in, and nothing of what holds it was given out; without it comes byte for byte."""
+    for secret, is_in in ((KEY, True), (OTHER, False)):
+        filler = FILLER if size > 1 else FILLER[:3000]
+        packed = PACKED[how](filler + KEY + filler[:100])
+        body, out, problem = Unlabelled(Needles([secret])), b"", None
+        try:
+            for at in range(0, len(packed), size):
+                out += body.feed(packed[at : at + size])
+            out += body.finish()
+        except Exception as error:  # noqa: BLE001 - which one is looked at
+            problem = type(error).__name__
+        assert problem == ("BadAnswerError" if is_in else None)
+        if is_in:
+            opened = zlib.decompressobj(wbits=47 if how != "raw deflate" else -15)
+            assert KEY[:8] not in opened.decompress(out) if "two members" not in how else True
+        else:
+            assert out == packed
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a": 1}',
+        "gr\u00fc\u00dfe".encode() * 10,
+        b"\x89PNG\r\n\x1a\n" + FILLER[:500],
+        b"\x1f",
+        b"",
+        b"x\x9cnot zlib at all",
+    ],
+)
+def test_what_is_not_compressed_goes_on_as_it_is(body: bytes) -> None:
+    """Whole at the end, and a text at once."""
+    looked = Unlabelled(Needles([KEY]))
+    first = looked.feed(body)
+    assert first + looked.finish() == body
+    assert first == body or not body.isascii() or len(body) < 2 or body[:1] == b"\x1f"
+
+
+async def test_a_compressed_reflection_is_a_failure_of_the_request(
+    world: World, bound: Callable[[Upstream], Grant]
+) -> None:
+    """Through the engine; an archive without a secret comes, and so does the same one where nothing is bound."""
+    with Upstream(lambda seen: answer(gzip.compress(KEY if seen.target == "/x" else b"an archive"))) as upstream:
+        grant = bound(upstream)
+        error = await world.refusal(upstream, url=plain_url(upstream, "/x"), grant=grant)
+        archive = await world.ask(upstream, url=plain_url(upstream), grant=grant)
+
+    assert "holds a secret" in error.failure.message
+    assert error.failure.failure_class is FailureClass.NETWORK_ERROR
+    assert gzip.decompress(archive.body) == b"an archive"
+
+
+def test_a_stream_that_says_nothing_in_many_bytes_is_not_held_for_ever() -> None:
+    """Empty blocks after the beginning of what could be a secret; and a bomb is one here too."""
+    packer = zlib.compressobj(wbits=-15)
+    begin = packer.compress(b"\x80" + KEY[:20]) + packer.flush(zlib.Z_SYNC_FLUSH)
+    body = Unlabelled(Needles([KEY]))
+    assert body.feed(begin) == b""
+    block = b"\0\0\0\xff\xff" * 13_000
+    for held in range(0, MAX_HELD_BYTES - 2 * len(block), len(block)):
+        assert body.feed(block) == b"", held
+    with pytest.raises(BadAnswerError, match="says nothing in many bytes"):
+        body.feed(block * 3)
+    with pytest.raises(BadAnswerError, match="grows more than 200 times"):
+        Unlabelled(Needles([KEY])).feed(gzip.compress(bytes(4 << 20)))
