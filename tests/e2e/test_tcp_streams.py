@@ -211,7 +211,7 @@ def test_a_connector_that_does_not_import_tcp_gets_no_stream(tmp_path: Path, aut
 
 
 def test_a_step_with_a_credential_gets_no_stream(tmp_path: Path, authority: Authority) -> None:
-    """What one request left at a service must not come back by a stream that nobody can search."""
+    """What one request left at a service must not come back by a stream that nobody can search: nor to another connector."""
     source = tmp_path / "streams"
     source.mkdir()
     (source / "connector.py").write_bytes((SOURCE / "connector.py").read_bytes())
@@ -221,13 +221,14 @@ def test_a_step_with_a_credential_gets_no_stream(tmp_path: Path, authority: Auth
     with reaching(_echo, authority) as (home, port):
         home.install(source, f"localhost:{port}")
         home.unlock()
+        assert done(home, "connect", host="localhost", port=port)
         binding = {"connector": "github://aileron-tests/with", "name": "api_key/x/me", "secret": "pw"}
         home.must("POST", "/v1/bindings", binding)
         home.add_probe_action("talk", "half:boolean?", name="with", connector="github://aileron-tests/with")
-        error = home.run("with").body["error"]
-        assert done(home, "connect", host="localhost", port=port)
+        errors = [home.run("with").body["error"], failed(home, "connect", host="localhost", port=port)]
 
-    assert (error["class"], error["details"]["reason"]) == ("capability_denied", "stream_credential")
+    for error in errors:
+        assert (error["class"], error["details"]["reason"]) == ("capability_denied", "stream_credential")
 
 
 def test_a_stream_takes_neither_a_credential_nor_bytes_before_it_is_open(authority: Authority) -> None:
