@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 
 UNSUPPORTED = None
 """Why this Python cannot run Aileron, and what to do: for the entry points to say. Which versions can, pip sees to; what it does
-not see is a free-threaded build of one (`t` among its flags, PEP 703): docs/adr/0039-python-versions.md."""
+not see is a free-threaded build of one (`t` among its flags, PEP 703): docs/adr/0038-python-versions.md."""
 if "t" in sys.abiflags:
     _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
     UNSUPPORTED = (

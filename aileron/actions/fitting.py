@@ -7,7 +7,7 @@ publisher's: it can make a call impossible, and never possible. Where a manifest
     check_action   what no call of this file could mend: for the author, when the file is added, validated or released
     check_call     what this very call cannot do: for the caller, before anybody is asked
 
-Source: docs/reference/action-file.md, docs/adr/0038-operations-are-recorded.md. Not here: how operations are recorded
+Source: docs/reference/action-file.md, docs/adr/0037-operations-are-recorded.md. Not here: how operations are recorded
 (registry/operations.py), the connector's own check of its arguments (connectors/sdk/aileron_connector/operation.py).
 """
 

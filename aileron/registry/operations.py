@@ -15,7 +15,7 @@ Rules
 >>> [one.name for one in recorded({"__main__.py": source}) or ()]
 ['add']
 
-Source: docs/reference/connector-manifest.md, docs/adr/0038-operations-are-recorded.md; what a value has to be for a type is
+Source: docs/reference/connector-manifest.md, docs/adr/0037-operations-are-recorded.md; what a value has to be for a type is
 msgspec's word (connectors/sdk/aileron_connector/operation.py). Not here: holding a call to it (actions/fitting.py).
 """
 

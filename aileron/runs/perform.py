@@ -19,7 +19,7 @@ Rules
   that is not what such a file gives, though it was signed: a person cannot see whose bytes a hash is of.
 - What a preview reads is for the person alone: the record has its digest, and a failure's class.
 - A run that is cut short (the daemon stops) is `unknown`: nobody can say whether its effect happened, and nothing is guessed.
-  The same again is refused until whoever asks names that run (docs/adr/0040-what-may-have-happened.md).
+  The same again is refused until whoever asks names that run (docs/adr/0039-what-may-have-happened.md).
 
 Source: docs/explanation/architecture.md. Not here: who may call (daemon/api.py), runs that outlive callers (daemon/runner.py).
 """
