@@ -12,7 +12,6 @@ JAIL_TESTS_1 := tests/daemon tests/runs tests/cli tests/launch tests/trial
 JAIL_TESTS_2 := tests/sandbox tests/attacks tests/faults tests/e2e tests/mcp
 JAIL_TESTS := $(JAIL_TESTS_1) $(JAIL_TESTS_2)
 OTHER_TESTS := $(JAIL_TESTS) $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS)
-# Those that wait, for terminals and daemons; the others compute.
 FAST_TESTS_1 := tests/approver tests/tui tests/web
 # On shared machines a failure is looked at twice: docs/development/running-tests.md#a-test-that-fails-once.
 ONCE_MORE := --reruns 1 --max-suite-reruns 3 --rerun-exclude-path tests/attacks --rerun-show-tracebacks
@@ -50,8 +49,9 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	@$(MAKE) --no-print-directory fast-tests
 
-fast-tests: $(VENV)/.dev
-	$(PYTEST) tests $(foreach path,$(OTHER_TESTS),--ignore=$(path))
+# Two halves side by side: one waits much, for terminals and daemons, and the other computes.
+fast-tests:
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target fast-tests-1 fast-tests-2
 
 fast-tests-1: $(VENV)/.dev
 	$(PYTEST) $(FAST_TESTS_1)
@@ -60,7 +60,7 @@ fast-tests-2: $(VENV)/.dev
 	$(PYTEST) tests $(foreach path,$(OTHER_TESTS) $(FAST_TESTS_1),--ignore=$(path))
 
 test-newer:
-	.ci/on-debian $(NEWER) sh -c 'make demo && make --jobs=2 --output-sync=target fast-tests-1 fast-tests-2'
+	.ci/on-debian $(NEWER) sh -c 'make demo && make fast-tests'
 
 agents: $(VENV)/.dev
 	$(BIN)/python -m tests.agents.install
