@@ -64,7 +64,10 @@ class Machine:
 def fix(step: str, number: int, machine: Machine) -> str:
     """The cure for the `step` of the preparation that failed with this errno; the name of a command comes with it."""
     if step == "landlock" and number == errno.EACCES:
-        return f"{machine.executable} must be readable for others, since the jail of a root is nobody: use the system's Python"
+        return (
+            f"{machine.executable} and the packages that go into the jail must be readable for others, since the jail of a root "
+            "is nobody: use the system's Python, and install where others may read"
+        )
     if step == "landlock":
         return (
             "boot a kernel of 5.13 or newer with landlock in CONFIG_LSM, or add it to lsm= on the kernel command line"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import aileron_sandbox
 from aileron.registry.build import build
 from aileron_sandbox.support import examine
 from tests.support.elf_programs import compiled
@@ -20,6 +22,8 @@ pytestmark = pytest.mark.jail
 @pytest.fixture(scope="module")
 def weaker(upstream: CountingServer) -> Iterator[DaemonHome]:
     """A home whose owner chose the mode."""
+    if os.geteuid() == 0 and not _others_may_read(Path(aileron_sandbox.__file__)):
+        pytest.skip("the jail of a root is nobody, who cannot read this checkout")
     report = examine("landlock")
     if not report.available:
         others_cannot_read_it = os.geteuid() == 0 and "EACCES" in str(report.what)
@@ -33,6 +37,10 @@ def weaker(upstream: CountingServer) -> Iterator[DaemonHome]:
         made.unlock()
         made.bind_probe()
         yield made
+
+
+def _others_may_read(file: Path) -> bool:
+    return all(folder.stat().st_mode & stat.S_IXOTH for folder in file.resolve().parents)
 
 
 def test_a_connector_works_and_the_record_names_the_mode(weaker: DaemonHome, upstream: CountingServer) -> None:
