@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aileron.actions.fitting import check_action
 from aileron.actions.manifest import parse_action
 from aileron.model.names import HostPort
 from aileron.model.secret import Secret
@@ -22,7 +23,8 @@ BOUND = {
 def test_a_reference_connector_is_released_with_all_of_its_actions(name: str) -> None:
     """Each archive passes what an install asks of it, and says by itself where it is published."""
     folder = ROOT / "connectors" / name
-    done = release(folder, "0.1.0", parse=parse_action, key=SigningKey(Secret(b"r" * 32)), **BOUND[name])
+    key = SigningKey(Secret(b"r" * 32))
+    done = release(folder, "0.1.0", parse=parse_action, fits=check_action, key=key, **BOUND[name])
 
     actions = sorted(path.parent.name for path in folder.glob("actions/*/action.md"))
     assert [one.tag for one in done.artifacts] == ["v0.1.0", *(f"actions/{action}/v0.1.0" for action in actions)]
