@@ -133,7 +133,7 @@ def _resident(home: DaemonHome, memory: dict[str, list[float]], kind: str) -> Ca
 def _memory(home: DaemonHome) -> float:
     """Bytes that daemon and ingress have resident together; what they share counts twice."""
     daemon = psutil.Process(home.daemon_pid)
-    ingress = [child for child in daemon.children() if "aileron.ingress" in child.cmdline()]
+    ingress = [child for child in daemon.children(recursive=True) if "aileron.ingress" in child.cmdline()]
     return float(sum(process.memory_info().rss for process in (daemon, *ingress)))
 
 

@@ -39,7 +39,6 @@ from aileron.ingress.known import KnownCallers
 from aileron.ingress.messages import (
     MAX_PACKET,
     Body,
-    Close,
     Head,
     Known,
     Listening,
@@ -133,10 +132,14 @@ class Ingress:
 
     async def _run_one(self, is_over: anyio.Event) -> None:
         """One ingress, from its start to its end. It ends when it is told to, and when this is cancelled."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours, process = _started()
+        except (
+            OSError
+        ) as error:  # no descriptor, no process: it is tried again, and the daemon has other work meanwhile
+            _log.error("ingress could not be started: %s", error.strerror)
+            return
         with ours:
-            with theirs:
-                process = _execute(theirs.fileno())
             try:
                 ours.setblocking(False)
                 self._start(ours)
@@ -189,7 +192,8 @@ class Ingress:
                 if not packet:
                     return
                 for one in descriptors:
-                    self._begin(socket.socket(fileno=one), tasks)
+                    if (exchange := _maybe_exchange(one)) is not None:
+                        self._begin(exchange, tasks)
 
     def _begin(self, exchange: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
         if self._exchanges >= MAX_EXCHANGES:
@@ -226,9 +230,8 @@ class _Exchange:
     def __init__(self, sock: socket.socket) -> None:
         self._sock: Final = sock
         self._loop: Final = asyncio.get_running_loop()
-        self._is_websocket = False
-        self._has_begun = False
         self._is_gone = False
+        self._sending: Final = asyncio.Lock()
 
     async def head(self) -> Request | None:
         """The first message; None where the client has gone already. MessageError for any other."""
@@ -238,20 +241,16 @@ class _Exchange:
         request = decode_request(packet)
         if not isinstance(request, Request):
             raise MessageError("a body without a head")
-        self._is_websocket = request.kind == "websocket"
         return request
 
     async def receive(self) -> Message:
         """ASGI."""
-        if self._is_websocket and not self._has_begun:
-            self._has_begun = True
-            return {"type": "websocket.connect"}
         await (
             anyio.lowlevel.checkpoint()
         )  # what is there already is had without a wait: others have their turn between two pieces
         packet = await self._packet()
         if not packet:
-            return {"type": "websocket.disconnect", "code": 1006} if self._is_websocket else {"type": "http.disconnect"}
+            return {"type": "http.disconnect"}
         body = decode_request(packet)
         if not isinstance(body, Body):
             raise MessageError("a second head")
@@ -260,13 +259,11 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         """ASGI. A client that has gone hears nothing, and no one is told here: `receive` says so."""
         match message["type"]:
-            case "http.response.start" | "websocket.http.response.start" as kind:
+            case "http.response.start":
                 fields = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
-                await self._put(encode(Head(message["status"], fields, kind.startswith("websocket"))))
-            case "http.response.body" | "websocket.http.response.body":
+                await self._put(encode(Head(message["status"], fields)))
+            case "http.response.body":
                 await self._put_body(bytes(message.get("body", b"")), more=message.get("more_body", False))
-            case "websocket.close":
-                await self._put(encode(Close(message.get("code", 1000))))
             case other:
                 raise ValueError(f"an ASGI message that is not passed on: {other}")
 
@@ -281,19 +278,21 @@ class _Exchange:
             return b""
 
     async def _put(self, packet: bytes) -> None:
-        if self._is_gone:
-            return
-        try:
-            await self._loop.sock_sendall(self._sock, packet)
-        except OSError:
-            self._is_gone = True
+        async with self._sending:  # an application may have two that send, one of which only says that it still lives
+            if self._is_gone:
+                return
+            try:
+                await self._loop.sock_sendall(self._sock, packet)
+            except OSError:
+                self._is_gone = True
 
 
 def _scope_of(request: Request) -> dict[str, object]:
-    scope: dict[str, object] = {
-        "type": request.kind,
+    return {
+        "type": "http",
         "asgi": {"spec_version": "2.1", "version": "3.0"},
         "http_version": request.http_version,
+        "method": request.method,
         "scheme": request.scheme,
         "path": request.path,
         "raw_path": request.raw_path,
@@ -305,12 +304,21 @@ def _scope_of(request: Request) -> dict[str, object]:
         "state": {},
         "extensions": {},
     }
-    if request.kind == "http":
-        scope["method"] = request.method
-    else:
-        scope["subprotocols"] = []
-        scope["extensions"] = {"websocket.http.response": {}}
-    return scope
+
+
+def _maybe_exchange(descriptor: int) -> socket.socket | None:
+    """The socket that was passed; None, and it is closed, where it is none of the kind that is made for exchanges."""
+    try:
+        passed = socket.socket(fileno=descriptor)
+    except OSError:
+        os.close(descriptor)
+        _log.error("ingress passed something that is no socket")
+        return None
+    if (passed.family, passed.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET):
+        return passed
+    passed.close()
+    _log.error("ingress passed a socket of another kind")
+    return None
 
 
 @contextlib.contextmanager
@@ -337,6 +345,16 @@ async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:
     async with anyio.create_task_group() as tasks:
         for one in waits:
             tasks.start_soon(wait, one, tasks.cancel_scope)
+
+
+def _started() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        try:
+            return ours, _execute(theirs.fileno())
+        except BaseException:
+            ours.close()
+            raise
 
 
 def _execute(control: int) -> subprocess.Popen[bytes]:

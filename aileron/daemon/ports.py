@@ -93,16 +93,11 @@ class OnlyHere:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        if scope["type"] not in ("http", "websocket"):
-            await self._app(scope, receive, send)
-            return
         refusal = self._refusal(scope)
         if refusal is None:
             await self._app(scope, receive, send)
-        elif scope["type"] == "http":
-            await harmless(PlainTextResponse(refusal + "\n", 403))(scope, receive, send)
         else:
-            await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the server answers 403
+            await harmless(PlainTextResponse(refusal + "\n", 403))(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str | None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
@@ -130,25 +125,19 @@ class WithToken:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
+        try:
+            session = self._session_of(Headers(scope=scope).getlist("authorization"))
+        except AileronError as error:
+            refused = failure_answer(error.failure)
+            refused.headers["WWW-Authenticate"] = "Bearer"
+            await drained(receive)
+            await refused(scope, receive, send)
             return
-        if scope["type"] == "http":
-            try:
-                session = self._session_of(Headers(scope=scope).getlist("authorization"))
-            except AileronError as error:
-                refused = failure_answer(error.failure)
-                refused.headers["WWW-Authenticate"] = "Bearer"
-                await drained(receive)
-                await refused(scope, receive, send)
-                return
-            scope = {**scope, "state": {**scope.get("state", {}), "session": session}}
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._until_over, session, tasks.cancel_scope)
-                await self._app(scope, receive, send)
-                tasks.cancel_scope.cancel()
-            return
-        await self._app(scope, receive, send)
+        scope = {**scope, "state": {**scope.get("state", {}), "session": session}}
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._until_over, session, tasks.cancel_scope)
+            await self._app(scope, receive, send)
+            tasks.cancel_scope.cancel()
 
     async def _until_over(self, session: str, answering: anyio.CancelScope) -> None:
         with contextlib.suppress(AileronError):

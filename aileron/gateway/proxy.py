@@ -134,9 +134,9 @@ class Gateway:
         await self._pool.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI: `http` and `websocket`."""
-        if scope["type"] == "websocket":
-            await _refuse_websocket(receive, send)
+        """ASGI: `http`."""
+        if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in scope["headers"]):
+            await _refuse_websocket(send)
             return
         if (server := scope.get("server")) is not None and server[1] is not None:
             self._dialer.is_ours(server[0], server[1])
@@ -353,27 +353,26 @@ class _Answer:
     async def refuse(self, failure: Failure, status: int | None = None) -> None:
         """A failure of the gateway's own, in the form of every answer of the daemon."""
         with anyio.move_on_after(DRAIN_S):
-            for message in _refusal("http.response", failure, status or failure.failure_class.http_status):
+            for message in _refusal(failure, status or failure.failure_class.http_status):
                 await self._send(message)
 
 
-async def _refuse_websocket(receive: Receive, send: Send) -> None:
+async def _refuse_websocket(send: Send) -> None:
     """426, at once: there is a client that tries a WebSocket first, and on any other answer tries again for ten seconds."""
-    await receive()
     failure = AileronError(
         FailureClass.INVALID_REQUEST, "the gateway speaks no WebSocket: send the request with POST"
     ).failure
     upgrade = [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade, close")]  # RFC 9110 section 15.5.22
-    for message in _refusal("websocket.http.response", failure, 426, upgrade):
+    for message in _refusal(failure, 426, upgrade):
         await send(message)
 
 
-def _refusal(kind: str, failure: Failure, status: int, more: Fields | None = None) -> list[Message]:
+def _refusal(failure: Failure, status: int, more: Fields | None = None) -> list[Message]:
     body = _JSON.encode(ErrorAnswer(error=ErrorBody.of(failure, None)))
     fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *_UNKEPT, *(more or [])]
     return [
-        {"type": f"{kind}.start", "status": status, "headers": fields},
-        {"type": f"{kind}.body", "body": body, "more_body": False},
+        {"type": "http.response.start", "status": status, "headers": fields},
+        {"type": "http.response.body", "body": body, "more_body": False},
     ]
 
 

@@ -1,112 +1,55 @@
-"""What the daemon executes: `python -m aileron.ingress CONTROL_FD`. Takes what to serve, confines itself, and serves until told
-to stop.
+"""What the daemon executes: `python -m aileron.ingress CONTROL_FD`. Hides, and serves in a child that nobody ever saw.
 
-Everything that is needed later is imported before, and the certificate's key is read before: afterwards this process can open
-no file, begin no connection, and signal nobody. It dies with the daemon, at once: it has the daemon's ports.
+    exec ── may be looked into ──► undumpable ── fork ──► child: imports, serves (process.py)
+                                        └── waits for it
 
-Source: landlock(7), prctl(2), setpriority(2); docs/adr/0031-ingress.md.
+Between execve(2) and the prctl(2) below, any process of the same user may open this one's memory, and keep it open: what is
+typed into the page would be read there. A fork has a memory of its own. Whoever attached in time to follow it is seen
+(`TracerPid`), and nothing is served. Both die with the daemon, at once: they have its ports.
+
+Source: prctl(2), ptrace(2), proc_pid_mem(5); docs/adr/0017-signed-decisions.md, which does the same for the approver's key.
 """
 
 from __future__ import annotations
 
-import asyncio
-import encodings.idna  # noqa: F401 - what is not imported now cannot be any more
-import logging
+import os
 import signal
-import socket
-import ssl
 import sys
 from pathlib import Path
-from typing import Final
 
-import anyio
-import anyio._backends._asyncio
-
-from aileron.ingress.admission import Admission
-from aileron.ingress.confine import confine
-from aileron.ingress.forward import Forward
-from aileron.ingress.messages import MAX_PACKET, Known, MessageError, Start, Stop, decode_order
-from aileron.ingress.server import serve, tls_context
 from aileron_sandbox import kernel
 
 __all__ = ["main"]
 
-TIDY_S: Final = 10.0
-_MAX_LISTENERS: Final = 8
-_log = logging.getLogger("aileron.ingress")
-
 
 def main(arguments: list[str]) -> int:
-    """0 when the daemon said stop or has gone."""
-    # A daemon that died before this has closed its end of the control socket, and nothing is received there.
+    """0 when the daemon said stop, 1 where the child was traced or ended otherwise."""
+    control = int(arguments[0])
+    _hide()
+    here = os.getpid()
+    child = os.fork()
+    if child:
+        os.close(control)
+        return 0 if os.waitpid(child, 0)[1] == 0 else 1
+    _hide()
+    if os.getppid() != here or _is_traced():
+        return 1
+    from aileron.ingress.process import (
+        serve_control,  # not before: what is imported is done in the memory that it stays in
+    )
+
+    return serve_control(control)
+
+
+def _hide() -> None:
+    """Nobody may look into it from now on, and it ends with whoever started it; a fork has to say the latter anew."""
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-    control = socket.socket(fileno=int(arguments[0]))
-    logging.basicConfig(level=logging.WARNING, format="ingress: %(levelname)s %(name)s: %(message)s")
-    packet, descriptors, _, _ = socket.recv_fds(control, MAX_PACKET, _MAX_LISTENERS, socket.MSG_CMSG_CLOEXEC)
-    start = decode_order(packet)  # MessageError where the daemon has gone: an empty packet is no order
-    if not isinstance(start, Start):
-        raise MessageError("the first order is not to start")
-    doors = _doors(start, descriptors)
-    confine()
-    control.setblocking(False)
-    anyio.run(_Ingress(control, start, doors).run)
-    return 0
 
 
-_Door = tuple[str, list[socket.socket], ssl.SSLContext | None]
-
-
-def _doors(start: Start, descriptors: list[int]) -> list[_Door]:
-    left = [socket.socket(fileno=one) for one in descriptors]
-    doors: list[_Door] = []
-    for one in start.doors:
-        listeners, left = left[: one.listeners], left[one.listeners :]
-        doors.append((one.door, listeners, _tls(start) if one.tls else None))
-    return doors
-
-
-def _tls(start: Start) -> ssl.SSLContext:
-    if start.certificate_pem is None or start.certificate_key is None:
-        raise MessageError("a door has TLS, and there is no certificate")
-    return tls_context(start.certificate_pem, Path(start.certificate_key))
-
-
-class _Ingress:
-    """Everything, until told to stop."""
-
-    def __init__(self, control: socket.socket, start: Start, doors: list[_Door]) -> None:
-        self._control = control
-        self._admission = Admission(start.models)
-        self._doors = doors
-        self._stopped = anyio.Event()
-
-    async def run(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._obey)
-            tasks.start_soon(self._tidy)
-            for door, listeners, tls in self._doors:
-                app = Forward(door, self._control, self._admission)
-                tasks.start_soon(serve, app, listeners, self._stopped.wait, tls)
-
-    async def _obey(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            packet = await loop.sock_recv(self._control, MAX_PACKET)
-            match decode_order(packet):
-                case Known() as known:
-                    self._admission.know(known.digests)
-                case Stop():
-                    break
-                case Start():
-                    raise MessageError("started already")
-        self._stopped.set()
-
-    async def _tidy(self) -> None:
-        """What hundreds of connections needed is given back after them."""
-        while not self._stopped.is_set():
-            with anyio.move_on_after(TIDY_S):
-                await self._stopped.wait()
-            kernel.return_free_memory()
+def _is_traced() -> bool:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return "TracerPid:\t0\n" not in status
 
 
 if __name__ == "__main__":

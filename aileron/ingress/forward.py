@@ -27,7 +27,6 @@ from aileron.ingress.messages import (
     MAX_PACKET,
     MAX_PIECE,
     Body,
-    Close,
     Head,
     MessageError,
     Request,
@@ -48,21 +47,22 @@ _BUSY: Final = AileronError(
 
 
 class Forward:
-    """The application of one door. `control` is the way to the daemon, of all doors together."""
+    """The application of one door. `control`, the way to the daemon, and the lock of who uses it are of all doors together."""
 
-    def __init__(self, door: str, control: socket.socket, admission: Admission) -> None:
+    def __init__(self, door: str, control: socket.socket, handing_over: anyio.Lock, admission: Admission) -> None:
         self._door: Final = door
         self._control: Final = control
+        self._handing_over: Final = handing_over
         self._admission: Final = admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI: `http` and `websocket`."""
+        """ASGI: `http`."""
         is_known = self._admission.is_known(scope)
         if not is_known:
             try:
                 await self._admission.enter(scope)
             except BusyError:
-                await _refuse(scope, receive, send)
+                await _refuse(receive, send)
                 return
         ours, theirs = exchange_pair()
         with ours:
@@ -75,13 +75,14 @@ class Forward:
                 return  # the daemon has let go of it: what was not answered breaks off
 
     async def _hand_over(self, theirs: socket.socket) -> None:
-        while True:
-            try:
-                socket.send_fds(self._control, [b"x"], [theirs.fileno()])
-            except BlockingIOError:  # the daemon has more to do than to look
-                await anyio.wait_writable(self._control)
-            else:
-                return
+        async with self._handing_over:  # one waits for the socket, and the others for that one
+            while True:
+                try:
+                    socket.send_fds(self._control, [b"x"], [theirs.fileno()])
+                except BlockingIOError:  # the daemon has more to do than to look
+                    await anyio.wait_writable(self._control)
+                else:
+                    return
 
     async def _exchange(self, ours: socket.socket, upload: _Upload, send: Send) -> None:
         uploading = asyncio.create_task(upload.run(ours))
@@ -105,11 +106,10 @@ class _Upload:
         with contextlib.suppress(OSError):  # the daemon does not listen any more; its answer may still come
             while True:
                 message = await self._receive()
-                if message["type"] in ("http.disconnect", "websocket.disconnect"):
-                    ours.shutdown(socket.SHUT_RDWR)
+                if message["type"] == "http.disconnect":
+                    ours.shutdown(socket.SHUT_WR)  # who only sends no more may still read
                     return
-                if message["type"] == "http.request":
-                    await self._pass_on(ours, message.get("body", b""), more=message.get("more_body", False))
+                await self._pass_on(ours, message.get("body", b""), more=message.get("more_body", False))
 
     async def _pass_on(self, ours: socket.socket, data: bytes, *, more: bool) -> None:
         if self._budget is not None and data:
@@ -122,19 +122,14 @@ class _Upload:
 async def _answer(ours: socket.socket, send: Send) -> None:
     """What the daemon says, as it comes, until it was whole. OSError, MessageError."""
     loop = asyncio.get_running_loop()
-    kind = "http.response"
     while packet := await loop.sock_recv(ours, MAX_PACKET):
         match decode_answer(packet):
             case Head() as head:
-                kind = "websocket.http.response" if head.is_of_websocket else kind
-                await send({"type": f"{kind}.start", "status": head.status, "headers": head.fields})
+                await send({"type": "http.response.start", "status": head.status, "headers": head.fields})
             case Body() as body:
-                await send({"type": f"{kind}.body", "body": body.data, "more_body": body.more})
+                await send({"type": "http.response.body", "body": body.data, "more_body": body.more})
                 if not body.more:
                     return
-            case Close() as close:
-                await send({"type": "websocket.close", "code": close.code})
-                return
 
 
 async def _put(ours: socket.socket, packet: bytes) -> None:
@@ -143,10 +138,9 @@ async def _put(ours: socket.socket, packet: bytes) -> None:
 
 def _head_of(door: str, scope: Scope) -> Request:
     return Request(
-        kind=scope["type"],
         door=door,
         http_version=scope["http_version"],
-        method=scope.get("method", "GET"),
+        method=scope["method"],
         scheme=scope["scheme"],
         path=scope["path"],
         raw_path=scope["raw_path"],
@@ -157,11 +151,8 @@ def _head_of(door: str, scope: Scope) -> Request:
     )
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse(receive: Receive, send: Send) -> None:
     """429: in the form of every answer of the daemon, whatever was asked for."""
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": 1013})  # try again later
-        return
     with anyio.move_on_after(DRAIN_S):
         while (await receive()).get("more_body", False):
             pass

@@ -1,7 +1,7 @@
 """What ingress and daemon say to each other: typed messages over sequenced-packet sockets, one message a packet.
 
     control    Start, Known, Stop  daemon → ingress     a packet with one descriptor, an exchange  ingress → daemon
-    exchange   Request, Body…      ingress → daemon     Head, Body…, or Close                      daemon → ingress
+    exchange   Request, Body…      ingress → daemon     Head, Body…                                daemon → ingress
 
 An exchange is a socket pair made for one request. Whoever closes their end has gone: the daemon hears that the client left,
 ingress that the answer broke off, unless its last Body said that it was whole.
@@ -18,7 +18,7 @@ which when (forward.py, daemon/ingress.py).
 from __future__ import annotations
 
 import socket
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -26,7 +26,6 @@ __all__ = [
     "MAX_PACKET",
     "MAX_PIECE",
     "Body",
-    "Close",
     "Head",
     "Known",
     "Listening",
@@ -84,7 +83,6 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
 class Request(msgspec.Struct, frozen=True, tag="request"):
     """The head of a request: an ASGI scope without what is the server's own."""
 
-    kind: Literal["http", "websocket"]
     door: str
     http_version: str
     method: str
@@ -98,11 +96,10 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
 
 
 class Head(msgspec.Struct, frozen=True, tag="head"):
-    """The head of an answer; of one that refuses a WebSocket with a body, where it says so."""
+    """The head of an answer."""
 
     status: int
     fields: Fields
-    is_of_websocket: bool = False
 
 
 class Body(msgspec.Struct, frozen=True, tag="body"):
@@ -112,12 +109,6 @@ class Body(msgspec.Struct, frozen=True, tag="body"):
     more: bool
 
 
-class Close(msgspec.Struct, frozen=True, tag="close"):
-    """A WebSocket is not accepted."""
-
-    code: int
-
-
 class MessageError(Exception):
     """The other side did not send what can be sent."""
 
@@ -125,10 +116,10 @@ class MessageError(Exception):
 _encoder: Final = msgspec.msgpack.Encoder()
 _orders: Final[msgspec.msgpack.Decoder[Start | Known | Stop]] = msgspec.msgpack.Decoder(Start | Known | Stop)
 _requests: Final[msgspec.msgpack.Decoder[Request | Body]] = msgspec.msgpack.Decoder(Request | Body)
-_answers: Final[msgspec.msgpack.Decoder[Head | Body | Close]] = msgspec.msgpack.Decoder(Head | Body | Close)
+_answers: Final[msgspec.msgpack.Decoder[Head | Body]] = msgspec.msgpack.Decoder(Head | Body)
 
 
-def encode(message: Start | Known | Stop | Request | Head | Body | Close) -> bytes:
+def encode(message: Start | Known | Stop | Request | Head | Body) -> bytes:
     """The packet of a message."""
     return _encoder.encode(message)
 
@@ -149,7 +140,7 @@ def decode_request(packet: bytes) -> Request | Body:
         raise MessageError(f"a part of a request that is none: {error}") from None
 
 
-def decode_answer(packet: bytes) -> Head | Body | Close:
+def decode_answer(packet: bytes) -> Head | Body:
     """A part of an answer. MessageError."""
     try:
         return _answers.decode(packet)

@@ -9,8 +9,7 @@ Rules
 - HTTP/1.0 and HTTP/1.1 are spoken; any other version is answered 505 (section 15.6.6).
 - A server that does not say how a method was spelled serves nothing: KeyError.
 
-Source: RFC 9110, RFC 5789; docs/reference/http-api.md. Not here: which methods a route or the gateway has, WebSockets (which
-every application refuses).
+Source: RFC 9110, RFC 5789; docs/reference/http-api.md. Not here: which methods a route or the gateway has.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ from __future__ import annotations
 from typing import Final
 
 import h11
-from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.protocol.events import Request
+from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
+from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ConnectionState
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -35,11 +36,33 @@ _VERSIONS: Final = ("1.0", "1.1")
 
 
 class AsSpelled(H11Protocol):
-    """Hypercorn's, which keeps how a method was spelled."""
+    """Hypercorn's, which keeps how a method was spelled, and makes a request of each: of one that asks for a WebSocket, too,
+    which Hypercorn refuses in a way that leaves the connection open for as long as its client likes.
+    """
 
     async def _create_stream(self, request: h11.Request) -> None:
-        self.connection_state = ConnectionState({**self.connection_state, _SPELLED: bytes(request.method)})
-        await super()._create_stream(request)
+        self.stream = HTTPStream(
+            self.app,
+            self.config,
+            self.context,
+            self.task_group,
+            self.ssl,
+            self.client,
+            self.server,
+            self.stream_send,
+            STREAM_ID,
+        )
+        await self.stream.handle(
+            Request(
+                stream_id=STREAM_ID,
+                headers=list(request.headers),
+                http_version=request.http_version.decode(),
+                method=request.method.decode("ascii").upper(),
+                raw_path=request.target,
+                state=ConnectionState({**self.connection_state, _SPELLED: bytes(request.method)}),
+            )
+        )
+        self.keep_alive_requests += 1
 
 
 class KnownRequests:

@@ -11,7 +11,7 @@ Rules
   what it sent is thrown away. RFC 9112 section 9.3.2 has it send that again. So no work outlives the connection that asked for
   it.
 - READ_AHEAD bytes are read before anybody wants them.
-- What is reached over TCP holds MAX_CONNECTIONS at most, one more is closed at once; of those that have not asked yet
+- Each door over TCP holds MAX_CONNECTIONS at most, one more is closed at once; of those that have not asked yet
   MAX_SILENT, one more ends the oldest. So who asks at once is served, however many there are that never do.
 - A connection has IDLE_S for the head of a request.
 
@@ -70,8 +70,10 @@ IDLE_S: Final = 2.0
 """A connection without a request; one that its client closed costs a descriptor for as long."""
 HANDSHAKE_S: Final = 10.0
 """For TLS to be there; over the worst of networks it takes three."""
+SHUTDOWN_S: Final = 1.0
+"""For a client's word that a TLS connection ends; many say none."""
 MAX_CONNECTIONS: Final = 512
-"""Over TCP, of all listeners together: twice what the gateway has under way, an eighth of the descriptors where there are 4,096;
+"""Over TCP, of each door: twice what the gateway has under way, an eighth of the descriptors where there are 4,096;
 each costs some 50 KiB.
 """
 MAX_SILENT: Final = 128
@@ -108,15 +110,17 @@ async def serve(
         task.add_done_callback(connections.discard)
         await _Connection(wrapped, loop, config, context, {}, reader, writer)
 
+    places = _Places()
     handshake_s = None if tls is None else HANDSHAKE_S
     servers = [
         await asyncio.start_server(
             connected,
-            sock=_bounded(listener),
+            sock=_bounded(listener, places),
             limit=READ_AHEAD,
             backlog=_BACKLOG,
             ssl=tls,
             ssl_handshake_timeout=handshake_s,
+            ssl_shutdown_timeout=None if tls is None else SHUTDOWN_S,
         )
         for listener in listeners
     ]
@@ -331,6 +335,12 @@ class _Connection(TCPServer):
             (_SILENT.add if event.idle else _SILENT.discard)(self)
         await super().protocol_send(event)
 
+    async def _close(self) -> None:
+        try:
+            await super()._close()
+        except OSError:  # the client did not say that TLS ends, or nobody is there
+            self.abort()
+
     @property
     def is_over_tcp(self) -> bool:
         """Whether others than the user of this home can make such a one."""
@@ -378,16 +388,14 @@ class _Places:
             _log.warning("%s connections over TCP are open: more are turned away", MAX_CONNECTIONS)
 
 
-_PLACES: Final = _Places()
-
-
 class _Accepted(socket.socket):
     """A connection that has a place until it is closed."""
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, accepted: socket.socket, places: _Places) -> None:
+        super().__init__(accepted.family, accepted.type, accepted.proto, accepted.detach())
+        self._places = places
         self._has_place = True
-        _PLACES.taken += 1
+        places.taken += 1
 
     def close(self) -> None:
         self._leave()
@@ -399,22 +407,26 @@ class _Accepted(socket.socket):
     def _leave(self) -> None:
         if self._has_place:
             self._has_place = False
-            _PLACES.taken -= 1
+            self._places.taken -= 1
 
 
 class _Bounded(socket.socket):
     """A listener that closes what it has no place for."""
 
+    def __init__(self, listener: socket.socket, places: _Places) -> None:
+        super().__init__(listener.family, listener.type, listener.proto, listener.detach())
+        self._places = places
+
     def accept(self) -> tuple[socket.socket, Any]:
         accepted, address = super().accept()
-        if _PLACES.taken >= MAX_CONNECTIONS:
+        if self._places.taken >= MAX_CONNECTIONS:
             accepted.close()
-            _PLACES.say()
+            self._places.say()
             raise BlockingIOError  # others have their turn before the next
-        return _Accepted(accepted.family, accepted.type, accepted.proto, accepted.detach()), address
+        return _Accepted(accepted, self._places), address
 
 
-def _bounded(listener: socket.socket) -> socket.socket:
+def _bounded(listener: socket.socket, places: _Places) -> socket.socket:
     """The same listener, taken over; a socket of the home is only the user's own, and is left as it is."""
     if listener.family == socket.AF_UNIX:
         return listener
@@ -423,7 +435,7 @@ def _bounded(listener: socket.socket) -> socket.socket:
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # Else the kernel takes megabytes of each connection that nobody reads, and they have to be read before its end is found.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-    return _Bounded(listener.family, listener.type, listener.proto, listener.detach())
+    return _Bounded(listener, places)
 
 
 def _no_passphrase() -> str:

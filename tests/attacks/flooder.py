@@ -10,6 +10,7 @@ connections it began, and how many answers of which status it read.
     forms       the same, of the form that asks who sent it
     agents      the same, for a route that wants a token
     models      the same, to the gateway, which passes it on where there is no key of its own
+    upgrades    one request for a WebSocket that is none
     heads       half a head, and nothing more
     dripping    a byte of a head at a time
     bodies      a body without end, as fast as it is taken
@@ -44,6 +45,7 @@ def _said(kind: str, port: int) -> bytes:
         "forms": _request("POST /approvals/unlock", port, *form) + b"passphrase=x",
         "agents": _request("GET /v1/actions", port),
         "models": _request("GET /v1/models", port),
+        "upgrades": _request("GET /", port, "Connection: upgrade", "Upgrade: websocket"),
         "heads": health[:-4],
         "dripping": health,
         "bodies": _request("POST /v1/messages", port, "Content-Length: 1000000000"),

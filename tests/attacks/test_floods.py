@@ -69,7 +69,8 @@ def _all_of(connection: socket.socket) -> bytes:
 def _processes(home: DaemonHome) -> tuple[psutil.Process, psutil.Process]:
     """The daemon, and what stands before it at its ports."""
     daemon = psutil.Process(home.daemon_pid)
-    (ingress,) = [child for child in daemon.children() if "aileron.ingress" in child.cmdline()]
+    (waiting,) = [child for child in daemon.children() if "aileron.ingress" in child.cmdline()]
+    (ingress,) = waiting.children()
     return daemon, ingress
 
 
@@ -117,7 +118,7 @@ def test_what_is_sent_before_an_answer_is_thrown_away(home: DaemonHome, attack: 
         attack.control("one after the other", True, head.startswith(b"HTTP/1.1 200"))
 
 
-@pytest.mark.parametrize("kind", ["pipelined", "churn", "bodies", "heads", "dripping"])
+@pytest.mark.parametrize("kind", ["pipelined", "upgrades", "churn", "bodies", "heads", "dripping"])
 def test_nothing_goes_on_when_the_connections_are_over(home: DaemonHome, attack: Attack, kind: str) -> None:
     """Neither process computes any more, and their memory has not grown by more than 64 MiB."""
     processes = _processes(home)
@@ -199,6 +200,15 @@ def test_a_killed_ingress_comes_back(home: DaemonHome, attack: Attack) -> None:
     again, after = _processes(home)
     assert again == daemon
     assert after.pid != before.pid
+
+
+def test_a_refused_upgrade_ends_like_any_request(home: DaemonHome, attack: Attack) -> None:
+    """It is answered as if it had not asked, and its connection ends when it is idle."""
+    with socket.create_connection(("127.0.0.1", _port(home)), timeout=DEADLINE_S) as connection:
+        connection.sendall(_asked(_port(home), "/healthz", "Connection: upgrade", "Upgrade: websocket"))
+        found = _all_of(connection)
+    attack.denied("a connection that stays", True, found.startswith(b"HTTP/1.1 200"))
+    attack.control("somebody who asks", 200, _status(_port(home), "/healthz"))
 
 
 def test_it_dies_with_the_daemon(attack: Attack) -> None:

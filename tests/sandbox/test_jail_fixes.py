@@ -30,7 +30,12 @@ def test_apparmor_gets_the_text_of_a_profile_for_the_interpreter_that_makes_jail
         (ROOT, errno.EPERM, Machine(is_container=True), "--security-opt seccomp=unconfined"),
         (ROOT, errno.EPERM, Machine(), "allow unprivileged user namespaces"),
         ("landlock", errno.ENOSYS, Machine(), "lsm="),
-        ("landlock", errno.EACCES, Machine(executable="/root/bin/python"), "/root/bin/python must be readable"),
+        (
+            "landlock",
+            errno.EACCES,
+            Machine(executable="/root/bin/python"),
+            "/root/bin/python and the packages that go into the jail must be readable",
+        ),
         ("preload", errno.ENOENT, Machine(), "see the log"),
         ("descriptors", errno.EMFILE, Machine(), "`ulimit -n`"),
         (ROOT, errno.ENFILE, Machine(), "`ulimit -n`"),

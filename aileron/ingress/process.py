@@ -1,0 +1,105 @@
+"""The process, once nobody can look into it: takes what to serve, confines itself, and serves until told to stop.
+
+Everything that is needed later is imported before, and the certificate's key is read before: afterwards this process can open
+no file, begin no connection, and signal nobody.
+
+Source: docs/adr/0031-ingress.md. Not here: how it came to be nobody's to look into (__main__.py), what it gives up (confine.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import encodings.idna  # noqa: F401 - what is not imported now cannot be any more
+import logging
+import socket
+import ssl
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio._backends._asyncio
+
+from aileron.ingress.admission import Admission
+from aileron.ingress.confine import confine
+from aileron.ingress.forward import Forward
+from aileron.ingress.messages import MAX_PACKET, Known, MessageError, Start, Stop, decode_order
+from aileron.ingress.server import serve, tls_context
+from aileron_sandbox import kernel
+
+__all__ = ["serve_control"]
+
+TIDY_S: Final = 10.0
+_MAX_LISTENERS: Final = 8
+_log = logging.getLogger("aileron.ingress")
+
+
+def serve_control(descriptor: int) -> int:
+    """Do what is told over the control socket. 0 when the daemon said stop. MessageError where it is no daemon that tells."""
+    control = socket.socket(fileno=descriptor)
+    logging.basicConfig(level=logging.WARNING, format="ingress: %(levelname)s %(name)s: %(message)s")
+    packet, descriptors, _, _ = socket.recv_fds(control, MAX_PACKET, _MAX_LISTENERS, socket.MSG_CMSG_CLOEXEC)
+    start = decode_order(packet)  # MessageError where the daemon has gone: an empty packet is no order
+    if not isinstance(start, Start):
+        raise MessageError("the first order is not to start")
+    doors = _doors(start, descriptors)
+    confine()
+    control.setblocking(False)
+    anyio.run(_Ingress(control, start, doors).run)
+    return 0
+
+
+_Door = tuple[str, list[socket.socket], ssl.SSLContext | None]
+
+
+def _doors(start: Start, descriptors: list[int]) -> list[_Door]:
+    left = [socket.socket(fileno=one) for one in descriptors]
+    doors: list[_Door] = []
+    for one in start.doors:
+        listeners, left = left[: one.listeners], left[one.listeners :]
+        doors.append((one.door, listeners, _tls(start) if one.tls else None))
+    return doors
+
+
+def _tls(start: Start) -> ssl.SSLContext:
+    if start.certificate_pem is None or start.certificate_key is None:
+        raise MessageError("a door has TLS, and there is no certificate")
+    return tls_context(start.certificate_pem, Path(start.certificate_key))
+
+
+class _Ingress:
+    """Everything, until told to stop."""
+
+    def __init__(self, control: socket.socket, start: Start, doors: list[_Door]) -> None:
+        self._control = control
+        self._admission = Admission(start.models)
+        self._doors = doors
+        self._stopped = anyio.Event()
+
+    async def run(self) -> None:
+        handing_over = anyio.Lock()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._obey)
+            tasks.start_soon(self._tidy)
+            for door, listeners, tls in self._doors:
+                app = Forward(door, self._control, handing_over, self._admission)
+                tasks.start_soon(serve, app, listeners, self._stopped.wait, tls)
+
+    async def _obey(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            packet = await loop.sock_recv(self._control, MAX_PACKET)
+            match decode_order(packet):
+                case Known() as known:
+                    self._admission.know(known.digests)
+                case Stop():
+                    break
+                case Start():
+                    raise MessageError("started already")
+        self._stopped.set()
+
+    async def _tidy(self) -> None:
+        """What hundreds of connections needed is given back after them."""
+        while not self._stopped.is_set():
+            with anyio.move_on_after(TIDY_S):
+                await self._stopped.wait()
+            kernel.return_free_memory()
