@@ -34,7 +34,7 @@ def test_apparmor_gets_the_text_of_a_profile_for_the_interpreter_that_makes_jail
             "landlock",
             errno.EACCES,
             Machine(executable="/root/bin/python"),
-            "/root/bin/python and the packages that go into the jail must be readable",
+            "/root/bin/python and the packages that go",
         ),
         ("preload", errno.ENOENT, Machine(), "see the log"),
         ("descriptors", errno.EMFILE, Machine(), "`ulimit -n`"),
