@@ -23,7 +23,7 @@ END: Final = "<!-- end of results -->"
 ORDER: Final = (
     "jail-first-frame.json", "jail-reaped.json", "jail-rate.json", "jail-memory.json",
     "frames-64.json", "frames-4096.json", "frames-1048576.json",
-    "run.json", "run-rate.json", "run-signed.json", "noise.json", "flood.json", "flood-memory.json", "egress.json", "client.json",
+    "run.json", "run-rate.json", "run-signed.json", "noise.json", "flood.json", "egress.json", "client.json",
     "relay-start.json", "relay-call.json",
     "console.json",
     "gateway-first.json", "gateway-chunk.json",
