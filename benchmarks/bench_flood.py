@@ -4,8 +4,8 @@ that only computes.
 The daemon is real, and so is the flood: tests/attacks/flooder.py, one process, of each kind there is. Beside it, in turn,
 - a person's `aileron run` and `aileron approve`, each a process from its start to its end,
 - an agent's `POST …/run` on the agent socket.
-Each against the same beside one process that computes, which has the same processors. Goal: at most 2 times. What daemon and
-ingress have resident is measured at the end of each flood, and a minute after the last, against before the first.
+Each against the same beside one process that computes, which has the same processors. Goal: at most 2 times.
+How much memory it takes is asserted where the flood is a test (tests/attacks/test_floods.py).
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
-
-import psutil
 
 from benchmarks import page
 from benchmarks.bench_run import Door
@@ -36,35 +34,28 @@ _COMPUTE: Final = ("-c", "print('begun', flush=True)\nwhile True: pass")
 _FLOODER: Final = Path(__file__).parents[1] / "tests" / "attacks" / "flooder.py"
 _LONGEST_S: Final = 120.0
 _BEGIN_S: Final = 0.5  # until a flood is at it
-_AFTER_S: Final = 60.0
 
 
 def main() -> None:
     """Measure and report."""
     with asking_home() as home:
         port = home.must("GET", "/v1/status")["web"].rpartition(":")[2]
-        memory: dict[str, list[float]] = {}
         variants: dict[str, Variant] = {}
         for what, measure in _measures(home).items():
             variants[f"{what} {COMPUTES}"] = _beside(_COMPUTE, measure)
             for kind in KINDS:
                 flood = ("-I", str(_FLOODER), port, kind, str(_LONGEST_S))
-                variants[f"{what} beside a flood: {kind}"] = _beside(flood, measure, _resident(home, memory, kind))
+                variants[f"{what} beside a flood: {kind}"] = _beside(flood, measure)
         _beside(
             ("-I", str(_FLOODER), port, "agents", "0.1"), lambda: Measured([0.0])
         )()  # it has begun, and so has ingress
-        memory["before"] = [_memory(home)]
         taken = interleave(variants, ROUNDS, warm_ups=0)
-        time.sleep(_AFTER_S)
-        memory["a minute after"] = [_memory(home)]
     asked = [
         Question(f"{what} beside a flood: {kind}", f"{what} beside a flood: {kind}", f"{what} {COMPUTES}", at_most(2))
         for what in _WHAT
         for kind in KINDS
     ]
     answer("flood.json", taken, asked)
-    looked = [Question(f"resident, beside a flood: {kind}", kind, "before") for kind in KINDS]
-    answer("flood-memory.json", memory, [*looked, Question("resident", "a minute after", "before")], "bytes")
 
 
 _WHAT: Final = ("aileron run", "aileron approve", "an agent's call")
@@ -102,14 +93,10 @@ def _measures(home: DaemonHome) -> dict[str, Callable[[], Measured]]:
     return dict(zip(_WHAT, (run, approve, call), strict=True))
 
 
-def _beside(
-    neighbour: tuple[str, ...], measure: Callable[[], Measured], then: Callable[[], None] = lambda: None
-) -> Callable[[], Measured]:
+def _beside(neighbour: tuple[str, ...], measure: Callable[[], Measured]) -> Callable[[], Measured]:
     def window() -> Measured:
         with _running(neighbour):
-            measured = measure()
-            then()
-        return measured
+            return measure()
 
     return window
 
@@ -124,17 +111,6 @@ def _running(words: tuple[str, ...]) -> Iterator[None]:
             yield
         finally:
             process.kill()
-
-
-def _resident(home: DaemonHome, memory: dict[str, list[float]], kind: str) -> Callable[[], None]:
-    return lambda: memory.setdefault(kind, []).append(_memory(home))
-
-
-def _memory(home: DaemonHome) -> float:
-    """Bytes that daemon and ingress have resident together; what they share counts twice."""
-    daemon = psutil.Process(home.daemon_pid)
-    ingress = [child for child in daemon.children(recursive=True) if "aileron.ingress" in child.cmdline()]
-    return float(sum(process.memory_info().rss for process in (daemon, *ingress)))
 
 
 if __name__ == "__main__":
