@@ -46,9 +46,6 @@ def main() -> None:
             for kind in KINDS:
                 flood = ("-I", str(_FLOODER), port, kind, str(_LONGEST_S))
                 variants[f"{what} beside a flood: {kind}"] = _beside(flood, measure)
-        _beside(
-            ("-I", str(_FLOODER), port, "agents", "0.1"), lambda: Measured([0.0])
-        )()  # it has begun, and so has ingress
         taken = interleave(variants, ROUNDS, warm_ups=0)
     asked = [
         Question(f"{what} beside a flood: {kind}", f"{what} beside a flood: {kind}", f"{what} {COMPUTES}", at_most(2))
