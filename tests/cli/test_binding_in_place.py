@@ -61,18 +61,18 @@ def flat(said: Said) -> str:
 
 
 def test_the_first_use_at_a_terminal_binds_and_goes_on(aileron: Command, real: DaemonHome, upstream: CountingServer):
-    """What the connector wants stands there before the question; one effect, under the key that was given."""
-    before = upstream.effects
-    said = aileron.at_terminal("run", "effect", "path=/effect", "--idempotency-key", "k", answers=NEW, NO_COLOR="1")
+    """What the connector wants stands there before the question; one request, under the key that was given."""
+    before, words = len(upstream.requests), ("run", "fetch", "path=/hello", "--idempotency-key", "k")
+    said = aileron.at_terminal(*words, answers=NEW, NO_COLOR="1")
     shown = flat(said)
 
     assert said.code == 0, said
     assert SECRET not in said.out
     assert shown.index("for Whatever the test server allows") < shown.index("Bind one now")
     assert real.must("GET", "/v1/bindings")["bindings"][0]["name"] == "basic/notes/home"
-    again = aileron("run", "effect", "path=/effect", "--idempotency-key", "k")
+    again = aileron(*words)
     assert again.code == 0
-    assert upstream.effects == before + 1
+    assert len(upstream.requests) == before + 1
 
 
 def test_a_no_leaves_everything_as_it_was(aileron: Command, real: DaemonHome):
