@@ -163,13 +163,16 @@ class States:
         return row[0] if row else None
 
     def unsettled(self, plan_digest: str, now_us: int) -> str | None:
-        """The newest run of exactly this plan that ended as unknown, within 24 hours; None also where one was begun after that.
+        """The newest run of exactly this plan that ended as unknown, within 24 hours, after it had sent something; None also where
+        one was begun after that. What never sent anything did nothing: a request is on record before its first byte leaves.
 
         Nothing begins after it but what was asked for knowingly (audit/log.py).
         """
         row = self._db.execute(
             "SELECT r.id, e.at_us FROM events e INDEXED BY events_type CROSS JOIN runs r ON r.id = e.run"
-            " WHERE e.type = 'run.unknown' AND e.at_us > ? AND r.plan_digest = ? ORDER BY e.seq DESC LIMIT 1",
+            " WHERE e.type = 'run.unknown' AND e.at_us > ? AND r.plan_digest = ?"
+            " AND EXISTS (SELECT 1 FROM events s WHERE s.run = r.id AND s.type = 'egress.sending')"
+            " ORDER BY e.seq DESC LIMIT 1",
             (now_us - IDEMPOTENCY_KEPT_US, plan_digest),
         ).fetchone()
         if row is None:
