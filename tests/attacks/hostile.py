@@ -40,10 +40,12 @@ class HostileHome:
 
 @contextlib.contextmanager
 def hostile_home(port: int = 1, timeout_s: int = 3) -> Iterator[HostileHome]:
-    """A home of its own; both connectors are granted http://localhost:`port`, and the hostile one has so many seconds."""
+    """A home of its own; the hostile connector is granted http://localhost:`port`, for which nothing is bound, and so many
+    seconds.
+    """
     with daemon_home() as home, tempfile.TemporaryDirectory() as folder:
         home.configure(f'[egress]\nprivate_plain = ["localhost:{port}"]\n')
-        home.install_probe(f"localhost:{port}")
+        home.install_probe()
         home.unlock()
         home.bind_probe()
         home.add_probe_action("give_back", "text:string", name="honest")

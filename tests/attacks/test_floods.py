@@ -185,6 +185,7 @@ def test_what_faces_strangers_has_nothing_to_lose(home: DaemonHome, attack: Atta
         of_home = [link for link in opened[ingress] if link.startswith(str(home.path)) and "/logs/" not in link]
         attack.denied("files of the home", [], of_home)
         attack.control("the daemon's ledger", True, any("ledger" in link for link in opened[daemon]))
+    attack.control("somebody who asks", 200, _status(_port(home), "/healthz"))
 
 
 def test_a_killed_ingress_comes_back(home: DaemonHome, attack: Attack) -> None:

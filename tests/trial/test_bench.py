@@ -299,7 +299,7 @@ def test_a_host_that_is_not_declared_is_denied(bench: Bench) -> None:
     assert tried(bench, asked.format("notes.example.com") + 'output = "ok"', GET + 'body = "ok"').problem is None
     assert "evil.example.com:443 is not a granted host" in str(denied.problem)
     assert "not encrypted" in str(
-        tried(bench, asked.replace("https", "http").format("notes.example.com") + "output = 1").problem
+        tried(bench, asked.replace("https", "http").format("notes.example.com:443") + "output = 1").problem
     )
 
 
