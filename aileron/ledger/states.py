@@ -165,7 +165,7 @@ class States:
     def unsettled(self, plan_digest: str, now_us: int) -> str | None:
         """The newest run of exactly this plan that ended as unknown, within 24 hours, after it had sent something.
 
-        None also where one was begun after that. What never sent anything did nothing: a request is on record before its first byte.
+        None also where one was begun after that. What never sent anything did nothing: a request is on record before it leaves.
 
         Nothing begins after it but what was asked for knowingly (audit/log.py).
         """

@@ -225,7 +225,7 @@ def test_it_dies_with_the_daemon(attack: Attack) -> None:
         assert _port(home) == port
 
 
-def test_confined_it_opens_nothing(attack: Attack) -> None:
+def test_confined_it_opens_nothing(tmp_path: Path, attack: Attack) -> None:
     """The very steps that ingress takes, and what can be done before and after them."""
     tried = """
 import errno, os, socket, sys
@@ -233,7 +233,7 @@ from aileron.ingress.confine import confine
 listener = socket.socket(); listener.bind(("127.0.0.1", 0)); listener.listen()
 def tries():
     for attempt in (lambda: os.close(os.open("/etc/hostname", os.O_RDONLY)), lambda: os.listdir("/"),
-                    lambda: os.close(os.open("/tmp/x", os.O_WRONLY | os.O_CREAT)),
+                    lambda: os.close(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)),
                     lambda: socket.create_connection(listener.getsockname()).close(), lambda: os.kill(os.getppid(), 0)):
         try:
             attempt(); yield "done"
@@ -244,7 +244,11 @@ confine()
 print(*tries())
 """
     found = subprocess.run(
-        [sys.executable, "-c", tried], capture_output=True, text=True, check=True, timeout=DEADLINE_S
+        [sys.executable, "-c", tried, str(tmp_path / "written")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=DEADLINE_S,
     )
     before, after = (line.split() for line in found.stdout.splitlines())
     for what, control, denied in zip(("read", "list", "write", "connect", "signal"), before, after, strict=True):
