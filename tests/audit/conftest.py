@@ -74,6 +74,20 @@ def an_invocation(**changes: Any) -> Invocation:
     return msgspec.structs.replace(asked, **changes)
 
 
+async def cut_short(audit: Audit, run_id: str, plan: Plan) -> None:
+    """The run had sent something when its daemon ended."""
+    await audit.egress_sending(
+        run_id,
+        plan.steps[0],
+        request=1,
+        method="POST",
+        destination=HostPort("api.example.com", 443),
+        path="/v1/send",
+        credential=None,
+    )
+    await audit.interrupted(run_id)
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """The one event loop there is."""

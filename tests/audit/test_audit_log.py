@@ -20,7 +20,7 @@ from aileron.model.invocation import Invocation
 from aileron.model.names import HostPort
 from aileron.model.outcome import Failed, Outcome, RunStatus, Succeeded
 from aileron.model.plan import Plan
-from tests.audit.conftest import Clock, a_plan, an_invocation
+from tests.audit.conftest import Clock, a_plan, an_invocation, cut_short
 
 pytestmark = pytest.mark.anyio
 
@@ -174,7 +174,7 @@ async def test_an_unknown_outcome_is_a_state_of_its_own(
 ) -> None:
     """Cut short by the daemon, or by an executor that cannot say: `unknown`, never `failed`."""
     first = await audit.requested(plan, asked, layers=LAYERS)
-    await audit.interrupted(first)
+    await cut_short(audit, first, plan)
     second = await audit.requested(plan, msgspec.structs.replace(asked, again=first), layers=LAYERS)
     await audit.finished(second, Failed(run_id=second, failure=a_failure(FailureClass.OUTCOME_UNKNOWN)), 5)
 
@@ -441,7 +441,7 @@ async def test_what_may_have_happened_is_asked_for_again_by_name_alone(
     """Whoever asks, gated or not; once, by the id of the newest such run. Other arguments are another matter."""
     one, other = an_invocation(), an_invocation(session="another")
     lost = await audit.requested(plan, one, layers=LAYERS)
-    await audit.interrupted(lost)
+    await cut_short(audit, lost, plan)
     clock.advance(1)
 
     for refused in (
@@ -465,7 +465,7 @@ async def test_what_may_have_happened_is_asked_for_again_by_name_alone(
     assert spent.value.failure.failure_class is FailureClass.INVALID_REQUEST
     await audit.requested(plan, one, layers=LAYERS)  # as ever: this one is running, and nobody has lost it
 
-    await audit.interrupted(again)
+    await cut_short(audit, again, plan)
     clock.advance(1)
     with pytest.raises(Repeated, match=again):
         await audit.requested(plan, an_invocation(again=lost), layers=LAYERS)
@@ -480,11 +480,21 @@ async def test_what_does_no_harm_twice_is_repeated(audit: Audit, plan: Plan, ask
     )
     half = msgspec.structs.replace(plan, steps=(*harmless.steps, *plan.steps))
     for one in (harmless, half):
-        await audit.interrupted(await audit.requested(one, asked, layers=LAYERS))
+        await cut_short(audit, await audit.requested(one, asked, layers=LAYERS), one)
 
     await audit.requested(harmless, asked, layers=LAYERS)
     with pytest.raises(Repeated):
         await audit.requested(half, asked, layers=LAYERS)
+
+
+async def test_what_had_sent_nothing_is_repeated(audit: Audit, plan: Plan, asked: Invocation) -> None:
+    """It is unknown all the same; once it has sent something, it is refused."""
+    await audit.interrupted(await audit.requested(plan, asked, layers=LAYERS))
+    later = await audit.requested(plan, asked, layers=LAYERS)
+    await cut_short(audit, later, plan)
+
+    with pytest.raises(Repeated, match=later):
+        await audit.requested(plan, asked, layers=LAYERS)
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "a\nb", "\ud800"])

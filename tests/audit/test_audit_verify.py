@@ -27,7 +27,7 @@ from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation
 from aileron.model.outcome import Failed, Pending, RunStatus, Succeeded
-from tests.audit.conftest import START_S, Clock, a_plan, an_invocation
+from tests.audit.conftest import START_S, Clock, a_plan, an_invocation, cut_short
 from tests.audit.signer import Signer
 
 HOME = Path("/home/somebody/.aileron")
@@ -357,7 +357,7 @@ async def _every_state(audit: Audit, clock: Clock) -> None:
     failed = await audit.requested(plan, asked(), layers=["seccomp"])
     await audit.finished(failed, Failed(run_id=failed, failure=failure), 1)
     lost = await audit.requested(plan, asked(), layers=["seccomp"])
-    await audit.interrupted(lost)
+    await cut_short(audit, lost, plan)
     clock.advance(1)
     await audit.refused(asked(), failure)
     await audit.pending(plan, asked(again=lost), clock.now_us / 1_000_000 + 900)
