@@ -266,7 +266,11 @@ def test_an_answer_that_comes_before_the_request_is_whole_is_passed_on(provider:
             assert upstream.chunk()
             upstream.say(b"HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbig!")
             upstream.sock.shutdown(socket.SHUT_WR)
-            take(upstream, 200 * len(PIECE))
+            with contextlib.suppress(
+                ConnectionError
+            ):  # to the end: a socket that is closed with something unread takes its answer back
+                while upstream.sock.recv(65536):
+                    pass
         writer.join()
         head, body = client.message()
         assert (head.status, body) == (413, b"big!")
