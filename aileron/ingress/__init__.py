@@ -12,7 +12,7 @@ vault's key, gets requests that are whole and typed, and of those from callers i
     forward.py     one request, passed on to the daemon, and its answer back
     messages.py    what the two processes say to each other
     known.py       the daemon's list of who is known
-    __main__.py    the process: take what the daemon gives, confine itself, serve
+    __main__.py    the process hides, and serves in a fork: process.py, once confine.py has taken away what it does not need
 
 It starts with the first connection (daemon/ingress.py). Decided in docs/adr/0031-ingress.md. Not here: what is answered, and to
 whom: the daemon alone decides that.

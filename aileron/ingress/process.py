@@ -30,7 +30,6 @@ __all__ = ["serve_control"]
 
 TIDY_S: Final = 10.0
 _MAX_LISTENERS: Final = 8
-_log = logging.getLogger("aileron.ingress")
 
 
 def serve_control(descriptor: int) -> int:

@@ -227,7 +227,7 @@ class _Inbox:
 
     async def put(self, message: ASGIReceiveEvent) -> None:
         """Wait until there is room for a piece; for the end there always is, and behind it nothing is taken any more."""
-        if message["type"] in ("http.disconnect", "websocket.disconnect"):
+        if message["type"] == "http.disconnect":
             self._is_over, self._end = True, message
             self._move()
             return
