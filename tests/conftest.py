@@ -37,8 +37,15 @@ def _no_real_desktop() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _interruptible() -> None:
-    """A shell that runs the tests in the background ignores SIGINT and SIGQUIT for them, and what they start inherits that."""
-    for number, how in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    """A shell that runs the tests in the background ignores SIGINT and SIGQUIT for them, nohup(1) SIGHUP.
+
+    What they start inherits that.
+    """
+    for number, how in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, how)
 

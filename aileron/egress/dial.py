@@ -143,6 +143,8 @@ async def _start_tls(sock: socket.socket, tls: ssl.SSLContext, host: str, progre
             except ssl.SSLCertVerificationError:
                 raise
             except OSError as error:
+                if _was_no_tls(error) and progress.heard == "nothing":
+                    progress.heard = "something else"  # it came between the look and the handshake, and OpenSSL has it
                 if _is_tls(error, progress.heard):
                     raise
                 break
@@ -156,9 +158,14 @@ async def _start_tls(sock: socket.socket, tls: ssl.SSLContext, host: str, progre
 
 def _is_tls(error: OSError, heard: Heard) -> bool:
     """Whether a peer that began so, with which a handshake ended so, speaks TLS."""
-    if heard == "nothing" and isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
-        return error.reason != "WRONG_VERSION_NUMBER"  # it came after the look, and OpenSSL has it
+    if heard == "nothing":
+        return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
     return heard == "TLS"
+
+
+def _was_no_tls(error: OSError) -> bool:
+    """Whether OpenSSL was given what is no record of TLS at all."""
+    return isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER"
 
 
 def _heard(wrapped: ssl.SSLSocket) -> Heard:
