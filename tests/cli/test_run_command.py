@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -516,6 +517,68 @@ def test_bash_offers_files_only_where_a_word_may_be_one(
     done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=30)
 
     assert done.stdout.split() == offered.split(), done
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("aileron run s", '_arguments *: :(("send"))'),
+        ("aileron run send ", "compadd -S  -- to="),
+        ("aileron approve ", ""),
+        ("aileron action add ", "_files"),
+    ],
+)
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+def test_zsh_offers_files_only_where_a_word_may_be_one(
+    fake: FakeDaemon, aileron: Command, home: Path, path_of_ours: str, typed: str, offered: str
+):
+    """What the script as it is printed tells zsh."""
+    fake.add_action("send", "to:string")
+    words = typed.split(" ")
+    script = f"""
+        for told in compdef _arguments _files compadd; do eval $told'() {{ print -r -- '$told' "$@" }}'; done
+        {aileron("completion", "zsh").out.replace("compdef _aileron_completion aileron", "")}
+        words=({" ".join(f"'{word}'" for word in words)}); CURRENT={len(words)}; _aileron_completion
+    """
+    assert _completed(["zsh", "-f", "-c", script], home, path_of_ours) == offered
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("aileron run s", "send"),
+        ("aileron run send ", "to="),
+        ("aileron approve ", ""),
+        ("aileron action add f", "file.md"),
+    ],
+)
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_fish_offers_files_only_where_a_word_may_be_one(
+    fake: FakeDaemon, aileron: Command, home: Path, path_of_ours: str, typed: str, offered: str
+):
+    """What it makes of the script as it is printed."""
+    fake.add_action("send", "to:string")
+    (home.parent / "file.md").write_text("")
+    script = f"{aileron('completion', 'fish').out}\ncomplete -C '{typed}'"
+
+    assert _completed(["fish", "--private", "-c", script], home, path_of_ours) == offered
+
+
+@pytest.fixture
+def path_of_ours(tmp_path: Path) -> str:
+    """A PATH on which `aileron` is this one."""
+    command = tmp_path / "bin" / "aileron"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aileron "$@"\n')
+    command.chmod(0o755)
+    return f"{command.parent}:{os.environ['PATH']}"
+
+
+def _completed(shell: list[str], home: Path, path: str) -> str:
+    environment = {**os.environ, "AILERON_HOME": str(home), "HOME": str(home.parent), "PATH": path}
+    done = subprocess.run(shell, cwd=home.parent, env=environment, capture_output=True, text=True, timeout=30)
+    assert not done.stderr, done.stderr
+    return done.stdout.strip()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -26,6 +26,25 @@ _ON_MARK: Final = """\
         compopt -o nospace
     fi
 """
+_ZSH: Final = """\
+#compdef aileron
+
+_aileron_completion() {
+  local answer words_only
+  answer="$(env _AILERON_NO_FILES=1 _TYPER_COMPLETE_ARGS="${words[1,$CURRENT]}" _AILERON_COMPLETE=complete_zsh aileron)"
+  if [[ "$answer" == *$'\\001'* ]]; then
+    return 1
+  elif [[ "$answer" == *'="))'* ]]; then
+    words_only="${${answer#*'(('}%%'))'*}"
+    compadd -S '' -- ${(Q)${(f)words_only}}
+  else
+    eval "$answer"
+  fi
+}
+
+compdef _aileron_completion aileron
+"""
+"""Typer's script, but for the mark, and for no space behind `KEY=`."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._=-]+", re.ASCII)
 
 
@@ -40,14 +59,25 @@ def completion(
 
     if shell not in _SHELLS:
         raise Problem.usage(f"{shell!r} is not {', '.join(_SHELLS)}", fix="aileron completion bash")
+    if shell == "zsh":
+        output.write(_ZSH)
+        return
     script = get_completion_script(prog_name="aileron", complete_var="_AILERON_COMPLETE", shell=shell)
-    output.write(_without_files(script) if shell == "bash" else script)
+    output.write(_bash(script) if shell == "bash" else _fish(script))
 
 
-def _without_files(script: str) -> str:
-    """Typer's script for bash, with files only where a word may be one."""
+def _bash(script: str) -> str:
+    """Typer's script, with files only where a word may be one."""
     asked = script.replace("$( env ", f"$( env {_KNOWS_MARK}=1 ")
     return asked.replace("    return 0\n", f"{_ON_MARK}    return 0\n")
+
+
+def _fish(script: str) -> str:
+    """Typer's script, with files only where a word may be one: fish offers them where there is nothing else."""
+    asked = script.replace("(env ", f"(env {_KNOWS_MARK}=1 ").replace('"env ', f'"env {_KNOWS_MARK}=1 ')
+    return asked.replace(
+        '(commandline -cp) aileron)"', r"(commandline -cp) aileron | string match --invert --entire \x01)" + '"', 1
+    )
 
 
 def action_names(incomplete: str) -> list[str]:
@@ -82,7 +112,7 @@ def _listed(what: str, *, operator: bool) -> list[dict[str, Any]]:
 
 
 def _or_no_files(incomplete: str, words: list[str]) -> list[str]:
-    """These, or for our script of bash a mark that it shows to nobody: bash would offer the names of files in their place."""
+    """These, or for our scripts a mark that they show to nobody: they would offer the names of files in their place."""
     return words or ([incomplete + _MARK] if os.environ.get(_KNOWS_MARK) else [])
 
 
