@@ -54,6 +54,8 @@ GUTTER = "  │ "
 _LONGEST_WORD = 200
 """Characters: a hash has 71, a link not many more."""
 _LEAST_INDENT = 2
+_BETWEEN = 2
+"""Cells between the columns of a table."""
 _TO_COPY = ("fix: ", "look: ", "approve: ", "deny: ", "cancel: ", "review: ", "aileron ")
 """What begins a line that stays whole, because its end is copied."""
 _COMMANDS = ("aileron ", "sudo ", "systemd-run ")
@@ -140,16 +142,21 @@ def print_result(value: Any) -> None:
         write(visible_json(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, folds: Sequence[str] = ()) -> None:
+def print_table(
+    titles: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, folds: Sequence[str] = (), below: int = 1
+) -> None:
     """Rows under titles on a terminal, tab-separated in a pipe; `empty` is said to a person when there are none.
 
-    The columns in `folds`, and the last, take more lines where a terminal is narrow; the others never break.
+    The columns in `folds`, and the last, take more lines where a terminal is narrow; the others never break. With `below` over 1,
+    so many of the last columns take lines of their own, whole, where not every row fits beside one another.
     """
     cells = [[as_text(cell) for cell in row] for row in rows]
     if not is_terminal():
         for row in cells:
             write("\t".join(row))
-    elif cells and not folds and _is_too_narrow(titles, cells):
+    elif cells and below > 1 and _width([titles, *cells]) > _columns():
+        _stacked(titles, cells, below)
+    elif cells and not folds and below == 1 and _is_too_narrow(titles, cells):
         _stacked(titles, cells)
     elif cells:
         _rich_table(titles, cells, {*folds, titles[-1]})
@@ -313,13 +320,19 @@ def _is_too_narrow(titles: Sequence[str], rows: list[list[str]]) -> bool:
     return _columns() - others < longest <= _columns() - _LEAST_INDENT
 
 
-def _stacked(titles: Sequence[str], rows: list[list[str]]) -> None:
-    """The last column on lines of its own, below the others."""
-    widths = [max(len(row[column]) for row in [titles, *rows]) for column in range(len(titles) - 1)]
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    """Cells of a terminal that the rows take as a table, on a line each."""
+    return sum(max(cells_of(row[column]) for row in rows) + _BETWEEN for column in range(len(rows[0]))) - _BETWEEN
+
+
+def _stacked(titles: Sequence[str], rows: list[list[str]], below: int = 1) -> None:
+    """The last columns on lines of their own, below the others."""
+    beside = len(titles) - below
+    widths = [max(len(row[column]) for row in [titles, *rows]) for column in range(beside)]
     for number, row in enumerate([list(titles), *rows]):
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
         write(line if number else styled(line, "bold"))
-        for part in folded(row[-1], _LEAST_INDENT):
+        for part in [part for cell in row[beside:] for part in folded(cell, _LEAST_INDENT)]:
             write(" " * _LEAST_INDENT + (part if number else styled(part, "bold")))
 
 

@@ -34,6 +34,7 @@ def action_facts(action: ActionFile, enabled: bool) -> dict[str, Any]:
     return {
         "name": action.name,
         "version": action.version,
+        "source": action.source,
         "intent": action.intent,
         "enabled": enabled,
         "gated": action.approval.required,

@@ -153,7 +153,9 @@ def test_an_action_comes_with_its_connectors_and_one_question_each(
     shown = " ".join(agreed.out.split())
     for said in ("(1 of 3)", "(3 of 3)", "is asked about", "2 new connectors", f"next: aileron binding setup {MAIL}"):
         assert said in shown
-    assert aileron("action", "list").out.startswith("say-both\t1.0.0")
+    listed = aileron("action", "list").out.rstrip("\n")
+    assert (listed.startswith("say-both\t1.0.0"), listed.split("\t")[-1]) == (True, source)
+    assert aileron("action", "show", "say-both", "--json").json["source"] == source
 
 
 def test_an_update_shows_what_changes_and_keeps_what_is_yours(

@@ -30,6 +30,7 @@ CALDAV = {
     "limits": {"memory_mb": 64},
 }
 ADVICE = {**CALDAV, "name": "github://you/connector-advice", "hash": "sha256:" + "cd" * 32, "credential": None}
+PUBLISHED = "github://acme/aileron-connector-google/actions/list-recent-emails@1.0.0"
 PASSPHRASE = "correct horse battery"
 SECRET = "hunter2-hunter2"
 
@@ -89,17 +90,42 @@ def test_actions_are_validated_without_a_daemon(aileron: Command, tmp_path: Path
 
 
 def test_actions_are_listed_with_their_state(fake: FakeDaemon, aileron: Command):
-    """A broken file has its problem in place of what it is for."""
-    fake.add_action("send", gated=True)
+    """A broken file has its problem in place of what it is for; what no publisher has is the person's own."""
+    fake.add_action("send", gated=True, source=PUBLISHED)
     fake.add_action("read", enabled=False)
     fake.actions["bad"] = {"name": "bad", "enabled": True, "problem": "bad.md:3: no"}
 
     assert aileron("action", "list").out.splitlines() == [
-        "send\t1.0.0\tenabled, gated\tdo send",
-        "read\t1.0.0\tdisabled\tdo read",
-        "bad\t-\tbroken\tbad.md:3: no",
+        f"send\t1.0.0\tenabled, gated\tdo send\t{PUBLISHED}",
+        "read\t1.0.0\tdisabled\tdo read\tyour own",
+        "bad\t-\tbroken\tbad.md:3: no\t-",
     ]
-    assert [entry["name"] for entry in aileron("action", "list", "--json").json["actions"]] == ["send", "read", "bad"]
+    listed = aileron("action", "list", "--json").json["actions"]
+    assert [(entry["name"], entry.get("source")) for entry in listed] == [
+        ("send", PUBLISHED),
+        ("read", None),
+        ("bad", None),
+    ]
+
+
+def test_where_actions_are_from_can_be_read_on_80_columns(fake: FakeDaemon, aileron: Command):
+    """Beside the rest where every row fits; else all of them below, whole and at one indent."""
+    fake.add_action("send", source="hub://mail/send@1.0.0")
+    fake.add_action("read")
+    short = aileron.at_terminal("action", "list", TERM="dumb").out.splitlines()
+    fake.add_action("list-recent-emails", gated=True, source=PUBLISHED)
+    long = aileron.at_terminal("action", "list", TERM="dumb").out.splitlines()
+
+    assert [line.split() for line in short] == [
+        ["NAME", "VERSION", "STATE", "INTENT", "SOURCE"],
+        ["send", "1.0.0", "enabled", "do", "send", "hub://mail/send@1.0.0"],
+        ["read", "1.0.0", "enabled", "do", "read", "your", "own"],
+    ]
+    assert long[-3:] == ["list-recent-emails  1.0.0    enabled, gated", "  do list-recent-emails", f"  {PUBLISHED}"]
+    assert long[3:6] == ["send                1.0.0    enabled", "  do send", "  hub://mail/send@1.0.0"]
+    assert all(len(line) <= 80 for line in long)
+    assert f"source\n         {PUBLISHED}\n" in aileron.at_terminal("action", "show", "list-recent-emails", TERM="dumb").out
+    assert "source\tyour own\n" in aileron("action", "show", "read").out
 
 
 def test_an_empty_list_is_empty_for_a_script_and_a_hint_for_a_person(fake: FakeDaemon, aileron: Command):

@@ -97,7 +97,14 @@ class FakeDaemon:
             {"name": key, "type": kind.rstrip("?"), "required": not kind.endswith("?"), "description": f"The {key}."}
             for key, _, kind in (spec.partition(":") for spec in inputs)
         ]
-        facts = {"version": "1.0.0", "intent": f"do {name}", "enabled": True, "gated": False, "problem": None}
+        facts = {
+            "version": "1.0.0",
+            "source": None,
+            "intent": f"do {name}",
+            "enabled": True,
+            "gated": False,
+            "problem": None,
+        }
         self.actions[name] = {"name": name, **facts, "inputs": specs, "connectors": [], **more}
 
     def __enter__(self) -> Self:

@@ -226,9 +226,10 @@ def list_(as_json: AsJson = False) -> None:
         output.print_json({"actions": actions})
         return
     output.print_table(
-        ("NAME", "VERSION", "STATE", "INTENT"),
-        [(entry["name"], entry.get("version"), _state(entry), _about(entry)) for entry in actions],
+        ("NAME", "VERSION", "STATE", "INTENT", "SOURCE"),
+        [(entry["name"], entry.get("version"), _state(entry), _about(entry), _source(entry)) for entry in actions],
         empty="no action is installed\n  fix: aileron action add FILE",
+        below=2,
     )
 
 
@@ -242,6 +243,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
         [
             ("name", action["name"]),
             ("version", action.get("version")),
+            ("source", _source(action)),
             ("intent", action.get("intent")),
             ("state", _state(action)),
             ("approval", "a person is asked" if action.get("gated") else "nobody is asked"),
@@ -360,6 +362,11 @@ def _state(entry: dict[str, Any]) -> str:
 
 def _about(entry: dict[str, Any]) -> Any:
     return entry.get("problem") or entry.get("intent")
+
+
+def _source(entry: dict[str, Any]) -> str | None:
+    """Where its file says that it was published; one that says nothing is of the person's own making. None: it cannot be read."""
+    return None if entry.get("problem") else entry.get("source") or "your own"
 
 
 def _step(step: dict[str, Any]) -> str:
