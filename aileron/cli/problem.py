@@ -39,6 +39,7 @@ __all__ = [
     "UNFINISHED",
     "UNKNOWN",
     "UNREACHABLE",
+    "UNREACHED",
     "USAGE",
     "Problem",
     "local_work",
@@ -48,6 +49,7 @@ OK = os.EX_OK
 FAILED = 1
 USAGE = 2
 NOT_FOUND = 3
+UNREACHED = 7
 UNKNOWN = 8
 INTEGRITY = 9
 UNREACHABLE = os.EX_UNAVAILABLE  # 69, sysexits.h

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.support.published import KEY, OTHER, Publisher
 from tests.support.upstream import Authority
 
 pytestmark = pytest.mark.jail
+BROKEN = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 QUESTION = "Install? [y/N] "
 MAIL = "github://acme/mail"
 
@@ -183,6 +185,22 @@ def test_an_update_shows_what_changes_and_keeps_what_is_yours(
     assert "Says it, to me." in file.read_text(encoding="utf-8")
     assert (newest.code, "1.1.0 is the newest there is" in newest.err) == (0, True)
     assert (back.code, aileron("action", "list").out.startswith("say\t1.0.0")) == (0, True)
+
+
+def test_a_check_that_asked_nobody_is_none(aileron: Command, publisher: Publisher, forge: ForgeServer) -> None:
+    """7 where no forge answered, one of two is said and is 0, both are 0; the same with --json. Nothing to check is 0, too."""
+    nothing = aileron("connector", "check")
+    aileron("action", "add", publisher.action("say", "1.0.0", [publisher.connector("1.0.0")]), "--yes")
+    both = aileron("connector", "check")
+    forge.disturb(BROKEN)
+    one = aileron("connector", "check", "--json")
+    forge.disturb(BROKEN, BROKEN)
+    none = aileron("connector", "check", "--json")
+
+    assert (nothing.code, both.code, both.err) == (0, 0, "")
+    assert (one.code, one.err) == (0, "1 of 2 could not be checked\n")
+    assert (none.code, none.err.startswith("error: none of the 2 could be checked")) == (7, True), none
+    assert [bool(json.loads(line)["problem"]) for line in none.out.splitlines()] == [True, True]
 
 
 def test_a_conflict_is_resolved_in_an_editor(

@@ -124,7 +124,10 @@ def test_where_actions_are_from_can_be_read_on_80_columns(fake: FakeDaemon, aile
     assert long[-3:] == ["list-recent-emails  1.0.0    enabled, gated", "  do list-recent-emails", f"  {PUBLISHED}"]
     assert long[3:6] == ["send                1.0.0    enabled", "  do send", "  hub://mail/send@1.0.0"]
     assert all(len(line) <= 80 for line in long)
-    assert f"source\n         {PUBLISHED}\n" in aileron.at_terminal("action", "show", "list-recent-emails", TERM="dumb").out
+    assert (
+        f"source\n         {PUBLISHED}\n"
+        in aileron.at_terminal("action", "show", "list-recent-emails", TERM="dumb").out
+    )
     assert "source\tyour own\n" in aileron("action", "show", "read").out
 
 

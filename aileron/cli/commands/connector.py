@@ -16,10 +16,11 @@ from aileron.cli import output
 from aileron.cli.commands.done import print_connector, tell_done, tell_packed
 from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, PassphraseFile, Yes
 from aileron.cli.deciding import carry_through
-from aileron.cli.problem import OK, Problem, local_work
+from aileron.cli.problem import OK, UNREACHED, Problem, local_work
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
 from aileron.cli.published import fetched, given_up, installed, is_published
 from aileron.cli.publisher import application, hosts
+from aileron.cli.run import tell
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 
@@ -190,19 +191,37 @@ def check(
     """Say which newer versions there are of what your actions use.
 
     Nothing is fetched and nothing is changed; `aileron action update NAME` does that.
+
+    Exit code 7 if none of them could be checked.
     """
     query = "?prerelease=true" if prerelease else ""
     updates = Supervisor().ask("GET", f"/v1/connectors/updates{query}", wait_s=_CHECK_S)["updates"]
     if as_json:
         for update in updates:
             output.print_json(update)
-        return
-    output.print_table(
-        ("NAME", "HERE", "NEWEST", "NOTE"),
-        [(one["name"], one["version"], one["newest"] or "-", _note(one)) for one in updates],
-        folds=("NAME",),
-        empty="no installed action uses anything that is published",
-    )
+    else:
+        output.print_table(
+            ("NAME", "HERE", "NEWEST", "NOTE"),
+            [(one["name"], one["version"], one["newest"] or "-", _note(one)) for one in updates],
+            folds=("NAME",),
+            empty="no installed action uses anything that is published",
+        )
+    unchecked = sum(one["problem"] is not None for one in updates)
+    if unchecked and unchecked == len(updates):
+        what = f"none of the {unchecked} could be checked" if unchecked > 1 else "it could not be checked"
+        raise typer.Exit(
+            tell(
+                Problem(
+                    f"{what}: whether there is anything newer is not known",
+                    exit_code=UNREACHED,
+                    name="network_error",
+                    why=str(updates[0]["problem"]),
+                    fix="aileron connector check --include-prerelease" if prerelease else "aileron connector check",
+                )
+            )
+        )
+    if unchecked:
+        output.note(f"{unchecked} of {len(updates)} could not be checked")
 
 
 def _note(update: dict[str, Any]) -> str:
