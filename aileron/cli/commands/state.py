@@ -5,6 +5,7 @@ Neither starts a daemon: looking changes nothing. `doctor AGENT` does, as the ag
 
 from __future__ import annotations
 
+import enum
 import os
 import stat
 from collections.abc import Iterator
@@ -18,8 +19,11 @@ from aileron.cli import output
 from aileron.cli.commands.daemon import facts_of, not_running
 from aileron.cli.commands.options import AsJson
 from aileron.cli.commands.vault import state_of
+from aileron.cli.narrowing import Narrow, NotNarrowed, narrow, wide
 from aileron.cli.problem import FAILED, Problem
+from aileron.cli.prompts import ask_now, can_ask
 from aileron.cli.supervisor import Supervisor
+from aileron.files import OTHERS_MAY_USE
 from aileron.model.visible import visible
 from aileron.review.question import kind_of
 
@@ -34,8 +38,8 @@ _LEAST_FREE_BYTES = 100 << 20
 """100 MiB: the ledger refuses runs on a full disk, and grows by about 2 KiB a run."""
 
 _MEMORY = {
-    "cgroup-v2": ("bounded for a compiled connector and all its processes by a control group (v2)",),
-    "cgroup-v1": ("bounded for a compiled connector and all its processes by a control group (v1)",),
+    "cgroup-v2": ("bounded for a compiled connector and all its processes by a control group (v2)", None),
+    "cgroup-v1": ("bounded for a compiled connector and all its processes by a control group (v1)", None),
     "rlimit": (
         "bounded for each process (rlimits); jails with several processes are looked at four times a second; where systemd "
         "runs it can bound them as a whole",
@@ -45,13 +49,32 @@ _MEMORY = {
 _UNSIGNED = "not signed: any process of this user can make them"
 
 
+class ByHand(enum.Enum):
+    """Why a cure is the person's, and none that `doctor --fix` carries out."""
+
+    ADMINISTRATOR = "it changes this machine, as its administrator"
+    WIDENS = "it would allow more than now"
+    VAULT = "it takes a secret of yours"
+    INTERRUPTS = "it cuts runs short and locks the vault"
+    YOURS = "only you can tell what is right"
+
+
 class Check(NamedTuple):
-    """One thing that was looked at. `note` is neither good nor bad."""
+    """One thing that was looked at. `note` is neither good nor bad.
+
+    `fix` is for a person to type. `cure` says whether `doctor --fix` carries it out: what it is not told to be safe, it leaves.
+    """
 
     name: str
     state: Literal["ok", "note", "bad"]
     found: str
     fix: str | None = None
+    cure: Narrow | ByHand = ByHand.YOURS
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs; `fixable` is whether `--fix` carries the fix out."""
+        told = {"name": self.name, "state": self.state, "found": self.found, "fix": self.fix}
+        return {**told, "fixable": isinstance(self.cure, Narrow)}
 
 
 def status(as_json: AsJson = False) -> None:
@@ -84,6 +107,10 @@ def doctor(
     program: Annotated[
         str | None, typer.Option("--program", metavar="PATH", help="The agent's program, where it is not in PATH.")
     ] = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Carry out the cures that only take permissions away; each is asked about.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix: do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Examine this machine, or an agent's way to the actions.
@@ -91,29 +118,63 @@ def doctor(
     Exit code 1 if something is in the way.
     """
     if agent is not None:
+        if fix or yes:
+            raise Problem.usage("--fix is for this machine, and not for an agent", fix="aileron doctor --fix")
         _doctor_of(agent, program, as_json)
         return
     if program is not None:
         raise Problem.usage("--program is for an agent: aileron doctor AGENT", fix="aileron doctor --help")
+    if yes and not fix:
+        raise Problem.usage("--yes is for --fix", fix="aileron doctor --fix --yes")
+    if fix and not yes and (as_json or not can_ask()):
+        raise Problem.usage("there is nobody to be asked about each cure", fix="aileron doctor --fix --yes")
+    supervisor = Supervisor()
+    report, checks = _examined(supervisor)
+    tried = [_carried_out(check, yes=yes) for check in checks if isinstance(check.cure, Narrow)] if fix else []
+    if tried:
+        report, checks = _examined(supervisor)
+    is_well = all(check.state != "bad" for check in checks)
+    if as_json:
+        told = {"ok": is_well, "version": __version__, "checks": [check.to_json() for check in checks]}
+        output.print_json({**told, "machine": report.to_json(), **({"fixed": tried} if fix else {})})
+    else:
+        if fix and not tried:
+            output.note("nothing is wrong that is mended here")
+        _print(checks, explained=fix)
+    if not is_well:
+        raise typer.Exit(FAILED)
+
+
+def _examined(supervisor: Supervisor) -> tuple[Report, list[Check]]:
     from aileron_sandbox.support import examine
 
-    supervisor = Supervisor()
     mode = _sandbox_mode(supervisor.home)
     report = examine(mode)
-    checks = [
+    return report, [
         *_machine(report, mode),
         *([] if report.available or mode == "landlock" else _weaker(supervisor.home)),
         *_home(supervisor.home),
         *_daemon(supervisor),
     ]
-    is_well = all(check.state != "bad" for check in checks)
-    if as_json:
-        found = [check._asdict() for check in checks]
-        output.print_json({"ok": is_well, "version": __version__, "checks": found, "machine": report.to_json()})
-    else:
-        _print(checks)
-    if not is_well:
-        raise typer.Exit(FAILED)
+
+
+def _carried_out(check: Check, *, yes: bool) -> dict[str, Any]:
+    """One cure, once the person said so; what became of it, for programs, and a line of it for people."""
+    assert isinstance(check.cure, Narrow)
+    command = visible(str(check.fix))
+    told: dict[str, Any] = {"name": check.name, "fix": check.fix, "done": False, "problem": None}
+    if not yes:
+        output.note(visible(check.found))
+        answer = ask_now(f"  {command} [y/N]: ")
+        if (answer or "").lower() not in ("y", "yes"):
+            return told
+    try:
+        narrow(check.cure)
+    except NotNarrowed as error:
+        output.note(f"not done: {command}: {visible(str(error))}")
+        return {**told, "problem": str(error)}
+    output.note(f"done: {command}")
+    return {**told, "done": True}
 
 
 def _doctor_of(agent: str, program: str | None, as_json: bool) -> None:
@@ -122,7 +183,7 @@ def _doctor_of(agent: str, program: str | None, as_json: bool) -> None:
     checks = list(checks_of(agent, program))
     is_well = all(check.state != "bad" for check in checks)
     if as_json:
-        found = [check._asdict() for check in checks]
+        found = [check.to_json() for check in checks]
         output.print_json({"ok": is_well, "version": __version__, "agent": agent, "checks": found})
     else:
         _print(checks)
@@ -148,7 +209,8 @@ def _weaker(home: Path) -> Iterator[Check]:
         found = (
             "without namespaces a weaker one can be had; read first what it does not keep out: docs/explanation/jail.md"
         )
-        yield Check("jail", "note", found, f'set mode = "landlock" under [sandbox] in {home / "config.toml"}')
+        fix = f'set mode = "landlock" under [sandbox] in {home / "config.toml"}'
+        yield Check("jail", "note", found, fix, ByHand.WIDENS)
 
 
 def _machine(report: Report, mode: SandboxMode) -> Iterator[Check]:
@@ -157,11 +219,13 @@ def _machine(report: Report, mode: SandboxMode) -> Iterator[Check]:
     elif report.available:
         yield Check("jail", "ok", f"{len(report.layers)} layers in force: {', '.join(report.layers)}")
     else:
-        yield Check("jail", "bad", str(report.what), report.fix)
+        yield Check("jail", "bad", str(report.what), report.fix, ByHand.ADMINISTRATOR)
     if not report.libseccomp:
-        yield Check("libseccomp", "bad", "it does not load", "sudo apt-get install libseccomp2")
+        fix = "sudo apt-get install libseccomp2"
+        yield Check("libseccomp", "bad", "it does not load", fix, ByHand.ADMINISTRATOR)
     if report.memory is not None:
-        yield Check("memory", "note" if report.memory == "rlimit" else "ok", *_MEMORY[report.memory])
+        found, command = _MEMORY[report.memory]
+        yield Check("memory", "note" if report.memory == "rlimit" else "ok", found, command)
     landlock = "no Landlock" if report.landlock_abi is None else f"Landlock ABI {report.landlock_abi}"
     user = "root" if report.uid == 0 else f"uid {report.uid}"
     yield Check("machine", "ok", f"Linux {report.kernel_release}, {landlock}, Python {report.python}, {user}")
@@ -176,7 +240,7 @@ def _home(home: Path) -> Iterator[Check]:
     except OSError as error:
         yield Check("home", "bad", f"{home}: {error.strerror}", "set AILERON_HOME to a directory of yours")
         return
-    yield _owned(home, found)
+    yield from _owned(home, found)
     socket = str(home / "run" / "operator.sock")
     if len(os.fsencode(socket)) > _MAX_SOCKET_PATH:
         yield Check(
@@ -186,15 +250,34 @@ def _home(home: Path) -> Iterator[Check]:
     yield _settings(home)
 
 
-def _owned(home: Path, found: os.stat_result) -> Check:
+def _owned(home: Path, found: os.stat_result) -> Iterator[Check]:
+    """The home, and what of it others may use: the daemon refuses each."""
     if not stat.S_ISDIR(found.st_mode):
-        return Check("home", "bad", f"{home} is not a directory", "set AILERON_HOME to a directory of yours")
+        yield Check("home", "bad", f"{home} is not a directory", "set AILERON_HOME to a directory of yours")
+        return
     if found.st_uid != os.geteuid():
-        return Check("home", "bad", f"{home} belongs to uid {found.st_uid}", f"sudo chown -R {os.geteuid()} {home}")
-    if found.st_mode & 0o077:
-        mode = stat.S_IMODE(found.st_mode)
-        return Check("home", "bad", f"{home} has mode {mode:04o}: others may use it", f"chmod 700 {home}")
-    return Check("home", "ok", str(home))
+        words = f"{home} belongs to uid {found.st_uid}"
+        yield Check("home", "bad", words, f"sudo chown -R {os.geteuid()} {home}", ByHand.ADMINISTRATOR)
+        return
+    if home.is_symlink():
+        words = f"{home} is a symbolic link, which is refused"
+        yield Check("home", "bad", words, "set AILERON_HOME to the directory itself")
+        return
+    checks = [_too_open(one) for one in wide(home)]
+    if not any(check.name == "home" for check in checks):
+        yield Check("home", "ok", str(home))
+    yield from checks
+
+
+def _too_open(one: Narrow | tuple[Path, str]) -> Check:
+    if not isinstance(one, Narrow):
+        path, why = one
+        return Check(
+            "files", "bad", f"{path} is refused: {why}", f"look what {path} is, and put right what should be there"
+        )
+    may = "use" if one.kept.forbidden == OTHERS_MAY_USE else "write"
+    name = "home" if one.kept.path == one.home else "files"
+    return Check(name, "bad", f"{one.kept.path} has mode {one.mode:04o}: others may {may} it", one.command, one)
 
 
 def _space(home: Path) -> Check:
@@ -237,7 +320,7 @@ def _daemon(supervisor: Supervisor) -> Iterator[Check]:
         yield Check("daemon", "ok", f"running, pid {running.get('pid')}")
     else:
         words = f"is version {running.get('version')}, this command {__version__}"
-        yield Check("daemon", "bad", words, "aileron daemon stop")
+        yield Check("daemon", "bad", words, "aileron daemon stop", ByHand.INTERRUPTS)
     yield _vault(running.get("vault") or {})
     yield _decisions(running)
     if kept_back := _kept_back(running):
@@ -249,15 +332,14 @@ def _decisions(running: dict[str, Any]) -> Check:
     found = running.get("approver") or {}
     match found.get("status", "none"):
         case "none":
-            return Check("decisions", "note", _UNSIGNED, "aileron approver init")
+            return Check("decisions", "note", _UNSIGNED, "aileron approver init", ByHand.VAULT)
         case "ready":
             count = found.get("passkeys") or 0
             beside = f" or by {count} passkey{'' if count == 1 else 's'} it enrolled" if count else ""
             return Check("decisions", "ok", f"signed by {found.get('key_id')}{beside}")
         case "locked":
-            return Check(
-                "decisions", "note", "signed; by whom is in the vault, which is locked", "aileron vault unlock"
-            )
+            words = "signed; by whom is in the vault, which is locked"
+            return Check("decisions", "note", words, "aileron vault unlock", ByHand.VAULT)
         case other:
             return Check("decisions", "bad", str(found.get("problem") or other), "aileron approver status")
 
@@ -288,15 +370,17 @@ def _waiting(supervisor: Supervisor, running: dict[str, Any]) -> str:
 
 def _vault(found: dict[str, Any]) -> Check:
     if not found.get("exists"):
-        return Check("vault", "note", "none; connectors that need a credential need one", "aileron vault init")
+        words = "none; connectors that need a credential need one"
+        return Check("vault", "note", words, "aileron vault init", ByHand.VAULT)
     if found.get("problem"):
         return Check("vault", "bad", str(found["problem"]), "aileron vault status")
     if found.get("locked"):
-        return Check("vault", "note", "locked", "aileron vault unlock")
+        return Check("vault", "note", "locked", "aileron vault unlock", ByHand.VAULT)
     return Check("vault", "ok", "unlocked")
 
 
-def _print(checks: list[Check]) -> None:
+def _print(checks: list[Check], *, explained: bool = False) -> None:
+    """All of them; `explained` says of each bad one why it is left to the person."""
     if not output.is_terminal():
         output.print_table((), [(check.state, check.name, check.found, check.fix or "") for check in checks], empty="")
         return
@@ -311,3 +395,5 @@ def _print(checks: list[Check]) -> None:
         if check.fix:
             for line in output.labelled(f"{indent}fix: ", visible(check.fix)):
                 output.write(line)
+            if explained and check.state == "bad" and isinstance(check.cure, ByHand):
+                output.write(f"{indent}left to you: {check.cure.value}")

@@ -1,0 +1,138 @@
+"""What of the home others may use or write, and taking that away from them: the one thing `aileron doctor --fix` does by itself.
+
+Runs in commands, and trusts nothing that it finds: an agent with a shell may put a link, or another name of a file, where
+something of the home should be, also between the look and the change.
+
+Rules
+- A path is walked from the home down, name by name, without following a link; what is looked at and what is changed is one and
+  the same open thing, never a path a second time.
+- Only this user's own directories, and files with this one name. Everything else is left as it is, and said.
+- Bits are only taken away, never given.
+
+Source: path_resolution(7), open(2) O_PATH, proc_pid_fd(5). Not here: asking (commands/state.py), who refuses such files
+(files.py, and whoever reads them).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from aileron.config import Home
+from aileron.files import OTHERS_MAY_USE, OTHERS_MAY_WRITE
+
+__all__ = ["Kept", "Narrow", "NotNarrowed", "narrow", "wide"]
+
+
+class NotNarrowed(Exception):
+    """It is left as it is; why, in words."""
+
+
+class Kept(NamedTuple):
+    """Something of the home and the permission bits that it must not have."""
+
+    path: Path
+    kind: Literal["directory", "file"]
+    forbidden: int
+
+
+class Narrow(NamedTuple):
+    """A cure: take away what others must not have. `mode` is what it was seen with; the one at the time counts."""
+
+    home: Path
+    kept: Kept
+    mode: int
+
+    @property
+    def command(self) -> str:
+        """The same, to be typed."""
+        return f"chmod {self.mode & ~self.kept.forbidden:o} {self.kept.path}"
+
+
+def wide(home: Path) -> Iterator[Narrow | tuple[Path, str]]:
+    """What of the home is too open, the home first; with the reason, what cannot be looked at or is not ours to change."""
+    for kept in _kept(Home(home)):
+        try:
+            with _opened(home, kept) as descriptor:
+                mode = _mode_of(descriptor, kept)
+        except FileNotFoundError:
+            continue
+        except (OSError, NotNarrowed) as error:
+            yield kept.path, _words(error)
+            continue
+        if mode & kept.forbidden:
+            yield Narrow(home, kept, mode)
+
+
+def narrow(cure: Narrow) -> None:
+    """Do it. NotNarrowed with the reason, and nothing changed, for what is not this user's own or cannot be changed."""
+    try:
+        with _opened(cure.home, cure.kept) as descriptor:
+            mode = _mode_of(descriptor, cure.kept)
+            # Of what is open, whatever its name means by now: fchmod(2) refuses O_PATH, and the link in /proc leads to the thing itself.
+            os.chmod(f"/proc/self/fd/{descriptor}", mode & ~cure.kept.forbidden)
+    except OSError as error:
+        raise NotNarrowed(_words(error)) from None
+
+
+def _kept(home: Home) -> tuple[Kept, ...]:
+    """What readers in the daemon and in commands refuse, where others may use it, or may write it."""
+    used: Final = OTHERS_MAY_USE
+    written: Final = OTHERS_MAY_WRITE
+    return (
+        Kept(home.path, "directory", used),
+        Kept(home.run, "directory", used),
+        Kept(home.logs, "directory", used),
+        Kept(home.ledger, "file", used),
+        Kept(home.vault, "file", used),
+        Kept(home.approver_key, "file", used),
+        Kept(home.path / "keyring.json", "file", written),
+        Kept(home.actions, "directory", written),
+        Kept(home.agreed, "directory", written),
+        Kept(home.connectors.parent, "directory", written),
+        Kept(home.connectors, "directory", written),
+        Kept(home.fetched, "directory", written),
+        Kept(home.published, "directory", written),
+    )
+
+
+@contextlib.contextmanager
+def _opened(home: Path, kept: Kept) -> Iterator[int]:
+    """An O_PATH descriptor of it, which reads and wakes nothing, whatever lies there. OSError, also for a link on the way."""
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(home, flags)
+    try:
+        for name in kept.path.relative_to(home).parts:
+            _check_directory(descriptor, "what it is in")
+            below = os.open(name, flags, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _check_directory(descriptor: int, what: str) -> None:
+    if stat.S_ISLNK(os.fstat(descriptor).st_mode):  # O_PATH and O_NOFOLLOW open the link itself, open(2)
+        raise NotNarrowed(f"{what} is a symbolic link; put the real thing in its place")
+
+
+def _mode_of(descriptor: int, kept: Kept) -> int:
+    found = os.fstat(descriptor)
+    _check_directory(descriptor, "it")
+    is_kind = stat.S_ISDIR if kept.kind == "directory" else stat.S_ISREG
+    if not is_kind(found.st_mode):
+        raise NotNarrowed(f"it is no {'directory' if kept.kind == 'directory' else 'regular file'}")
+    if found.st_uid != os.geteuid():
+        raise NotNarrowed(f"it belongs to uid {found.st_uid}")
+    if kept.kind == "file" and found.st_nlink != 1:
+        raise NotNarrowed("it has another name besides, which may be a file of somewhere else")
+    return stat.S_IMODE(found.st_mode)
+
+
+def _words(error: OSError | NotNarrowed) -> str:
+    return str(error) if isinstance(error, NotNarrowed) else f"{error.strerror}"

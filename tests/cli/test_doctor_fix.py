@@ -1,0 +1,182 @@
+"""`aileron doctor --fix`: what it mends of a home that is really broken, and what it leaves alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Command
+
+pytestmark = pytest.mark.jail
+
+ASKED = "[y/N]: "
+OPEN = {"": 0o755, "run": 0o777, "logs": 0o750, "ledger.db": 0o644, "actions": 0o775}
+"""As a copy, or a umask of 022 or 002, leaves them."""
+MENDED = {"": 0o700, "run": 0o700, "logs": 0o700, "ledger.db": 0o600, "actions": 0o755}
+
+
+@pytest.fixture
+def broken(home: Path) -> Path:
+    """A home that others may use, with all that it has."""
+    home.mkdir()
+    for name, mode in OPEN.items():
+        path = home / name
+        if name.endswith((".db", ".json")):
+            path.touch()
+        else:
+            path.mkdir(exist_ok=True)
+        path.chmod(mode)
+    return home
+
+
+def modes(home: Path) -> dict[str, int]:
+    """Of what is there, by its name."""
+    return {name: stat.S_IMODE((home / name).stat().st_mode) for name in OPEN if (home / name).exists()}
+
+
+def test_what_others_may_use_is_found_and_mended(aileron: Command, broken: Path):
+    """Before, the daemon refuses to start over it; after, doctor finds nothing and it starts."""
+    refused = aileron("daemon", "start")
+    found = aileron("doctor", "--json")
+    mended = aileron("doctor", "--fix", "--yes", "--json")
+    started = aileron("daemon", "start")
+    aileron("daemon", "stop")
+
+    assert (refused.code, "chmod 700" in refused.err) == (69, True), refused
+    fixable = [check for check in found.json["checks"] if check["fixable"]]
+    assert {check["fix"] for check in fixable} == {f"chmod {MENDED[name]:o} {broken / name}" for name in OPEN}
+    assert found.code == 1
+    assert [(one["done"], one["problem"]) for one in mended.json["fixed"]] == [(True, None)] * len(fixable)
+    assert (mended.code, mended.json["ok"]) == (0, True), mended
+    assert modes(broken) == MENDED
+    assert started.code == 0, started
+
+
+def test_each_cure_is_asked_about_and_a_no_leaves_it(aileron: Command, broken: Path):
+    """What was answered with yes is mended, and only that; what is left is shown, and is 1."""
+    answers = [(ASKED, answer) for answer in ("y", "n", "", "N", "yes")]
+    said = aileron.at_terminal("doctor", "--fix", answers=answers, NO_COLOR="1")
+
+    assert said.code == 1
+    assert modes(broken) == {**OPEN, "": 0o700, "actions": 0o755}
+    before, _, after = said.out.rpartition(ASKED)
+    assert f"chmod 700 {broken}/run [y/N]" in before
+    assert f"fix: chmod 700 {broken}/run" in after
+    assert f"fix: chmod 700 {broken}/logs" in after
+    assert f"fix: chmod 755 {broken}/actions" not in after
+
+
+def test_nobody_to_ask_is_a_refusal_that_says_what_to_type(aileron: Command, broken: Path):
+    """In a pipe, and with --json at a terminal; nothing is changed, and neither by what is not for it."""
+    before = modes(broken)
+    said = [aileron("doctor", "--fix"), aileron("doctor", "--fix", "--json"), aileron("doctor", "--yes")]
+    shown = aileron.at_terminal("doctor", "--fix", "--json")
+    agent = aileron("doctor", "claude", "--fix", "--yes")
+
+    for one in said:
+        assert (one.code, one.err.endswith("  fix: aileron doctor --fix --yes\n")) == (2, True), one
+    assert (shown.code, '"fix": "aileron doctor --fix --yes"' in shown.out) == (2, True), shown
+    assert (agent.code, "not for an agent" in agent.err) == (2, True)
+    assert modes(broken) == before
+
+
+def test_what_is_not_safe_is_left_to_the_person(aileron: Command, home: Path):
+    """Settings that cannot be read, a vault that is missing: shown as before, with why at a terminal; nothing is written."""
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text('[egress]\nprivat = ["a:1"]\n')
+    said = aileron("doctor", "--fix", "--yes")
+    shown = aileron.at_terminal("doctor", "--fix", NO_COLOR="1")
+
+    assert said.code == 1
+    assert f"mend {home / 'config.toml'}" in said.out
+    assert "nothing is wrong that is mended here" in said.err
+    assert "left to you: only you can tell what is right" in shown.out
+    assert sorted(path.name for path in home.iterdir()) == ["config.toml"]
+
+
+def linked(path: Path, target: Path) -> None:
+    path.rmdir()
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize("when", ["before", "while it is asked"])
+def test_a_link_in_the_place_of_a_directory_is_not_followed(aileron: Command, broken: Path, tmp_path: Path, when: str):
+    """Its target keeps its mode, whenever it was put there; the others are mended all the same."""
+    target = tmp_path / "target"
+    target.mkdir()
+    target.chmod(0o777)
+
+    def swap() -> str:
+        linked(broken / "run", target)
+        return "y"
+
+    if when == "before":
+        swap()
+        said = aileron.at_terminal("doctor", "--fix", answers=[(ASKED, "y")] * 4, NO_COLOR="1")
+    else:
+        said = aileron.at_terminal("doctor", "--fix", answers=[(ASKED, "y"), (ASKED, swap), *[(ASKED, "y")] * 3])
+
+    assert stat.S_IMODE(target.stat().st_mode) == 0o777
+    assert (said.code, "symbolic link" in said.out) == (1, True), said
+    assert stat.S_IMODE((broken / "logs").stat().st_mode) == 0o700
+
+
+def test_a_link_on_the_way_is_not_followed(aileron: Command, home: Path, tmp_path: Path):
+    """A directory above it that is elsewhere; one that is where it belongs is mended, by the same command."""
+    home.mkdir(mode=0o700)
+    target = tmp_path / "target"
+    for place in (home / "store" / "fetched", target / "fetched"):
+        place.mkdir(parents=True, mode=0o700)
+        place.chmod(0o777)
+    kept = aileron("doctor", "--fix", "--yes")
+    (home / "store").rename(home / "aside")
+    (home / "store").symlink_to(target)
+    (home / "aside" / "fetched").chmod(0o777)
+    link = aileron("doctor", "--fix", "--yes")
+
+    assert f"done: chmod 755 {home}/store/fetched\n" in kept.err
+    assert stat.S_IMODE((target / "fetched").stat().st_mode) == 0o777
+    assert (link.code, "symbolic link" in link.out) == (1, True), link
+
+
+@pytest.mark.parametrize(
+    ("put", "why"),
+    [
+        (lambda path, other: os.link(other, path), "another name"),
+        (lambda path, other: path.symlink_to(other), "symbolic link"),
+        (lambda path, other: os.mkfifo(path, 0o644), "no regular file"),
+        (lambda path, other: path.mkdir(), "no regular file"),
+    ],
+    ids=["hard link", "symbolic link", "fifo", "directory"],
+)
+def test_what_is_not_the_homes_own_file_keeps_its_mode(
+    aileron: Command, home: Path, tmp_path: Path, put: Callable[[Path, Path], None], why: str
+):
+    """A file of elsewhere by another name, a link to it, or what is no file, in the place of `approver.json`."""
+    home.mkdir(mode=0o700)
+    other = home.parent / "other"
+    other.touch()
+    other.chmod(0o644)
+    put(home / "approver.json", other)
+    before = [stat.S_IMODE(path.stat().st_mode) for path in (other, home / "approver.json")]
+    said = aileron("doctor", "--fix", "--yes")
+
+    assert (said.code, why in said.out) == (1, True), said
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (other, home / "approver.json")] == before
+
+
+def test_a_home_that_is_a_link_is_told(aileron: Command, home: Path):
+    """The daemon refuses it, so doctor says so, and changes neither the link nor what it leads to."""
+    real = home.parent / "real"
+    real.mkdir()
+    real.chmod(0o755)
+    home.symlink_to(real)
+    refused, said = aileron("daemon", "start"), aileron("doctor", "--fix", "--yes")
+
+    assert (refused.code, "symbolic link" in refused.err) == (69, True), refused
+    assert (said.code, "symbolic link" in said.out) == (1, True)
+    assert stat.S_IMODE(real.stat().st_mode) == 0o755
