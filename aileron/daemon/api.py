@@ -66,6 +66,8 @@ DEFAULT_WAIT_S: Final = 25.0
 _MAX_PID_DIGITS: Final = 7
 """The kernel has no more: PID_MAX_LIMIT is 4,194,304 (proc_sys_kernel(5))."""
 MAX_WAIT_S: Final = 60.0
+_MAX_NUMBER_DIGITS: Final = 15
+"""More frames than a connector can send in the longest run there may be."""
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -418,13 +420,14 @@ class Api:
     async def show_run(self, request: Request) -> Response:
         """Where a run is, and its outcome."""
         run_id, session = request.path_params["id"], self._seen_by(request)
-        return as_json(await self._following.state(lambda: self._manager.run(run_id, session), _wait_s(request, 0.0)))
+        look = lambda: self._manager.run(run_id, session)  # noqa: E731 - two words, used once
+        return as_json(await self._following.state(look, _wait_s(request, 0.0), _seen_progress(request)))
 
     async def approval_result(self, request: Request) -> Response:
         """Always 200 with `status`: what became of an ask."""
         asked, session = request.path_params["id"], self._seen_by(request)
         look = lambda: self._manager.approval_result(asked, session)  # noqa: E731 - two words, used once
-        return as_json(await self._following.state(look, _wait_s(request, 0.0)))
+        return as_json(await self._following.state(look, _wait_s(request, 0.0), _seen_progress(request)))
 
     # actions
 
@@ -873,6 +876,19 @@ def _wait_s(request: Request, default: float) -> float:
             return wait_s
     raise AileronError(
         FailureClass.INVALID_REQUEST, f"wait is {text[:20]!r}, expected seconds from 0 to {MAX_WAIT_S:.0f}"
+    )
+
+
+def _seen_progress(request: Request) -> int | None:
+    """The number of the report that a watcher has; None for whoever does not want to be woken by one."""
+    text = request.query_params.get("progress")
+    if text is None:
+        return None
+    if text.isascii() and text.isdecimal() and len(text) <= _MAX_NUMBER_DIGITS:
+        return int(text)
+    raise AileronError(
+        FailureClass.INVALID_REQUEST,
+        f"progress is {text[:20]!r}, expected the number of the report that was seen last, or 0",
     )
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import anyio
 import anyio.to_thread
 import msgspec
 
@@ -31,6 +32,7 @@ from aileron.model.manifest import ActionFile
 from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
 from aileron.model.wire import ErrorBody, RunningAnswer
 from aileron.registry.content import ContentStore
+from aileron.runs.progress import Board
 from aileron.vault.vault import Vault
 
 __all__ = ["AgentDoor", "Following"]
@@ -42,19 +44,47 @@ _QUESTION: Final = "act-"
 class Following:
     """Looks at a run, or at a question, until it is over."""
 
-    def __init__(self, runner: Runner, watch: Watch) -> None:
+    def __init__(self, runner: Runner, watch: Watch, board: Board) -> None:
         self._runner = runner
         self._watch = watch
+        self._board = board
 
-    async def state(self, look: Callable[[], Awaitable[dict[str, Any]]], wait_s: float) -> dict[str, Any]:
-        """What `look` finds once it is final, or when `wait_s` is over. Whoever asks sees that what is approved begins."""
+    async def state(
+        self, look: Callable[[], Awaitable[dict[str, Any]]], wait_s: float, seen: int | None = None
+    ) -> dict[str, Any]:
+        """What `look` finds once it is final, or when `wait_s` is over, or its run reports progress of a higher number than
+        `seen`. `progress` is what it reported last. Whoever asks sees that what is approved begins.
+        """
         state = await look()
         if _is_over(state) or "audit_id" not in state:
             return state
         problem = await self._begun(state)
-        state = await self._watch.follow(state["audit_id"], state, look, _is_over, wait_s)
+        run_id, first = state["audit_id"], state
+
+        async def follow() -> dict[str, Any]:
+            return await self._watch.follow(run_id, first, look, _is_over, wait_s)
+
+        state = await follow() if seen is None else await self._progressed(run_id, seen, follow) or await look()
         if problem is not None and state["status"] == RunStatus.APPROVED:
-            state["error"] = ErrorBody.of(problem.failure, state["audit_id"])
+            state["error"] = ErrorBody.of(problem.failure, run_id)
+        if state["status"] == RunStatus.RUNNING and (progress := self._board.latest(run_id)) is not None:
+            state["progress"] = progress
+        return state
+
+    async def _progressed(
+        self, run_id: str, seen: int, follow: Callable[[], Awaitable[dict[str, Any]]]
+    ) -> dict[str, Any] | None:
+        """What `follow` finds; None where the run reported progress first."""
+        state = None
+        async with anyio.create_task_group() as tasks:
+
+            async def hear() -> None:
+                await self._board.newer(run_id, seen)
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(hear)
+            state = await follow()
+            tasks.cancel_scope.cancel()
         return state
 
     async def _begun(self, state: dict[str, Any]) -> AileronError | None:

@@ -82,6 +82,7 @@ from aileron.oauth.renew import Renewals
 from aileron.registry.content import ContentStore
 from aileron.registry.staging import PublishedTexts, Staging
 from aileron.runs.perform import Spine
+from aileron.runs.progress import Board
 from aileron.vault.vault import Vault
 from aileron.web.app import Page
 from aileron.web.sessions import Sessions as PageSessions
@@ -290,6 +291,7 @@ class _Daemon:
             origin=review_base(self._port),
             changing=changing,
         )
+        board = Board()
         spine = Spine(
             actions=actions,
             agreements=agreements,
@@ -303,6 +305,7 @@ class _Daemon:
             audit=audit,
             executor=Executor(self._jails, egress, connectors),
             look=in_force.look,
+            board=board,
         )
         readings = Readings(spine)
         async with anyio.create_task_group() as background:
@@ -366,7 +369,7 @@ class _Daemon:
                 )
                 unlocked = PageSessions(desk, known)
                 background.start_soon(unlocked.serve)
-                following = Following(runner, audit.watch)
+                following = Following(runner, audit.watch, board)
                 review = review_base(self._port)
                 door = AgentDoor(
                     actions=actions,

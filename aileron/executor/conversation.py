@@ -75,6 +75,10 @@ class Journal(EgressJournal, Protocol):
         """A fact in the connector's own words."""
         ...
 
+    def progressed(self, done: int | float, total: int | float | None, message: str | None) -> None:
+        """How far the connector says it is; for whoever watches, and in no record."""
+        ...
+
 
 class Claims:
     """How many audit events a step has written. One per step, over all of its tries."""
@@ -206,8 +210,9 @@ class Conversation:
                 check_imported(HostFunction.LOG, self._step)
                 if not self._log_cut:  # or a flood of them would be put into words for nothing
                     self._keep_log(f"{line.level}: {line.message} {line.fields or ''}".rstrip().encode() + b"\n")
-            case Progress():
+            case Progress() as report:
                 check_imported(HostFunction.PROGRESS, self._step)
+                self._journal.progressed(report.done, report.total, report.message)
             case AuditEvent() as fact:
                 check_imported(HostFunction.AUDIT, self._step)
                 self._claims.count(self._name)

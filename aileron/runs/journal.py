@@ -5,6 +5,7 @@ Translates between their small Protocols, which know nothing of a ledger, and au
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from aileron.audit.log import Audit
@@ -14,13 +15,17 @@ from aileron.model.plan import Step
 
 __all__ = ["LedgerJournal", "PreviewJournal"]
 
+Note = Callable[[int | float, int | float | None, str | None], None]
+"""Told `done`, `total` and `message` of each report of a connector."""
+
 
 class LedgerJournal:
-    """The journal of one run."""
+    """The journal of one run. `note` takes what a connector says of how far it is, which is in no record."""
 
-    def __init__(self, audit: Audit, run_id: str) -> None:
+    def __init__(self, audit: Audit, run_id: str, note: Note | None = None) -> None:
         self._audit = audit
         self._run_id = run_id
+        self._note = note
 
     async def started(self, step: Step, attempt: int, layers: tuple[str, ...]) -> None:
         """A jail is about to exist; durable."""
@@ -32,7 +37,7 @@ class LedgerJournal:
 
     def of_step(self, step: Step) -> _StepJournal:
         """What the step itself writes."""
-        return _StepJournal(self._audit, self._run_id, step)
+        return _StepJournal(self._audit, self._run_id, step, self._note)
 
 
 class PreviewJournal(LedgerJournal):
@@ -49,10 +54,11 @@ class PreviewJournal(LedgerJournal):
 
 
 class _StepJournal:
-    def __init__(self, audit: Audit, run_id: str, step: Step) -> None:
+    def __init__(self, audit: Audit, run_id: str, step: Step, note: Note | None = None) -> None:
         self._audit = audit
         self._run_id = run_id
         self._step = step
+        self._note = note
 
     async def sending(self, intent: RequestIntent) -> None:
         await self._audit.egress_sending(
@@ -91,6 +97,10 @@ class _StepJournal:
 
     async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
         await self._audit.connector_event(self._run_id, self._step, event, fields)
+
+    def progressed(self, done: int | float, total: int | float | None, message: str | None) -> None:
+        if self._note is not None:
+            self._note(done, total, message)
 
 
 class _SilentJournal(_StepJournal):

@@ -56,6 +56,7 @@ from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
 from aileron.model.plan import ApprovedPlan, ConnectorPin, CredentialUse, Grant, Plan, PlannedPreview
 from aileron.runs.journal import LedgerJournal, PreviewJournal
+from aileron.runs.progress import Board
 
 __all__ = ["Actions", "Agreements", "Bindings", "Connectors", "Held", "Previewed", "Spine"]
 
@@ -175,6 +176,7 @@ class Spine:
         audit: Audit,
         executor: Executor,
         look: Callable[[], Awaitable[None]],
+        board: Board,
     ) -> None:
         self._actions = actions
         self._agreements = agreements
@@ -188,6 +190,7 @@ class Spine:
         self._audit = audit
         self._executor = executor
         self._look = look
+        self._board = board
         self._unrecorded: set[str] = set()
         """Runs that ended on a full disk; none begins on one, so they are at most those that were under way."""
 
@@ -424,12 +427,12 @@ class Spine:
     async def _carry_out(
         self, run_id: str, approved: ApprovedPlan, by: Decided | StandingGrant | None = None
     ) -> Outcome:
-        journal = LedgerJournal(self._audit, run_id)
-
         async def work() -> Any:
             if by is not None:
                 await self._gate.spend(approved.plan, by)
-            return await self._executor.execute(approved, run_id, journal)
+            with self._board.on(run_id) as reported:
+                journal = LedgerJournal(self._audit, run_id, reported.note)
+                return await self._executor.execute(approved, run_id, journal)
 
         return await self._conclude(run_id, work, _as_it_is)
 

@@ -245,6 +245,9 @@ class _Nowhere(Unrecorded):
     async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
         """Nothing: the test sees what the operation answers."""
 
+    def progressed(self, done: int | float, total: int | float | None, message: str | None) -> None:
+        """Nobody watches."""
+
 
 class _TestLender:
     """In the place of the vault: the same made-up value for every kind, so that injecting and scrubbing are real."""

@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 
-from aileron_connector import ExternalApiError, audit, hosts, http, log, op, run
+from aileron_connector import ExternalApiError, audit, hosts, http, log, op, progress, run
 from aileron_sandbox.frames.codec import encode
 from aileron_sandbox.frames.messages import Result
 
@@ -165,6 +165,15 @@ def claim(times: int = 1):
     """Leave so many facts."""
     for number in range(times):
         audit("claimed", number=number)
+    return times
+
+
+@op
+def report(times: int = 3, seconds: float = 0.3, message: str = ""):
+    """Say how far it is, so often, in so many seconds."""
+    for number in range(1, times + 1):
+        progress(number, times, message or None)
+        time.sleep(seconds / times)
     return times
 
 

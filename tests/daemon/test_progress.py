@@ -1,0 +1,71 @@
+"""How far a run says it is, for whoever watches it: with a real daemon and real jails."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from aileron.runs.progress import MAX_MESSAGE, PERIOD_S
+from tests.support.home import DaemonHome, word
+
+pytestmark = pytest.mark.jail
+INPUTS = ("times:integer", "seconds:number", "message:string?")
+
+
+def watched(home: DaemonHome, args: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What a watcher of one run of `report` is told: the reports, and the end."""
+    run = home.run("report", args, wait=0)
+    assert run.body["status"] == "running", run.body
+    seen: list[dict[str, Any]] = []
+    while True:
+        last = seen[-1]["number"] if seen else 0
+        state = home.must("GET", f"/v1/runs/{run.body['run_id']}?wait=10&progress={last}", wait_s=10)
+        if state["status"] != "running":
+            return seen, state
+        assert state["progress"]["number"] > last, "woken for nothing"
+        seen.append(state["progress"])
+
+
+def test_who_watches_a_run_hears_how_far_it_is_and_then_what_came_of_it(home: DaemonHome) -> None:
+    """Each answer is a later report than the one before; the last answer is the result, without a report."""
+    home.add_probe_action("report", *INPUTS)
+
+    seen, state = watched(home, {"times": 4, "seconds": 2.0, "message": "reading"})
+
+    assert seen
+    assert [one["done"] for one in seen] == sorted({one["done"] for one in seen})
+    assert {(one["total"], one["message"]) for one in seen} == {(4, "reading")}
+    assert (state["status"], state["result"], "progress" in state) == ("completed", 4, False)
+
+
+def test_reports_without_end_cost_a_watcher_ten_answers_a_second_and_the_record_nothing(home: DaemonHome) -> None:
+    """The latest counts; between two answers lies a tenth of a second; not one report is on record."""
+    began = time.monotonic()
+    seen, state = watched(home, {"times": 2000, "seconds": 1.0})
+
+    assert 1 <= len(seen) <= (time.monotonic() - began) / PERIOD_S + 1
+    assert seen[-1]["number"] > 10 * len(seen), "in between lay many that nobody was told of"
+    assert [event["type"] for event in home.events(state["audit_id"])] == [
+        "run.requested",
+        "run.started",
+        "run.finished",
+    ]
+
+
+def test_what_a_connector_says_of_its_progress_is_cut_and_harmless(home: DaemonHome) -> None:
+    """Whoever shows the message needs no care."""
+    seen, _state = watched(home, {"times": 1, "seconds": 1.0, "message": "a\x1b[2J\u202e" + 500 * "b"})
+
+    assert seen[0]["message"] == "a\\x1b[2J\\u202e" + (MAX_MESSAGE - 6) * "b"
+
+
+def test_a_number_that_is_none_is_refused(home: DaemonHome) -> None:
+    """And one that is a number is not: it is the run that does not exist."""
+    assert [
+        word(home.ask("GET", f"/v1/runs/nobody?progress={text}")) for text in ("x", "-1", "1e3", "%D9%A3", "0")
+    ] == [
+        *4 * ["invalid_request"],
+        "not_found",
+    ]
