@@ -73,7 +73,7 @@ def narrow(cure: Narrow) -> None:
     try:
         with _opened(cure.home, cure.kept) as descriptor:
             mode = _mode_of(descriptor, cure.kept)
-            # Of what is open, whatever its name means by now: fchmod(2) refuses O_PATH, and the link in /proc leads to the thing itself.
+            # Of what is open, whatever its name means by now: fchmod(2) refuses O_PATH, the link in /proc leads to the thing.
             os.chmod(f"/proc/self/fd/{descriptor}", mode & ~cure.kept.forbidden)
     except OSError as error:
         raise NotNarrowed(_words(error)) from None

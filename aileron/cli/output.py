@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from aileron.model.cells import cells_of, narrowed, widened
-from aileron.model.visible import BAR, as_text, visible_json, visible_lines
+from aileron.model.visible import BAR, as_text, visible, visible_json, visible_lines
 
 __all__ = [
     "BAR",
@@ -133,13 +133,28 @@ def print_json(value: Any) -> None:
 
 
 def print_result(value: Any) -> None:
-    """The result of an action: text as it is, everything else as JSON; on a terminal readable and harmless."""
+    """The result of an action: text as it is, everything else as JSON; on a terminal harmless, and a list of records a table."""
     if not is_terminal():
         write(value if isinstance(value, str) else json.dumps(value))
     elif isinstance(value, str):
         write("\n".join(visible_lines(value)))
-    else:
+    elif not _print_records(value):
         write(visible_json(json.dumps(value, indent=2, ensure_ascii=False)))
+
+
+def _print_records(value: Any) -> bool:
+    """As a table, where it is a list of records that fits; whether it was."""
+    from aileron.cli.records import table_of  # only where somebody looks
+
+    table = table_of(value, _columns())
+    if table is None:
+        return False
+    print_facts([(visible(name), as_text(fact)) for name, fact in table.facts])
+    for line in table.lines:
+        write(styled(line.text, "bold") if line.is_title else line.text)
+    if table.more:
+        note(f"and {table.more} more: --json")
+    return True
 
 
 def print_table(

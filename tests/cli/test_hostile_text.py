@@ -181,7 +181,7 @@ def test_a_connector_cannot_write_the_fix(fake: FakeDaemon, aileron: Command, me
 def test_lists_are_harmless(fake: FakeDaemon, aileron: Command):
     """Tables on a terminal, and tab-separated lines that a value cannot break."""
     text = EVERYTHING
-    fake.add_action("act", intent=text)
+    fake.add_action("act", intent=text, source=text)
     fake.actions["bad"] = {"name": "bad", "enabled": True, "problem": text}
     fake.connectors = [{"name": text, "version": text, "hash": "sha256:ab", "hosts": [text], "problem": text}]
     fake.bindings["b"] = {"name": text, "connector": text, "username": text, "secret": text, "created_at": text}
@@ -190,7 +190,7 @@ def test_lists_are_harmless(fake: FakeDaemon, aileron: Command):
         {"seq": 1, "at": text, "type": text, "run": text, "action": text, "message": text, "fields": {text: 1}}
     ]
     for noun, columns, rows in (
-        ("action", 4, 2),
+        ("action", 5, 2),
         ("connector", 5, 1),
         ("binding", 4, 1),
         ("approval", 6, 1),

@@ -1,0 +1,124 @@
+"""Lists of records: a table for whoever looks, and for everybody else what they always were."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.cli.records import table_of
+from aileron.model.cells import cells_of
+from aileron.model.text import hidden_at
+from tests.cli.command import Command
+from tests.support.fake_daemon import FakeDaemon
+from tests.support.hostile_text import EVERYTHING, assert_harmless
+
+MAILS = [
+    {"id": 7, "from": "Mira", "unread": True, "at": "2026-11-21T05:29:24Z"},
+    {"id": 12, "from": "Jo      12", "unread": False, "folder": None},
+]
+
+
+def result(fake: FakeDaemon, value: Any) -> None:
+    """What the run of `act` gives."""
+    fake.add_action("act")
+    fake.script("POST", "/v1/actions/act/run", (200, {"audit_id": "run-1", "result": value}))
+
+
+def at_terminal(aileron: Command, *more: str) -> str:
+    return aileron.at_terminal("run", "act", *more, TERM="dumb").out
+
+
+def test_a_list_of_records_is_a_table_at_a_terminal_only(fake: FakeDaemon, aileron: Command):
+    """Numbers on the right, columns in the order they come in; in a pipe and with --json nothing is different."""
+    result(fake, MAILS)
+
+    assert at_terminal(aileron).splitlines() == [
+        "id  from              unread  at                    folder",
+        " 7  Mira              yes     2026-11-21T05:29:24Z       -",
+        "12  Jo (6 blanks) 12  no      -                          -",
+    ]
+    assert aileron("run", "act").out == json.dumps(MAILS) + "\n"
+    assert aileron("run", "act", "--json").json["result"] == MAILS
+    assert json.loads(at_terminal(aileron, "--json"))["result"] == MAILS
+
+
+def test_what_stands_beside_the_one_list_is_shown_above_it(fake: FakeDaemon, aileron: Command):
+    """The next page's name, for instance."""
+    result(fake, {"mails": [{"id": 1}], "next": "abc", "more": None})
+
+    assert at_terminal(aileron).splitlines() == ["next  abc", "more  -", "id", " 1"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [],
+        {},
+        [{}],
+        [1, 2],
+        [{"a": 1}, 2],
+        [{"a": [1]}],
+        {"a": []},
+        {"a": [{"b": 1}], "c": [{"d": 1}]},
+        {"a": [{"b": 1}], "c": {"d": 1}},
+        [{f"column {number}": "some words" for number in range(9)}],
+        [{str(number): 0 for number in range(13)}],
+        [{"prose": "word " * 500}],
+    ],
+    ids=str,
+)
+def test_everything_else_is_json_as_before(fake: FakeDaemon, aileron: Command, value: Any):
+    """No list of records, or one that cannot be read on 80 columns."""
+    result(fake, value)
+
+    assert at_terminal(aileron) == json.dumps(value, indent=2) + "\n"
+
+
+def test_many_rows_are_told_and_not_shown(fake: FakeDaemon, aileron: Command):
+    """As many as can be read, and how many there are besides; none is counted where all are shown."""
+    result(fake, [{"n": number} for number in range(53)])
+    many = at_terminal(aileron).splitlines()
+    result(fake, [{"n": number} for number in range(50)])
+
+    assert (many[0], many[1], many[50], many[51:]) == (" n", " 0", "49", ["and 3 more: --json"])
+    assert at_terminal(aileron).splitlines()[-1] == "49"
+
+
+def test_hostile_text_stays_in_its_column(fake: FakeDaemon, aileron: Command):
+    """Nothing that a terminal obeys, in names and values; a line end begins no row, and blanks no column."""
+    result(fake, [{"name\x1b[2J": "a\nerror: no\r\x1b[2K", "b": "x" + " " * 30 + "y"}])
+    shown = at_terminal(aileron)
+
+    assert_harmless(shown)
+    assert shown.splitlines() == ["name\\x1b[2J            b", "a\\nerror: no\\r\\x1b[2K  x (30 blanks) y"]
+    result(fake, [{"text": EVERYTHING}])
+    assert_harmless(at_terminal(aileron))
+
+
+_SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=80)
+_RECORDS = st.lists(st.dictionaries(st.text(max_size=12), _SCALARS, max_size=6), max_size=5)
+
+
+@given(_RECORDS, st.integers(0, 200))
+def test_no_line_is_wider_than_the_terminal(records: list[dict[str, Any]], width: int):
+    """Or shows what is hidden; and every record is there, or said to be."""
+    table = table_of(records, width)
+
+    if table is None:
+        return
+    for line in table.lines:
+        assert cells_of(line.text) <= width
+        assert hidden_at(line.text) is None
+    assert len(table.lines) > len(records) - table.more
+
+
+def test_short_columns_stay_whole_where_long_ones_can_give_way():
+    """A moment is not folded for the sake of an id that has to be in any case."""
+    table = table_of([{"id": "a" * 60, "at": "2026-11-21T05:29:24Z", "what": "the meeting " * 3}], 60)
+
+    assert table is not None
+    assert "2026-11-21T05:29:24Z" in table.lines[1].text
