@@ -526,6 +526,7 @@ def _note_ways(answer: dict[str, Any]) -> None:
         "look": f"aileron approval show {approval}",
         "approve": f"aileron approve {approval}",
         "deny": f"aileron deny {approval}",
+        "open": f"aileron open approval {approval}",
     }
     output.note("\n".join(f"  {name}: {way}" for name, way in ways.items()))
 

@@ -336,6 +336,7 @@ def _waits_for_a_person(asked: Asked, answer: dict[str, Any]) -> int:
         "approve": f"aileron approve {approval}",
         "deny": f"aileron deny {approval}",
         "review": answer.get("review_url"),
+        "open": f"aileron open approval {approval}",
     }
     lines += [f"  {name}: {visible(str(way))}" for name, way in ways.items() if way]
     output.note("\n".join(lines))

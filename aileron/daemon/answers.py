@@ -16,7 +16,16 @@ from aileron.model.failure import Failure
 from aileron.model.outcome import Failed, Outcome, Pending, Running, Succeeded
 from aileron.model.wire import ErrorAnswer, ErrorBody, PendingAnswer, RunAnswer, RunningAnswer
 
-__all__ = ["as_json", "failure_answer", "pending_answer", "run_answer", "utc"]
+__all__ = [
+    "as_json",
+    "failure_answer",
+    "pending_answer",
+    "pending_message",
+    "review_url",
+    "run_answer",
+    "utc",
+    "where_to_decide",
+]
 
 _ENCODER: Final = msgspec.json.Encoder()
 _UNKEPT: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -59,10 +68,25 @@ def pending_answer(pending: Pending, review: str) -> PendingAnswer:
     return PendingAnswer(
         approval_id=pending.approval_id,
         audit_id=pending.run_id,
-        review_url=f"{review}/approvals/{pending.approval_id}",
-        message=(
-            f"A person must decide this before it runs. Ask them to run: aileron approve {pending.approval_id} "
-            "(it shows what would be done). Nothing has happened yet."
-        ),
+        review_url=review_url(review, pending.approval_id),
+        message=pending_message(review, pending.approval_id),
         expires_at=utc(pending.expires_at),
     )
+
+
+def pending_message(review: str, approval_id: str) -> str:
+    """What whoever asked passes on while a run waits for a person."""
+    return f"Nothing has happened yet: a person must decide this first, {where_to_decide(review, approval_id)}."
+
+
+def where_to_decide(review: str, approval_id: str) -> str:
+    """The part of a sentence that says where a person decides: no control, only the ways to a surface of theirs."""
+    return (
+        f"at {review_url(review, approval_id)} (`aileron open approval {approval_id}` opens it), "
+        f"or in a terminal with `aileron approve {approval_id}`"
+    )
+
+
+def review_url(review: str, approval_id: str) -> str:
+    """The page of one question; `review` is where the pages are served, without a slash at its end."""
+    return f"{review}/approvals/{approval_id}"

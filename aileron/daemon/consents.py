@@ -38,7 +38,7 @@ from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.config import Home
 from aileron.daemon.agreements import AgreedSettings, Agreements, settings_digest
-from aileron.daemon.answers import utc
+from aileron.daemon.answers import review_url, utc, where_to_decide
 from aileron.daemon.finding import Finding, fetched_for
 from aileron.daemon.installing import ActionText, Found, Installing
 from aileron.daemon.reach import binding_reach, needing
@@ -192,11 +192,8 @@ class Consenting:
             approval_id=row.id,
             kind=kind,
             digest=row.digest,
-            review_url=f"{self._review}/approvals/{row.id}",
-            message=(
-                f"Nothing is changed yet: a person must agree to it first. Ask them to run: aileron approve {row.id} "
-                "(it shows what would be changed)."
-            ),
+            review_url=review_url(self._review, row.id),
+            message=f"Nothing is changed yet: a person must agree to it first, {where_to_decide(self._review, row.id)}.",
             expires_at=utc(row.expires_us / 1_000_000),
         )
 

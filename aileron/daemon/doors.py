@@ -21,7 +21,7 @@ from aileron.actions.manifest import input_schema
 from aileron.actions.resolve import Choice, account_choices
 from aileron.actions.store import ActionStore
 from aileron.audit.watch import Watch
-from aileron.daemon.answers import pending_answer
+from aileron.daemon.answers import pending_answer, pending_message, review_url
 from aileron.daemon.manage import Manager
 from aileron.daemon.runner import Runner
 from aileron.daemon.sessions import Sessions
@@ -178,7 +178,8 @@ class AgentDoor:
         state = _plain(await self._following.state(lambda: look(asked, session), wait_s))
         self._sessions.check_open(session)
         if state["status"] == RunStatus.PENDING_APPROVAL and "approval_id" in state:
-            state["review_url"] = f"{self._review}/approvals/{state['approval_id']}"
+            state["review_url"] = review_url(self._review, state["approval_id"])
+            state["message"] = pending_message(self._review, state["approval_id"])
         return state
 
     async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:
@@ -195,7 +196,7 @@ class AgentDoor:
         """What the session asked and nobody decided yet."""
         self._sessions.check_open(session)
         return [
-            {**question, "review_url": f"{self._review}/approvals/{question['approval_id']}"}
+            {**question, "review_url": review_url(self._review, question["approval_id"])}
             for question in await self._manager.approvals()
             if question.get("session") == session
         ]

@@ -61,8 +61,8 @@ class Door(Protocol):
         ...
 
     async def state(self, session: str, asked: str, wait_s: float) -> dict[str, Any]:
-        """Where a run or a question is, by the id of either: the body of `GET …/result`, and `review_url` while it waits for a
-        person. Waits at most `wait_s` for the end.
+        """Where a run or a question is, by the id of either: the body of `GET …/result`, and `review_url` and `message` while it
+        waits for a person. Waits at most `wait_s` for the end.
         """
         ...
 

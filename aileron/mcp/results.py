@@ -91,7 +91,7 @@ def state_result(state: dict[str, Any], *, page: int = 1, first: str = "") -> Ca
         facts["error"] = _error(state["error"])
     if status is RunStatus.UNKNOWN or _class(facts) is FailureClass.OUTCOME_UNKNOWN:
         facts["do_not_retry"] = True
-    message, facts["next_step"] = _sentences(status, facts)
+    message, facts["next_step"] = _sentences(status, facts, str(state.get("message", "")))
     facts["message"] = f"{first} {message}".lstrip()
     if status is RunStatus.COMPLETED:
         _put_result(facts, state.get("result"), page)
@@ -188,14 +188,14 @@ def _put_result(facts: dict[str, Any], result: Any, page: int) -> None:
     facts["result_json"] = pages[page - 1]
 
 
-def _sentences(status: RunStatus, facts: dict[str, Any]) -> tuple[str, str]:
-    """What happened, and what to do next."""
+def _sentences(status: RunStatus, facts: dict[str, Any], message: str) -> tuple[str, str]:
+    """What happened, and what to do next. `message` is the daemon's own, of what waits: passed on word for word."""
     match status:
         case RunStatus.COMPLETED:
             edited = " A person changed the arguments first: executed_arguments is what ran."
             return "The action completed." + (edited if "executed_arguments" in facts else ""), "Use the result."
         case RunStatus.PENDING_APPROVAL:
-            return _waiting(facts)
+            return _waiting(facts, message)
         case RunStatus.APPROVED:
             return _approved(facts)
         case RunStatus.RUNNING:
@@ -219,18 +219,14 @@ def _sentences(status: RunStatus, facts: dict[str, Any]) -> tuple[str, str]:
             return words, _NEXT[FailureClass.OUTCOME_UNKNOWN]
 
 
-def _waiting(facts: dict[str, Any]) -> tuple[str, str]:
+def _waiting(facts: dict[str, Any], message: str) -> tuple[str, str]:
     asked = facts["id"]
     if "question" in facts:
-        message = f'Nothing has happened yet. The person who decides asks you: "{_words(facts["question"])}"'
-        return message, f"Call check_action_status with id {asked} and your answer; then they decide."
-    where = f" at {facts['review_url']}" if "review_url" in facts else ""
-    message = (
-        f"Nothing has happened yet: a person must decide first. Tell them what you asked for, and that it waits{where} "
-        f"or with: aileron approve {asked}"
-    )
+        asks = f'Nothing has happened yet. The person who decides asks you: "{_words(facts["question"])}"'
+        return asks, f"Call check_action_status with id {asked} and your answer; then they decide."
     return message, (
-        f"Do other work, or end your turn. Later call check_action_status with id {asked} (wait_for_action waits for a while). "
+        "Tell the person what you asked for, and pass this message on. Then do other work, or end your turn. "
+        f"Later call check_action_status with id {asked} (wait_for_action waits for a while). "
         f"{_DO_NOT_REPEAT} Do not try to approve it: that is done where you have no access."
     )
 

@@ -167,6 +167,7 @@ def test_waiting_for_a_person_is_75_at_once(fake: FakeDaemon, aileron: Command):
         "  approve: aileron approve act-1",
         "  deny: aileron deny act-1",
         "  review: http://localhost:1/approvals/act-1",
+        "  open: aileron open approval act-1",
     ]
     assert aileron("run", "act", "--wait", "1h", "--json").json["approval_id"] == "act-1"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,16 @@ def test_the_address_is_printed_and_the_browser_opened_at_it(home: DaemonHome, o
         bare = aileron.at_terminal("open", *words, **NO_DISPLAY)
         assert (printed.out.strip(), bare.out.strip()) == (expected, expected)
     assert not (tmp_path / "opened").exists()
+
+
+def test_the_message_of_a_202_says_the_page_and_a_command_that_opens_it(home: DaemonHome) -> None:
+    """The address is the one in the answer, and the command prints the same."""
+    asked = home.asked("ask-first", {"text": "x"})
+    command = re.search(r"`aileron (open approval \S+)`", asked["message"])
+
+    assert command is not None
+    assert f" {asked['review_url']} " in asked["message"]
+    assert Command(home.path)(*command[1].split()).out == f"{asked['review_url']}\n"
 
 
 def test_what_is_no_question_has_no_page(home: DaemonHome) -> None:

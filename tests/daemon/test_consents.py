@@ -57,6 +57,14 @@ def test_a_file_that_lost_its_gate_does_not_run_until_it_is_agreed_to(
     assert (word(agreed), ran.status, upstream.effects) == ("completed", 200, before + 1)
 
 
+def test_the_message_of_a_change_that_waits_says_where_it_is_decided(home: DaemonHome) -> None:
+    """As that of a run: the page, and the command that opens it."""
+    asked = home.must("POST", "/v1/actions", {"text": probe_action("talk", "words:string"), "file": "a test"})
+
+    assert f" {asked['review_url']} " in asked["message"]
+    assert f"`aileron open approval {asked['approval_id']}`" in asked["message"]
+
+
 def test_what_a_person_does_not_agree_to_stays_refused(home: DaemonHome, approver: Approver) -> None:
     """And the file, put back, runs as before: it is what was agreed to."""
     edit(home, "free", 'op = "effect"', 'op = "fetch"')

@@ -103,6 +103,8 @@ class DictDoor:
         answer = self.answers.get(
             call.action, {"status": "completed", "audit_id": "run-1", "result": {"args": call.args}}
         )
+        if answer["status"] == "pending_approval":
+            answer.setdefault("message", "Nothing has happened yet: a person must decide this first.")
         for name in ("approval_id", "audit_id", "run_id"):
             if name in answer:
                 self.states[call.session, answer[name]] = answer

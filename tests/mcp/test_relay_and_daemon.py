@@ -72,6 +72,23 @@ def test_the_sdk_goes_on_after_a_kill(home: DaemonHome, mode: str):
     assert before == after
 
 
+def test_an_agent_is_told_the_message_of_the_202_word_for_word(home: DaemonHome):
+    """In the text and as a fact, at the call and when it asks again; but for the id, it is what the route answers."""
+    home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
+    asked = home.asked("ask-first", {"text": "x"})
+    with Agent(home.path) as agent:
+        agent.initialize()
+        called = agent.ask("tools/call", call("ask_first", text="x"))["result"]
+        waits = called["structuredContent"]["id"]
+        looked = agent.ask("tools/call", call("check_action_status", id=waits))["result"]
+
+    message = asked["message"].replace(asked["approval_id"], waits)
+    assert f"`aileron open approval {waits}`" in message
+    for told in (called, looked):
+        assert told["structuredContent"]["message"] == message
+        assert told["content"][0]["text"].startswith(f"{message}\n")
+
+
 def test_a_kill_in_the_middle_of_a_call_is_told(home: DaemonHome, upstream: CountingServer):
     """The call is answered, not repeated; the handshake is made again, and the connection is of use."""
     with Agent(home.path) as agent:

@@ -22,7 +22,7 @@ STATES: dict[RunStatus, dict[str, Any]] = {
         "approval_id": "act-1",
         "audit_id": "run-1",
         "review_url": "http://localhost:7/approvals/act-1",
-        "message": "A person must decide.",
+        "message": "Nothing has happened yet: a person must decide this first, at http://localhost:7/approvals/act-1.",
         "expires_at": "2026-11-21T20:00:00.000Z",
         "poll_after_ms": 1500,
     },
@@ -86,8 +86,8 @@ def test_what_waits_is_polled_and_not_asked_again():
     """The person is told where it waits; the agent is told not to decide, and not to repeat itself."""
     told = facts(state_result(state(RunStatus.PENDING_APPROVAL)))
 
-    assert "http://localhost:7/approvals/act-1" in told["message"]
-    assert "aileron approve act-1" in told["message"]
+    assert told["message"] == STATES[RunStatus.PENDING_APPROVAL]["message"], "word for word"
+    assert "pass this message on" in told["next_step"]
     assert "check_action_status with id act-1" in told["next_step"]
     assert "Do not call the action again" in told["next_step"]
     assert "Do not try to approve it" in told["next_step"]
