@@ -34,6 +34,7 @@ from aileron.ingress.messages import (
     encode,
     exchange_pair,
 )
+from aileron.ingress.places import place_of
 from aileron.ingress.refusals import refuse
 from aileron.model.failure import AileronError, FailureClass
 
@@ -58,7 +59,9 @@ class Forward:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI: `http`."""
         is_known = self._admission.is_known(scope)
-        if not is_known:
+        if is_known:
+            _keep_its_place(scope)
+        else:
             try:
                 await self._admission.enter(scope)
             except BusyError:
@@ -134,6 +137,11 @@ async def _answer(ours: socket.socket, send: Send) -> None:
 
 async def _put(ours: socket.socket, packet: bytes) -> None:
     await asyncio.get_running_loop().sock_sendall(ours, packet)  # one packet, or none: it is never sent in parts
+
+
+def _keep_its_place(scope: Scope) -> None:
+    if (place := place_of(scope)) is not None:
+        place.shows_session()
 
 
 def _head_of(door: str, scope: Scope) -> Request:

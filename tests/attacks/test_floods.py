@@ -22,7 +22,7 @@ import pytest
 
 from aileron.ingress.admission import AGENTS_AT_ONCE, AGENTS_PER_S, PAGES_AT_ONCE, PAGES_PER_S
 from aileron.ingress.confine import PRIORITY
-from aileron.ingress.server import MAX_SILENT
+from aileron.ingress.places import MAX_SILENT
 from tests.attacks.flooder import CONNECTIONS
 from tests.attacks.tally import Attack
 from tests.support.home import DaemonHome, asking_home

@@ -1,0 +1,201 @@
+"""The connections over TCP of one door: how many there are, and which of them goes when another comes.
+
+    accepted ──► silent ──(a request)──► asking ──(its answer begins)──► answered ──(it is over)──► silent
+                    └──────────── in any of them: it shows an open session ────────────► known
+
+Rules
+- MAX_CONNECTIONS at once. Once they are taken, one of a stranger ends for each that comes: the oldest of those that wait for
+  something (for TLS, a head, a body, their turn); where no more than MAX_SILENT of them do, the oldest of all, so that who has
+  just come has time to ask.
+- Of those that ask nothing, MAX_SILENT; one more ends the oldest. TLS that is not there yet is nothing asked.
+- Who is known is never ended for another, and is a stranger again with the first request that shows no open session.
+- Where all are known, one more is closed at once.
+
+Source: docs/adr/0031-ingress.md. Not here: who is known (admission.py), how long anybody has for what (server.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from starlette.types import Scope
+
+__all__ = ["ACCEPTED_AT_ONCE", "BACKLOG", "MAX_CONNECTIONS", "MAX_SILENT", "Bounded", "Place", "Places", "place_of"]
+
+MAX_CONNECTIONS: Final = 512
+"""Over TCP, of each door: twice what the gateway has under way, an eighth of the descriptors where there are 4,096;
+each costs some 50 KiB.
+"""
+MAX_SILENT: Final = 128
+"""Of those, without a request: a client of ours asks as soon as it is connected, or has asked lately."""
+ACCEPTED_AT_ONCE: Final = 8
+"""In one turn of the event loop. A request is read five turns after its connection came, so that it cannot have become the
+oldest of MAX_SILENT before it is."""
+BACKLOG: Final = 128
+RECEIVE_BUFFER: Final = 65536
+"""Bytes of a connection that the kernel holds for us (SO_RCVBUF, of which it takes twice as much for its own bookkeeping)."""
+_SAY_AGAIN_S: Final = 10.0
+_PLACE: Final = "aileron.place"
+"""Where a request's state has the place of its connection."""
+_log = logging.getLogger(__name__)
+
+
+class Places:
+    """One for each door."""
+
+    def __init__(self) -> None:
+        self._taken: dict[int, Place] = {}
+        self._strangers: dict[Place, None] = {}
+        self._waiting: dict[Place, None] = {}
+        self._silent: dict[Place, None] = {}
+        self._said_at = -_SAY_AGAIN_S
+
+    def make_room(self) -> bool:
+        """Whether there is a place for one more; a stranger may have lost theirs for it."""
+        if len(self._taken) < MAX_CONNECTIONS:
+            return True
+        oldest = next(iter(self._waiting if len(self._waiting) > MAX_SILENT else self._strangers), None)
+        if oldest is None:
+            self._say("all with an open session: more are turned away")
+            return False
+        self._say("for each more, the oldest without an open session ends")
+        oldest.end()
+        return True
+
+    def at(self, descriptor: int) -> Place | None:
+        """Whose place it is; None where it was lost already."""
+        return self._taken.get(descriptor)
+
+    def take(self, place: Place) -> None:
+        """It has come."""
+        self._taken[place.fileno()] = place
+
+    def leave(self, place: Place) -> None:
+        """It has gone."""
+        self.is_known(place)
+        del self._taken[place.fileno()]
+
+    def is_silent(self, place: Place) -> None:
+        """It is a stranger who asks nothing. The oldest goes where there are too many."""
+        self._strangers[place] = self._waiting[place] = self._silent[place] = None
+        if len(self._silent) > MAX_SILENT:
+            next(iter(self._silent)).end()
+
+    def is_asking(self, place: Place) -> None:
+        """It is a stranger who has asked."""
+        self._silent.pop(place, None)
+        self._strangers[place] = self._waiting[place] = None
+
+    def is_answered(self, place: Place) -> None:
+        """Its answer has begun."""
+        self._waiting.pop(place, None)
+
+    def is_known(self, place: Place) -> None:
+        """It is nobody's to end."""
+        for one in (self._strangers, self._waiting, self._silent):
+            one.pop(place, None)
+
+    def _say(self, what: str) -> None:
+        if time.monotonic() - self._said_at >= _SAY_AGAIN_S:
+            self._said_at = time.monotonic()
+            _log.warning("%s connections over TCP are open: %s", MAX_CONNECTIONS, what)
+
+
+class Place(socket.socket):
+    """A connection that was accepted, and has a place until it is closed or ended."""
+
+    def __init__(self, accepted: socket.socket, places: Places) -> None:
+        super().__init__(accepted.family, accepted.type, accepted.proto, accepted.detach())
+        self._places = places
+        self._has_place = True
+        self._is_known = False
+        self._abort: Callable[[], None] | None = None
+        places.take(self)
+        places.is_silent(self)
+
+    def serve_with(self, transport: asyncio.WriteTransport) -> None:
+        """From now on this transport has the connection, and is aborted when it has to end."""
+        self._abort = transport.abort
+
+    def asks(self) -> None:
+        """A request has come, and nobody knows whose."""
+        if self._has_place:
+            self._is_known = False
+            self._places.is_asking(self)
+
+    def shows_session(self) -> None:
+        """The request that is served shows an open session."""
+        self._is_known = True
+        self._places.is_known(self)
+
+    def is_answered(self) -> None:
+        """Something was sent."""
+        self._places.is_answered(self)
+
+    def is_idle(self) -> None:
+        """There is no request."""
+        if self._has_place and not self._is_known:
+            self._places.is_silent(self)
+
+    def end(self) -> None:
+        """Now, and without a word; its place is free at once."""
+        self._leave()
+        if self._abort is not None:
+            self._abort()
+            return
+        with contextlib.suppress(OSError):  # it is TLS's, before there is any: asyncio finds it ended, and closes it
+            self.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """As any socket."""
+        self._leave()
+        super().close()
+
+    def __del__(self) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._has_place:
+            self._has_place = False
+            self._places.leave(self)
+
+    def state(self) -> dict[str, Any]:
+        """What the state of each of its requests has."""
+        return {_PLACE: self}
+
+
+def place_of(scope: Scope) -> Place | None:
+    """The place of the connection that a request came on; None for one at a socket of the home."""
+    found: Place | None = scope["state"].get(_PLACE)
+    return found
+
+
+class Bounded(socket.socket):
+    """A listener over TCP, taken over, that accepts only what there is a place for."""
+
+    def __init__(self, listener: socket.socket, places: Places) -> None:
+        super().__init__(listener.family, listener.type, listener.proto, listener.detach())
+        self._places = places
+        # What is accepted has it too (tcp(7)); asyncio sets it only on sockets that know their protocol, which these do not.
+        # Without it the second piece of an answer waits for the acknowledgement of the first, which may be put off for 40 ms.
+        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Else the kernel takes megabytes of each connection that nobody reads, and they are read before its end is found.
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+
+    def listen(self, backlog: int = 0) -> None:
+        """With a backlog of our own: the one that asyncio gives is how many it accepts at once."""
+        super().listen(BACKLOG)
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next, where there is room. BlockingIOError."""
+        accepted, address = super().accept()
+        if not self._places.make_room():
+            accepted.close()
+            raise BlockingIOError  # others have their turn before the next
+        return Place(accepted, self._places), address
