@@ -9,7 +9,8 @@ too: while no ingress runs, connections wait in their backlog, and no other prog
 Rules
 - Nothing is started before somebody connects: who uses no port pays for none.
 - An ingress that ends is started again, after a pause that grows up to PAUSE_MOST_S where it ends soon.
-- MAX_EXCHANGES at once; one more is closed unanswered.
+- MAX_EXCHANGES at once; one more is closed unanswered. Of those that ingress says are strangers' MAX_OF_STRANGERS; one more is
+  told that there is no time for it.
 - What an application raises ends its exchange, and is in the log.
 
 Source: docs/adr/0031-ingress.md; the ASGI specification 3.0. Not here: the other end (ingress/forward.py), who may ask what
@@ -49,11 +50,14 @@ from aileron.ingress.messages import (
     decode_request,
     encode,
 )
+from aileron.ingress.refusals import refuse_stranger
 
 __all__ = ["Door", "Ingress"]
 
 MAX_EXCHANGES: Final = 512
-"""As many as it has connections (ingress/server.py)."""
+"""As many as a door has connections (ingress/places.py)."""
+MAX_OF_STRANGERS: Final = MAX_EXCHANGES // 2
+"""As many as ingress lets in at once (admission.MAX_UNDER_WAY). Those of clients that have gone end in their own time."""
 GRACE_S: Final = 6.0
 """When the daemon stops: ingress gives answers under way five seconds, and ends."""
 PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
@@ -93,6 +97,7 @@ class Ingress:
     certificate_pem: str | None = None
     certificate_key: str | None = None
     _exchanges: int = field(default=0, init=False)
+    _of_strangers: int = field(default=0, init=False)
 
     async def serve(self, stopped: Callable[[], Awaitable[None]]) -> None:
         """Until `stopped` returns, and what is under way has been answered, or GRACE_S are over."""
@@ -221,7 +226,23 @@ class Ingress:
             return  # the client was gone before its request was here
         if door is None:
             raise MessageError("a door that there is not")
-        await door.app(_scope_of(request), exchange.receive, exchange.send)
+        with self._counted(request) as has_room:
+            if has_room:
+                await door.app(_scope_of(request), exchange.receive, exchange.send)
+            else:
+                await refuse_stranger(exchange.send)
+
+    @contextlib.contextmanager
+    def _counted(self, request: Request) -> Iterator[bool]:
+        """Whether there is room for it: what strangers have here leaves some for those who are known."""
+        if request.is_known:
+            yield True
+            return
+        self._of_strangers += 1
+        try:
+            yield self._of_strangers <= MAX_OF_STRANGERS
+        finally:
+            self._of_strangers -= 1
 
 
 class _Exchange:

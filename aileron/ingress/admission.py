@@ -6,7 +6,7 @@ cause is bounded, however many they are and whatever they send; a request that w
 
 Rules
 - What is known waits for nobody.
-- Strangers are served in the order in which they came; MAX_WAITING wait at most.
+- Strangers are served in the order in which they came; MAX_WAITING wait at most, MAX_UNDER_WAY have a turn.
 - Rates are for this machine to bear, not for a person to notice: a browser that opens the page asks five times, a coding agent
   with a key of its own a few times a second.
 
@@ -16,7 +16,8 @@ Source: docs/adr/0031-ingress.md, with what a request costs. Not here: connectio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final
 
 from starlette.types import Scope
@@ -29,6 +30,9 @@ WAIT_S: Final = 2.0
 """For a stranger's turn: then a person has looked at an empty page for as long as they do."""
 MAX_WAITING: Final = 64
 """Strangers' requests that wait for their turn, each with a head of 64 KiB at most."""
+MAX_UNDER_WAY: Final = 256
+"""Strangers' requests that are not answered yet: half of what the daemon takes at once (daemon/ingress.py), so that however slow
+they are it takes those of callers who are known."""
 PAGES_PER_S, PAGES_AT_ONCE = 20.0, 100.0
 """2 ms of the daemon each: 4 % of it. A form costs FORM of these: whose browser sent it is looked up in /proc, 20 ms."""
 FORM: Final = 5.0
@@ -78,10 +82,12 @@ class Admission:
         self._models: Final = tuple(models)
         self._known: frozenset[str] = frozenset()
         self._waiting = 0
+        self._under_way = 0
         self._for_models = TokenBucket(MODELS_PER_S, MODELS_AT_ONCE)
         self._for_agents = TokenBucket(AGENTS_PER_S, AGENTS_AT_ONCE)
         self._for_pages = TokenBucket(PAGES_PER_S, PAGES_AT_ONCE)
         self._bytes = TokenBucket(BYTES_PER_S, BYTES_AT_ONCE)
+        self._uploading = asyncio.Lock()
 
     def know(self, digests: Collection[str]) -> None:
         """From now on these are known, and no others."""
@@ -91,18 +97,27 @@ class Admission:
         """Whether the request shows something of an open session."""
         return bool(self._known) and any(digest_of(shown) in self._known for shown in candidates(scope["headers"]))
 
-    async def enter(self, scope: Scope) -> None:
-        """Return when it is this stranger's turn. BusyError."""
+    @contextlib.asynccontextmanager
+    async def turn(self, scope: Scope) -> AsyncIterator[None]:
+        """When it is this stranger's turn, and until they are answered. BusyError."""
         bucket, cost = self._budget(scope)
-        wait_s = bucket.take(cost, WAIT_S) if self._waiting < MAX_WAITING else None
+        has_room = self._waiting < MAX_WAITING and self._under_way < MAX_UNDER_WAY
+        wait_s = bucket.take(cost, WAIT_S) if has_room else None
         if wait_s is None:
             raise BusyError
-        await self._wait(wait_s)
+        self._under_way += 1
+        try:
+            await self._wait(wait_s)
+            yield
+        finally:
+            self._under_way -= 1
 
     async def upload(self, size: int) -> None:
         """Return when a stranger may send that many bytes more."""
-        # However long it takes: what was let in is served, at the pace that is left for it.
-        await asyncio.sleep(self._bytes.take(size, float("inf")) or 0.0)
+        # However long it takes: what was let in is served, at the pace that is left for it. One at a time takes more than there
+        # is, so that nobody waits for the bytes of those that have gone.
+        async with self._uploading:
+            await asyncio.sleep(self._bytes.take(size, float("inf")) or 0.0)
 
     async def _wait(self, wait_s: float) -> None:
         if wait_s <= 0:

@@ -35,16 +35,12 @@ from aileron.ingress.messages import (
     exchange_pair,
 )
 from aileron.ingress.places import place_of
-from aileron.ingress.refusals import refuse
-from aileron.model.failure import AileronError, FailureClass
+from aileron.ingress.refusals import refuse_stranger
 
 __all__ = ["Forward"]
 
 DRAIN_S: Final = 1.0
 """For the rest of a body that nobody wants: who still writes when they are refused hears of a broken pipe, not of the refusal."""
-_BUSY: Final = AileronError(
-    FailureClass.BUSY, "too many requests of callers without a session just now: try again", retriable=True
-).failure
 
 
 class Forward:
@@ -58,22 +54,26 @@ class Forward:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI: `http`."""
-        is_known = self._admission.is_known(scope)
-        if is_known:
-            _keep_its_place(scope)
-        else:
-            try:
-                await self._admission.enter(scope)
-            except BusyError:
-                await _refuse(receive, send)
-                return
+        if self._admission.is_known(scope):
+            if (place := place_of(scope)) is not None:
+                place.shows_session()
+            await self._pass_on(_head_of(self._door, scope, is_known=True), _Upload(receive, None), send)
+            return
+        try:
+            async with self._admission.turn(scope):
+                head = _head_of(self._door, scope, is_known=False)
+                await self._pass_on(head, _Upload(receive, self._admission), send)
+        except BusyError:
+            await _refuse(receive, send)
+
+    async def _pass_on(self, head: Request, upload: _Upload, send: Send) -> None:
         ours, theirs = exchange_pair()
         with ours:
             try:
                 with theirs:
                     await self._hand_over(theirs)
-                    await _put(ours, encode(_head_of(self._door, scope)))
-                await self._exchange(ours, _Upload(receive, None if is_known else self._admission), send)
+                    await _put(ours, encode(head))
+                await self._exchange(ours, upload, send)
             except (OSError, MessageError):
                 return  # the daemon has let go of it: what was not answered breaks off
 
@@ -139,12 +139,7 @@ async def _put(ours: socket.socket, packet: bytes) -> None:
     await asyncio.get_running_loop().sock_sendall(ours, packet)  # one packet, or none: it is never sent in parts
 
 
-def _keep_its_place(scope: Scope) -> None:
-    if (place := place_of(scope)) is not None:
-        place.shows_session()
-
-
-def _head_of(door: str, scope: Scope) -> Request:
+def _head_of(door: str, scope: Scope, *, is_known: bool) -> Request:
     return Request(
         door=door,
         http_version=scope["http_version"],
@@ -156,6 +151,7 @@ def _head_of(door: str, scope: Scope) -> Request:
         fields=list(scope["headers"]),
         client=scope["client"],
         server=scope["server"],
+        is_known=is_known,
     )
 
 
@@ -164,4 +160,4 @@ async def _refuse(receive: Receive, send: Send) -> None:
     with anyio.move_on_after(DRAIN_S):
         while (await receive()).get("more_body", False):
             pass
-    await refuse(send, _BUSY, _BUSY.failure_class.http_status, (b"retry-after", b"1"))
+    await refuse_stranger(send)

@@ -93,6 +93,8 @@ class Request(msgspec.Struct, frozen=True, tag="request"):
     fields: Fields
     client: Address | None
     server: Address | None
+    is_known: bool
+    """Whether it shows an open session, as far as ingress knows: nobody is let in by it."""
 
 
 class Head(msgspec.Struct, frozen=True, tag="head"):

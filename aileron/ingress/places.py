@@ -115,13 +115,18 @@ class Place(socket.socket):
         self._places = places
         self._has_place = True
         self._is_known = False
-        self._abort: Callable[[], None] | None = None
+        self._ends: Callable[[], object] | None = None
         places.take(self)
         places.is_silent(self)
 
-    def serve_with(self, transport: asyncio.WriteTransport) -> None:
-        """From now on this transport has the connection, and is aborted when it has to end."""
-        self._abort = transport.abort
+    def is_served(self, transport: asyncio.WriteTransport, task: asyncio.Task[None]) -> None:
+        """By this task, over this transport; neither goes on when it has to end, whatever it waits for."""
+
+        def end() -> None:
+            transport.abort()
+            task.cancel()
+
+        self._ends = end
 
     def asks(self) -> None:
         """A request has come, and nobody knows whose."""
@@ -146,8 +151,8 @@ class Place(socket.socket):
     def end(self) -> None:
         """Now, and without a word; its place is free at once."""
         self._leave()
-        if self._abort is not None:
-            self._abort()
+        if self._ends is not None:
+            self._ends()
             return
         with contextlib.suppress(OSError):  # it is TLS's, before there is any: asyncio finds it ended, and closes it
             self.shutdown(socket.SHUT_RDWR)

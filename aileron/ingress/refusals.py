@@ -7,13 +7,19 @@ request_line.py).
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 from starlette.types import Send
 
-from aileron.model.failure import Failure
+from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.wire import ErrorAnswer, ErrorBody
 
-__all__ = ["refuse"]
+__all__ = ["refuse", "refuse_stranger"]
+
+_BUSY: Final = AileronError(
+    FailureClass.BUSY, "too many requests of callers without a session just now: try again", retriable=True
+).failure
 
 
 async def refuse(send: Send, failure: Failure, status: int, *more: tuple[bytes, bytes]) -> None:
@@ -29,3 +35,8 @@ async def refuse(send: Send, failure: Failure, status: int, *more: tuple[bytes, 
     ]
     await send({"type": "http.response.start", "status": status, "headers": fields})
     await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def refuse_stranger(send: Send) -> None:
+    """429: there is no time for them."""
+    await refuse(send, _BUSY, _BUSY.failure_class.http_status, (b"retry-after", b"1"))

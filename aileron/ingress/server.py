@@ -20,6 +20,7 @@ Source: docs/reference/configuration.md; docs/adr/0031-ingress.md; RFC 9112; RFC
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -90,10 +91,16 @@ async def serve(
         task.add_done_callback(connections.discard)
         accepted = writer.get_extra_info("socket")
         place = places.at(accepted.fileno())
-        if place is None and accepted.family != socket.AF_UNIX:
+        if place is not None:
+            place.is_served(writer.transport, task)
+        elif accepted.family != socket.AF_UNIX:
             writer.transport.abort()  # it was ended meanwhile
             return
-        await _Connection(place, wrapped, loop, config, context, {} if place is None else place.state(), reader, writer)
+        state = {} if place is None else place.state()
+        with contextlib.suppress(
+            asyncio.CancelledError
+        ):  # its place went to another; asyncio would say that in the log
+            await _Connection(place, wrapped, loop, config, context, state, reader, writer)
 
     places = Places()
     servers = [
@@ -188,8 +195,6 @@ class _Connection(TCPServer):
     def __init__(self, place: Place | None, *given: Any) -> None:
         super().__init__(*given)
         self._place = place
-        if place is not None:
-            place.serve_with(self.writer.transport)
 
     async def _read_data(self) -> None:
         await super()._read_data()

@@ -15,6 +15,7 @@ connections it began, and how many answers of which status it read.
     dripping    a byte of a head at a time
     bodies      a body without end, as fast as it is taken
     churn       connected, and closed at once
+    slow        a body that never goes on
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ def _said(kind: str, port: int) -> bytes:
         "dripping": health,
         "bodies": _request("POST /v1/messages", port, "Content-Length: 1000000000"),
         "churn": b"",
+        "slow": _request("POST /mcp", port, "Content-Length: 100") + b"{",
     }[kind]
 
 

@@ -22,7 +22,7 @@ import pytest
 
 from aileron.ingress.admission import AGENTS_AT_ONCE, AGENTS_PER_S, PAGES_AT_ONCE, PAGES_PER_S
 from aileron.ingress.confine import PRIORITY
-from aileron.ingress.places import MAX_SILENT
+from aileron.ingress.places import MAX_CONNECTIONS, MAX_SILENT
 from tests.attacks.flooder import CONNECTIONS
 from tests.attacks.tally import Attack
 from tests.support.home import DaemonHome, asking_home
@@ -30,6 +30,8 @@ from tests.support.home import DaemonHome, asking_home
 pytestmark = pytest.mark.jail
 DEADLINE_S: Final = 60.0
 _NOBODY: Final = 65534
+_STRANGERS: Final = 60
+"""Connections that are left for them where others have a session: a flood takes those at once."""
 _QUIET: Final = 0.05
 """Seconds of processor time within half a second: less is a process that does nothing for anybody."""
 
@@ -76,18 +78,25 @@ def _processes(home: DaemonHome) -> tuple[psutil.Process, psutil.Process]:
 
 def _flooded(home: DaemonHome, kind: str, for_s: float = 1.5) -> dict[str, int]:
     """What a flood of this kind counted."""
+    with _flood(home, kind, for_s) as flood:
+        found, _ = flood.communicate(timeout=DEADLINE_S)
+    return {what: int(count) for what, _, count in (word.partition("=") for word in found.split()) if count}
+
+
+@contextlib.contextmanager
+def _flood(home: DaemonHome, kind: str, for_s: float = DEADLINE_S) -> Iterator[subprocess.Popen[str]]:
+    """A flood of this kind, from when all of its connections have begun."""
     other = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     source = (Path(__file__).parent / "flooder.py").read_text(encoding="utf-8")
-    found = subprocess.run(
-        [sys.executable if not other else "/usr/bin/python3", "-c", source, str(_port(home)), kind, str(for_s)],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=True,
-        cwd="/",
-        **other,  # type: ignore[arg-type]
-    ).stdout
-    return {what: int(count) for what, _, count in (word.partition("=") for word in found.split()) if count}
+    python = "/usr/bin/python3" if other else sys.executable
+    words = [python, "-c", source, str(_port(home)), kind, str(for_s)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd="/", **other) as process:  # type: ignore[call-overload] # keywords
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            yield process
+        finally:
+            process.kill()
 
 
 def _is_quiet(process: psutil.Process) -> bool:
@@ -166,6 +175,34 @@ def test_who_says_nothing_makes_room(home: DaemonHome, attack: Attack) -> None:
         ]
         attack.denied("the oldest", b"", _all_of(silent[0]))
         attack.control("somebody who asks", 200, _status(port, "/healthz"))
+
+
+def test_slow_strangers_make_room(home: DaemonHome, attack: Attack) -> None:
+    """They have all places that are left, and more wait for one: who shows a session is answered, now and after a while."""
+    port = _port(home)
+    token = f"Authorization: Bearer {home.must('POST', '/v1/sessions', {'agent': 'test', 'folder': '/'})['token']}"
+    body = b'{"arguments": {"text": "x"}}'
+    fields = (token, "Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close")
+    head = _asked(port, "/v1/actions/give-back/run", *fields).replace(b"GET", b"POST", 1)
+    with contextlib.ExitStack() as stack:
+        before = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S))
+            for _ in range(MAX_CONNECTIONS - _STRANGERS)
+        ]
+        with _flood(home, "slow"):
+            found = [_status_or_none(port, "/v1/actions", token) for _ in range(10)]
+            attack.denied("the places of callers with a session", [200] * 10, found)
+            before[0].sendall(body)
+            attack.denied("that of one who was there before", b"HTTP/1.1 200", _all_of(before[0])[:12])
+    said = (home.path / "logs" / "daemon.log").read_text(encoding="utf-8").count("oldest without an open session ends")
+    attack.control("strangers were ended for it, and that is said at most every ten seconds", True, 0 < said < 6)
+
+
+def _status_or_none(port: int, path: str, *fields: str) -> int | None:
+    try:
+        return _status(port, path, *fields)
+    except (OSError, IndexError):  # it was turned away
+        return None
 
 
 def test_what_faces_strangers_has_nothing_to_lose(home: DaemonHome, attack: Attack) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from typing import Any
 
 import anyio
@@ -10,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.ingress.admission import (
+    BYTES_AT_ONCE,
+    BYTES_PER_S,
     FORM,
+    MAX_UNDER_WAY,
     MAX_WAITING,
     PAGES_AT_ONCE,
     PAGES_PER_S,
@@ -25,12 +30,6 @@ from aileron.ingress.known import KnownCallers, digest_of
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    """The daemon's."""
-    return "asyncio"
-
-
 def scope(path: str = "/approvals", *fields: tuple[bytes, bytes], method: str = "GET") -> dict[str, Any]:
     """A request, as the server tells of it."""
     return {"type": "http", "path": path, "method": method, "headers": list(fields)}
@@ -43,10 +42,10 @@ async def entered(admission: Admission, asked: dict[str, Any], count: int) -> in
     async def enter() -> None:
         nonlocal got_in
         try:
-            await admission.enter(asked)
+            async with admission.turn(asked):
+                got_in += 1
         except BusyError:
             return
-        got_in += 1
 
     async with anyio.create_task_group() as tasks:
         for _ in range(count):
@@ -103,6 +102,30 @@ async def test_an_upload_is_slowed_down_and_not_ended() -> None:
     wait_s = bucket.take(100, float("inf"))
     assert wait_s is not None
     assert 0.9 < wait_s <= 1.0
+
+
+async def test_strangers_that_are_not_answered_are_bounded() -> None:
+    """However slow they are, the daemon takes more requests than theirs."""
+    admission = Admission(["/v1/messages"])
+    asked = itertools.cycle(["/v1/messages", "/v1/messages", "/v1/actions"])
+    async with contextlib.AsyncExitStack() as slow:
+        for _ in range(MAX_UNDER_WAY):
+            await slow.enter_async_context(admission.turn(scope(next(asked))))
+        with pytest.raises(BusyError):
+            await slow.enter_async_context(admission.turn(scope()))
+    assert await entered(admission, scope(), 1) == 1
+
+
+async def test_who_has_gone_owes_no_bytes() -> None:
+    """A hundred who wanted to upload, and went away: who comes then waits for themselves alone."""
+    admission = Admission([])
+    await admission.upload(int(BYTES_AT_ONCE))
+    with anyio.move_on_after(0.05):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(100):
+                tasks.start_soon(admission.upload, 1 << 20)
+    with anyio.fail_after(2 * (1 << 20) / BYTES_PER_S + 1):
+        await admission.upload(1)
 
 
 @given(

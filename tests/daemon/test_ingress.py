@@ -1,0 +1,185 @@
+"""The daemon's end of ingress: with one that has been taken over and sends what it likes, and with one that cannot be started.
+
+The one that was taken over is the program below, under the name of ours; doors, messages and processes are the real ones.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import resource
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from aileron.daemon import ingress
+from aileron.daemon.ingress import MAX_OF_STRANGERS, Door, Ingress
+from aileron.ingress.known import KnownCallers
+from tests.support.home import daemon_home
+
+pytestmark = pytest.mark.anyio
+DEADLINE_S = 60.0
+_BEFORE = """
+import os, socket, sys
+control = socket.socket(fileno=int(sys.argv[1]))
+sys.path.remove({folder!r})
+for name in [name for name in sys.modules if name.split(".")[0] == "aileron"]:
+    del sys.modules[name]
+from aileron.ingress.messages import Body, Head, Request, decode_answer, encode, exchange_pair
+
+def ask(path, is_known=True):
+    ours, theirs = exchange_pair()
+    ours.setblocking(True)
+    ours.settimeout(30)
+    head = Request("page", "1.1", "GET", "http", path, path.encode(), b"", [], None, None, is_known)
+    ours.send(encode(head) if is_known is not None else b"nonsense")
+    ours.send(encode(Body(b"", False)))
+    socket.send_fds(control, [b"x"], [theirs.fileno()])
+    theirs.close()
+    return ours
+
+def answered(ours):
+    packet = ours.recv(100000)
+    return "closed" if not packet else decode_answer(packet).status
+
+def say(*what):
+    with open({found!r}, "a") as file:
+        print(*what, file=file)
+
+control.recv(200000)
+"""
+_FOREIGN = """
+pipe, _ = os.pipe()
+inet, stream = socket.socket(), socket.socketpair()[0]
+for one in (pipe, os.open("/", os.O_RDONLY), inet.fileno(), stream.fileno()):
+    socket.send_fds(control, [b"x"], [one])
+control.send(b"nothing comes along")
+say(answered(ask("/", None)), answered(ask("/")))
+control.recv(1000000)
+control.recv(1000000)
+"""
+_SLOW = """
+slow = [ask("/slow", False) for _ in range({most})]
+say(*(answered(one) for one in slow[::50]))
+say(answered(ask("/slow", False)), answered(ask("/")))
+for one in slow:
+    one.close()
+while answered(ask("/", False)) == 429:
+    pass
+say("again")
+control.recv(1000000)
+control.recv(1000000)
+"""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The daemon's."""
+    return "asyncio"
+
+
+async def _app(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while scope["path"] == "/slow" and (await receive())["type"] != "http.disconnect":
+        pass
+    await send({"type": "http.response.body", "body": b""})
+
+
+@asynccontextmanager
+async def _taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> AsyncIterator[Path]:
+    """A daemon's ingress that does this; what it found is a line each in the file."""
+    found = tmp_path / "found"
+    package = tmp_path / "aileron" / "ingress"
+    package.mkdir(parents=True)
+    (tmp_path / "aileron" / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    program = (_BEFORE + then).format(folder=str(tmp_path), found=str(found), most=MAX_OF_STRANGERS)
+    (package / "__main__.py").write_text(program, encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    listener = socket.create_server(("127.0.0.1", 0))
+    over = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Ingress({"page": Door([listener], _app)}, KnownCallers(), []).serve, over.wait)
+        with socket.create_connection(listener.getsockname()):
+            yield found
+        over.set()
+
+
+async def _lines(found: Path, count: int) -> list[str]:
+    with anyio.fail_after(DEADLINE_S):
+        while True:
+            lines = found.read_text(encoding="utf-8").splitlines() if found.exists() else []
+            if len(lines) >= count:
+                return lines
+            await anyio.sleep(0.02)
+
+
+async def test_what_is_no_exchange_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever else is passed is said and let go of; what is an exchange afterwards is answered."""
+    with caplog.at_level(logging.ERROR, ingress.__name__):
+        async with _taken_over(tmp_path, monkeypatch, _FOREIGN) as found:
+            before = _descriptors()
+            assert await _lines(found, 1) == ["closed 200"]
+            after = _descriptors()
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "ingress passed something that is no socket",
+        "ingress passed something that is no socket",
+        "ingress passed a socket of another kind",
+        "ingress passed a socket of another kind",
+        "ingress sent what it cannot send",
+    ]
+    assert not [one for one in after - before if one.startswith("pipe:") or one == "/"]
+
+
+async def test_strangers_leave_room_for_callers_who_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow ones have half of the exchanges, and no more; when they have gone, others have their turn."""
+    async with _taken_over(tmp_path, monkeypatch, _SLOW) as found:
+        lines = await _lines(found, 3)
+    assert set(lines[0].split()) == {"200"}
+    assert lines[1:] == ["429 200", "again"]
+
+
+@pytest.mark.jail
+def test_one_that_cannot_be_started_is_tried_again() -> None:
+    """The daemon has too few descriptors for it: that is said; the sockets of the home go on, and later so does the port."""
+    with daemon_home() as home:
+        port = int(home.must("GET", "/v1/status")["web"].rpartition(":")[2])
+        log = home.path / "logs" / "daemon.log"
+        assert home.daemon_pid is not None
+        usual = resource.prlimit(home.daemon_pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(home.daemon_pid, resource.RLIMIT_NOFILE, (_with_four_left(home.daemon_pid), usual[1]))
+        with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as waiting:
+            _wait_for(log, "ingress could not be started: Too many open files")
+            assert home.must("GET", "/v1/status")["web"]
+            resource.prlimit(home.daemon_pid, resource.RLIMIT_NOFILE, usual)
+            waiting.sendall(f"GET /healthz HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n".encode())
+            answer = http.client.HTTPResponse(waiting)
+            answer.begin()
+            assert answer.status == 200
+
+
+def _with_four_left(pid: int) -> int:
+    """A limit below which four descriptors are free: for a pair of sockets and for a client, and not for a program's pipes."""
+    taken = {int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir()}
+    return [number for number in range(len(taken) + 5) if number not in taken][3] + 1
+
+
+def _wait_for(log: Path, line: str) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while line not in log.read_text(encoding="utf-8"):
+        assert time.monotonic() < until, f"it was not said: {line}"
+        time.sleep(0.05)
+
+
+def _descriptors() -> set[str]:
+    """What this process has open, by its name."""
+    return {str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()}
