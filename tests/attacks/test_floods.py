@@ -30,7 +30,7 @@ from tests.support.home import DaemonHome, asking_home
 pytestmark = pytest.mark.jail
 DEADLINE_S: Final = 60.0
 _NOBODY: Final = 65534
-_STRANGERS: Final = 60
+_STRANGERS: Final = 200
 """Connections that are left for them where others have a session: a flood takes those at once."""
 _QUIET: Final = 0.05
 """Seconds of processor time within half a second: less is a process that does nothing for anybody."""
@@ -181,14 +181,14 @@ def test_slow_strangers_make_room(home: DaemonHome, attack: Attack) -> None:
     """They have all places that are left, and more wait for one: who shows a session is answered, now and after a while."""
     port = _port(home)
     token = f"Authorization: Bearer {home.must('POST', '/v1/sessions', {'agent': 'test', 'folder': '/'})['token']}"
-    body = b'{"arguments": {"text": "x"}}'
+    body = b'{"args": {"text": "x"}}'
     fields = (token, "Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close")
     head = _asked(port, "/v1/actions/give-back/run", *fields).replace(b"GET", b"POST", 1)
     with contextlib.ExitStack() as stack:
-        before = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S))
-            for _ in range(MAX_CONNECTIONS - _STRANGERS)
-        ]
+        before = []
+        for _ in range(MAX_CONNECTIONS - _STRANGERS):
+            before.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)))
+            before[-1].sendall(head)
         with _flood(home, "slow"):
             found = [_status_or_none(port, "/v1/actions", token) for _ in range(10)]
             attack.denied("the places of callers with a session", [200] * 10, found)

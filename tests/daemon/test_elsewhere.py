@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import trustme
 
+from aileron.ingress.places import MAX_CONNECTIONS
 from tests.support.home import DaemonHome, daemon_home
 
 pytestmark = pytest.mark.jail
@@ -181,6 +183,23 @@ def test_a_token_is_sent_over_tls_or_on_loopback_only(elsewhere: Elsewhere, url:
 
     assert refused.returncode == 69
     assert f"AILERON_URL is {url!r}" in refused.stderr
+
+
+def test_tls_that_never_comes_takes_nobodys_place(elsewhere: Elsewhere) -> None:
+    """Who connects and says nothing has no more places than anybody silent; the oldest goes, and that fills no log."""
+    log = elsewhere.home.path / "logs" / "daemon.log"
+    assert elsewhere.ask("/v1/actions", Authorization=f"Bearer {elsewhere.token()}")[0] == 200
+    with contextlib.ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection((ADDRESS, elsewhere.port), timeout=DEADLINE_S))
+            for _ in range(MAX_CONNECTIONS + 1)
+        ]
+        assert silent[0].recv(1) == b""
+        assert elsewhere.ask("/v1/actions", Authorization=f"Bearer {elsewhere.token()}")[0] == 200
+        silent[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent[-1].recv(1)
+    assert "handshake" not in log.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("wrong", ["readable by others", "another certificate's", "gone"])
