@@ -46,6 +46,7 @@ from aileron.cli.signing import (
     standing_of,
 )
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.cli.waiting import Waiting
 from aileron.model.preview import Preview
 from aileron.model.visible import visible
 from aileron.review.question import asker_of, digest_of, has_preview, kind_of, title_of
@@ -442,19 +443,24 @@ def cancel(supervisor: Supervisor, question: dict[str, Any]) -> dict[str, Any]:
     return _settled(supervisor, question, "cancel", {})
 
 
-def follow(supervisor: Supervisor, approval_id: str, wait_s: float) -> dict[str, Any]:
-    """What became of it when it is over, when `wait_s` is, or when only a passphrase can make it begin."""
+def follow(supervisor: Supervisor, approval_id: str, wait_s: float, waiting: Waiting) -> dict[str, Any]:
+    """What became of it when it is over, when `wait_s` is, or when only a passphrase can make it begin.
+
+    What its connector says meanwhile is shown by `waiting`.
+    """
     until = time.monotonic() + wait_s
     longest_s = _FIRST_WAIT_S
     while True:
         asked_at = time.monotonic()
         this_s = max(0.0, min(until - asked_at, longest_s))
-        path = f"{path_of(*_ROUTE, approval_id, 'result')}?wait={this_s:.3f}"
+        path = f"{path_of(*_ROUTE, approval_id, 'result')}?wait={this_s:.3f}{waiting.query}"
         answer: dict[str, Any] = supervisor.watch(path, wait_s=this_s, look=f"aileron approval show {approval_id}")
         if answer.get("status") not in (*UNDER_WAY, "pending_approval") or _is_locked_out(answer):
             return answer
         if time.monotonic() >= until:
             return answer
+        if waiting.is_news(answer):
+            continue
         time.sleep(max(0.0, min(_PAUSE_S, until - time.monotonic()) - (time.monotonic() - asked_at)))
         longest_s = _LONGEST_WAIT_S
 

@@ -122,7 +122,7 @@ def _cell(value: Any) -> str:
 def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
     """Of each column, so that a line fits; None where one had to be too narrow for it.
 
-    Columns of short values stay whole for as long as the long ones can give way: half a moment is harder to read than half a line.
+    Columns of short values stay whole while the long ones can give way: half a moment is harder to read than half a line.
     """
     natural = [max(cells_of(row[column]) for row in rows) for column in range(len(rows[0]))]
     room = width - len(_BETWEEN) * (len(natural) - 1)

@@ -27,6 +27,7 @@ from aileron.cli.arguments import from_json, pairs_of, typed
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem
 from aileron.cli.prompts import can_ask, passphrase_from
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.cli.waiting import Waiting
 from aileron.model.visible import visible
 
 __all__ = [
@@ -46,6 +47,8 @@ __all__ = [
 DEFAULT_WAIT = "25s"
 _FIRST_WAIT_S = 2.0
 """Most runs end within it, in one request; a longer one costs one request more and has an id meanwhile."""
+_FIRST_SHOWN_S = 0.5
+"""The same where somebody looks: what the connector says of a run can be asked for once it has an id."""
 _MAX_TYPED = 1000
 """Characters of a command that is printed to be typed or copied: more is a file's content, and no line of a terminal."""
 _MOST_MENDED = 8
@@ -230,29 +233,35 @@ def _perform(asked: Asked) -> int:
     supervisor = Supervisor(operator=False, passphrase=passphrase_from(asked.passphrase_file))
     run_id: str | None = None
     try:
-        body = {
-            "args": _arguments(asked, supervisor),
-            "dry_run": asked.dry_run,
-            "binding": asked.binding,
-            "again": asked.again,
-        }
-        until = time.monotonic() + asked.wait_s
-        answer = _first_answer(asked, supervisor, body)
-        while answer.get("status") in ("running", "approved"):
-            run_id = str(answer.get("run_id") or run_id)
-            left_s = until - time.monotonic()
-            if left_s <= 0:
-                return _still_running(asked, run_id, answer)
-            answer = _next_answer(supervisor, run_id, min(left_s, _LONGEST_WAIT_S), answer)
+        args = (
+            {} if asked.args is None else from_json(asked.args)
+        )  # which may be typed: nothing else is written meanwhile
+        with Waiting(asked.action, wanted=not asked.json) as waiting:
+            body = {
+                "args": _with_pairs(args, asked, supervisor),
+                "dry_run": asked.dry_run,
+                "binding": asked.binding,
+                "again": asked.again,
+            }
+            until = time.monotonic() + asked.wait_s
+            answer = _first_answer(asked, supervisor, body, _FIRST_SHOWN_S if waiting.is_shown else _FIRST_WAIT_S)
+            while answer.get("status") in ("running", "approved"):
+                run_id = str(answer.get("run_id") or run_id)
+                left_s = until - time.monotonic()
+                if left_s <= 0:
+                    break
+                answer = _next_answer(supervisor, run_id, min(left_s, _LONGEST_WAIT_S), answer, waiting)
     except KeyboardInterrupt:
         return _interrupted(asked, run_id)
+    if answer.get("status") in ("running", "approved"):
+        return _still_running(asked, str(run_id), answer)
     if answer.get("status") == "pending_approval" and not asked.json and can_ask():
         return _decided_here(asked, answer, max(0.0, until - time.monotonic()))
     return _show(asked, answer)
 
 
-def _arguments(asked: Asked, supervisor: Supervisor) -> dict[str, Any]:
-    args = {} if asked.args is None else from_json(asked.args)
+def _with_pairs(args: dict[str, Any], asked: Asked, supervisor: Supervisor) -> dict[str, Any]:
+    """The arguments with those that were given as KEY=VALUE."""
     if asked.pairs:
         action = supervisor.ask("GET", path_of("v1", "actions", asked.action))
         for name, value in typed(asked.pairs, action.get("inputs", []), action=asked.action).items():
@@ -262,8 +271,8 @@ def _arguments(asked: Asked, supervisor: Supervisor) -> dict[str, Any]:
     return args
 
 
-def _first_answer(asked: Asked, supervisor: Supervisor, body: dict[str, Any]) -> dict[str, Any]:
-    wait_s = min(asked.wait_s, _FIRST_WAIT_S)
+def _first_answer(asked: Asked, supervisor: Supervisor, body: dict[str, Any], most_s: float) -> dict[str, Any]:
+    wait_s = min(asked.wait_s, most_s)
     key = asked.idempotency_key or os.urandom(16).hex()  # so that an answer that does not come can be asked for again
     path = f"{path_of('v1', 'actions', asked.action, 'run')}?wait={wait_s:.3f}"
     look = None if asked.dry_run else f"aileron audit list --action {asked.action}"
@@ -279,13 +288,17 @@ def _first_answer(asked: Asked, supervisor: Supervisor, body: dict[str, Any]) ->
     return found
 
 
-def _next_answer(supervisor: Supervisor, run_id: str, wait_s: float, last: dict[str, Any]) -> dict[str, Any]:
+def _next_answer(
+    supervisor: Supervisor, run_id: str, wait_s: float, last: dict[str, Any], waiting: Waiting
+) -> dict[str, Any]:
     asked_at = time.monotonic()
-    path = f"{path_of('v1', 'runs', run_id)}?wait={wait_s:.3f}"
+    path = f"{path_of('v1', 'runs', run_id)}?wait={wait_s:.3f}{waiting.query}"
     answer: dict[str, Any] = supervisor.watch(path, wait_s=wait_s, look=f"aileron audit show {run_id}")
     if "error" in answer:
         raise Problem.of_answer(answer)
     if answer.get("status") in ("running", "approved"):
+        if waiting.is_news(answer):  # the daemon keeps the pace of these: ten a second
+            return {**last, "status": answer["status"], "run_id": run_id}
         # Not every answer comes at the end of the wait: a run that another process resumed is only looked up.
         pause_s = max(0.05, min(float(last.get("poll_after_ms", 1000)) / 1000, 5.0))
         time.sleep(max(0.0, min(pause_s, wait_s) - (time.monotonic() - asked_at)))
@@ -370,7 +383,8 @@ def _decided_here(asked: Asked, answer: dict[str, Any], left_s: float) -> int:
             output.note(f"  take it back: aileron approval cancel {visible(approval)}")
         return code
     try:
-        answer = deciding.follow(operator, approval, left_s if dialogue.can_begin else 0.0)
+        with Waiting(asked.action) as waiting:
+            answer = deciding.follow(operator, approval, left_s if dialogue.can_begin else 0.0, waiting)
     except KeyboardInterrupt:
         return _interrupted(asked, run_id)
     if answer.get("status") in deciding.UNDER_WAY:

@@ -99,6 +99,7 @@ def test_what_is_not_safe_is_left_to_the_person(aileron: Command, home: Path):
 
 
 def linked(path: Path, target: Path) -> None:
+    """A link in the place of a directory that is empty."""
     path.rmdir()
     path.symlink_to(target)
 

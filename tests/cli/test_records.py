@@ -29,6 +29,7 @@ def result(fake: FakeDaemon, value: Any) -> None:
 
 
 def at_terminal(aileron: Command, *more: str) -> str:
+    """What `run act` shows there, without styles."""
     return aileron.at_terminal("run", "act", *more, TERM="dumb").out
 
 

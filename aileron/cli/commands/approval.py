@@ -18,6 +18,7 @@ from aileron.cli.prompts import ask_now, can_ask, edit_text, passphrase_from
 from aileron.cli.run import DEFAULT_WAIT, note_edited, seconds, tell
 from aileron.cli.signing import standing_of
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.cli.waiting import Waiting
 from aileron.model.visible import visible
 from aileron.review.changes import change_lines
 from aileron.review.question import KINDS, has_preview, kind_of, name_of, title_of
@@ -292,7 +293,8 @@ def _end(
 def _outcome(supervisor: Supervisor, question: dict[str, Any], wait_s: float, *, as_json: bool) -> int:
     """Show what came of an approved run; the exit code. The decision is recorded whatever it is."""
     try:
-        answer = deciding.follow(supervisor, str(question["approval_id"]), wait_s)
+        with Waiting(str(question.get("action")), wanted=not as_json) as waiting:
+            answer = deciding.follow(supervisor, str(question["approval_id"]), wait_s, waiting)
     except KeyboardInterrupt:
         look = f"aileron audit show {visible(str(question.get('audit_id')))}"
         output.note(f"\ninterrupted; it is approved and goes on\n  look: {look}")
