@@ -49,6 +49,7 @@ def real(upstream: CountingServer, tmp_path_factory: pytest.TempPathFactory) -> 
             ("fetch", ("path:string?", "with_credential:boolean?"), {}),
             ("effect", ("path:string?",), {"gated": True}),
             ("linger", ("seconds:number?",), {}),
+            ("report", ("times:integer", "seconds:number", "message:string?"), {}),
             ("leave", (), {}),
             ("fetch_url", ("url:string",), {}),
         ):
@@ -99,6 +100,15 @@ def test_a_refusal_says_what_why_and_the_fix(aileron: Command, words: list[str],
     assert said.code == code, said
     assert said.err.startswith("error: ")
     assert told in said.err
+
+
+def test_what_a_connector_reports_is_seen_while_it_runs(aileron: Command):
+    """From a jail to the terminal, and gone before the result."""
+    said = aileron.at_terminal("run", "report", "times=4", "seconds=3", "message=reading")
+    painted, _, rest = said.out.rpartition("\r\x1b[K")
+
+    assert " of 4  │ reading" in painted
+    assert (said.code, rest) == (0, "4\n")
 
 
 def test_a_run_outlives_its_command(aileron: Command, real: DaemonHome):
