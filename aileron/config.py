@@ -143,6 +143,11 @@ class Home:
         return self.path / "run"
 
     @property
+    def mcp_answers(self) -> Path:
+        """What agents are answered first, for the relay that starts the next daemon."""
+        return self.run / "mcp-answers.json"
+
+    @property
     def logs(self) -> Path:
         """The daemon's own log."""
         return self.path / "logs"

@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 from anyio.abc import ByteStream, SocketListener
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from aileron import files
 from aileron.daemon.sessions import LOCAL_SESSION, Sessions
 from aileron.mcp.door import Door
 from aileron.model.failure import AileronError
@@ -42,6 +44,8 @@ MAX_CONNECTIONS: Final = 256
 """As many as sessions; each is an agent's process."""
 LOOK_S: Final = 0.5
 """Between two looks at the action files, while the server is up: two system calls for each file."""
+MAX_KEPT_BYTES: Final = 16 << 20
+"""Of the file for the relay, which reads no more: five times the longest page of tools."""
 _NOBODY: Final = "-"
 """The session of a connection whose token is not good: it is never open (sessions.py)."""
 _PREAMBLE: Final = "notifications/aileron/session"
@@ -53,13 +57,18 @@ _log = logging.getLogger(__name__)
 
 
 class AgentProtocol:
-    """One for each daemon. `signature` is another value whenever the actions may be others."""
+    """One for each daemon. `signature` is another value whenever the actions may be others; `kept` is the file of what agents are
+    answered first, for the relay that starts the next daemon.
+    """
 
-    def __init__(self, door: Door, sessions: Sessions, version: str, signature: Callable[[], object]) -> None:
+    def __init__(
+        self, door: Door, sessions: Sessions, version: str, signature: Callable[[], object], kept: Path
+    ) -> None:
         self._door = door
         self._sessions = sessions
         self._version = version
         self._signature = signature
+        self._kept = kept
         self._wanted = anyio.Event()
         self._up = anyio.Event()
         self._server: McpServer | None = None
@@ -146,12 +155,22 @@ class AgentProtocol:
 
     async def _tell_changes(self, server: McpServer) -> None:
         known = await anyio.to_thread.run_sync(self._signature)
+        await self._keep_answers(server)
         while True:
             await anyio.sleep(LOOK_S)
             found = await anyio.to_thread.run_sync(self._signature)
             if found != known:
                 known = found
                 await server.tools_changed()
+                await self._keep_answers(server)
+
+    async def _keep_answers(self, server: McpServer) -> None:
+        """Best effort: without the file, agents wait for the next daemon as long as it takes."""
+        try:
+            kept = {"aileron": self._version, "results": await server.answers()}
+            await anyio.to_thread.run_sync(_write, self._kept, msgspec.json.encode(kept))
+        except (AileronError, OSError, TimeoutError) as error:
+            _log.warning("what agents are answered first could not be kept: %s", error)
 
 
 def action_files(directory: Path, state: Path) -> Callable[[], object]:
@@ -172,6 +191,15 @@ def action_files(directory: Path, state: Path) -> Callable[[], object]:
         return frozenset(found)
 
     return look
+
+
+def _write(path: Path, data: bytes) -> None:
+    """AileronError. What is too long is not kept, and what was before it neither."""
+    if len(data) > MAX_KEPT_BYTES:
+        path.unlink(missing_ok=True)
+        return
+    with files.open_directory(path.parent, forbidden=0o077) as directory:
+        files.replace(directory, path, data)
 
 
 def _seen(name: str, facts: os.stat_result) -> tuple[str, int, int, int]:

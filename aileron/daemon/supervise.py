@@ -381,7 +381,7 @@ class _Daemon:
                     connectors=connectors,
                     vault=vault,
                 )
-                protocol = AgentProtocol(door, sessions, __version__, self._what_agents_see())
+                protocol = AgentProtocol(door, sessions, __version__, self._what_agents_see(), self._home.mcp_answers)
                 gateway = gateway_app(self._settings, GatewayKeys(vault, sessions, agreements))
                 users = (spine, manager, endpoints, forge_web, forges, vaults, gateway)
                 in_force.tell(manager.ask_about_settings, [user.adopt for user in users])

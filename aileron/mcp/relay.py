@@ -3,12 +3,14 @@
 The server itself is in the daemon, behind `$AILERON_HOME/run/mcp.sock`. This process knows no tool and decides nothing. It trusts
 neither side's bytes, holds no secret but the session's token, and outlives the daemon: when that is restarted, it connects again
 and the client's connection goes on (relay_requests.py says what becomes of what was asked). Where there is no daemon it starts
-one, at the beginning and whenever a request waits; never only because one has gone, since a person may have stopped it.
+one, at the beginning and whenever a request waits; never only because one has gone, since a person may have stopped it. While the
+first one starts, the client is told what the last one would have answered (relay_early.py).
 
 Rules
 - Only whole lines go out, in both directions, so that what is cut off by the end of a daemon is never continued with another. A
   line of which a byte was sent is never sent again; one of which none was goes to the next daemon.
-- Nothing is read that could not be passed on: each direction holds at most one line and what was read with it.
+- Nothing is read that could not be passed on: each direction holds at most one line and what was read with it; before the first
+  daemon, requests of 1 MiB.
 - Nothing but protocol on standard output. A problem is one line on standard error, and the answer to each request meanwhile.
 - When standard input ends, so does this process, at once. What it has begun goes on in the daemon.
 - Agents wait for this process before each session: no import but these until the first answer has been passed on. Lines are
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Final
 
+    from aileron.mcp.relay_early import Early
     from aileron.mcp.relay_requests import Conversation
     from aileron.mcp.relay_start import Starting
 
@@ -59,6 +62,10 @@ _AGAIN_S: Final = 1.0
 """Between two looks for a daemon while nobody needs one: at most, and at first `_SOON_S`, doubled each time."""
 _READY_S: Final = 20.0
 """From the daemon's word that it is ready to its socket for this: it imports the protocol's server afterwards, in a second."""
+_LIST_S: Final = 1.0
+"""From the start of a daemon until the list of tools is given from what the last one said: one that starts in its usual time
+gives its own. The shortest time an agent is known to wait is five seconds (docs/adr/0040-answers-before-the-daemon.md).
+"""
 _REFUSING_S: Final = 5.0
 """After a failed start, requests are answered with the reason for so long before another start is tried."""
 _FUTILE: Final = 3
@@ -75,6 +82,8 @@ class Relay:
         self._link: socket.socket | None = None
         self._is_taking = False  # the daemon still reads
         self._starting: Starting | None = None
+        self._early: Early | None = None  # until there is a first daemon
+        self._list_at = 0.0  # from when on it gives the list of tools
         self._look_at = 0.0
         self._pause_s = _SOON_S
         self._give_up_at = 0.0  # of waiting for a daemon that is there but does not take connections; 0 when not
@@ -108,6 +117,8 @@ class Relay:
                 self._handle(fd, events)
             if self._link is None:
                 self._find_daemon()
+            if self._link is None:
+                self._answer_early()
             if self._notes and (self._has_told or self._noted_bytes > _NOTED_BYTES):
                 self._read_notes()
         if self._link is not None:
@@ -132,12 +143,16 @@ class Relay:
                 waits.register(self._link, events)
         elif self._starting is not None:
             waits.register(self._starting.done, select.POLLIN)
+            left_s = self._list_at - time.monotonic()
+            timeout_s = left_s if self._early is not None and self._lines and left_s > 0 else None
         else:
             timeout_s = max(0.0, self._look_at - time.monotonic())
         return waits.poll(None if timeout_s is None else timeout_s * 1000 + 1)
 
     def _may_read(self) -> bool:
-        if self._lines or (self._book is not None and self._book.is_full):
+        if self._book is not None and self._book.is_full:
+            return False
+        if self._lines and (self._early is None or sum(map(len, self._lines)) > MAX_ASKED_BYTES):
             return False
         # Without a daemon the answers are ours, and wait for their reader.
         return self._link is not None or not self._out
@@ -185,7 +200,7 @@ class Relay:
                 self._refuse_long(whole)
             else:
                 fresh.append(whole)
-        self._lines = fresh[::-1]  # there were none: else nothing is read
+        self._lines = fresh[::-1] + self._lines  # there were none, but before the first daemon
         if not self._is_skipping:
             self._asking += rest
         if len(self._asking) > MAX_LINE_BYTES:
@@ -199,11 +214,11 @@ class Relay:
         """While there is no daemon, only what wants an answer waits for one; a notification would start one for nothing."""
         if self._link is not None or self._book is None:
             return
-        from aileron.mcp.relay_requests import wants_answer
+        from aileron.mcp.relay_requests import takes_back, wants_answer
 
-        waiting = []
+        waiting: list[bytes] = []
         for line in reversed(self._lines):
-            if wants_answer(line):
+            if wants_answer(line) or (waiting and takes_back(line)):
                 waiting.append(line)
             else:
                 self._book.sent(line)
@@ -266,6 +281,33 @@ class Relay:
         else:
             self._out += lines
             self._note(lines, is_asked=False)
+        self._tell()
+        if self._book is not None and self._book.broken:
+            self._break(self._book.broken)
+
+    def _break(self, problem: str) -> None:
+        """The daemon is not what the client was promised: nothing that follows would mean what either side thinks."""
+        self._fail(problem)
+        self._tell()
+        self._is_over = True
+
+    def _answer_early(self) -> None:
+        """Before the first daemon: what the last one would have answered to what waits, the list of tools not at once."""
+        if self._early is None or not self._lines:
+            return
+        from aileron.mcp.relay_early import LIST
+
+        waiting = []
+        for line in reversed(self._lines):
+            method = self._early.method(line)
+            if method is None or (method == LIST and time.monotonic() < self._list_at):
+                waiting.append(line)
+                continue
+            book = self._read_notes()
+            book.sent(line)
+            self._out += book.heard(self._early.answer(line))
+            book.is_early = book.is_early or method == LIST
+        self._lines = waiting[::-1]
         self._tell()
 
     def _tell(self) -> None:
@@ -343,9 +385,13 @@ class Relay:
                 self._look_at = now  # somebody asks: do not wait for the next look
 
     def _start_daemon(self) -> None:
+        from aileron.mcp.relay_early import Early
         from aileron.mcp.relay_start import Starting
 
         self._starting = Starting(self._home)
+        if not self._linked_at:
+            self._early = Early(self._home)
+            self._list_at = time.monotonic() + _LIST_S
 
     def _needs_daemon(self) -> bool:
         return self._is_wanted or bool(self._lines) or (self._book is not None and self._book.is_waiting)
@@ -364,6 +410,7 @@ class Relay:
             link.close()
             return False
         self._link, self._is_taking, self._linked_at = link, True, time.monotonic()
+        self._early = None
         self._give_up_at = self._refuse_until = 0.0
         self._problem = ""
         self._ahead = self._first + (self._book.resumed() if self._book is not None else b"")
@@ -385,6 +432,7 @@ class Relay:
             say(problem)
         self._problem = problem
         self._is_wanted = False
+        self._early = None
         self._give_up_at = 0.0
         self._refuse_until = time.monotonic() + _REFUSING_S
         self._look_at = max(self._look_at, time.monotonic() + (_REFUSING_S if self._futile >= _FUTILE else _AGAIN_S))

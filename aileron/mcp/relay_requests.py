@@ -39,6 +39,7 @@ __all__ = [
     "list_changed",
     "message_of",
     "refusal",
+    "takes_back",
     "unknown_outcome",
     "wants_answer",
 ]
@@ -74,7 +75,13 @@ class Conversation:
         self._open: dict[str, _Open] = {}
         self._kept_bytes = 0
         self._handshake: Message | None = None  # the `initialize` that was answered, to be made again
+        self._promised: Message | None = None  # its answer, as the client has it
         self._is_initialized = False
+        self._was_lost = False
+        self.is_early = False
+        """The client has a list of tools that no daemon gave: it is told that they may be others once there is one."""
+        self.broken = ""
+        """Why the daemon there is now is not the one the client was promised; nothing can go on then."""
         self._hidden: set[str] = set()  # ids of our own: their answers are not for the client
         self._made = 0
 
@@ -91,7 +98,7 @@ class Conversation:
     @property
     def is_resuming(self) -> bool:
         """Answers are to come that the client must not see: ask `heard` before anything is passed on."""
-        return bool(self._hidden) or any(one.is_reopened for one in self._open.values())
+        return bool(self._hidden) or self.is_early or any(one.is_reopened for one in self._open.values())
 
     def sent(self, line: bytes) -> None:
         """The client's line went to the daemon, or a part of it did."""
@@ -121,15 +128,25 @@ class Conversation:
             return line
         if key in self._hidden:
             self._hidden.discard(key)
-            return as_line({"jsonrpc": "2.0", "method": LIST_CHANGED}) if self._is_initialized else b""
+            return self._resumed_with(message)
         answered = self._forget(key)
         if answered is not None and answered.method == "initialize" and "result" in message:
-            self._handshake = answered.again
+            self._handshake, self._promised = answered.again, message
         return line
+
+    def _resumed_with(self, message: Message) -> bytes:
+        """The answer to the handshake that was made again: kept from the client, who is told that the tools may be others."""
+        if not _keeps(_result(self._promised), _result(message)):
+            self.broken = "the daemon speaks the protocol otherwise than this agent was told: start the agent again"
+            return b""
+        is_news = self._is_initialized and (self._was_lost or self.is_early)
+        self.is_early = False
+        return as_line({"jsonrpc": "2.0", "method": LIST_CHANGED}) if is_news else b""
 
     def lost(self) -> bytes:
         """The daemon went away: the answers to what cannot be asked again, as lines. The rest waits for `resumed`."""
         self._hidden.clear()
+        self._was_lost = True
         for one in self._open.values():
             one.is_reopened = False
         over = [one for one in self._open.values() if one.again is None or one.asked >= MAX_ASKED]
@@ -189,9 +206,11 @@ class Conversation:
             return line
         one.is_heard, was_reopened = True, one.is_reopened
         one.asked, one.is_reopened = 1, False
-        if not was_reopened:
-            return line
-        return as_line(list_changed(one.id)) if _follows_tools(message) else b""
+        news = as_line(list_changed(one.id)) if _follows_tools(message) else b""
+        if was_reopened:
+            return news
+        is_early, self.is_early = self.is_early, False
+        return line + news if is_early else line
 
     def _own_id(self) -> str:
         """An id for the relay's own question that none of the client's has."""
@@ -245,6 +264,12 @@ def wants_answer(line: bytes) -> bool:
     return message is None or ("method" in message and "id" in message)
 
 
+def takes_back(line: bytes) -> bool:
+    """Whether the line cancels a request."""
+    message = message_of(line)
+    return message is not None and message.get("method") == "notifications/cancelled"
+
+
 def failed(request_id: int | str | None, why: str, **data: Any) -> Message:
     """An error as an answer; `data` goes beside the words, for programs."""
     error: Message = {"code": FAILED, "message": f"aileron: {why}"}
@@ -278,6 +303,21 @@ def anew(message: Message) -> Message:
     """What was understood of a request, and nothing else of it: how it is asked again."""
     kept = {"jsonrpc": "2.0", "id": message["id"], "method": message["method"]}
     return {**kept, "params": message["params"]} if isinstance(message.get("params"), dict) else kept
+
+
+def _result(message: Message | None) -> Message:
+    result = message.get("result") if message is not None else None
+    return result if isinstance(result, dict) else {}
+
+
+def _keeps(promised: Message, given: Message) -> bool:
+    """Whether the answer to a handshake is good for what was promised: the same version, and every capability of then."""
+    if promised.get("protocolVersion") != given.get("protocolVersion"):
+        return False
+    then, now = promised.get("capabilities"), given.get("capabilities")
+    if not isinstance(then, dict) or not isinstance(now, dict):
+        return then == now
+    return all(now.get(name) == value for name, value in then.items())
 
 
 def _size(message: Message) -> int | None:

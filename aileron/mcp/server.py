@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,7 +27,7 @@ from typing import Any, Final, TypeVar
 
 import anyio
 import msgspec
-from anyio.abc import ByteStream, TaskGroup
+from anyio.abc import ByteStream, SocketStream, TaskGroup
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.caching import CacheHint
@@ -51,13 +52,13 @@ from mcp_types import (
     SubscriptionsListenRequestParams,
     SubscriptionsListenResult,
 )
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aileron.mcp import results, tools
 from aileron.mcp.bodies import after, drain_body, read_body, refusal
 from aileron.mcp.door import Call, Door, Offered
-from aileron.mcp.lines import MAX_CALLS_BYTES, MAX_LINE_BYTES, WRITE_S, Incoming, LineWire
+from aileron.mcp.lines import MAX_CALLS_BYTES, MAX_LINE_BYTES, WRITE_S, Incoming, LineWire, Splitter
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.names import tool_name
 from aileron.model.outcome import RunStatus
@@ -121,6 +122,11 @@ _MAX_KNOWN: Final = 4000
 _ID_CHARACTERS: Final = 200
 _ACCOUNT_CHARACTERS: Final = 2000
 """Of what says whose credential is meant: ten names in full."""
+_ANSWERS_S: Final = 10.0
+"""For the first answers of one version: they take milliseconds, and a loop that is busy ten times that."""
+_MAX_ANSWER_BYTES: Final = 16 << 20
+"""One of them: what the relay takes as a message."""
+_META: Final = "io.modelcontextprotocol"
 _log = logging.getLogger(__name__)
 
 _Context = ServerRequestContext[Any, Any]
@@ -240,6 +246,33 @@ class McpServer:
             if not told.busy:
                 told.busy = True
                 self._tasks.start_soon(self._tell, told)
+
+    async def answers(self) -> dict[str, dict[str, Any]]:
+        """What a client is answered first, by version of the protocol and method: the results of `initialize` or
+        `server/discover`, and of the first page of `tools/list`. Asked of this server as any client asks. TimeoutError.
+        """
+        return {
+            version: await self._answers_in(version)
+            for version in (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
+        }
+
+    async def _answers_in(self, version: str) -> dict[str, Any]:
+        ours, theirs = socket.socketpair()
+        questions = _first_questions(version)
+        results: dict[str, Any] = {}
+        with anyio.fail_after(_ANSWERS_S):
+            async with await SocketStream.from_socket(ours) as client, anyio.create_task_group() as tasks:
+                tasks.start_soon(self.serve, await SocketStream.from_socket(theirs), "")
+                splitter = Splitter(_MAX_ANSWER_BYTES)
+                for method, lines in questions.items():
+                    await client.send(lines)
+                    while method not in results:
+                        for line in splitter.feed(await client.receive()):
+                            message = msgspec.json.decode(line)
+                            if message.get("id") == method:
+                                results[method] = message.get("result")
+                tasks.cancel_scope.cancel()
+        return {method: result for method, result in results.items() if result is not None}
 
     # connections
 
@@ -443,6 +476,22 @@ class McpServer:
     async def _list_pending(self, _ctx: _Context, session: str, args: dict[str, Any]) -> CallToolResult:
         _decoded(args, _Nothing)
         return results.pending_list(await self._door.pending(session))
+
+
+def _first_questions(version: str) -> dict[str, bytes]:
+    """What a client of this version begins with, by method, under the method's name as its id."""
+    nobody = {"name": "aileron", "version": "0"}
+
+    def asks(method: str, params: dict[str, Any]) -> bytes:
+        return msgspec.json.encode({"jsonrpc": "2.0", "id": method, "method": method, "params": params}) + b"\n"
+
+    if version in MODERN_PROTOCOL_VERSIONS:
+        envelope = {"_meta": {f"{_META}/protocolVersion": version, f"{_META}/clientInfo": nobody}}
+        envelope["_meta"][f"{_META}/clientCapabilities"] = {}
+        return {method: asks(method, envelope) for method in ("server/discover", "tools/list")}
+    hello = asks("initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": nobody})
+    done = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+    return {"initialize": hello, "tools/list": done + asks("tools/list", {})}
 
 
 def _session(ctx: _Context) -> str:

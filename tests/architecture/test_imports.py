@@ -95,9 +95,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.mcp.relay": (
         "aileron.UNSUPPORTED",
         "aileron.mcp.relay_requests",
+        "aileron.mcp.relay_early",
         "aileron.mcp.relay_start",
         "aileron.mcp.relay_http",
     ),
+    "aileron.mcp.relay_early": ("aileron.__version__", "aileron.mcp.relay_requests"),
     "aileron.mcp.relay_start": ("aileron.client",),
     "aileron.mcp.relay_http": ("aileron.client", "aileron.mcp"),
     "aileron.web": ("aileron.model", "aileron.config", "aileron.review", "aileron.ingress.known"),

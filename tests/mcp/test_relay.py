@@ -334,6 +334,45 @@ def test_a_handshake_is_made_again_unseen(agent: Agent, server: FakeServer):
     assert agent.receive() == done(number, tools=[])
 
 
+PROMISED = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {"listChanged": True}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "is_kept"),
+    [
+        (PROMISED, True),
+        ({**PROMISED, "capabilities": {**PROMISED["capabilities"], "logging": {}}}, True),
+        ({**PROMISED, "protocolVersion": "2025-06-18"}, False),
+        ({**PROMISED, "capabilities": {"tools": {}}}, False),
+        (None, False),
+    ],
+)
+def test_a_daemon_that_is_not_what_was_promised_ends_it(agent: Agent, server: FakeServer, given: Any, is_kept: bool):
+    """After a handshake that was made again: another version, or a capability less, and whoever waits is told."""
+    number = agent.request("initialize", INITIALIZE)
+    link = server.accept()
+    link.receive()
+    link.send({"jsonrpc": "2.0", "id": number, "result": PROMISED})
+    agent.answer(number)
+    agent.send(INITIALIZED)
+    link.receive()
+    link.close()
+    again = server.accept()
+    own = again.receive()["id"]
+    assert again.receive() == INITIALIZED
+    number = agent.request("tools/list")
+    assert again.receive()["method"] == "tools/list"
+    error = {"code": -32603, "message": "no"}
+    again.send({"jsonrpc": "2.0", "id": own, **({"result": given} if given else {"error": error})})
+    if is_kept:
+        again.send(done(number))
+        assert "result" in agent.answer(number)
+        return
+    assert "start the agent again" in agent.answer(number)["error"]["message"]
+    code, said = agent.wait()
+    assert (code, "start the agent again" in said) == (69, True)
+
+
 def test_what_is_safe_is_asked_again(agent: Agent, server: FakeServer):
     """Requests that change nothing, under their own ids, in their order; the call between them is not."""
     link = greeted(agent, server)
@@ -346,7 +385,7 @@ def test_what_is_safe_is_asked_again(agent: Agent, server: FakeServer):
     assert [message["method"] for message in again[:2]] == ["initialize", "notifications/initialized"]
     assert [message["id"] for message in again[2:]] == [first, last]
     assert "error" in agent.answer(call)
-    link.send(done(again[0]["id"]), done(first), done(last))
+    link.send(done(again[0]["id"], protocolVersion="2025-11-25"), done(first), done(last))
     assert agent.answer(first) == done(first)
     assert agent.answer(last) == done(last)
     assert link.is_quiet(0.1)
@@ -455,7 +494,8 @@ def test_wherever_a_connection_is_cut_nothing_is_said_twice(agent: Agent, server
             if message["method"] == "tools/call":
                 calls.append(message["id"])
             if "id" in message and chance.random() < 0.7:
-                link.send(done(message["id"]))
+                is_hello = message["method"] == "initialize"
+                link.send(done(message["id"], **({"protocolVersion": "2025-11-25"} if is_hello else {})))
         link.close()
         while not agent.is_quiet(0.2):
             said = agent.receive()

@@ -1,0 +1,100 @@
+"""What a client is told before there is a daemon: the answers that the last daemon of this home would have given, word for word.
+
+Runs in the relay, and only while a daemon starts: what it imports is dear. The file is the daemon's (daemon/protocol.py): by
+version of the protocol and method, the results of `initialize` or `server/discover`, and of `tools/list`. The relay makes none of
+its own: where the file is not there, is of another version of Aileron, or has no result for what is asked, that waits.
+
+Rules
+- Only what is in it is answered, and nothing is asked of the file twice: whoever connects to a daemon forgets it.
+- `tools/list` is answered for the version that was negotiated, and without a cursor.
+
+Source: docs/adr/0040-answers-before-the-daemon.md; MCP specification, "Lifecycle". Not here: when (relay.py), what becomes of the
+handshake once there is a daemon (relay_requests.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Final
+
+from aileron import __version__
+from aileron.mcp.relay_requests import Message, as_line, message_of
+
+__all__ = ["LIST", "Early", "early_file"]
+
+LIST: Final = "tools/list"
+_BEGINNINGS: Final = ("initialize", "server/discover")
+_MAX_BYTES: Final = 16 << 20
+"""Five versions of the longest list of a page; the daemon writes no more either."""
+_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+
+
+def early_file(home: str) -> str:
+    """Where the daemon of this home keeps them."""
+    return f"{home}/run/mcp-answers.json"
+
+
+class Early:
+    """The answers of one home, as they were on disk when this was made; none where they cannot be read."""
+
+    def __init__(self, home: str) -> None:
+        self._results = _read(early_file(home))
+        self._negotiated: str | None = None
+
+    def method(self, line: bytes) -> str | None:
+        """What `line` asks, where there is an answer to it."""
+        found = self._found(line)
+        return None if found is None else str(found[0]["method"])
+
+    def answer(self, line: bytes) -> bytes:
+        """The answer to it, as a line; empty where there is none."""
+        found = self._found(line)
+        if found is None:
+            return b""
+        message, version, result = found
+        if message["method"] == "initialize":
+            self._negotiated = version
+        return as_line({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+    def _found(self, line: bytes) -> tuple[Message, str, Message] | None:
+        message = message_of(line) if self._results else None
+        if message is None or type(message.get("id")) not in (int, str) or message.get("jsonrpc") != "2.0":
+            return None
+        method = message.get("method")
+        version = self._version_of(message)
+        if method not in (LIST, *_BEGINNINGS) or version is None or (method == LIST and "cursor" in _params(message)):
+            return None
+        result = self._results.get(version, {}).get(method)
+        return (message, version, result) if isinstance(result, dict) else None
+
+    def _version_of(self, message: Message) -> str | None:
+        params = _params(message)
+        meta = params.get("_meta")
+        if message.get("method") == "initialize":
+            version = params.get("protocolVersion")
+        elif isinstance(meta, dict) and _VERSION in meta:
+            version = meta[_VERSION]
+        else:
+            version = self._negotiated
+        return version if isinstance(version, str) else None
+
+
+def _params(message: Message) -> Message:
+    params = message.get("params")
+    return params if isinstance(params, dict) else {}
+
+
+def _read(path: str) -> dict[str, dict[str, Any]]:
+    """By version, then by method. Empty for whatever is not a file of ours, written by the daemon of this very version."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if os.fstat(descriptor).st_uid != os.geteuid():
+                return {}
+            kept = json.loads(file.read(_MAX_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(kept, dict) or kept.get("aileron") != __version__ or not isinstance(kept.get("results"), dict):
+        return {}
+    return {version: of for version, of in kept["results"].items() if isinstance(of, dict)}

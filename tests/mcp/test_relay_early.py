@@ -1,0 +1,189 @@
+"""What an agent is told while the daemon is still starting, with the real relay and a real daemon that is held up.
+
+The daemon is who holds the lock of its home. While a test holds it, whoever is started gives way, and the relay tries again: a
+start that takes as long as the test wants.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+
+from aileron import __version__
+from aileron.mcp.relay_early import Early
+from tests.support.home import DaemonHome
+from tests.support.relay import INITIALIZE, INITIALIZED, Agent, envelope
+
+pytestmark = pytest.mark.jail
+LIST_CHANGED = "notifications/tools/list_changed"
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+DEADLINE_S = 30.0
+
+
+def kept(home: DaemonHome) -> Path:
+    """The file of what agents are answered first."""
+    return home.path / "run" / "mcp-answers.json"
+
+
+def first_answers(agent: Agent, version: str) -> dict[str, Any]:
+    """What an agent of this version is answered first, by method."""
+    if version in MODERN_PROTOCOL_VERSIONS:
+        return {method: agent.ask(method, envelope())["result"] for method in ("server/discover", "tools/list")}
+    hello = agent.ask("initialize", {**INITIALIZE, "protocolVersion": version})["result"]
+    agent.send(INITIALIZED)
+    return {"initialize": hello, "tools/list": agent.ask("tools/list")["result"]}
+
+
+@pytest.fixture(scope="module")
+def answered(made: DaemonHome) -> tuple[dict[str, dict[str, Any]], bytes]:
+    """What the daemon answers first, by version, and the file it keeps."""
+    made.stop()  # it locks the vault, as every daemon begins
+    kept(made).unlink(missing_ok=True)
+    answers = {}
+    for version in (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS):
+        with Agent(made.path) as agent:
+            answers[version] = first_answers(agent, version)
+    until = time.monotonic() + DEADLINE_S
+    while not kept(made).exists():
+        assert time.monotonic() < until, "nothing is kept"
+        time.sleep(0.01)
+    return answers, kept(made).read_bytes()
+
+
+@pytest.fixture
+def home(made: DaemonHome) -> DaemonHome:
+    """One whose daemon may run or not."""
+    return made
+
+
+@pytest.fixture
+def told(home: DaemonHome, answered: tuple[dict[str, dict[str, Any]], bytes]) -> dict[str, dict[str, Any]]:
+    """What the daemon answers first, by version; the file says the same, whatever the test before did to it."""
+    answers, file = answered
+    home.stop()
+    kept(home).unlink(missing_ok=True)
+    kept(home).write_bytes(file)
+    return answers
+
+
+@contextlib.contextmanager
+def held_up(home: DaemonHome) -> Iterator[None]:
+    """No daemon runs, and none gets up."""
+    home.stop()
+    with (home.path / "run" / "daemon.lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2026-07-28"])
+def test_an_agent_has_its_tools_before_there_is_a_daemon(
+    home: DaemonHome, told: dict[str, dict[str, Any]], version: str
+):
+    """Word for word what the daemon answered, in the version that was asked for; a call waits until it is up."""
+    is_modern = version in MODERN_PROTOCOL_VERSIONS
+    params = {"name": "give_back", "arguments": {"text": "early"}}
+    with held_up(home):
+        agent = Agent(home.path)
+        assert first_answers(agent, version) == told[version]
+        number = agent.request("tools/call", {**params, **envelope()} if is_modern else params)
+        assert agent.is_quiet(0.5), "nobody can have called it yet"
+        with pytest.raises((ConnectionRefusedError, FileNotFoundError)):
+            home.operator.ask("GET", "/healthz")
+    with agent:
+        error = agent.answer(number)["result"]["structuredContent"]["error"]
+        assert error["class"] == "vault_locked", "the daemon's own word: as every one, it begins with its vault locked"
+        assert agent.others == ([] if is_modern else [{"jsonrpc": "2.0", "method": LIST_CHANGED}])
+
+
+def test_a_subscription_hears_that_the_early_list_may_be_another(home: DaemonHome, told: dict[str, dict[str, Any]]):
+    """It waits for the daemon, and holds up nothing that is asked after it."""
+    with held_up(home):
+        agent = Agent(home.path)
+        number = agent.request("subscriptions/listen", envelope(notifications={"toolsListChanged": True}))
+        assert first_answers(agent, "2026-07-28") == told["2026-07-28"]
+    with agent:
+        assert agent.receive()["method"] == "notifications/subscriptions/acknowledged"
+        changed = agent.receive()
+    assert (changed["method"], changed["params"]["_meta"][SUBSCRIPTION]) == (LIST_CHANGED, number)
+
+
+def test_without_what_the_last_daemon_said_the_agent_waits(home: DaemonHome, told: dict[str, dict[str, Any]]):
+    """Nothing is made up: the answer is the daemon's own."""
+    kept(home).unlink()
+    with held_up(home):
+        agent = Agent(home.path)
+        number = agent.request("initialize", INITIALIZE)
+        assert agent.is_quiet(1.5)
+    with agent:
+        assert agent.answer(number)["result"] == told["2025-11-25"]["initialize"]
+
+
+@pytest.mark.parametrize(
+    "spoilt", ["not at all", "not JSON", "a list", "of another version of Aileron", "a link", "a pipe"]
+)
+def test_a_file_that_is_not_the_daemons_says_nothing(tmp_path: Path, spoilt: str):
+    """Only a file of ours, written by the same version of Aileron."""
+    file = tmp_path / "run" / "mcp-answers.json"
+    file.parent.mkdir()
+    whole = {"aileron": __version__, "results": {"2025-11-25": {"initialize": {"protocolVersion": "2025-11-25"}}}}
+    bad = {"not JSON": "{", "a list": "[]", "of another version of Aileron": json.dumps({**whole, "aileron": "0.0.0"})}
+    written = tmp_path / "elsewhere" if spoilt == "a link" else file
+    if spoilt == "a pipe":
+        os.mkfifo(file)
+    else:
+        written.write_text(bad.get(spoilt, json.dumps(whole)))
+    if spoilt == "a link":
+        file.symlink_to(written)
+    asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}).encode()
+
+    assert (Early(str(tmp_path)).answer(asked) != b"") == (spoilt == "not at all")
+
+
+def test_a_version_that_nobody_speaks_waits_for_the_daemon(home: DaemonHome, told: dict[str, dict[str, Any]]):
+    """What it is answered then is negotiated, and not the relay's to say."""
+    with held_up(home):
+        agent = Agent(home.path)
+        number = agent.request("initialize", {**INITIALIZE, "protocolVersion": "1999-01-01"})
+        assert agent.is_quiet(1.5)
+    with agent:
+        assert agent.answer(number)["result"]["protocolVersion"] in told
+
+
+def test_who_has_tools_and_gets_no_daemon_is_told_why(home: DaemonHome, told: dict[str, dict[str, Any]]):
+    """The call is answered with the reason for which the daemon does not start."""
+    home.stop()
+    config = home.path / "config.toml"
+    whole = config.read_text()
+    config.write_text("[egress]\nnonsense = 1\n")
+    try:
+        with Agent(home.path) as agent:
+            assert agent.ask("initialize", INITIALIZE)["result"] == told["2025-11-25"]["initialize"]
+            agent.send(INITIALIZED)
+            error = agent.ask("tools/call", {"name": "give_back", "arguments": {"text": "x"}})["error"]
+    finally:
+        config.write_text(whole)
+
+    assert "nonsense" in error["message"]
+
+
+def test_what_is_kept_is_what_the_daemon_answers(home: DaemonHome, told: dict[str, dict[str, Any]]):
+    """In every version of the protocol, to the value; and again when there is another action."""
+    assert json.loads(kept(home).read_bytes())["results"] == told
+
+    with Agent(home.path) as agent:
+        agent.initialize()  # or the daemon would not import the protocol's server for ten seconds
+    name = f"early-{time.monotonic_ns()}"
+    home.add_probe_action("give_back", name=name)
+    until = time.monotonic() + DEADLINE_S
+    while name.replace("-", "_") not in kept(home).read_text():
+        assert time.monotonic() < until, "the new action is not kept"
+        time.sleep(0.05)
