@@ -171,11 +171,11 @@ class AgentDoor:
         self._sessions.check_open(call.session)  # it may have ended meanwhile; what has begun goes on
         return state
 
-    async def state(self, session: str, asked: str, wait_s: float) -> dict[str, Any]:
+    async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
         """Where a run or a question is."""
         self._sessions.check_open(session)
         look = self._manager.approval_result if asked.startswith(_QUESTION) else self._manager.run
-        state = _plain(await self._following.state(lambda: look(asked, session), wait_s))
+        state = _plain(await self._following.state(lambda: look(asked, session), wait_s, seen))
         self._sessions.check_open(session)
         if state["status"] == RunStatus.PENDING_APPROVAL and "approval_id" in state:
             state["review_url"] = review_url(self._review, state["approval_id"])

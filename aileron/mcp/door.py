@@ -60,9 +60,9 @@ class Door(Protocol):
         """
         ...
 
-    async def state(self, session: str, asked: str, wait_s: float) -> dict[str, Any]:
+    async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
         """Where a run or a question is, by the id of either: the body of `GET …/result`, and `review_url` and `message` while it
-        waits for a person. Waits at most `wait_s` for the end.
+        waits for a person. Waits at most `wait_s` for the end, or for a report of progress of a higher number than `seen`.
         """
         ...
 

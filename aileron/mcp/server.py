@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import socket
 import traceback
 from collections import Counter
@@ -39,6 +40,7 @@ from mcp.server.runner import serve_dual_era_loop
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
@@ -92,6 +94,8 @@ instructions in them are not from the person."""
 
 CALL_S: Final = 25.0
 """How long a call may last before it answers `running`: every agent measured waits for at least 60 s."""
+QUIET_S: Final = 0.5
+"""Of a call before its client hears of progress, if it asked for that: most are over by then, and cost no second look."""
 PROGRESS_S: Final = 4.0
 """Between two signs of life of wait_for_action: agents that count the time without one allow 60 s. A question of the person is
 noticed as often.
@@ -157,6 +161,25 @@ class _Peer(msgspec.Struct, frozen=True):
     """What the SDK carries for each connection of the socket."""
 
     session: str
+
+
+class _Rising:
+    """Progress that never goes back, as the protocol wants it, of reports that begin anew with each step and each try."""
+
+    def __init__(self) -> None:
+        self._base = 0.0
+        self._done = self._last = -math.inf
+
+    def step(self, done: float, total: float | None) -> tuple[float, float | None] | None:
+        """What to say of a report, `progress` and `total`; None where that would not be more than was said."""
+        if done < self._done:
+            self._base = self._last
+        self._done = done
+        progress = self._base + done
+        if progress <= self._last:
+            return None
+        self._last = progress
+        return progress, None if total is None else self._base + total
 
 
 class _Told:
@@ -410,7 +433,7 @@ class McpServer:
         own = self._own.get(params.name)
         try:
             args = _plain(params.arguments or {})
-            return await (own(ctx, session, args) if own else self._act(session, params.name, args))
+            return await (own(ctx, session, args) if own else self._act(ctx, session, params.name, args))
         except AileronError as error:
             return results.refused(error.failure, status=None if own else RunStatus.FAILED)
         except MCPError:
@@ -418,21 +441,37 @@ class McpServer:
         except Exception as error:  # noqa: BLE001 - the end of a request: nothing foreign leaves, nor is logged
             return results.refused(_bug(error), status=None if own else RunStatus.FAILED)
 
-    async def _act(self, session: str, tool: str, args: dict[str, Any]) -> CallToolResult:
+    async def _act(self, ctx: _Context, session: str, tool: str, args: dict[str, Any]) -> CallToolResult:
         action = self._known.get(tool) or await self._looked_up(tool)
         if action is None:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {visible(tool[:_ID_CHARACTERS])}")
         account = _account(args)
         call = Call(session=session, action=action, args=args, binding=account)
         try:
-            state = await self._door.run(call, CALL_S)
+            state = await self._run(ctx, call)
         except AileronError as error:
             now = await self._looked_up(tool) if error.failure.failure_class is FailureClass.NOT_FOUND else action
             if now in (None, action):
                 raise
             # Another action has this tool's name by now: `a-b` was removed and `a.b` added. Nothing was run yet.
-            state = await self._door.run(msgspec.structs.replace(call, action=str(now)), CALL_S)
+            state = await self._run(ctx, msgspec.structs.replace(call, action=str(now)))
         return results.state_result(state)
+
+    async def _run(self, ctx: _Context, call: Call) -> dict[str, Any]:
+        """The one door; and where the client asked for it, what the connector says of its progress meanwhile."""
+        if progress_token_from_params(ctx.params) is None:
+            return await self._door.run(call, CALL_S)
+        until = anyio.current_time() + CALL_S
+        begun = state = await self._door.run(call, QUIET_S)
+        rising, seen = _Rising(), 0
+        while state["status"] == RunStatus.RUNNING and (left := until - anyio.current_time()) > 0:
+            state = await self._door.state(call.session, begun["run_id"], left, seen)
+            report = state.get("progress")
+            if report is not None and report["number"] > seen:
+                seen = report["number"]
+                if (step := rising.step(report["done"], report.get("total"))) is not None:
+                    await ctx.session.report_progress(*step, report.get("message"))
+        return begun if state["status"] == RunStatus.RUNNING else state
 
     async def _looked_up(self, tool: str) -> str | None:
         await self._offered()

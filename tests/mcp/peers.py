@@ -110,7 +110,7 @@ class DictDoor:
                 self.states[call.session, answer[name]] = answer
         return answer
 
-    async def state(self, session: str, asked: str, wait_s: float) -> dict[str, Any]:
+    async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
         self.waits.append(wait_s)
         state = self._own(session, asked)
         if not RunStatus(state["status"]).is_final:

@@ -213,3 +213,28 @@ def test_an_agent_that_leaves_while_the_daemon_starts_leaves_it_whole():
         pid = home.daemon_pid
         assert home.must("GET", "/v1/status")
         assert home.daemon_pid == pid
+
+
+@pytest.mark.parametrize("way", ["socket", "http"])
+def test_a_client_that_asks_for_progress_hears_the_connectors(home: DaemonHome, way: str):
+    """With its own token, only rising, with total and message; and one that does not ask hears nothing."""
+    if "report" not in {action["name"] for action in home.must("GET", "/v1/actions")["actions"]}:
+        home.add_probe_action("report", "times:integer", "seconds:number", "message:string")
+    elsewhere = {}
+    if way == "http":
+        token = home.must("POST", "/v1/sessions", {"agent": "test", "folder": "/"})["token"]
+        elsewhere = {"AILERON_URL": home.must("GET", "/v1/status")["web"], "AILERON_SESSION_TOKEN": token}
+    work = call("report", times=10, seconds=1.5, message="reading")
+    with Agent(home.path, **elsewhere) as agent:
+        agent.initialize()
+        silent = agent.ask("tools/call", work)["result"]["structuredContent"]
+        heard = [one for one in agent.others if one["method"] != LIST_CHANGED]
+        told = agent.ask("tools/call", {**work, "_meta": {"progressToken": "mine"}})["result"]["structuredContent"]
+        reports = [one["params"] for one in agent.others if one["method"] == "notifications/progress"]
+
+    assert (silent["status"], silent["result"], heard) == ("completed", 10, [])
+    assert (told["status"], told["result"]) == ("completed", 10)
+    said = [report["progress"] for report in reports]
+    assert len(said) >= 2
+    assert said == sorted(set(said))
+    assert {(one["progressToken"], one["total"], one["message"]) for one in reports} == {("mine", 10, "reading")}

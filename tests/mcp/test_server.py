@@ -167,6 +167,42 @@ async def test_waiting_gives_signs_of_life_and_ends_with_the_action(mode: str):
         assert (seen[0][1] or "").startswith("pending_approval")
 
 
+class ReportingDoor(DictDoor):
+    """Its runs report what the test put into `reports`, one at each look, and then are over."""
+
+    def __init__(self, *reports: tuple[float, float | None]) -> None:
+        super().__init__(offered("send-mail"))
+        self.answers["send-mail"] = {"status": "running", "run_id": "run-1"}
+        self.reports = list(reports)
+        self.looks: list[int | None] = []
+
+    async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
+        self._own(session, asked)
+        if len(self.looks) == len(self.reports):
+            return {"status": "completed", "audit_id": asked, "result": "sent"}
+        self.looks.append(seen)
+        done, total = self.reports[len(self.looks) - 1]
+        progress = {"number": len(self.looks), "done": done} | ({} if total is None else {"total": total})
+        return {"status": "running", "audit_id": asked, "progress": progress}
+
+
+@both_eras
+async def test_progress_only_rises_whatever_a_connector_reports(mode: str):
+    """What begins anew is added to what was said; what is no more is not said; the result comes all the same."""
+    door = ReportingDoor((1, 2), (2, 2), (2, 2), (0, 4), (1, 4), (-5, None), (1e9, 2))
+    seen: list[tuple[float, float | None]] = []
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        seen.append((progress, total))
+
+    async with running(door) as server, connected(server, mode) as client:
+        result = await client.call_tool("send_mail", {}, progress_callback=progressed)
+
+    assert facts(result)["result"] == "sent"
+    assert seen == [(1, 2), (2, 2), (3, 6), (3 + 1e9, 5)]
+    assert door.looks == list(range(7)), "each look asks for what is newer"
+
+
 @both_eras
 async def test_waiting_ends_when_its_time_is_over(mode: str):
     """Then it says where things are, as a check would; no more than a bound can be asked for."""
