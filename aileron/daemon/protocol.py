@@ -169,8 +169,8 @@ class AgentProtocol:
         try:
             kept = {"aileron": self._version, "results": await server.answers()}
             await anyio.to_thread.run_sync(_write, self._kept, msgspec.json.encode(kept))
-        except (AileronError, OSError, TimeoutError) as error:
-            _log.warning("what agents are answered first could not be kept: %s", error)
+        except Exception as error:  # noqa: BLE001 - what only saves time must not end the server of all agents
+            _log.warning("what agents are answered first could not be kept: %s", type(error).__name__)
 
 
 def action_files(directory: Path, state: Path) -> Callable[[], object]:

@@ -175,12 +175,27 @@ def test_who_has_tools_and_gets_no_daemon_is_told_why(home: DaemonHome, told: di
     assert "nonsense" in error["message"]
 
 
+def test_what_cannot_be_kept_takes_nothing_from_anybody(home: DaemonHome):
+    """A directory lies in the file's place: agents are served, and hear of a new action."""
+    home.stop()
+    kept(home).unlink(missing_ok=True)
+    kept(home).mkdir()
+    try:
+        with Agent(home.path) as agent:
+            agent.initialize()
+            agent.ask("tools/list")
+            home.add_probe_action("give_back", name=f"heard-{time.monotonic_ns()}")
+            assert agent.receive() == {"jsonrpc": "2.0", "method": LIST_CHANGED}
+    finally:
+        kept(home).rmdir()
+
+
 def test_what_is_kept_is_what_the_daemon_answers(home: DaemonHome, told: dict[str, dict[str, Any]]):
     """In every version of the protocol, to the value; and again when there is another action."""
     assert json.loads(kept(home).read_bytes())["results"] == told
 
     with Agent(home.path) as agent:
-        agent.initialize()  # or the daemon would not import the protocol's server for ten seconds
+        agent.ask("ping")  # or the daemon would not import the protocol's server for ten seconds
     name = f"early-{time.monotonic_ns()}"
     home.add_probe_action("give_back", name=name)
     until = time.monotonic() + DEADLINE_S
