@@ -1,10 +1,12 @@
-"""What ingress gives up before it reads the first byte of a stranger: files, new connections, signals, a debugger, its priority.
+"""What ingress gives up before it reads the first byte of a stranger: files, new connections, signals, most system calls, its
+priority.
 
-Runs in ingress, once, before there is a second thread: Landlock binds the thread that asks for it and those it starts. Whoever
-takes this process over has what goes through it, the passphrase of the page among it, and the ports; not the vault's key, no
-file, no network, and not the daemon.
+Runs in ingress, once, before there is a second thread: Landlock and seccomp bind the thread that asks for them and those it
+starts. Whoever takes this process over has what goes through it, the passphrase of the page among it, and the ports; not the
+vault's key, no file, no network, not the daemon, and of the kernel what serving needs.
 
-Source: landlock(7), prctl(2), setpriority(2), setrlimit(2); docs/adr/0031-ingress.md. Not here: system calls are not filtered.
+Source: landlock(7), seccomp(2), prctl(2), setpriority(2), setrlimit(2); docs/adr/0031-ingress.md. Not here: the list of system
+calls (aileron_sandbox/filters.py).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import resource
 from typing import Final
 
 from aileron.ingress.server import READ_AHEAD
+from aileron.model.failure import AileronError, FailureClass
 from aileron_sandbox import kernel
 from aileron_sandbox.template.landlock import empty_ruleset
 
@@ -28,7 +31,10 @@ DATA_BYTES: Final = 512 << 20
 
 
 def confine() -> None:
-    """Give up what serving does not need. OSError where the kernel cannot: then nothing is served."""
+    """Give up what serving does not need. OSError where the kernel cannot, AileronError where libseccomp is missing: then nothing
+    is served.
+    """
+    calls = _filter()  # while files can be opened: it looks for a library
     # Each connection would have a buffer of 256 KiB, and a read of as much.
     asyncio.sslproto.SSLProtocol.max_size = 2 * READ_AHEAD
     asyncio.selector_events._SelectorSocketTransport.max_size = READ_AHEAD  # type: ignore[attr-defined]
@@ -40,3 +46,14 @@ def confine() -> None:
     ruleset = empty_ruleset(kernel.landlock_abi())
     kernel.landlock_restrict_self(ruleset)
     os.close(ruleset)
+    calls.install()
+
+
+def _filter() -> kernel.Filter:
+    try:
+        from aileron_sandbox.filters import compile_server
+
+        return kernel.Filter(compile_server())
+    except (ImportError, OSError, RuntimeError) as error:
+        problem = f"libseccomp cannot be used, and without it no port is served: {error}; apt-get install libseccomp2"
+        raise AileronError(FailureClass.SANDBOX_UNAVAILABLE, problem) from None

@@ -10,6 +10,8 @@ A child gets two, and the stricter answer of the two counts (seccomp(2)):
    And the end of a process (`ENDS`), so that it waits for the answers.
 2. `compile_profile`: the allow list of its profile. It lets pass what the first one answers.
 
+What faces strangers at the daemon's ports is confined by `compile_server`, a list of the same kind.
+
 Rules
 - An allow list: what is not named answers EPERM. (A KILL default ends honest programs on a stray prctl: measured.)
 - That goes for flags as for calls. Where an argument selects what the kernel does, the list has its values.
@@ -43,10 +45,13 @@ __all__ = [
     "KILLED",
     "NETWORK",
     "ONLY_ALONE",
+    "SERVER",
+    "SERVER_SOME_ARGUMENTS",
     "SOME_ARGUMENTS",
     "SOME_ARGUMENTS_MORE",
     "compile_network",
     "compile_profile",
+    "compile_server",
 ]
 
 ALLOWED: Final = tuple(
@@ -273,6 +278,53 @@ SOME_ARGUMENTS_MORE: Final[dict[Profile, dict[str, tuple[_Conditions, ...]]]] = 
 }
 """In the place of the same in SOME_ARGUMENTS, by profile."""
 
+SERVER: Final = tuple(
+    """
+    read write readv writev close dup dup2 dup3 pipe poll ppoll select pselect6
+    epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait eventfd eventfd2 timerfd_create timerfd_settime timerfd_gettime
+    newfstatat fstat statx munmap brk
+    rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigsuspend rt_sigtimedwait sigaltstack pause alarm
+    getitimer setitimer set_robust_list set_tid_address rseq sched_yield
+    sched_getaffinity getcpu nanosleep gettimeofday time times
+    getpid getppid gettid getuid geteuid getgid getegid
+    uname sysinfo getrandom getrusage getrlimit exit exit_group restart_syscall
+    getsockname getpeername shutdown listen accept
+    """.split()
+)
+"""Of a server that has its listeners, and opens no file and no connection: of ALLOWED what is not for files or other processes,
+and taking connections. Of sockets it has those that it was given or accepted, and pairs of its own."""
+_SERVER_ARGUMENTS: Final = (
+    "pipe2", "close_range", "fcntl", "ioctl", "mmap", "mprotect", "mremap", "madvise", "membarrier", "futex", "arch_prctl",
+    "clock_gettime", "clock_getres", "clock_nanosleep", "prlimit64", "prctl", "clone",
+)  # fmt: skip
+_SOCK_SEQPACKET: Final = 5
+_SO_WRITE: Final = (7, 8)  # SNDBUF, RCVBUF
+_TCP_NODELAY: Final = 1
+_MSG_CMSG_CLOEXEC: Final = 0x40000000
+_RECEIVE: Final = (_MSG_PEEK, _MSG_TRUNC, _MSG_DONTWAIT, _MSG_WAITALL, _MSG_NOSIGNAL)
+_SEND: Final = (_MSG_DONTWAIT, _MSG_NOSIGNAL)
+SERVER_SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
+    **{name: SOME_ARGUMENTS[name] for name in _SERVER_ARGUMENTS},
+    "accept4": ((_flags(3, _SOCK_NONBLOCK, _SOCK_CLOEXEC),),),
+    "socketpair": (
+        (
+            _one_of(0, _AF_UNIX),
+            Only(1, _LOW_32_BITS & ~(_SOCK_NONBLOCK | _SOCK_CLOEXEC), (_SOCK_STREAM, _SOCK_SEQPACKET)),
+        ),
+    ),
+    "recvfrom": ((_flags(3, *_RECEIVE),),),
+    "recvmsg": ((_flags(2, *_RECEIVE, _MSG_CMSG_CLOEXEC),),),
+    "sendto": ((_flags(3, *_SEND), _one_of(4, 0)),),
+    # An address would be in memory that no filter sees; there is no socket that takes one.
+    "sendmsg": ((_flags(2, *_SEND),),),
+    "getsockopt": ((_one_of(1, _SOL_SOCKET), _one_of(2, *_SO_READ)),),
+    "setsockopt": (
+        (_one_of(1, _SOL_SOCKET), _one_of(2, *_SO_WRITE)),
+        (_one_of(1, _IPPROTO_TCP), _one_of(2, _TCP_NODELAY)),
+    ),
+}
+"""As SOME_ARGUMENTS."""
+
 _Rule = Callable[..., None]
 
 
@@ -293,6 +345,26 @@ def compile_profile(profile: Profile, mode: Mode = "namespaces") -> bytes:
     for name, alternatives in (SOME_ARGUMENTS | SOME_ARGUMENTS_MORE[profile]).items():
         _allow_where(rule, name, alternatives)
     _leave_to_the_network_filter(rule)
+    return _exported(program)
+
+
+def compile_server() -> bytes:
+    """The allow list of a server that faces strangers. OSError or ImportError where libseccomp is missing.
+
+    What is refused with an errno of its own in a jail is here, too; what is KILLED there ends this process as well.
+    """
+    import pyseccomp
+
+    program = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
+    rule = _rules_of(program)
+    for name in SERVER:
+        rule(pyseccomp.ALLOW, name)
+    for name in KILLED + _EXECUTE:
+        rule(pyseccomp.KILL_PROCESS, name)
+    for name, number in ANSWERED.items():
+        rule(pyseccomp.ERRNO(number), name)
+    for name, alternatives in SERVER_SOME_ARGUMENTS.items():
+        _allow_where(rule, name, alternatives)
     return _exported(program)
 
 

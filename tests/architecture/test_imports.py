@@ -107,6 +107,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # The process that faces TCP: no room of the daemon, so that what strangers send is parsed where no key is.
     "aileron.ingress": (
         "aileron.model",
+        "aileron_sandbox.filters",
         "aileron_sandbox.kernel",
         "aileron_sandbox.template.landlock",
     ),

@@ -291,3 +291,82 @@ print(*tries())
     for what, control, denied in zip(("read", "list", "write", "connect", "signal"), before, after, strict=True):
         attack.control(what, "done", control)
         attack.denied(what, {"EACCES", "EPERM"}, denied)
+
+
+_KILLED: Final = (
+    "execve execveat ptrace process_vm_readv process_vm_writev bpf mount umount2 move_mount open_tree fsopen pivot_root chroot "
+    "keyctl add_key request_key io_uring_setup io_uring_enter io_uring_register userfaultfd perf_event_open init_module "
+    "finit_module delete_module kexec_load unshare setns"
+).split()
+_REFUSED: Final = dict.fromkeys("connect kill openat mkdirat sendmmsg setpriority fchmod".split(), "EPERM") | {
+    "socket": "EACCES",
+    "bind": "EACCES",
+}
+_TRIED: Final = """
+import ctypes, errno, os, socket, sys, threading
+import pyseccomp
+from aileron.ingress.confine import confine
+from aileron.ingress.messages import exchange_pair
+libc = ctypes.CDLL(None, use_errno=True)
+
+def call(name):
+    # With nothing that it could be about: where it is carried out, it finds that.
+    number = pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name)
+    return errno.errorcode[ctypes.get_errno()] if libc.syscall(number, *[ctypes.c_long(-1)] * 5) < 0 else "done"
+
+def fork():
+    if not os.fork():
+        os._exit(0)
+    return "done"
+
+def tell(what, is_confined):
+    if not (child := os.fork()):
+        try:
+            if is_confined:
+                confine()
+            said = what()
+        except OSError as error:
+            said = errno.errorcode[error.errno]
+        os.write(1, said.encode())
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    os.write(1, b"killed %d\\n" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else b"\\n")
+
+listener = socket.create_server(("127.0.0.1", 0))
+def serve():
+    accepted, _ = listener.accept()
+    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    ours, theirs = exchange_pair()
+    thread = threading.Thread(target=socket.send_fds, args=(ours, [b"x"], [accepted.fileno()]))
+    thread.start()
+    thread.join()
+    return "served" if len(socket.recv_fds(theirs, 1, 1)[1]) == 1 else "nothing"
+
+for name in sys.argv[1:]:
+    for is_confined in (False, True):
+        tell(lambda: call(name), is_confined)
+for is_confined in (False, True):
+    tell(fork, is_confined)
+    with socket.create_connection(listener.getsockname()):
+        tell(serve, is_confined)
+"""
+
+
+def test_confined_it_asks_little_of_the_kernel(attack: Attack) -> None:
+    """Each call in a process of its own: what no server makes ends it, what a library may try is refused; and it can serve."""
+    found = subprocess.run(
+        [sys.executable, "-c", _TRIED, *_KILLED, *_REFUSED],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=DEADLINE_S,
+    ).stdout.splitlines()
+    for name, free, confined in zip([*_KILLED, *_REFUSED], found[::2], found[1::2], strict=False):
+        reason = _REFUSED.get(name, f"killed {signal.SIGSYS:d}")
+        attack.denied(name, reason, confined)
+        attack.control(f"{name}, where nothing is given up", True, free != reason)
+    free, can_serve, confined, still_serves = found[-4:]
+    attack.denied("a process of its own", ("done", "EPERM"), (free, confined))
+    attack.control(
+        "a connection, a pair of sockets, a descriptor passed, a thread", ("served",) * 2, (can_serve, still_serves)
+    )
