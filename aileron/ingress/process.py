@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import encodings.idna  # noqa: F401 - what is not imported now cannot be any more
+import gc
 import logging
 import socket
 import ssl
@@ -101,4 +102,5 @@ class _Ingress:
         while not self._stopped.is_set():
             with anyio.move_on_after(TIDY_S):
                 await self._stopped.wait()
+            gc.collect()  # what broke off is in cycles, and nothing is made afterwards for which they would be found
             kernel.return_free_memory()
