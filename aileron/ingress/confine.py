@@ -18,7 +18,7 @@ import resource
 from typing import Final
 
 from aileron.ingress.server import READ_AHEAD
-from aileron.model.failure import AileronError, FailureClass
+from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron_sandbox import kernel
 from aileron_sandbox.template.landlock import empty_ruleset
 
@@ -56,4 +56,4 @@ def _filter() -> kernel.Filter:
         return kernel.Filter(compile_server())
     except (ImportError, OSError, RuntimeError) as error:
         problem = f"libseccomp cannot be used, and without it no port is served: {error}; apt-get install libseccomp2"
-        raise AileronError(FailureClass.SANDBOX_UNAVAILABLE, problem) from None
+        raise AileronError(FailureClass.SANDBOX_UNAVAILABLE, problem, boundary=Boundary.SANDBOX) from None

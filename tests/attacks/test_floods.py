@@ -127,7 +127,23 @@ def test_what_is_sent_before_an_answer_is_thrown_away(home: DaemonHome, attack: 
         attack.control("one after the other", True, head.startswith(b"HTTP/1.1 200"))
 
 
-@pytest.mark.parametrize("kind", ["pipelined", "upgrades", "churn", "bodies", "heads", "dripping"])
+@pytest.mark.parametrize("kind", ["pipelined", "upgrades", "churn", "heads", "dripping", "bodies"])
+def test_memory_comes_back(home: DaemonHome, attack: Attack) -> None:
+    """Of the flood that takes most of it, both keep 16 MiB at most a minute later."""
+    processes = _processes(home)
+    before = sum(process.memory_info().rss for process in processes)
+
+    def grown() -> int:
+        return int(sum(process.memory_info().rss for process in processes)) - before
+
+    assert _flooded(home, "bodies")["connections"] >= CONNECTIONS
+    attack.control("memory that was taken", True, grown() > 16 << 20)
+    until = time.monotonic() + DEADLINE_S
+    while grown() > 16 << 20 and time.monotonic() < until:
+        time.sleep(0.5)
+    attack.denied("memory, a minute later", True, grown() <= 16 << 20)
+
+
 def test_nothing_goes_on_when_the_connections_are_over(home: DaemonHome, attack: Attack, kind: str) -> None:
     """Neither process computes any more, and their memory has not grown by more than 64 MiB."""
     processes = _processes(home)
