@@ -6,7 +6,9 @@ Whoever is on this machine, and on `daemon.listen` whoever reaches it, can send 
 are made of is found out here, at a lower priority, without file system and network of its own; the daemon, which has the
 vault's key, gets requests that are whole and typed, and of those from callers it does not know only as many as it has time for.
 
-    server.py      Hypercorn, bounded: connections, read-ahead, one request at a time; also under the sockets of the home
+    server.py      Hypercorn, bounded: connections, read-ahead, certificates; also under the sockets of the home
+    places.py      how many connections, and which of them goes when another comes
+    one_at_a_time.py   one request at a time, and whoever goes away is noticed
     request_line.py, refusals.py   which requests are none, and how that is said
     admission.py   who is known, and how much work strangers may cause
     forward.py     one request, passed on to the daemon, and its answer back
