@@ -14,6 +14,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -344,12 +345,15 @@ def accepted(port: int) -> int:
 
 
 def answers_in_time(home: DaemonHome) -> int:
-    """The status of a page, asked again while there is no place."""
-    for _ in range(600):
+    """The status of a page, asked again while there is no place, and while what strangers asked before is not over."""
+    until = time.monotonic() + DEADLINE_S
+    while time.monotonic() < until:
         try:
-            return status(home, request(home, "GET /healthz"))
+            if (found := status(home, request(home, "GET /healthz"))) != 429:
+                return found
         except (OSError, IndexError):
-            socket.socket().close()
+            pass
+        time.sleep(0.05)
     return 0
 
 
