@@ -5,7 +5,7 @@ Runs in ingress, once, before there is a second thread: Landlock and seccomp bin
 starts. Whoever takes this process over has what goes through it, the passphrase of the page among it, and the ports; not the
 vault's key, no file, no network, not the daemon, and of the kernel what serving needs.
 
-Source: landlock(7), seccomp(2), prctl(2), setpriority(2), setrlimit(2); docs/adr/0031-ingress.md. Not here: the list of system
+Source: landlock(7), seccomp(2), prctl(2), nice(2), setrlimit(2); docs/adr/0031-ingress.md. Not here: the list of system
 calls (aileron_sandbox/filters.py).
 """
 
@@ -25,7 +25,7 @@ from aileron_sandbox.template.landlock import empty_ruleset
 __all__ = ["PRIORITY", "confine"]
 
 PRIORITY: Final = 10
-"""nice(2): beside the daemon, and beside whoever floods it, a tenth of a processor's time that both want."""
+"""nice(2), on top of the daemon's: beside it, and beside whoever floods it, a tenth of a processor's time that both want."""
 DATA_BYTES: Final = 512 << 20
 """RLIMIT_DATA. Bounded by what is counted in server.py; this is for what was not thought of: it ends, and is started anew."""
 
@@ -38,7 +38,7 @@ def confine() -> None:
     # Each connection would have a buffer of 256 KiB, and a read of as much.
     asyncio.sslproto.SSLProtocol.max_size = 2 * READ_AHEAD
     asyncio.selector_events._SelectorSocketTransport.max_size = READ_AHEAD  # type: ignore[attr-defined]
-    os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
+    os.nice(PRIORITY)
     resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)

@@ -199,12 +199,20 @@ def test_slow_strangers_make_room(home: DaemonHome, attack: Attack) -> None:
             before.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)))
             before[-1].sendall(head)
         with _flood(home, "slow"):
-            found = [_status_or_none(port, "/v1/actions", token) for _ in range(10)]
-            attack.denied("the places of callers with a session", [200] * 10, found)
-            before[0].sendall(body)
-            attack.denied("that of one who was there before", b"HTTP/1.1 200", _all_of(before[0])[:12])
-    said = (home.path / "logs" / "daemon.log").read_text(encoding="utf-8").count("oldest without an open session ends")
-    attack.control("strangers were ended for it, and that is said at most every ten seconds", True, 0 < said < 6)
+            before[-1].sendall(body)  # first: it has seconds for that
+            attack.denied("that of one who was there before", b"HTTP/1.1 200", _all_of(before[-1])[:12])
+            found, until = [], time.monotonic() + DEADLINE_S
+            while len(found) < 10 or (not _ended_for_others(home) and time.monotonic() < until):
+                found.append(_status_or_none(port, "/v1/actions", token))
+            attack.denied("the places of callers with a session", [200], sorted(set(found), key=str))
+    attack.control(
+        "strangers were ended for it, and that is said at most every ten seconds", True, 0 < _ended_for_others(home) < 6
+    )
+
+
+def _ended_for_others(home: DaemonHome) -> int:
+    """How often it was said."""
+    return (home.path / "logs" / "daemon.log").read_text(encoding="utf-8").count("oldest without an open session ends")
 
 
 def _status_or_none(port: int, path: str, *fields: str) -> int | None:
