@@ -91,11 +91,16 @@ def frames_of_its_own(*, early: bool = False):
     frames = (
         [(asked, b""), ({"type": "chunk", "id": 1}, b"early")] if early else [({**asked, "credential": "basic"}, b"")]
     )
-    for message, body in frames:
-        header = msgspec.msgpack.encode(message)
-        os.write(4, len(header).to_bytes(4, "big") + len(body).to_bytes(4, "big") + header + body)
-    while True:
-        os.read(3, 4096)
+    os.write(4, b"".join(map(_frame, frames)))  # at once: whether the stream is open in between is not left to chance
+    while os.read(3, 4096):
+        pass
+
+
+def _frame(said):
+    """One frame, as bytes of the wire: two lengths, header, body."""
+    message, body = said
+    header = msgspec.msgpack.encode(message)
+    return len(header).to_bytes(4, "big") + len(body).to_bytes(4, "big") + header + body
 
 
 @op
