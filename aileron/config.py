@@ -484,11 +484,13 @@ def agreed_form(values: dict[str, Any]) -> dict[str, Any]:
 def load_settings(path: Path) -> Settings:
     """Read `config.toml`; a missing file means the defaults. AileronError(invalid_request) for anything not understood."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _read_regular(path, MAX_CONFIG_BYTES)
     except FileNotFoundError:
         return Settings()
-    except (OSError, UnicodeDecodeError) as error:
-        raise _refused(path, f"cannot be read: {error}") from error
+    except OSError as error:
+        raise _refused(path, f"cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise _refused(path, f"cannot be read: it {error}") from error
     return parse_settings(text, path)
 
 
@@ -605,18 +607,23 @@ def _public_pem(path: Path, certificate: Path) -> str:
 
 
 def _read_pem(file: Path) -> str:
-    """The text of a certificate file, whosever it is. OSError or ValueError; whether it holds a certificate, its user sees."""
+    """The text of a certificate file. OSError or ValueError; whether it holds a certificate, its user sees."""
+    return _read_regular(file, MAX_CA_BYTES)
+
+
+def _read_regular(file: Path, limit_bytes: int) -> str:
+    """The text of a file, whosever it is and wherever its links lead. OSError, or ValueError of an end to "FILE …"."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not hold us
     with open(descriptor, "rb") as opened:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError("is not a regular file")
-        data = opened.read(MAX_CA_BYTES + 1)
-    if len(data) > MAX_CA_BYTES:
-        raise ValueError(f"is larger than {MAX_CA_BYTES >> 20} MiB")
+        data = opened.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise ValueError(f"is larger than {limit_bytes >> 20} MiB")
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise ValueError("is not text") from None
+        raise ValueError("is not text in UTF-8") from None
 
 
 def _maybe_agreed_pem(read: str | None, file: Path | None, digest: object) -> str | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
+from aileron.config import MAX_CONFIG_BYTES
 from tests.support.approver import Approver
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.upstream_http import CountingServer
@@ -80,6 +82,23 @@ def test_a_file_that_cannot_be_read_changes_nothing(own_home: DaemonHome, upstre
     assert status["settings_at_start"] == ["sandbox.mode"]
     assert "landlock" not in status["jail"]["layers"][:1]
     assert own_home.run("open").status == 200
+
+
+def test_a_file_that_would_hold_the_daemon_is_refused(own_home: DaemonHome) -> None:
+    """A FIFO that nobody writes to, and more than a person would write; what is there afterwards is read."""
+    path = own_home.path / "config.toml"
+    before = path.read_text(encoding="utf-8")
+    path.unlink()
+    os.mkfifo(path, 0o600)
+    waits = own_home.must("GET", "/v1/status")["settings_problem"]
+    path.unlink()
+    own_home.configure("#" * (MAX_CONFIG_BYTES + 1))
+    is_long = own_home.must("GET", "/v1/status")["settings_problem"]
+    own_home.configure(before)
+
+    assert "is not a regular file" in waits
+    assert "is larger than 1 MiB" in is_long
+    assert own_home.must("GET", "/v1/status")["settings_problem"] is None
 
 
 def test_where_somebody_signs_a_setting_waits_for_their_yes(upstream: CountingServer) -> None:
