@@ -75,7 +75,7 @@ class Following:
         self, run_id: str, seen: int, follow: Callable[[], Awaitable[dict[str, Any]]]
     ) -> dict[str, Any] | None:
         """What `follow` finds; None where the run reported progress first."""
-        state = None
+        state, problem = None, None
         async with anyio.create_task_group() as tasks:
 
             async def hear() -> None:
@@ -83,8 +83,13 @@ class Following:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(hear)
-            state = await follow()
+            try:
+                state = await follow()
+            except AileronError as error:  # out of the group it would come in a group of its own, which nobody expects
+                problem = error
             tasks.cancel_scope.cancel()
+        if problem is not None:
+            raise problem
         return state
 
     async def _begun(self, state: dict[str, Any]) -> AileronError | None:

@@ -21,12 +21,14 @@ import anyio
 
 from aileron.model.visible import visible
 
-__all__ = ["MAX_MESSAGE", "PERIOD_S", "Board", "Reported"]
+__all__ = ["MAX_AMOUNT", "MAX_MESSAGE", "PERIOD_S", "Board", "Reported"]
 
 PERIOD_S: Final = 0.1
 """Between two answers to one watcher: faster than anybody reads, and slow enough for a terminal and an agent's log."""
 MAX_MESSAGE: Final = 200
 """Characters of a connector's message: one line of a terminal."""
+MAX_AMOUNT: Final = 2**53
+"""The largest integer that every reader of JSON has (RFC 8259 section 6)."""
 
 
 class Reported:
@@ -39,8 +41,11 @@ class Reported:
         self._said: tuple[int | float, int | float | None, str | None] = (0, None, None)
 
     def note(self, done: int | float, total: int | float | None, message: str | None) -> None:
-        """The connector reported. Cheap: it decides how often."""
+        """The connector reported. Cheap: it decides how often. What is no amount, such as NaN, is not passed on."""
+        if not _is_amount(done):
+            return
         self.number += 1
+        total = total if total is not None and _is_amount(total) else None
         self._said = (done, total, None if message is None else message[:MAX_MESSAGE])
         if self.changed is not None:
             self.changed.set()
@@ -54,6 +59,11 @@ class Reported:
         words = None if message is None else visible(message)
         said = {"number": self.number, "done": done, "total": total, "message": words}
         return {name: value for name, value in said.items() if value is not None}
+
+
+def _is_amount(value: int | float) -> bool:
+    """Whether JSON has it, every reader can hold it, and a sum of a few is still finite. False for NaN."""
+    return -MAX_AMOUNT <= value <= MAX_AMOUNT
 
 
 class Board:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from aileron.runs.progress import MAX_MESSAGE, PERIOD_S
+from aileron.audit.watch import Watch
+from aileron.daemon.doors import Following
+from aileron.model.failure import AileronError, FailureClass
+from aileron.runs.progress import MAX_AMOUNT, MAX_MESSAGE, PERIOD_S, Board, Reported
 from tests.support.home import DaemonHome, word
+
+if TYPE_CHECKING:
+    from aileron.daemon.runner import Runner
 
 pytestmark = pytest.mark.jail
 INPUTS = ("times:integer", "seconds:number", "message:string?")
@@ -59,6 +67,33 @@ def test_what_a_connector_says_of_its_progress_is_cut_and_harmless(home: DaemonH
     seen, _state = watched(home, {"times": 1, "seconds": 1.0, "message": "a\x1b[2J\u202e" + 500 * "b"})
 
     assert seen[0]["message"] == "a\\x1b[2J\\u202e" + (MAX_MESSAGE - 6) * "b"
+
+
+def test_what_is_no_amount_is_passed_on_to_nobody() -> None:
+    """JSON has no word for it, and a sum of two is endless; the largest that is one is passed on."""
+    reported = Reported()
+    for done in (math.nan, math.inf, -math.inf, 1.7e308, MAX_AMOUNT + 1, -MAX_AMOUNT - 1):
+        reported.note(done, None, "no amount")
+    assert (reported.number, reported.as_json()) == (0, None)
+
+    reported.note(MAX_AMOUNT, math.nan, "an amount")
+    assert reported.as_json() == {"number": 1, "done": MAX_AMOUNT, "message": "an amount"}
+
+
+@pytest.mark.anyio
+async def test_a_failure_is_the_same_whether_progress_is_asked_for_or_not() -> None:
+    """The ledger that cannot be read any more, while a run is watched."""
+    following = Following(cast("Runner", None), Watch(), Board())  # nothing is resumed here
+    for seen in (None, 0):
+        states = iter([{"status": "running", "audit_id": "run-1"}])
+
+        async def look(states: Iterator[dict[str, Any]] = states) -> dict[str, Any]:
+            for state in states:
+                return state
+            raise AileronError(FailureClass.INTERNAL_ERROR, "the ledger cannot be read")
+
+        with pytest.raises(AileronError, match="the ledger cannot be read"):
+            await following.state(look, 1.0, seen)
 
 
 def test_a_number_that_is_none_is_refused(home: DaemonHome) -> None:
