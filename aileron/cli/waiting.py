@@ -6,7 +6,7 @@ of it. One line, painted over and over by a thread of its own, because whoever w
 Rules
 - It is gone before anything else is written: whoever leaves the block, by an answer, a question or Ctrl-C, leaves an empty line.
 - What the connector says is one line, harmless, behind a bar, and cut to the width.
-- In the background of a shell nothing is painted: somebody else has the terminal.
+- In the background of a shell nothing is painted: somebody else has the terminal. A paused terminal keeps nothing waiting.
 
 Source: docs/reference/cli.md, "While it runs". Not here: asking the daemon (run.py, deciding.py).
 """
@@ -14,6 +14,7 @@ Source: docs/reference/cli.md, "While it runs". Not here: asking the daemon (run
 from __future__ import annotations
 
 import os
+import select
 import sys
 import time
 from types import TracebackType
@@ -84,7 +85,7 @@ class Waiting:
             return
         self._over.set()
         self._painter.join(_END_S)
-        if self._is_painted and _has_terminal():
+        if self._is_painted and not self._painter.is_alive() and _has_terminal():
             _put(_CLEARED)
 
     def _paint(self, over: Event) -> None:
@@ -151,10 +152,16 @@ def _has_terminal() -> bool:
 
 
 def _put(text: str) -> bool:
-    """Whether anybody still takes it."""
+    """Whether there still is a terminal. One that takes nothing now (Ctrl-S) is left out: it is a frame.
+
+    Past `sys.stderr`, whose lock a thread that is stuck in a write would keep from all others.
+    """
     try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        descriptor = sys.stderr.fileno()
+        taking = select.poll()
+        taking.register(descriptor, select.POLLOUT)
+        if any(events & select.POLLOUT for _, events in taking.poll(0)):
+            os.write(descriptor, text.encode(sys.stderr.encoding, "backslashreplace"))
     except (OSError, ValueError):
         return False
     return True

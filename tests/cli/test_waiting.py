@@ -48,13 +48,14 @@ def slow(fake: FakeDaemon, end: Any, seconds: float = 1.5, **report: Any) -> Cal
     return lambda: is_over.append(True)
 
 
-def tmux(home: Path, *words: str, **more: str) -> Tmux:
+ROWS_ABOVE = ["sh", "-c", 'echo first; echo second; exec "$@"', "sh"]
+"""tmux scrolls a row away when the program ends."""
+
+
+def tmux(home: Path, *words: str, below: list[str] = ROWS_ABOVE) -> Tmux:
     """The command in a window of 80 to 24."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AILERON_", "NO_COLOR", "TERM"))}
-    below = ["sh", "-c", 'echo first; echo second; exec "$@"', "sh"]  # tmux scrolls a row away when the program ends
-    return Tmux(
-        [*below, sys.executable, "-m", "aileron", *words], {**kept, "AILERON_HOME": str(home), "TZ": "UTC", **more}
-    )
+    return Tmux([*below, sys.executable, "-m", "aileron", *words], {**kept, "AILERON_HOME": str(home), "TZ": "UTC"})
 
 
 def test_the_line_is_there_while_it_runs_and_gone_before_the_result(fake: FakeDaemon, home: Path):
@@ -109,6 +110,21 @@ def test_an_interrupt_leaves_an_empty_line(fake: FakeDaemon, home: Path):
         at.until("interrupted; a run that has begun goes on")
 
         assert "reading" not in at.text
+
+
+def test_a_terminal_that_is_paused_keeps_nobody_waiting(fake: FakeDaemon, home: Path, tmp_path: Path):
+    """Ctrl-S stops the line, not the run: its result is where it was sent, and the command ends."""
+    end = slow(fake, {"status": "completed", "result": "done with it"}, number=1, done=1, message="reading")
+    out = tmp_path / "out"
+    to_file = ["sh", "-c", 'out=$1; shift; exec "$@" > "$out"', "sh", str(out)]
+    with tmux(home, "run", "act", below=to_file) as at:
+        at.until("│ reading")
+        at.keys("C-s")
+        time.sleep(0.5)  # some frames
+        end()
+        at.until_over()
+
+    assert out.read_text() == "done with it\n"
 
 
 def test_a_run_that_turns_into_a_question_leaves_an_empty_line(fake: FakeDaemon, aileron: Command):
