@@ -125,6 +125,8 @@ def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
     Columns of short values stay whole while the long ones can give way: half a moment is harder to read than half a line.
     """
     natural = [max(cells_of(row[column]) for row in rows) for column in range(len(rows[0]))]
+    if max(natural) > width * _MOST_LINES:
+        return None  # known before widths are weighed, cell by cell
     room = width - len(_BETWEEN) * (len(natural) - 1)
     for most in (_WHOLE_CELLS, _LEAST_CELLS):
         fitting = _shrunk(natural, room, [column for column, cells in enumerate(natural) if cells > most])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -77,6 +79,19 @@ def test_everything_else_is_json_as_before(fake: FakeDaemon, aileron: Command, v
     result(fake, value)
 
     assert at_terminal(aileron) == json.dumps(value, indent=2) + "\n"
+
+
+def test_what_cannot_be_a_table_costs_little_to_find_out():
+    """A result is as long as its connector likes: as many columns as there may be, each of the same great width."""
+    calls = Counter[str]()
+    sys.setprofile(lambda _frame, event, _what: calls.update([event]))
+    try:
+        table = table_of([{str(number): "x" * 80_000 for number in range(12)}], 80)
+    finally:
+        sys.setprofile(None)
+
+    assert table is None
+    assert calls["c_call"] < 1000, "of built-in functions; weighed cell by cell it is some for each character"
 
 
 def test_many_rows_are_told_and_not_shown(fake: FakeDaemon, aileron: Command):
