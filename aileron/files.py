@@ -166,11 +166,17 @@ def _explained(path: Path, problem: str, error: OSError) -> AileronError:
 def _check_owned(status: os.stat_result, path: Path, forbidden: int) -> None:
     if status.st_uid != os.geteuid():
         owner, own = status.st_uid, os.geteuid()
-        raise _refused(path, f"belongs to user {owner}, not to {own}: chown {own} {path}")
+        raise _refused(path, f"belongs to user {owner}, not to {own}: chown {own} {_typed(path)}")
     if stat.S_IMODE(status.st_mode) & forbidden:
         kept = stat.S_IMODE(status.st_mode) & ~forbidden
         may = "use" if forbidden == OTHERS_MAY_USE else "write"
-        raise _refused(path, f"is open for others to {may}: chmod {kept:o} {path}")
+        raise _refused(path, f"is open for others to {may}: chmod {kept:o} {_typed(path)}")
+
+
+def _typed(path: Path) -> str:
+    import shlex  # only when something fails
+
+    return shlex.quote(str(path))
 
 
 def _read_bounded(descriptor: int, path: Path, size: int, limit_bytes: int) -> bytes:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +51,7 @@ class Narrow(NamedTuple):
     @property
     def command(self) -> str:
         """The same, to be typed."""
-        return f"chmod {self.mode & ~self.kept.forbidden:o} {self.kept.path}"
+        return f"chmod {self.mode & ~self.kept.forbidden:o} {shlex.quote(str(self.kept.path))}"
 
 
 def wide(home: Path) -> Iterator[Narrow | tuple[Path, str]]:

@@ -105,6 +105,7 @@ class Asked(NamedTuple):
         words += [] if self.args is None else ["--args", self.args]
         words += ["--dry-run"] if self.dry_run else []
         words += [] if self.idempotency_key is None else ["--idempotency-key", self.idempotency_key]
+        words += [] if self.again is None else ["--again", self.again]
         typed = shlex.join(words)
         is_typed = typed.isprintable() and len(typed) <= _MAX_TYPED
         return typed if is_typed else f"aileron run {self.action} … (with the same arguments)"

@@ -56,6 +56,19 @@ def test_what_others_may_use_is_found_and_mended(aileron: Command, broken: Path)
     assert started.code == 0, started
 
 
+def test_what_is_to_be_typed_is_as_a_shell_reads_it(aileron: Command, home: Path):
+    """A home with a blank in its name is one path, not two."""
+    spaced = home.with_name("a home")
+    spaced.mkdir(mode=0o755)
+    spaced.chmod(0o755)
+    found = aileron("doctor", "--json", AILERON_HOME=str(spaced))
+    refused = aileron("daemon", "start", AILERON_HOME=str(spaced))
+
+    fixes = [check["fix"] for check in found.json["checks"] if check["fixable"]]
+    assert fixes == [f"chmod 700 '{spaced}'"]
+    assert f"chmod 700 '{spaced}'" in refused.err
+
+
 def test_each_cure_is_asked_about_and_a_no_leaves_it(aileron: Command, broken: Path):
     """What was answered with yes is mended, and only that; what is left is shown, and is 1."""
     answers = [(ASKED, answer) for answer in ("y", "n", "", "N", "yes")]

@@ -118,6 +118,7 @@ def test_the_choice_of_a_credential_is_told_as_an_option(fake: FakeDaemon, ailer
     ("words", "typed"),
     [
         (("--args", '{"to": "a b"}', "--idempotency-key", "k"), """--args '{"to": "a b"}' --idempotency-key k"""),
+        (("--again", "run-1"), "--again run-1"),
         (("--args", json.dumps({"to": "x" * 2000})), "… (with the same arguments)"),
     ],
 )
