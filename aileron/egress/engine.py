@@ -263,7 +263,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
 
     async def _send(self, connection: Connection, admitted: Admitted, injection: Injection) -> httpcore2.Response:
         """Step 8, up to the head of the answer; its body is still on the wire."""
-        asked = without_parts(admitted.fields) if self._needles() else admitted.fields
+        asked = without_parts(admitted.fields) if self._is_whole_only() else admitted.fields
         origin, fields = connection.origin, asked + injection.fields
         request = httpcore2.Request(
             admitted.method,
@@ -299,9 +299,9 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         """Step 9, and what step 10 needs."""
         try:
             head = read_response_head(admitted.method, answer.status, answer.headers)
-            needles = self._needles()
-            if needles:
+            if self._is_whole_only():
                 check_whole(head)
+            needles = self._needles()
             decoder = decoder_for(head.codings)
         except BadAnswerError as error:
             words = str(error)
@@ -321,6 +321,13 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
                 if error.failure.failure_class is not FailureClass.VAULT_LOCKED:
                     raise
         return self._meter.needles_with(self._bound)
+
+    def _is_whole_only(self) -> bool:
+        """Whether a part of an answer might hold a part of a secret, also of one that nobody can look for any more."""
+        if self._needles():
+            return True
+        destination = None if self._is_own else self._destination
+        return destination is not None and self._egress.lender.may_be_bound(destination)
 
     def _reader(self, answer: httpcore2.Response) -> Callable[[], Awaitable[bytes | None]]:
         stream = answer.stream

@@ -92,7 +92,9 @@ class Lender(Protocol):
         ...
 
     def may_be_bound(self, destination: HostPort) -> bool:
-        """Whether `needles` would have any; also while the vault is locked."""
+        """Whether `needles` would have any, could they be known: also while the vault is locked, and for what nobody can open any
+        more since another vault was put in its place. As quick: it is asked for each piece of a stream.
+        """
         ...
 
 

@@ -20,7 +20,7 @@ import dataclasses
 import hmac
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -47,7 +47,7 @@ from aileron.vault.contents import (
 )
 from aileron.vault.envelope import DataKey, EnvelopeError
 from aileron.vault.recovery import MistypedError
-from aileron.vault.sendable import Replaced, Sendable, Sendables, could_reach, is_provider, replaced
+from aileron.vault.sendable import Bound, Replaced, Sendable, Sendables, could_reach, is_provider
 from aileron.vault.slots import (
     UNSEALED,
     RecoverySlot,
@@ -64,6 +64,7 @@ __all__ = ["Mark", "Opened", "create", "tokens_of", "unlock", "unlock_with_keyri
 
 _MOST_HOSTS: Final = 256
 """For which what could have been sent there is kept: more than any number of connectors that is in use at once."""
+_Known = TypeVar("_Known", Bound, Replaced)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +92,7 @@ class Opened:
         self.contents: Final = contents
         self.bindings: Final = tuple(entry.binding() for entry in contents.bindings)
         self._secrets: Final = {entry.name: entry for entry in contents.secrets}
+        self.bound: Final = tuple(Bound(binding, self._secrets.get(binding.secret)) for binding in self.bindings)
         self._key: Final = key
         self._sendables: dict[str, Sendables] = {}
 
@@ -167,9 +169,13 @@ class Opened:
         if known is None:
             if len(self._sendables) >= _MOST_HOSTS:
                 self._sendables.clear()
-            bound = [(binding, self._secrets[binding.secret]) for binding in self.bindings]
-            bound += [(one.binding, one.entry) for one in before]
-            found = [each for pair in bound if could_reach(pair[0], host) for each in self._sent(*pair, host)]
+            pairs: list[Bound | Replaced] = [*self.bound, *before]
+            found = [
+                each
+                for one in pairs
+                if one.entry is not None and could_reach(one.binding, host)
+                for each in self._sent(one.binding, one.entry, host)
+            ]
             known = self._sendables[host] = Sendables(tuple(found))
         return known
 
@@ -190,21 +196,21 @@ class Opened:
         if tokens.refresh is not None and is_provider(binding, host):
             yield Sendable(binding.kind, tokens.refresh)
 
-    def replaced_by(self, after: Opened, at_s: float) -> list[Replaced]:
-        """What could be sent until now, and in `after` can not."""
-        return replaced(self.bindings, self._secrets, after.bindings, after._secrets, at_s)
+    def handed_to(self, other: Opened, known: Iterable[_Known]) -> list[_Known]:
+        """These under the key of another: this vault under a new one, or what takes its place. What does not open here comes
+        without its secret: that something was bound is known all the same.
+        """
+        return [dataclasses.replace(one, entry=self._resealed(one.entry, other)) for one in known]
 
-    def handed_to(self, other: Opened, before: Iterable[Replaced]) -> list[Replaced]:
-        """These under the key of another, which is this vault under a new one. What does not open is left behind."""
-        moved = []
-        for one in before:
-            context = one.entry.context(self.contents.vault)
-            try:
-                sealed = other._key.seal(self._key.open(one.entry.sealed, context=context), context=context)
-            except EnvelopeError:
-                continue
-            moved.append(dataclasses.replace(one, entry=msgspec.structs.replace(one.entry, sealed=sealed)))
-        return moved
+    def _resealed(self, entry: SecretEntry | None, other: Opened) -> SecretEntry | None:
+        if entry is None:
+            return None
+        try:
+            value = self._key.open(entry.sealed, context=entry.context(self.contents.vault))
+        except EnvelopeError:
+            return None
+        sealed = other._key.seal(value, context=entry.context(other.contents.vault))
+        return msgspec.structs.replace(entry, sealed=sealed)
 
     def binding(self, name: BindingName) -> Binding | None:
         """The binding of that name."""

@@ -10,7 +10,8 @@ Rules
 - One made before it was kept what it reaches could have been sent anywhere.
 - What a change of the vault replaces or ends is remembered for `KEPT_S`, the newest `MOST_OF_ONE` of a binding and `MOST` in all:
   an access token lives that long after it was renewed, a key until whoever rotates it has revoked it. It is remembered sealed
-  under the vault's key, and in memory alone: it can be used while the vault is open, by this process.
+  under the vault's key, and in memory alone: it can be used while the vault is open, by this process. So is what another vault in
+  its place ends; where that one's key opens it no more, it is known by its host alone.
 
 Source: docs/adr/0032-scrubbed-of-what-could-have-been-sent.md. Not here: the forms of a secret (egress/scrub.py).
 """
@@ -18,7 +19,7 @@ Source: docs/adr/0032-scrubbed-of-what-could-have-been-sent.md. Not here: the fo
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -26,7 +27,7 @@ from aileron.model.secret import Secret
 from aileron.vault.bindings import Binding
 from aileron.vault.contents import SecretEntry
 
-__all__ = ["KEPT_S", "Replaced", "Sendable", "Sendables", "could_reach", "newest", "replaced"]
+__all__ = ["KEPT_S", "Bound", "Replaced", "Sendable", "Sendables", "could_reach", "newest", "replaced"]
 
 KEPT_S: Final = 24 * 3600.0
 """A day: the longest that providers let an access token live, but for those that never end."""
@@ -55,11 +56,19 @@ class Sendables:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Replaced:
-    """A binding as it was, its secret as it was, still sealed, and when that ended (s, of the clock that counts sleep)."""
+class Bound:
+    """A binding and its secret, still sealed. `entry` None: there is none, or nobody here can open it."""
 
     binding: Binding
-    entry: SecretEntry
+    entry: SecretEntry | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Replaced:
+    """The same as it was, and when that ended (s, of the clock that counts sleep)."""
+
+    binding: Binding
+    entry: SecretEntry | None
     at_s: float
 
 
@@ -80,29 +89,28 @@ def is_provider(binding: Binding, host: str) -> bool:
         return True
 
 
-def replaced(
-    before: Iterable[Binding],
-    secrets: Mapping[str, SecretEntry],
-    after: Iterable[Binding],
-    secrets_after: Mapping[str, SecretEntry],
-    at_s: float,
-) -> list[Replaced]:
+def replaced(before: Iterable[Bound], after: Iterable[Bound], at_s: float) -> list[Replaced]:
     """What bindings had `before` and do not have `after`: another value, another user name, or a host fewer."""
-    now = {binding.name: binding for binding in after}
+    now = {bound.binding.name: bound for bound in after}
     found = []
-    for binding in before:
-        entry, still = secrets[binding.secret], now.get(binding.name)
-        same = None if still is None else secrets_after.get(still.secret)
+    for was in before:
+        still = now.get(was.binding.name)
         is_kept = (
             still is not None
-            and same is not None
-            and (same.id, same.version) == (entry.id, entry.version)
-            and still.username == binding.username
-            and _reaches_all_of(still, binding)
+            and _is_same(still.entry, was.entry)
+            and still.binding.username == was.binding.username
+            and _reaches_all_of(still.binding, was.binding)
         )
         if not is_kept:
-            found.append(Replaced(binding, entry, at_s))
+            found.append(Replaced(was.binding, was.entry, at_s))
     return found
+
+
+def _is_same(still: SecretEntry | None, before: SecretEntry | None) -> bool:
+    if still is None or before is None:
+        return False
+    # The time too: from a copy that is put back, versions are counted a second time.
+    return (still.id, still.version, still.updated_ms) == (before.id, before.version, before.updated_ms)
 
 
 def _reaches_all_of(still: Binding, before: Binding) -> bool:

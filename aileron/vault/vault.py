@@ -31,6 +31,7 @@ Source: docs/reference/vault-format.md, docs/adr/0005-vault-format.md. Not here:
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import threading
@@ -62,7 +63,7 @@ from aileron.vault.envelope import KEY_BYTES, EnvelopeError
 from aileron.vault.file import Change, VaultFile
 from aileron.vault.opened import Mark, Opened
 from aileron.vault.recovery import MistypedError, generate
-from aileron.vault.sendable import KEPT_S, Replaced, Sendables, could_reach, newest
+from aileron.vault.sendable import KEPT_S, Bound, Replaced, Sendables, could_reach, newest, replaced
 from aileron.vault.slots import MAX_OTHERS, KeyringKey, KeyringSlot, PassphraseSlot, RecoverySlot, Way, Ways
 
 __all__ = ["RECOVERY_CODES", "Restored", "Rotated", "SealedCopy", "Vault", "VaultCopy"]
@@ -142,8 +143,10 @@ class Vault:
         self._used_at = _now_s()
         self._before: tuple[Replaced, ...] = ()
         """What was bound until lately; with `_using` held."""
-        self._bound_last: tuple[Binding, ...] = ()
-        """As it was when the vault was last open: what a file says that nobody can verify takes nothing from it."""
+        self._bound_last: tuple[Bound, ...] = ()
+        """As it was when the vault was last open, and what was put away since: what a file says that nobody can verify takes
+        nothing from it, nor does another vault in its place.
+        """
         self._read_last: tuple[tuple[int, int, int], tuple[Binding, ...]] | None = None
 
     def tell_changes(self, changed: Callable[[], None]) -> None:
@@ -300,23 +303,21 @@ class Vault:
         with self._changing:
             self._file.make_directory()
             with self._changed_file() as change:
-                was = self._opened
                 known = max(above, copy.mark.generation, self._seen.generation if self._seen else 0)
                 generation = max(known, min(_claimed(change), known + _MOST_UNSEEN)) + 1
                 after = copy.at_generation(generation)
                 aside = change.keep_aside(time.gmtime(self._clock()))
-                data = encode(after.contents)
+                data, said = encode(after.contents), _said_to_be_bound(change)
+                with self._using:
+                    if self._opened is None:  # in memory before it is gone from the disk
+                        self._bound_last = tuple(dict.fromkeys((*self._bound_last, *said)))
                 try:
                     change.replace(data)
                 except AileronError:
                     if change.maybe_read() == data:  # it is there, and a power cut may bring the old one back
-                        self.lock()
+                        self._make_way_for(after)
                     raise
-            self.lock()
-            with self._using:
-                self._bound_last = ()
-                if was is not None:
-                    self._remember([*self._before, *was.replaced_by(after, _now_s())])
+            self._make_way_for(after)
             self._seen = after.mark
         return Restored(after.mark.vault, after.mark.generation, aside)
 
@@ -325,7 +326,16 @@ class Vault:
         with self._using:
             was, self._opened = self._opened, None
             if was is not None:
-                self._bound_last = was.bindings
+                self._bound_last = was.bound
+                was.wipe()
+
+    def _make_way_for(self, after: Opened) -> None:
+        """Lock. What was known goes on being known, as far as can be: whatever was sent was sent, and `after` may open it too."""
+        with self._using:
+            was, self._opened = self._opened, None
+            if was is not None:
+                self._bound_last = tuple(was.handed_to(after, was.bound))
+                self._before = tuple(was.handed_to(after, self._before))
                 was.wipe()
 
     def check_unlocked(self) -> None:
@@ -362,10 +372,13 @@ class Vault:
         return next((binding for binding in self.bindings() if binding.name == name), None)
 
     def may_be_bound(self, host: str) -> bool:
-        """Whether some secret could have been sent to `host` (HOST:PORT), as far as is known: while it is locked that is what the
-        file says, and what was known when it was open. AileronError(hash_mismatch) for a file that says nothing.
+        """Whether some secret could have been sent to `host` (HOST:PORT), as far as is known, also one that nobody here can open
+        any more. While it is locked that is what the file says, and what was known when it was open.
+        AileronError(hash_mismatch) for a file that says nothing.
         """
-        known = [*self._bindings_now(), *self._bound_last, *(one.binding for one in self._before)]
+        since = _now_s() - KEPT_S
+        lately = (one.binding for one in self._before if one.at_s > since)
+        known = itertools.chain(self._bindings_now(), (one.binding for one in self._bound_last), lately)
         return any(could_reach(binding, host) for binding in known)
 
     def _bindings_now(self) -> tuple[Binding, ...]:
@@ -563,8 +576,8 @@ class Vault:
             with self._using:
                 self._seen = after.mark
                 self._used_at = _now_s()
-                self._remember([*self._before, *current.replaced_by(after, self._used_at)])
-                self._bound_last = after.bindings
+                self._remember([*self._before, *replaced(current.bound, after.bound, self._used_at)])
+                self._bound_last = after.bound
                 if self._opened is known:  # else it was locked meanwhile; the change is on disk and stays there
                     self._opened = after
         self._changed()
@@ -683,8 +696,10 @@ class Vault:
         with self._using:
             was, self._opened, self._seen = self._opened, new, new.mark
             self._used_at = _now_s()
-            self._before = tuple(new.handed_to(new, self._before))  # those that this vault's key opens
-            self._bound_last = new.bindings
+            until_now = self._bound_last if was is None else was.bound
+            before = newest([*self._before, *replaced(until_now, new.bound, self._used_at)], self._used_at)
+            self._before = tuple((was or new).handed_to(new, before))
+            self._bound_last = new.bound
             if was is not None:
                 was.wipe()
 
@@ -778,6 +793,19 @@ def _claimed(change: Change) -> int:
         return 0 if data is None else decode(data).generation
     except (AileronError, ContentsError, UnknownFormatError):
         return 0
+
+
+def _said_to_be_bound(change: Change) -> list[Bound]:
+    """What the file in place says is bound, unverified; nothing where it says nothing."""
+    try:
+        data = change.maybe_read()
+        said = None if data is None else decode(data)
+    except (AileronError, ContentsError, UnknownFormatError):
+        said = None
+    if said is None:
+        return []
+    secrets = {entry.name: entry for entry in said.secrets}
+    return [Bound(entry.binding(), secrets.get(entry.secret)) for entry in said.bindings]
 
 
 def _now_s() -> float:

@@ -207,6 +207,17 @@ async def test_a_part_of_an_answer_does_not_come_in(world: World, bound: Callabl
     assert control.body == HALF
 
 
+async def test_no_part_comes_from_where_a_secret_was_bound_that_nobody_can_open(world: World) -> None:
+    """Another vault is in the place of the one that had it: there is nothing to look for, and whole answers come."""
+    with Upstream(lambda _seen: PARTIAL["206"]) as upstream, Upstream(stored) as other:
+        world.vault.bound = {HostPort(HOST, each.port): Needles(()) for each in (upstream, other)}
+        error = await world.refusal(upstream, url=plain_url(upstream), grant=world.plain_grant(upstream))
+        got = await world.ask(other, url=plain_url(other), grant=world.plain_grant(other), headers=PARTS)
+
+    assert (error.failure.failure_class, got.status) == (FailureClass.NETWORK_ERROR, 200)
+    assert not {name.lower() for name, _value in other.requests[0].fields} & {name.lower() for name, _value in PARTS}
+
+
 async def test_that_there_is_no_such_part_may_be_said(world: World, bound: Callable[[Upstream], Grant]) -> None:
     """416 has a Content-Range, and no part."""
     with Upstream(lambda _seen: answer(b"", "Content-Range: bytes */90", status="416 No")) as upstream:

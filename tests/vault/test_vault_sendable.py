@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -29,6 +30,34 @@ def opened(absent: Vault) -> Vault:
     absent.set_secret("tickets", Secret(OTHER))
     absent.bind(BOUND)
     return absent
+
+
+class Now:
+    """The time of the vault's clock, in s."""
+
+    s = 1000.0
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> Now:
+    """It stands still but for a test that sets it."""
+    clock = Now()
+    monkeypatch.setattr("aileron.vault.vault._now_s", lambda: clock.s)
+    return clock
+
+
+def copied(vault: Vault) -> bytes:
+    """What `vault backup` writes."""
+    return vault.backup().data
+
+
+def put_back(vault: Vault, copy: bytes) -> None:
+    """What `vault restore` does."""
+    found = vault.copy(copy, Secret(PASSPHRASE), "the copy")
+    try:
+        vault.put_back(found, 0)
+    finally:
+        found.wipe()
 
 
 def sent(vault: Vault, host: str) -> list[bytes]:
@@ -115,14 +144,75 @@ def test_what_is_remembered_is_so_behind_a_lock_and_under_a_new_key(opened: Vaul
     assert CANARY in sent(opened, HOST)
 
 
-def test_nothing_is_remembered_for_ever(opened: Vault, monkeypatch: pytest.MonkeyPatch):
-    """A day, and no longer."""
-    now = 1000.0
-    monkeypatch.setattr("aileron.vault.vault._now_s", lambda: now)
+@pytest.mark.parametrize("is_open", [True, False])
+@pytest.mark.parametrize("has_its_key", [True, False])
+def test_a_copy_that_is_put_back_takes_nothing_from_what_is_known(opened: Vault, is_open: bool, has_its_key: bool):
+    """The service still has what was bound a moment ago: it is looked for, but for a vault that was locked under another key."""
+    first = copied(opened)
     opened.set_secret("mail", Secret(NEXT))
-    now += KEPT_S - 1
+    if not has_its_key:
+        opened.rotate(Secret(PASSPHRASE), Secret(PASSPHRASE + b"2"))
+    if not is_open:
+        opened.lock()
+    put_back(opened, first)
+    assert opened.is_locked
+    assert (opened.may_be_bound(HOST), opened.may_be_bound(ELSEWHERE)) == (True, False)
+    opened.unlock(Secret(PASSPHRASE))
+    assert opened.may_be_bound(HOST)
+    assert set(sent(opened, HOST)) == ({CANARY, NEXT} if is_open or has_its_key else {CANARY})
+    assert sent(opened, ELSEWHERE) == []
+
+
+@pytest.mark.parametrize("is_known", ["open", "by the file", "from before", "by no file"])
+def test_what_another_vault_ends_is_known_by_its_host(opened: Vault, tmp_path: Path, is_known: str, now: Now):
+    """An empty one in its place, with a key of its own: what could have been sent is looked for where it can be opened, and where
+    it cannot the host is still one where something was bound; for a day, and no longer.
+    """
+    empty = Vault(tmp_path / "empty.json")
+    empty.create(Secret(PASSPHRASE))
+    if is_known != "open":
+        opened.lock()
+    vault = Vault(opened.path) if is_known == "by the file" else opened
+    if is_known == "by no file":
+        opened.path.write_bytes(b"{}")
+    if is_known == "from before":  # put in its place by hand
+        opened.path.write_bytes(empty.path.read_bytes())
+    else:
+        put_back(vault, empty.path.read_bytes())
+    assert (vault.may_be_bound(HOST), vault.may_be_bound(ELSEWHERE)) == (True, False)
+    with refused(FailureClass.VAULT_LOCKED):
+        vault.sendables(HOST)
+    vault.unlock(Secret(PASSPHRASE))
+    assert sent(vault, HOST) == ([CANARY] if is_known == "open" else [])
+    now.s += KEPT_S - 1
+    assert (vault.may_be_bound(HOST), vault.may_be_bound(ELSEWHERE)) == (True, False)
+    now.s += 1
+    assert (vault.may_be_bound(HOST), sent(vault, HOST)) == (False, [])
+
+
+def test_versions_that_are_counted_a_second_time_are_told_apart(absent: Vault):
+    """A copy, and after it another second value: its version is that of the one before, and both could have been sent."""
+    vault = Vault(absent.path, clock=iter(range(1_750_000_000, 1_760_000_000)).__next__)
+    vault.create(Secret(PASSPHRASE))
+    vault.set_secret("mail", Secret(CANARY))
+    vault.bind(BOUND)
+    first = copied(vault)
+    vault.set_secret("mail", Secret(NEXT))
+    second = copied(vault)
+    put_back(vault, first)
+    vault.unlock(Secret(PASSPHRASE))
+    vault.set_secret("mail", Secret(OTHER))
+    put_back(vault, second)
+    vault.unlock(Secret(PASSPHRASE))
+    assert {CANARY, OTHER, NEXT} <= set(sent(vault, HOST))
+
+
+def test_nothing_is_remembered_for_ever(opened: Vault, now: Now):
+    """A day, and no longer."""
+    opened.set_secret("mail", Secret(NEXT))
+    now.s += KEPT_S - 1
     assert sent(opened, HOST) == [NEXT, CANARY]
-    now += 1
+    now.s += 1
     assert sent(opened, HOST) == [NEXT]
 
 
