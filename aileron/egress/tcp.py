@@ -10,7 +10,8 @@ Rules
 - Nothing is looked up before 2 has passed, and before 4 has returned no packet goes to the service.
 - No credential: bytes that are not understood can neither carry one in nor be searched for one (the connector could ask for
   halves, or for another encoding). So a step that was granted a credential gets no stream at all, and nobody gets one to a host
-  and port that some secret could have been sent to: what a service kept of it cannot come back by one.
+  and port that some secret could have been sent to: what a service kept of it cannot come back by one. One may be bound at any
+  time, so that is asked again at 5, and at 6 before each piece that comes in is given out.
 - A step that only reads (a preview) gets none either; nor does any to a host that has the provider's endpoints for tokens.
 - Every wait ends at the deadline of the step. Where 4 was reached 8 follows, cancellation included; where a rule said no,
   that is written down before the error rises.
@@ -93,8 +94,18 @@ class Streams:
 class Stream:
     """An open stream. One task may send while another receives."""
 
-    def __init__(self, wire: Wire, address: str, destination: HostPort, meter: Meter, deadline: float) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        address: str,
+        destination: HostPort,
+        meter: Meter,
+        deadline: float,
+        check: Callable[[], None],
+    ) -> None:
+        """`check` raises where what comes in must not be given out any more."""
         self._wire: Final = wire
+        self._check: Final = check
         self._destination: Final = destination
         self._meter: Final = meter
         self._deadline: Final = deadline
@@ -113,10 +124,13 @@ class Stream:
         self._wire.end_writing()
 
     async def receive(self) -> bytes:
-        """Some bytes, none at the end. AileronError: network_error, or resource_limit_exceeded for what came in over."""
+        """Some bytes, none at the end. AileronError: network_error, resource_limit_exceeded for what came in over, or
+        capability_denied where a secret was bound for the host meanwhile.
+        """
         data = await self._exchange(lambda: self._wire.read(_PIECE_BYTES))
         self._meter.count_down(len(data))
         self.bytes_down += len(data)
+        self._check()
         return data
 
     def close(self) -> None:
@@ -179,6 +193,7 @@ class _Opening(contextlib.AbstractAsyncContextManager[Stream]):
         await written(lambda: self._journal.sending(intent))
         self._started_at = anyio.current_time()
         self._stream = await self._connect(destination, addresses)
+        self._check_unbound(destination)
         return self._stream
 
     def _admit(self) -> HostPort:
@@ -207,18 +222,25 @@ class _Opening(contextlib.AbstractAsyncContextManager[Stream]):
                 "this step was granted a credential, and a stream cannot be searched for it: "
                 "put what needs the stream into a connector whose manifest declares none",
             )
+        self._admit_unbound(destination)
+        return destination
+
+    def _admit_unbound(self, destination: HostPort) -> None:
         if self._streams.lender.may_be_bound(destination):
             raise RefusedError(
                 Reason.STREAM_CREDENTIAL,
                 f"a credential of some connector is bound for {destination}, and a stream cannot be searched for it: ask by "
                 "HTTP, or revoke what is not used (aileron binding list)",
             )
-        return destination
+
+    def _check_unbound(self, destination: HostPort) -> None:
+        """As of now: a queue, a look-up and a service that is slow take as long as it takes to bind a secret."""
+        self._checked(lambda: self._admit_unbound(destination))
 
     async def _connect(self, destination: HostPort, addresses: tuple[str, ...]) -> Stream:
         tls = self._streams.tls if self._request.tls else None
         wire, address = await connected(self._deadline, destination, addresses, tls)
-        return Stream(wire, address, destination, self._meter, self._deadline)
+        return Stream(wire, address, destination, self._meter, self._deadline, lambda: self._check_unbound(destination))
 
     def _checked(self, check: Callable[[], _T]) -> _T:
         try:

@@ -38,7 +38,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 import msgspec
 
@@ -72,6 +72,7 @@ RECOVERY_CODES: Final = 4  # for two or three places, and one to lose; more are 
 assert RECOVERY_CODES < MAX_OTHERS
 
 _MOST_UNSEEN: Final = 1_000_000  # changes that nobody put on record: what a file says of itself is believed that far
+_MOST_HOSTS: Final = 256  # of which it is known whether something is bound for them: as many as opened.py has
 _NOTHING_SENT: Final = Sendables(())
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 MIN_PASSPHRASE_BYTES: Final = 8  # NIST SP 800-63B asks for this much; against offline guessing only length helps
@@ -128,6 +129,14 @@ class Restored(msgspec.Struct, frozen=True):
     aside: Path | None
 
 
+class _Reached(NamedTuple):
+    """For which hosts something is bound, as found in these bindings."""
+
+    now: tuple[Binding, ...]
+    last: tuple[Bound, ...]
+    hosts: dict[str, bool]
+
+
 class Vault:
     """The vault at `path`. Making one reads nothing; it starts locked, and there may be no file yet."""
 
@@ -147,6 +156,7 @@ class Vault:
         """As it was when the vault was last open, and what was put away since: what a file says that nobody can verify takes
         nothing from it, nor does another vault in its place.
         """
+        self._reached = _Reached((), (), {})
         self._read_last: tuple[tuple[int, int, int], tuple[Binding, ...]] | None = None
 
     def tell_changes(self, changed: Callable[[], None]) -> None:
@@ -375,11 +385,20 @@ class Vault:
         """Whether some secret could have been sent to `host` (HOST:PORT), as far as is known, also one that nobody here can open
         any more. While it is locked that is what the file says, and what was known when it was open.
         AileronError(hash_mismatch) for a file that says nothing.
+
+        Quick, as it is asked for each piece of a stream: the bindings are gone through once for each host and change of them.
         """
+        now, last, reached = self._bindings_now(), self._bound_last, self._reached
+        if reached.now is not now or reached.last is not last:
+            reached = self._reached = _Reached(now, last, {})
+        is_reached = reached.hosts.get(host)
+        if is_reached is None:
+            if len(reached.hosts) >= _MOST_HOSTS:
+                reached.hosts.clear()
+            known = itertools.chain(now, (one.binding for one in last))
+            is_reached = reached.hosts[host] = any(could_reach(binding, host) for binding in known)
         since = _now_s() - KEPT_S
-        lately = (one.binding for one in self._before if one.at_s > since)
-        known = itertools.chain(self._bindings_now(), (one.binding for one in self._bound_last), lately)
-        return any(could_reach(binding, host) for binding in known)
+        return is_reached or any(one.at_s > since and could_reach(one.binding, host) for one in self._before)
 
     def _bindings_now(self) -> tuple[Binding, ...]:
         """As `bindings`; a locked vault is read anew when its file was changed: it is asked for each piece of an answer."""

@@ -138,6 +138,42 @@ async def test_a_host_that_has_secrets_gets_no_stream_whoever_asks(world: World)
             assert stream.address == "127.0.0.1"
 
 
+async def test_a_stream_ends_when_a_secret_is_bound_for_its_host(world: World) -> None:
+    """Between its checks and its connection, and while it is open: nothing that comes after is given out."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(10)
+        destination = HostPort(HOST, listening.getsockname()[1])
+        grant, meter = world.grant(destination, plain=True), Meter(Budget())
+        request = StreamRequest(HOST, destination.port, tls=False)
+
+        async def read(bind_at: str) -> list[bytes]:
+            pieces, world.vault.bound = [], {}
+            deadline = anyio.current_time() + world.timeout_s
+            async with world.egress.streams.open(request, grant, meter, world.journal, deadline) as stream:
+                with listening.accept()[0] as service:
+                    service.sendall(b"hello")
+                    pieces.append(await stream.receive())
+                    if bind_at == "read":
+                        world.vault.bound = {destination: Needles([KEY])}
+                    service.sendall(KEY)
+                    pieces.append(await stream.receive())
+            return pieces
+
+        def bind() -> None:
+            world.vault.bound = {destination: Needles([KEY])}
+
+        assert await read("never") == [b"hello", KEY]
+        with pytest.raises(AileronError) as late:
+            await read("read")
+        world.journal.on_sending = bind
+        with pytest.raises(AileronError) as early:
+            await read("dial")
+
+    assert [reason_of(each.value) for each in (late, early)] == [Reason.STREAM_CREDENTIAL] * 2
+    assert [(each.method, each.reason) for each in world.journal.denials] == [("TCP", "stream_credential")] * 2
+    assert world.journal.last.failure is FailureClass.CAPABILITY_DENIED
+
+
 async def test_what_the_supervisor_asks_for_itself_comes_as_it_is(
     world: World, bound: Callable[[Upstream], Grant]
 ) -> None:
