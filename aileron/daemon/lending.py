@@ -10,9 +10,11 @@ import contextlib
 import weakref
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import urlsplit
 
 from aileron.audit import events
 from aileron.audit.log import Audit
+from aileron.config import Settings
 from aileron.egress.inject import LentCredential, needles_for
 from aileron.egress.scrub import Needles
 from aileron.model.names import BindingName, HostPort
@@ -20,7 +22,7 @@ from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
 from aileron.oauth.renew import Renewals
 from aileron.vault.lend import VaultLender
-from aileron.vault.sendable import Sendables
+from aileron.vault.sendable import Own, Sendables
 from aileron.vault.vault import Vault
 
 __all__ = ["Lending", "RenewalsOnRecord"]
@@ -35,6 +37,10 @@ class Lending:
         self._needles: Final = weakref.WeakKeyDictionary[Sendables, tuple[tuple[Secret, ...], Needles]]()
         """Made once for each host and change of the vault, and gone when it is locked: the vault holds the keys of this."""
         self.renewals: Renewals | None = None
+
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on: they say which secrets the daemon itself sends, and where to."""
+        self._vault.send_also(_own(settings))
 
     async def ready(self, use: CredentialUse, deadline: float) -> None:
         """Renew first what is about to end. AileronError as Renewals.ready."""
@@ -72,6 +78,24 @@ class Lending:
 
     def _renewals_of(self, use: CredentialUse) -> Renewals | None:
         return self.renewals if use.need.kind == "oauth2" else None
+
+
+def _own(settings: Settings) -> list[Own]:
+    """What the gateway and the forges are sent. A webhook is sent a signature, and no secret."""
+    gateway, forges = settings.gateway, settings.forges
+    named = (
+        ("anthropic", gateway.anthropic.secret, gateway.anthropic.url),
+        ("openai", gateway.openai.secret, gateway.openai.url),
+        ("github", forges.github.token, forges.github.api),
+        ("gitlab", forges.gitlab.token, forges.gitlab.url),
+    )
+    return [Own(of, secret, _host_of(url)) for of, secret, url in named if secret is not None]
+
+
+def _host_of(url: str) -> str:
+    """HOST:PORT, of a URL as the settings have it."""
+    parts = urlsplit(url)
+    return str(HostPort(parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)))
 
 
 class RenewalsOnRecord:

@@ -207,6 +207,7 @@ class _Daemon:
             self._home.config, standing, agreements, in_force=self._settings, wanted=self._wanted, read=self._read
         )
         lending = Lending(vault)
+        lending.adopt(self._settings)
         egress = Egress(self._settings, lending, own_port=self._port)
         endpoints = Endpoints(egress, self._settings)
         renewals = Renewals(vault, endpoints, RenewalsOnRecord(audit))
@@ -383,7 +384,7 @@ class _Daemon:
                 )
                 protocol = AgentProtocol(door, sessions, __version__, self._what_agents_see(), self._home.mcp_answers)
                 gateway = gateway_app(self._settings, GatewayKeys(vault, sessions, agreements))
-                users = (spine, manager, endpoints, forge_web, forges, vaults, gateway)
+                users = (lending, spine, manager, endpoints, forge_web, forges, vaults, gateway)
                 in_force.tell(manager.ask_about_settings, [user.adopt for user in users])
                 background.start_soon(in_force.serve)
                 async with anyio.create_task_group() as servers:

@@ -229,8 +229,8 @@ class _Opening(contextlib.AbstractAsyncContextManager[Stream]):
         if self._streams.lender.may_be_bound(destination):
             raise RefusedError(
                 Reason.STREAM_CREDENTIAL,
-                f"a credential of some connector is bound for {destination}, and a stream cannot be searched for it: ask by "
-                "HTTP, or revoke what is not used (aileron binding list)",
+                f"a secret is bound for {destination}, by a binding or by config.toml, and a stream cannot be searched for it: "
+                "ask by HTTP, or revoke what is not used (aileron binding list)",
             )
 
     def _check_unbound(self, destination: HostPort) -> None:

@@ -160,16 +160,21 @@ class Opened:
         except EnvelopeError:
             raise ContentsError(f"secret {entry.name} does not open") from None
 
-    def sendables(self, host: str, before: Iterable[Replaced]) -> Sendables:
-        """What could have been sent to `host`, by these bindings and by those that were `before`, which this key opens.
+    def bound_with(self, own: Iterable[Binding]) -> tuple[Bound, ...]:
+        """What is bound, and those of `own` whose secret is stored."""
+        stored = (Bound(binding, self._secrets.get(binding.secret)) for binding in own)
+        return (*self.bound, *(one for one in stored if one.entry is not None))
 
-        The same value each time: whoever changes what was before calls `forget_sendables`. ContentsError.
+    def sendables(self, host: str, own: Iterable[Binding], before: Iterable[Replaced]) -> Sendables:
+        """What could have been sent to `host`: by these bindings, by `own`, and by those of `before` that this key opens.
+
+        The same value each time: whoever changes `own` or `before` calls `forget_sendables`. ContentsError.
         """
         known = self._sendables.get(host)
         if known is None:
             if len(self._sendables) >= _MOST_HOSTS:
                 self._sendables.clear()
-            pairs: list[Bound | Replaced] = [*self.bound, *before]
+            pairs: list[Bound | Replaced] = [*self.bound_with(own), *before]
             found = [
                 each
                 for one in pairs

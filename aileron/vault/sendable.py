@@ -8,6 +8,7 @@ Rules
 - A binding reaches the hosts that a person agreed to, and of a sign-in the host whose token endpoint is asked: that one sees the
   refresh token too. (Where tokens are revoked sees them last of all, and they are worth nothing then.)
 - One made before it was kept what it reaches could have been sent anywhere.
+- What the supervisor itself sends, as its settings say (`Own`), is a binding that nobody made.
 - What a change of the vault replaces or ends is remembered for `KEPT_S`, the newest `MOST_OF_ONE` of a binding and `MOST` in all:
   an access token lives that long after it was renewed, a key until whoever rotates it has revoked it. It is remembered sealed
   under the vault's key, and in memory alone: it can be used while the vault is open, by this process. So is what another vault in
@@ -23,11 +24,13 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
+from aileron.model.credential import Reach
+from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 from aileron.vault.bindings import Binding
 from aileron.vault.contents import SecretEntry
 
-__all__ = ["KEPT_S", "Bound", "Replaced", "Sendable", "Sendables", "could_reach", "newest", "replaced"]
+__all__ = ["KEPT_S", "Bound", "Own", "Replaced", "Sendable", "Sendables", "could_reach", "newest", "replaced"]
 
 KEPT_S: Final = 24 * 3600.0
 """A day: the longest that providers let an access token live, but for those that never end."""
@@ -61,6 +64,20 @@ class Bound:
 
     binding: Binding
     entry: SecretEntry | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Own:
+    """The supervisor sends the stored secret `secret` to `host` (HOST:PORT) as it is; `of` is whose it is, one word for each."""
+
+    of: str
+    secret: str
+    host: str
+
+    def binding(self) -> Binding:
+        """As if it were bound, under a kind that no binding can have."""
+        reach = Reach(hosts=(self.host,), wire="own")
+        return Binding(BindingName("own", "settings", self.of), "", "api_key", None, self.secret, 0.0, reach)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ from aileron.vault.envelope import KEY_BYTES, EnvelopeError
 from aileron.vault.file import Change, VaultFile
 from aileron.vault.opened import Mark, Opened
 from aileron.vault.recovery import MistypedError, generate
-from aileron.vault.sendable import KEPT_S, Bound, Replaced, Sendables, could_reach, newest, replaced
+from aileron.vault.sendable import KEPT_S, Bound, Own, Replaced, Sendables, could_reach, newest, replaced
 from aileron.vault.slots import MAX_OTHERS, KeyringKey, KeyringSlot, PassphraseSlot, RecoverySlot, Way, Ways
 
 __all__ = ["RECOVERY_CODES", "Restored", "Rotated", "SealedCopy", "Vault", "VaultCopy"]
@@ -157,7 +157,9 @@ class Vault:
         nothing from it, nor does another vault in its place.
         """
         self._reached = _Reached((), (), {})
-        self._read_last: tuple[tuple[int, int, int], tuple[Binding, ...]] | None = None
+        self._own: tuple[Binding, ...] = ()
+        self._said_last: tuple[tuple[int, int, int], tuple[Binding, ...], tuple[Binding, ...]] | None = None
+        """The file's mark, what was own, and what both say."""
 
     def tell_changes(self, changed: Callable[[], None]) -> None:
         """Call this after each change, in the thread that made it, from now on."""
@@ -317,7 +319,7 @@ class Vault:
                 generation = max(known, min(_claimed(change), known + _MOST_UNSEEN)) + 1
                 after = copy.at_generation(generation)
                 aside = change.keep_aside(time.gmtime(self._clock()))
-                data, said = encode(after.contents), _said_to_be_bound(change)
+                data, said = encode(after.contents), _bound_by(_maybe_said(change), self._own)
                 with self._using:
                     if self._opened is None:  # in memory before it is gone from the disk
                         self._bound_last = tuple(dict.fromkeys((*self._bound_last, *said)))
@@ -336,7 +338,7 @@ class Vault:
         with self._using:
             was, self._opened = self._opened, None
             if was is not None:
-                self._bound_last = was.bound
+                self._bound_last = was.bound_with(self._own)
                 was.wipe()
 
     def _make_way_for(self, after: Opened) -> None:
@@ -344,7 +346,7 @@ class Vault:
         with self._using:
             was, self._opened = self._opened, None
             if was is not None:
-                self._bound_last = tuple(was.handed_to(after, was.bound))
+                self._bound_last = tuple(was.handed_to(after, was.bound_with(self._own)))
                 self._before = tuple(was.handed_to(after, self._before))
                 was.wipe()
 
@@ -388,7 +390,8 @@ class Vault:
 
         Quick, as it is asked for each piece of a stream: the bindings are gone through once for each host and change of them.
         """
-        now, last, reached = self._bindings_now(), self._bound_last, self._reached
+        now = () if self._opened is not None else self._said()  # open, it is what is known in any case
+        last, reached = self._bound_last, self._reached
         if reached.now is not now or reached.last is not last:
             reached = self._reached = _Reached(now, last, {})
         is_reached = reached.hosts.get(host)
@@ -400,19 +403,33 @@ class Vault:
         since = _now_s() - KEPT_S
         return is_reached or any(one.at_s > since and could_reach(one.binding, host) for one in self._before)
 
-    def _bindings_now(self) -> tuple[Binding, ...]:
-        """As `bindings`; a locked vault is read anew when its file was changed: it is asked for each piece of an answer."""
-        known = self._opened
-        if known is not None:
-            return known.bindings
+    def send_also(self, own: Iterable[Own]) -> None:
+        """These are what the supervisor itself sends from now on, and to where: it could have been sent there as what is bound.
+
+        What they were counts as replaced. Quick, as is all that is asked of an open vault.
+        """
+        with self._using:
+            known = self._opened
+            was = self._bound_last if known is None else known.bound_with(self._own)
+            self._own = tuple(one.binding() for one in own)
+            if known is not None:
+                now = known.bound_with(self._own)
+                self._remember([*self._before, *replaced(was, now, _now_s())])
+                self._bound_last = now
+
+    def _said(self) -> tuple[Binding, ...]:
+        """What a locked vault's file says is bound, unverified; read anew when it was changed: it is asked for each piece of an
+        answer.
+        """
         try:
             found = os.stat(self.path)
             mark = (found.st_ino, found.st_mtime_ns, found.st_size)
         except OSError:
-            return self.bindings()
-        if self._read_last is None or self._read_last[0] != mark:
-            self._read_last = mark, self.bindings()
-        return self._read_last[1]
+            return _bindings_by(self._read(), self._own)
+        last, own = self._said_last, self._own
+        if last is None or last[0] != mark or last[1] is not own:
+            last = self._said_last = mark, own, _bindings_by(self._read(), own)
+        return last[2]
 
     def sendables(self, host: str) -> Sendables:
         """Every secret that could have been sent to `host` (HOST:PORT), whichever connector it is for, and those that were
@@ -425,7 +442,7 @@ class Vault:
             if known is not None:
                 if self._before and _now_s() - self._before[0].at_s >= KEPT_S:
                     self._remember(self._before)
-                return known.sendables(host, self._before)
+                return known.sendables(host, self._own, self._before)
         if self.may_be_bound(host):
             error = self._locked().failure
             message = (
@@ -595,8 +612,9 @@ class Vault:
             with self._using:
                 self._seen = after.mark
                 self._used_at = _now_s()
-                self._remember([*self._before, *replaced(current.bound, after.bound, self._used_at)])
-                self._bound_last = after.bound
+                was, now = current.bound_with(self._own), after.bound_with(self._own)
+                self._remember([*self._before, *replaced(was, now, self._used_at)])
+                self._bound_last = now
                 if self._opened is known:  # else it was locked meanwhile; the change is on disk and stays there
                     self._opened = after
         self._changed()
@@ -713,12 +731,12 @@ class Vault:
 
     def _keep(self, new: Opened) -> None:
         with self._using:
-            was, self._opened, self._seen = self._opened, new, new.mark
-            self._used_at = _now_s()
-            until_now = self._bound_last if was is None else was.bound
-            before = newest([*self._before, *replaced(until_now, new.bound, self._used_at)], self._used_at)
+            was, now, self._used_at = self._opened, new.bound_with(self._own), _now_s()
+            until_now = self._bound_last if was is None else was.bound_with(self._own)
+            before = newest([*self._before, *replaced(until_now, now, self._used_at)], self._used_at)
             self._before = tuple((was or new).handed_to(new, before))
-            self._bound_last = new.bound
+            self._bound_last = now
+            self._opened, self._seen = new, new.mark  # last: whoever asks without the lock finds what is known with it
             if was is not None:
                 was.wipe()
 
@@ -807,24 +825,30 @@ def _wiped(new: Opened) -> Iterator[Opened]:
 
 def _claimed(change: Change) -> int:
     """The generation that the file in place says it has, unverified; 0 if it says none."""
-    try:
-        data = change.maybe_read()
-        return 0 if data is None else decode(data).generation
-    except (AileronError, ContentsError, UnknownFormatError):
-        return 0
+    said = _maybe_said(change)
+    return 0 if said is None else said.generation
 
 
-def _said_to_be_bound(change: Change) -> list[Bound]:
-    """What the file in place says is bound, unverified; nothing where it says nothing."""
+def _maybe_said(change: Change) -> Contents | None:
+    """What the file in place says, unverified; None if it says nothing."""
     try:
         data = change.maybe_read()
-        said = None if data is None else decode(data)
+        return None if data is None else decode(data)
     except (AileronError, ContentsError, UnknownFormatError):
-        said = None
-    if said is None:
+        return None
+
+
+def _bound_by(unverified: Contents | None, own: Iterable[Binding]) -> list[Bound]:
+    """As `Opened.bound_with`, by what nobody verified."""
+    if unverified is None:
         return []
-    secrets = {entry.name: entry for entry in said.secrets}
-    return [Bound(entry.binding(), secrets.get(entry.secret)) for entry in said.bindings]
+    secrets = {entry.name: entry for entry in unverified.secrets}
+    bound = [Bound(entry.binding(), secrets.get(entry.secret)) for entry in unverified.bindings]
+    return bound + [Bound(binding, secrets[binding.secret]) for binding in own if binding.secret in secrets]
+
+
+def _bindings_by(unverified: Contents | None, own: Iterable[Binding]) -> tuple[Binding, ...]:
+    return tuple(one.binding for one in _bound_by(unverified, own))
 
 
 def _now_s() -> float:

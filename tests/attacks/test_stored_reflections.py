@@ -30,6 +30,7 @@ pytestmark = pytest.mark.jail
 OWNER, STRANGER = "github://aileron-tests/reflector", "github://aileron-tests/stranger"
 SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "reflector"
 KEY, NEXT = b"canary-7Gq2Zw9tK0hLmPxV", b"canary-next-8Hr3Ax0uL1iM"
+MODELS = b"canary-models-5Yt1Bv8rN4jQ"
 BINDING = "basic/probe/me"
 SHOWN: dict[str, Callable[[bytes], bytes]] = {
     "as it is": lambda sent: answer(sent, f"X-Last: {sent.decode()}"),
@@ -207,3 +208,23 @@ def test_a_secret_that_was_replaced_is_still_taken_out(attack: Attack, scene: Sc
     scene.service.kept = b"another-text-of-the-service"
 
     attack.control("what was never bound", True, "another-text-of-the-service" in scene.read("strange"))
+
+
+def test_a_key_of_the_gateway_does_not_come_back_from_where_it_is_sent(attack: Attack, scene: Scene) -> None:
+    """No binding names it, but the settings do: from the moment that they say so, and in a daemon that is started with them."""
+    home, service, host = scene.home, scene.service, f"localhost:{scene.upstream.port}"
+    service.shows, service.kept = "as it is", MODELS
+    home.must("PUT", "/v1/secrets/models", {"value_base64": base64.b64encode(MODELS).decode()})
+    attack.control("before it is a key", True, MODELS.decode() in scene.read("strange"))
+    settings = f'[egress]\nprivate_plain = ["{host}"]\n'
+    home.configure(f'{settings}[gateway.upstreams]\nopenai = {{ url = "http://{host}/o", secret = "models" }}\n')
+    attack.denied("taken up", [], find(scene.read("strange").encode(), MODELS))
+    home.stop()
+    stream = scene.refused("stream", host="localhost", port=scene.upstream.port)
+    attack.denied("a stream", "stream_credential", stream["details"]["reason"])
+    attack.denied("locked", "vault_locked", scene.refused("strange")["class"])
+    home.unlock()
+    attack.denied("started with it", [], find(scene.read("strange").encode(), MODELS))
+
+    home.configure(settings)
+    attack.denied("no longer", [], find(scene.read("strange").encode(), MODELS))

@@ -13,7 +13,7 @@ from aileron.model.credential import OAuthGrant, Reach
 from aileron.model.failure import FailureClass
 from aileron.model.secret import Secret
 from aileron.vault import Binding, Vault
-from aileron.vault.sendable import KEPT_S, MOST, MOST_OF_ONE
+from aileron.vault.sendable import KEPT_S, MOST, MOST_OF_ONE, Own
 from tests.vault.conftest import API_KEY, BASIC, CANARY, OTHER, PASSPHRASE, refused
 from tests.vault.test_vault_grants import GRANT, SIGNED_IN, tokens
 
@@ -234,6 +234,34 @@ def test_no_more_than_so_many_are_remembered(opened: Vault):
 def _numbered(number: int) -> Binding:
     name = type(BASIC.name)("basic", f"s{number}", "me")
     return msgspec.structs.replace(BOUND, name=name, secret=f"s{number}")
+
+
+def test_what_the_supervisor_itself_sends_could_be_sent_there(opened: Vault, now: Now):
+    """As its settings say: open, locked, in a process that never had it open; and what they said until lately. A secret that is
+    not stored goes nowhere.
+    """
+    opened.send_also([Own("anthropic", "tickets", ELSEWHERE), Own("openai", "absent", "third.example:443")])
+    assert (sent(opened, ELSEWHERE), opened.may_be_bound(ELSEWHERE)) == ([OTHER], True)
+    assert (sent(opened, "third.example:443"), opened.may_be_bound("third.example:443")) == ([], False)
+    assert [binding.name for binding in opened.bindings()] == [BOUND.name]
+    opened.set_secret("tickets", Secret(NEXT))
+    assert sent(opened, ELSEWHERE) == [NEXT, OTHER]
+    opened.lock()
+    another = Vault(opened.path)
+    assert (opened.may_be_bound(ELSEWHERE), another.may_be_bound(ELSEWHERE)) == (True, False)
+    another.send_also([Own("anthropic", "tickets", ELSEWHERE)])
+    assert another.may_be_bound(ELSEWHERE)
+    with refused(FailureClass.VAULT_LOCKED):
+        another.sendables(ELSEWHERE)
+    opened.send_also([])
+    assert opened.may_be_bound(ELSEWHERE)
+    opened.unlock(Secret(PASSPHRASE))
+    assert sent(opened, ELSEWHERE) == [OTHER, NEXT]
+    opened.send_also([Own("openai", "tickets", "third.example:443")])
+    opened.send_also([])
+    assert sent(opened, "third.example:443") == [NEXT]
+    now.s += KEPT_S
+    assert (opened.may_be_bound(ELSEWHERE), opened.may_be_bound("third.example:443")) == (False, False)
 
 
 def test_the_same_value_is_given_until_something_changes_and_none_outlives_the_key(opened: Vault):
