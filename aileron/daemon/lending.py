@@ -56,9 +56,9 @@ class Lending:
             yield LentCredential(loan.kind, secret, loan.username)
 
     def needles(self, destination: HostPort) -> Needles:
-        """As egress.inject.Lender. Tokens that are renewed and not written yet are looked for everywhere."""
+        """As egress.inject.Lender. Access tokens that were renewed and are in no vault are looked for everywhere."""
         known = self._vault.sendables(str(destination))
-        unwritten = () if self.renewals is None else self.renewals.unwritten()
+        unwritten = () if self.renewals is None else self.renewals.unwritten(destination)
         before, needles = self._needles.get(known, ((), None))
         if needles is None or before != unwritten:
             lent = [LentCredential(each.kind, each.secret, each.username) for each in known.known]

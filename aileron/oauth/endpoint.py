@@ -35,7 +35,7 @@ from aileron.oauth.answers import read_json
 from aileron.oauth.problems import OURS, SIGN_IN, ProviderError, heard, said
 from aileron.oauth.request import endpoint_url
 
-__all__ = ["EXCHANGE_S", "Endpoints", "host_of"]
+__all__ = ["EXCHANGE_S", "Endpoints", "endpoint_url", "host_of"]
 
 EXCHANGE_S: Final = 30.0
 """For one answer: a provider under load takes some seconds, and whoever waits for a sign-in or a renewal is a person or a run."""

@@ -9,7 +9,8 @@ that is not kept ends the sign-in. Everything here follows from that.
 Rules
 - A renewal belongs to nobody who waits for it: they may go away, and it goes on. It has a deadline of its own.
 - 2 and 3 come first: a full disk or a locked vault is found while the old token still counts. If 6 fails all the same, the new
-  tokens are used from memory (`newest`) and written at every chance, until they are, or the binding is gone.
+  tokens are used from memory (`newest`) and written at every chance, until they are, or the binding is gone. Those that never
+  were written may have been sent all the same: they are known (`unwritten`) for a day more, as what the vault had is.
 - Died between 4 and 6, the intent says so: the refresh token that is there is tried, once. Should the provider refuse it then,
   the sentence says why.
 - A provider that fails is left alone for a while, longer each time. Until an access token has ended it is used.
@@ -36,10 +37,10 @@ import msgspec
 
 from aileron.model.credential import OAuthGrant, TokenSet
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
-from aileron.model.names import BindingName
+from aileron.model.names import BindingName, HostPort
 from aileron.model.secret import Secret
 from aileron.oauth.answers import renewed
-from aileron.oauth.endpoint import EXCHANGE_S, Endpoints, host_of
+from aileron.oauth.endpoint import EXCHANGE_S, Endpoints, endpoint_url, host_of
 from aileron.oauth.problems import RENEWAL, ProviderError, not_renewed
 
 __all__ = ["Bound", "Pace", "RenewalJournal", "Renewals", "Store"]
@@ -47,6 +48,10 @@ __all__ = ["Bound", "Pace", "RenewalJournal", "Renewals", "Store"]
 MAX_HELD: Final = 64
 """Token sets in memory that could not be written; 17 KiB each at most. With more, nothing is renewed until some are."""
 MAX_STATES: Final = 1000  # as many bindings as a vault holds
+KEPT_S: Final = 24 * 3600.0
+"""For which tokens are known that came into no vault: as long as the vault remembers what it had."""
+MAX_LOST: Final = 16
+"""Of these, the newest: each took a disk that failed and a person who ended the sign-in before it was mended."""
 _ROOM_MS: Final = 60_000
 """Before its end a token is renewed: as long as a slow request takes, and clocks differ."""
 _ROOM_SHARE: Final = 4
@@ -150,6 +155,8 @@ class Renewals:
         self._clock: Final = clock
         self._pace: Final = pace or Pace()
         self._states: dict[BindingName, _State] = {}
+        self._lost: tuple[tuple[TokenSet, float], ...] = ()
+        """Tokens that are held no more and were never written, and when that was; oldest first."""
         self._some_held = anyio.Event()
         self._tasks: anyio.abc.TaskGroup | None = None
 
@@ -210,9 +217,15 @@ class Renewals:
         held = None if state is None or not state.uses_held else state.held
         return held.tokens.access if held is not None and held.base.access == stored else stored
 
-    def unwritten(self) -> tuple[Secret, ...]:
-        """Access tokens that may be in use and are not in the vault yet; at most MAX_HELD."""
-        return tuple(state.held.tokens.access for state in self._states.values() if state.held is not None)
+    def unwritten(self, host: HostPort) -> tuple[Secret, ...]:
+        """What may have been sent to `host` and is in no vault: access tokens, and at their provider's host refresh tokens too.
+
+        Of MAX_HELD token sets that are not written yet, and of MAX_LOST that never were.
+        """
+        since = anyio.current_time() - KEPT_S
+        known = [state.held.tokens for state in self._states.values() if state.held is not None]
+        known += [tokens for tokens, at in self._lost if at > since]
+        return tuple(token for tokens in known for token in _sent_to(host, tokens))
 
     async def revoke(self, tokens: TokenSet) -> str:
         """Take tokens back where they were issued (RFC 7009): `revoked`, `not offered`, or `failed: …`. Raises nothing."""
@@ -274,8 +287,14 @@ class Renewals:
             for idle in [known for known, each in self._states.items() if each.job is None and each.held is None]:
                 if len(self._states) >= MAX_STATES:
                     del self._states[idle]
+            if state is not None and state.held is not None:
+                self._lose(state.held)
             state = self._states[name] = _State(grant.obtained_ms)
         return state
+
+    def _lose(self, held: _Held) -> None:
+        before = (one for one in self._lost if one[0] is not held.tokens)  # a write that is under way may end in it too
+        self._lost = (*before, (held.tokens, anyio.current_time()))[-MAX_LOST:]
 
     def _maybe_grant(self, name: BindingName) -> OAuthGrant | None:
         """What is said of the tokens that would be sent."""
@@ -449,6 +468,7 @@ class Renewals:
             else:
                 state.held = None
                 return True
+            self._lose(held)
             state.held = None
         if is_revoked:
             await self.revoke(held.tokens)  # while we asked: these are to end, too
@@ -531,6 +551,14 @@ class _State:
         self.renewed_at: float | None = None
         self.settled_ms: int | None = None
         """When a renewal was begun that the provider is known not to have carried out, as the vault has it."""
+
+
+def _sent_to(host: HostPort, tokens: TokenSet) -> tuple[Secret, ...]:
+    try:
+        is_provider = endpoint_url(tokens.client.token_url).destination == host
+    except ProviderError:  # it was good when the tokens came
+        is_provider = True
+    return (tokens.access, tokens.refresh) if is_provider and tokens.refresh is not None else (tokens.access,)
 
 
 def _again(name: BindingName) -> str:

@@ -6,10 +6,12 @@ Everything is real but the pages of the provider: one engine, by which both the 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 
 from aileron.config import Settings
@@ -19,6 +21,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.manifest import CredentialNeed
 from aileron.model.names import HostPort
 from aileron.model.plan import Budget, CredentialUse, Grant
+from aileron.model.secret import Secret
 from aileron.oauth.endpoint import Endpoints
 from aileron.oauth.renew import Pace
 from aileron.vault.vault import Vault
@@ -55,10 +58,12 @@ class Joined:
         use = CredentialUse(connector=CONNECTOR, binding=NAME, need=need)
         self.grant = Grant(hosts=(host,), private=frozenset({host}), credential=use, budget=Budget())
 
-    async def ask(self, meter: Meter | None = None, body: bytes | None = None) -> tuple[int, bytes]:
+    async def ask(
+        self, meter: Meter | None = None, body: bytes | None = None, credential: str | None = "oauth2"
+    ) -> tuple[int, bytes]:
         """One request of the connector."""
         url = f"https://localhost:{self.service.port}/"
-        request = EgressRequest("GET" if body is None else "POST", url, (), "oauth2", body)
+        request = EgressRequest("GET" if body is None else "POST", url, (), credential, body)
         until = anyio.current_time() + 20
         meter = meter or Meter(self.grant.budget)
         async with self.egress.open(request, self.grant, meter, self.journal, until) as response:
@@ -172,6 +177,31 @@ async def test_within_a_step_not_even_an_eager_pace_lets_it(tmp_path: Path) -> N
 
         assert len(rooms.renewing.server.asked) == 3
         assert len(rooms.sent) == 63
+
+
+async def test_a_token_that_no_vault_ever_had_does_not_come_back(tmp_path: Path) -> None:
+    """1. The disk is full: it is sent from memory. 2. Its binding is revoked. 3. The service shows it to somebody else."""
+    kept = [b"nothing yet"]
+
+    def script(seen: Seen) -> bytes:
+        kept[:] = [sent.encode() for sent in seen.values("authorization")] or kept
+        return answer(b"last: " + kept[0])
+
+    async with joined(tmp_path, script, dataclasses.replace(PATIENT, write_again_s=0.01)) as rooms:
+        world = rooms.renewing
+        world.store.full = {"put_tokens"}
+        world.clock.now += 60
+        await rooms.ask()
+        assert (rooms.sent, world.stored) == ([SECOND], FIRST.encode())
+        world.vault.revoke(NAME)
+        world.store.full = set()
+        while world.renewals.newest(NAME, Secret(FIRST.encode())).reveal() != FIRST.encode():
+            await anyio.sleep(0.01)
+        rooms.grant = msgspec.structs.replace(rooms.grant, credential=None)
+        status, body = await rooms.ask(credential=None)
+
+    assert kept == [f"Bearer {SECOND}".encode()]
+    assert (status, body) == (200, b"last: Bearer " + b"*" * len(SECOND))
 
 
 async def test_a_revoked_sign_in_is_told_to_the_person(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from aileron.model.credential import Client, OAuthGrant, TokenSet
 from aileron.model.failure import AileronError, FailureClass
-from aileron.model.names import BindingName
+from aileron.model.names import BindingName, HostPort
 from aileron.model.secret import Secret
 from aileron.oauth import renew
 from aileron.oauth.endpoint import Endpoints
@@ -786,6 +786,55 @@ async def test_a_sign_in_made_anew_meanwhile_is_not_written_over(world: World) -
 
     assert world.stored == b"canary-access-of-the-new-one" == world.access
     assert world.server.revoked == []
+
+
+@pytest.mark.parametrize("ended", ["revoked", "signed in anew", "signed in anew and used"])
+async def test_tokens_that_were_never_written_are_known_for_a_day(
+    world: World, ended: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. They are used from memory. 2. Their sign-in ends before they can be written. They may have been sent: the access token
+    to anybody, the refresh token to the provider.
+    """
+    service, provider = HostPort("api.example", 443), world.server.address
+    access, refresh = Secret(b"canary-access-token-1"), Secret(b"canary-refresh-token-1")
+    world.store.full = {"put_tokens"}
+    await world.renew()
+    assert world.access == access.reveal()
+    assert (world.renewals.unwritten(service), world.renewals.unwritten(provider)) == ((access,), (access, refresh))
+    if ended == "revoked":
+        world.vault.revoke(NAME)
+    else:
+        world.clock.now += 1
+        world.sign_in()
+        if ended.endswith("used"):
+            world.clock.now += 3600
+            world.store.full = set()
+            await world.ready()
+    world.store.full = set()
+    while world.renewals.newest(NAME, FIRST) != FIRST:
+        await anyio.sleep(0.01)
+
+    assert (world.renewals.unwritten(service), world.renewals.unwritten(provider)) == ((access,), (access, refresh))
+    monkeypatch.setattr(renew, "KEPT_S", 0.0)
+    assert world.renewals.unwritten(provider) == ()
+
+
+async def test_of_tokens_that_were_never_written_only_so_many_are_known(world: World) -> None:
+    """The newest."""
+    for _sign_in in range(renew.MAX_LOST + 1):
+        world.store.full = {"put_tokens"}
+        world.clock.now += 60
+        await world.renew()
+        world.vault.revoke(NAME)
+        world.store.full = set()
+        while world.renewals.newest(NAME, FIRST) != FIRST:
+            await anyio.sleep(0.01)
+        world.sign_in()
+    known = world.renewals.unwritten(HostPort("api.example", 443))
+
+    assert [token.reveal() for token in known] == [
+        b"canary-access-token-%d" % number for number in range(2, renew.MAX_LOST + 2)
+    ]
 
 
 async def test_signed_in_anew_between_two_looks_nobody_gets_tokens_of_another(
