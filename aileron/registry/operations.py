@@ -6,8 +6,7 @@ somebody else's. Runs where `build` does. The sources are not trusted with anyth
 Rules
 - What is recorded is complete or not there: where a function could become an operation in a way that cannot be read off (`op`
   called, passed on, imported from a module that only re-exports it), nothing is recorded, and only a run can tell.
-- An operation is said to need no credential, or no network, only where all that it leads to is in its own file, the standard
-  library, and what of the SDK asks for none; packed libraries and transports rule that out.
+- An operation is said to need no credential, or no network, only where that is certain (reach.py); a second file rules it out.
 - A type that cannot be read off rules nothing out. So a record never refuses a call that the connector would take.
 - What the author wrote under `[[operations]]` stands as it is: for a compiled program, and for what cannot be read off.
 
@@ -25,7 +24,6 @@ import ast
 import json
 import math
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -35,11 +33,11 @@ from aileron.model.document import MAX_NUMBER
 from aileron.model.manifest import Operation, Parameter, ParameterType
 from aileron.model.names import OP_NAME
 from aileron.registry.manifest import MAX_ENUM, MAX_LENGTH, MAX_OPERATIONS, MAX_PARAMETERS, PARAMETER_NAME
+from aileron.registry.reach import SDK, Names, Reach
 
 __all__ = ["as_toml", "recorded"]
 
-_SDK: Final = "aileron_connector"
-_HOMES: Final = frozenset({_SDK, f"{_SDK}.operation"})
+_HOMES: Final = frozenset({SDK, f"{SDK}.operation"})
 """The modules that have `op`."""
 _MAX_SOURCE_BYTES: Final = 1 << 20
 """1 MiB of one file that is parsed; the largest connector written by hand has 20 KiB."""
@@ -51,19 +49,7 @@ _HEADER: Final = (
     "# Read from the signatures in the sources when this was built. To say it yourself, write [[operations]]."
 )
 _TRANSPORTS: Final = b"transports"
-"""Where this stands in any file, a library's requests may leave by another road than the SDK's `http`."""
-_HARMLESS: Final = frozenset(
-    "op run log progress audit BadInput ConnectorError ExternalApiError NetworkError Refused".split()
-)
-"""Names of the SDK that ask for no request."""
-_REQUESTING: Final = frozenset({"http", "tcp", "hosts"})
-_DYNAMIC: Final = frozenset(
-    "getattr globals locals vars eval exec compile __import__ builtins importlib sys inspect gc ctypes operator runpy pkgutil "
-    "pickle types".split()
-)
-"""Ways to a function that do not name it."""
-_UNNAMED: Final = 5
-"""Arguments of `http.request` without a name, of which the last is the credential."""
+"""Where this stands, a library's requests may leave by another road than the SDK's `http`."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -112,16 +98,16 @@ def recorded(sources: Mapping[str, bytes]) -> tuple[Operation, ...] | None:
 
     `sources` are its `.py` files by relative path. Reads, and runs nothing of them.
     """
-    has_transports = any(_TRANSPORTS in data for data in sources.values())
+    programs = {path: data for path, data in sorted(sources.items()) if path.endswith(".py")}
     modules = [
-        _Module(data, has_transports)
-        for path, data in sorted(sources.items())
-        if path.endswith(".py") and _SDK.encode() in data
+        _Module(data, is_alone=len(programs) == 1 and _TRANSPORTS not in data)
+        for data in programs.values()
+        if SDK.encode() in data
     ]
     if any(module.is_unknown for module in modules):
         return None
     names = {name for module in modules for name in module.names_of_op}
-    others = [data for path, data in sources.items() if path.endswith(".py") and _SDK.encode() not in data]
+    others = [data for path, data in sources.items() if path.endswith(".py") and SDK.encode() not in data]
     if _is_decorated_with(names, others):  # it comes from one of ours, by another way
         return None
     found: dict[str, Operation] = {}
@@ -170,24 +156,21 @@ def _is_decorated_with(names: set[str], sources: Iterable[bytes]) -> bool:
 class _Module:
     """One file that names the SDK. `operations` are those it declares; `is_unknown`: there may be others."""
 
-    def __init__(self, data: bytes, has_transports: bool) -> None:
-        self._imported: dict[str, str] = {}
-        """What each name at hand stands for, as a dotted name."""
+    def __init__(self, data: bytes, is_alone: bool) -> None:
         self._assigned: dict[str, ast.expr | None] = {}
         """Types under names of their own; None: it has several values."""
         self._classes: dict[str, ast.ClassDef] = {}
-        self._defined: dict[str, list[ast.AST]] = {}
-        """What gives each name of the file its value."""
-        self._doubtful: set[str] = set()
-        """Names that were imported as two things."""
-        self._has_transports = has_transports
         self._shapes = 0
         self.operations: tuple[Operation, ...] = ()
         try:
             if len(data) > _MAX_SOURCE_BYTES:
                 raise ValueError("too large")
             tree = ast.parse(data)
+            self._names = Names(tree)
             self._read(tree)
+            functions = [node for node in ast.walk(tree) if isinstance(node, _Function)]
+            operations: set[ast.AST] = {one for one in functions if one.decorator_list and all(self._marks(one))}
+            self._reach = Reach(tree, self._names, operations) if is_alone else None
             self.is_unknown = self._passes_op_on(tree)
             self.operations = tuple(self._declared(tree))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -196,15 +179,19 @@ class _Module:
     @property
     def names_of_op(self) -> set[str]:
         """What `op` is called here."""
-        return {name for name, meant in self._imported.items() if self._is_op(meant)}
+        return {name for name, meant in self._names.imported.items() if self._is_op(meant)}
 
     def _declared(self, tree: ast.Module) -> Iterator[Operation]:
         for node in ast.walk(tree):
             if isinstance(node, _Function):
-                marks = [self._is_op(self._dotted(decorator)) for decorator in node.decorator_list]
+                marks = self._marks(node)
                 if any(marks) and OP_NAME.fullmatch(node.name):
                     is_bare = marks[-1]  # nothing between it and the function
                     yield self._operation(node) if is_bare else Operation(name=node.name, rest=True)
+
+    def _marks(self, function: _Function) -> list[bool]:
+        """Of each decorator, whether it is `op`."""
+        return [self._is_op(self._names.dotted(decorator)) for decorator in function.decorator_list]
 
     def _operation(self, function: _Function) -> Operation:
         given = function.args
@@ -219,7 +206,7 @@ class _Module:
         are_sayable = all(PARAMETER_NAME.fullmatch(one.name) for one in parameters)
         if not are_sayable or len(parameters) > MAX_PARAMETERS:
             return Operation(name=function.name, rest=True)
-        network, credential = self._reach(function)
+        network, credential = (True, True) if self._reach is None else self._reach.of(function)
         return Operation(
             name=function.name,
             parameters=tuple(parameters),
@@ -245,20 +232,7 @@ class _Module:
     # names
 
     def _read(self, tree: ast.Module) -> None:
-        for node in ast.walk(tree):  # imports also inside functions and `if TYPE_CHECKING`
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    top = alias.name.partition(".")[0]
-                    self._import(alias.asname or top, alias.name if alias.asname else top)
-            elif isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    where = "." * node.level + (node.module or "")
-                    if alias.name == "*" and where in _HOMES:
-                        self._import("op", f"{where}.op")
-                    self._import(alias.asname or alias.name, f"{where}.{alias.name}")
         for node in tree.body:
-            for name in _stored(node):
-                self._defined.setdefault(name, []).append(node)
             match node:
                 case ast.ClassDef():
                     self._classes[node.name] = node
@@ -267,62 +241,10 @@ class _Module:
                 case ast.AnnAssign(target=ast.Name(id=name), value=value):
                     self._assigned[name] = None if name in self._assigned else value
 
-    def _import(self, name: str, meant: str) -> None:
-        if self._imported.setdefault(name, meant) != meant:
-            self._doubtful.add(name)
-
-    def _reach(self, function: _Function) -> tuple[bool, bool]:
-        """Whether it may ask for a request, and for one with a credential, by all that it leads to in this file."""
-        network = credential = False
-        ahead: list[ast.AST] = [function]
-        seen: set[int] = set()
-        while ahead:
-            node = ahead.pop()
-            if id(node) in seen:
-                continue
-            seen.add(id(node))
-            for part in ast.walk(node):
-                asks = self._asks(part)
-                if asks is None or self._has_transports:
-                    return True, True
-                network |= asks
-                credential |= _may_name_a_credential(part)
-                if isinstance(part, ast.Name):
-                    ahead += self._defined.get(part.id, [])
-        return network, network and credential
-
-    def _asks(self, node: ast.AST) -> bool | None:
-        """Whether a name asks for requests; None where nobody can tell."""
-        match node:
-            case ast.Name(id=name) if name in _DYNAMIC or name in self._doubtful or name == "*":
-                return None
-            case ast.Name(id=name) if name in self._imported:
-                meant = self._imported[name]
-            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if self._imported.get(name) == _SDK:
-                meant = f"{_SDK}.{attribute}"
-            case _:
-                return False  # of this file, of a function, or built in
-        top, _, rest = meant.partition(".")
-        if top != _SDK:
-            return None if top not in sys.stdlib_module_names or top in _DYNAMIC else False
-        known = rest.partition(".")[0]
-        if not rest or known in _HARMLESS:
-            return False
-        return True if known in _REQUESTING else None
-
     @staticmethod
     def _is_op(dotted: str | None) -> bool:
         home, _, name = (dotted or "").rpartition(".")
         return name == "op" and home in _HOMES
-
-    def _dotted(self, node: ast.expr) -> str | None:
-        """What a name stands for; None for what is no name."""
-        if isinstance(node, ast.Attribute):
-            inner = self._dotted(node.value)
-            return None if inner is None else f"{inner}.{node.attr}"
-        if isinstance(node, ast.Name):
-            return self._imported.get(node.id, node.id)
-        return None
 
     def _passes_op_on(self, tree: ast.Module) -> bool:
         """Whether `op` is used here but as a decorator, or brought here and not used: others may declare with it."""
@@ -335,7 +257,7 @@ class _Module:
         uses = [
             id(node) in decorators
             for node in ast.walk(tree)
-            if isinstance(node, ast.Name | ast.Attribute) and self._is_op(self._dotted(node))
+            if isinstance(node, ast.Name | ast.Attribute) and self._is_op(self._names.dotted(node))
         ]
         return not all(uses) or (bool(self.names_of_op) and not uses)
 
@@ -368,17 +290,17 @@ class _Module:
                 return _ANYTHING if value is None else self._shape(value, depth + 1)
             if node.id in self._classes:
                 return self._class(self._classes[node.id])
-        return _NAMED.get(self._dotted(node) or "", _ANYTHING)
+        return _NAMED.get(self._names.dotted(node) or "", _ANYTHING)
 
     def _class(self, node: ast.ClassDef) -> _Shape:
         """A table of fields where that is plain; `array_like` makes an array of one."""
-        bases = {self._dotted(base) for base in node.bases}
+        bases = {self._names.dotted(base) for base in node.bases}
         is_table = bases and bases <= {"msgspec.Struct", "typing.TypedDict"}
         is_array = any(keyword.arg in (None, "array_like") for keyword in node.keywords)
         return _one("object") if is_table and not is_array else _ANYTHING
 
     def _generic(self, node: ast.Subscript, depth: int) -> _Shape:
-        name = self._dotted(node.value) or ""
+        name = self._names.dotted(node.value) or ""
         inside = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
         match name.removeprefix("typing.").removeprefix("typing_extensions."):
             case "Optional":
@@ -397,7 +319,7 @@ class _Module:
 
     def _annotated(self, shape: _Shape, notes: list[ast.expr]) -> _Shape:
         for note in notes:
-            if isinstance(note, ast.Call) and self._dotted(note.func) == "msgspec.Meta":
+            if isinstance(note, ast.Call) and self._names.dotted(note.func) == "msgspec.Meta":
                 for keyword in note.keywords:
                     shape = _narrowed(shape, keyword.arg, self._number(keyword.value))
         return shape
@@ -412,30 +334,6 @@ class _Module:
             return None
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return value if is_number and math.isfinite(value) and abs(value) <= MAX_NUMBER else None
-
-
-def _stored(statement: ast.stmt) -> Iterator[str]:
-    """The names that a statement of a file gives a value; of a function its own, and what it declares global."""
-    is_scope = isinstance(statement, _Function | ast.ClassDef)
-    if isinstance(statement, _Function | ast.ClassDef):
-        yield statement.name
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Global):
-            yield from node.names
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and not is_scope:
-            yield node.id
-        elif isinstance(node, _Function | ast.ClassDef) and not is_scope:
-            yield node.name
-
-
-def _may_name_a_credential(node: ast.AST) -> bool:
-    match node:
-        case ast.keyword(arg=None | "credential") | ast.Constant(value="credential") | ast.Starred():
-            return True
-        case ast.Call(args=args):
-            return len(args) >= _UNNAMED
-        case _:
-            return False
 
 
 def _narrowed(shape: _Shape, key: str | None, value: Any) -> _Shape:

@@ -154,7 +154,7 @@ def test_the_record_is_in_the_built_manifest_and_read_from_it(source: Path) -> N
     manifest = parse_connector_manifest(built.manifest, file="m")
 
     assert built.manifest.decode().startswith(MANIFEST)
-    assert manifest.operations == recorded({"x.py": (source / "connector.py").read_bytes()})
+    assert manifest.operations == recorded({path.name: path.read_bytes() for path in source.rglob("*.py")})
     assert manifest.operations is not None
     assert manifest.operations[0].parameters[1].enum == ("ü", "b")
 
@@ -274,12 +274,82 @@ def by_global():
     ],
 )
 def test_what_an_operation_leads_to_is_followed(body: str, network: bool, credential: bool) -> None:
-    """Inside its own file; transports anywhere rule everything out."""
+    """Where the program is one file; another, or transports, rule everything out."""
     source = f"{REACH}\n@op\ndef go():\n    {body}\n"
-    operations = found(source)
-    assert operations is not None
-    assert (operations["go"].network, operations["go"].credential) == (network, credential)
 
-    elsewhere = found(source, helper="from aileron_connector import transports")
-    assert elsewhere is not None
-    assert (elsewhere["go"].network, elsewhere["go"].credential) == (True, True)
+    assert reached(source) == (network, credential)
+    assert reached(source, helper="MORE = 1") == (True, True)
+    assert reached(f"from aileron_connector import transports\n{source}") == (True, True)
+
+
+ASK = """\
+import functools, json, urllib.parse
+import aileron_connector as sdk
+def fetch(): return sdk.http.request("GET", "/", credential="api_key")
+"""
+TABLE = "HANDLERS = {}\n"
+OPERATION = "@sdk.op\ndef go(kind: str = ''): "
+
+
+@pytest.mark.parametrize(
+    ("around", "body"),
+    [
+        # stored where the operation finds it, while the file is imported
+        (f"{TABLE}HANDLERS['get'] = fetch\n", "return HANDLERS[kind]()"),
+        (f"{TABLE}HANDLERS.update(get=fetch)\n", "return HANDLERS[kind]()"),
+        (f"{TABLE}def fill(): HANDLERS['get'] = fetch\nfill()\n", "return HANDLERS[kind]()"),
+        (f"{TABLE}for each in (fetch,): HANDLERS[''] = each\n", "return HANDLERS[kind]()"),
+        (f"{TABLE}def later(x=HANDLERS.setdefault('', fetch)): pass\n", "return HANDLERS[kind]()"),
+        ("def choose(): return choose.kind()\nchoose.kind = fetch\n", "return choose()"),
+        ("json.dumps = fetch\n", "return json.dumps(kind)"),
+        ("class Hook:\n    pass\nHook.call = fetch\n", "return Hook.call()"),
+        # by a decorator
+        (
+            f"{TABLE}def register(made): HANDLERS[''] = made; return made\n@register\ndef other(): return fetch()\n",
+            "return HANDLERS[kind]()",
+        ),
+        (
+            "@functools.singledispatch\ndef take(x): pass\n@take.register\ndef _(x: str): return fetch()\n",
+            "return take(kind)",
+        ),
+        (
+            "KINDS = []\nclass Meta:\n    def __set_name__(self, owner, name): KINDS.append(owner)\n"
+            "class One:\n    x = Meta()\n    def call(self): return fetch()\n",
+            "return KINDS[0]().call()",
+        ),
+        # by what remembers classes, or leads anywhere
+        (
+            "class Base: pass\nclass One(Base):\n    def call(self): return fetch()\n",
+            "return Base.__subclasses__()[0]().call()",
+        ),
+        (
+            "KINDS = []\nclass Base:\n    def __init_subclass__(cls): KINDS.append(cls)\n"
+            "class One(Base):\n    def call(self): return fetch()\n",
+            "return KINDS[0]().call()",
+        ),
+        ("", "return go.__globals__['fetch']()"),
+        ("", "return json.codecs.sys.modules['__main__'].fetch()"),
+        ("import os\n", "return os.write(4, b'')"),
+        ("", "return urllib.request.urlopen(kind)"),
+        ("from packed import *\n", "return anything()"),
+        # the SDK as a value, or a part of it that is not known
+        ("def call(by): return by.http.request('GET', '/', credential='api_key')\n", "return call(sdk)"),
+        ("def call(ask): return ask('GET', '/', None, None, 'api_key')\n", "return call(sdk.http.request)"),
+        ("", "return functools.partial(sdk.http.request, 'GET', '/')(None, None, 'api_key')"),
+        ("", "return sdk.operation.call('other', {})"),
+        ("", "return sdk.log.__globals__['http'].request"),
+        # by a type hint in a text
+        ("class Made:\n    def __post_init__(self): fetch()\ndef more(x: 'Made'): pass\n", "return more"),
+    ],
+)
+def test_what_may_lead_to_a_request_in_another_way_is_taken_to_do_so(around: str, body: str) -> None:
+    """Else a run would begin, and a person be asked, for what cannot work. What only stands beside it is not."""
+    assert reached(f"{ASK}{around}{OPERATION}{body}\n") == (True, True)
+    assert reached(f"{ASK}{OPERATION}return json.dumps(urllib.parse.quote(kind))\n") == (False, False)
+
+
+def reached(source: str, **others: str) -> tuple[bool, bool]:
+    """What is recorded of the operation `go`: whether it may ask for a request, and name a credential."""
+    operations = found(source, **others)
+    assert operations is not None
+    return operations["go"].network, operations["go"].credential
