@@ -4,8 +4,8 @@ Static: the sources are parsed and nothing of them is run, because an install fr
 somebody else's. Runs where `build` does. The sources are not trusted with anything but what they say of their own operations.
 
 Rules
-- What is recorded is complete or not there: where a function could become an operation in a way that cannot be read off (`op`
-  called, passed on, imported from a module that only re-exports it), nothing is recorded, and only a run can tell.
+- What is recorded is complete or not there: where a function could become an operation in a way that cannot be read off (`op` or
+  the SDK called, passed on, taken from another file than the SDK), nothing is recorded, and only a run can tell.
 - An operation is said to need no credential, or no network, only where that is certain (reach.py); a second file rules it out.
 - A type that cannot be read off rules nothing out. So a record never refuses a call that the connector would take.
 - What the author wrote under `[[operations]]` stands as it is: for a compiled program, and for what cannot be read off.
@@ -23,8 +23,7 @@ from __future__ import annotations
 import ast
 import json
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, Final
 
 import msgspec
@@ -99,19 +98,18 @@ def recorded(sources: Mapping[str, bytes]) -> tuple[Operation, ...] | None:
     `sources` are its `.py` files by relative path. Reads, and runs nothing of them.
     """
     programs = {path: data for path, data in sorted(sources.items()) if path.endswith(".py")}
-    modules = [
-        _Module(data, is_alone=len(programs) == 1 and _TRANSPORTS not in data)
-        for data in programs.values()
+    modules = {
+        path: _Module(data, is_alone=len(programs) == 1 and _TRANSPORTS not in data)
+        for path, data in programs.items()
         if SDK.encode() in data
-    ]
-    if any(module.is_unknown for module in modules):
+    }
+    if any(module.is_unknown for module in modules.values()):
         return None
-    names = {name for module in modules for name in module.names_of_op}
-    others = [data for path, data in sources.items() if path.endswith(".py") and SDK.encode() not in data]
-    if _is_decorated_with(names, others):  # it comes from one of ours, by another way
+    having = _Having({path: module.names_of_op for path, module in modules.items() if module.names_of_op})
+    if any(having.may_be_used_in(data) for data in programs.values()):
         return None
     found: dict[str, Operation] = {}
-    for module in modules:
+    for module in modules.values():
         for operation in module.operations:
             is_known = operation.name not in found  # declared twice: which of them is imported, only a run can tell
             found[operation.name] = operation if is_known else Operation(name=operation.name, rest=True)
@@ -145,12 +143,64 @@ def _toml(value: str | int | float) -> str:
     return json.dumps(value, ensure_ascii=False)  # printable text and finite numbers are spelled alike in both
 
 
-def _is_decorated_with(names: set[str], sources: Iterable[bytes]) -> bool:
-    if not names:
-        return False
-    spelled = "|".join(map(re.escape, sorted(names))).encode()
-    decorator = re.compile(rb"^[ \t]*@[\w.]*\b(?:" + spelled + rb")\b", re.MULTILINE)
-    return any(decorator.search(data) for data in sources)
+class _Having:
+    """The files of a connector that have `op` or the SDK under some name: others could declare operations by it."""
+
+    def __init__(self, names: Mapping[str, Set[str]]) -> None:
+        """`names` are those names, by the path of the file."""
+        self._names: Final = frozenset[str]().union(*names.values())
+        self._modules: Final = frozenset(name for path in names for name in _module_names(path))
+        self._has_packages: Final = any(path.endswith("__init__.py") for path in names)
+
+    def may_be_used_in(self, data: bytes) -> bool:
+        """Whether a file takes one of those names from another file, or lets go of a module that has one."""
+        is_near = any(name.encode() in data for name in self._modules)
+        if not is_near and not (self._has_packages and b"from ." in data):
+            return False
+        if len(data) > _MAX_SOURCE_BYTES:
+            return True
+        try:
+            tree = ast.parse(data)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return True
+        names = Names(tree)
+        wholes = {alias for node in ast.walk(tree) for alias in self._imported_whole(node)}
+        inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        return any(
+            self._takes(node)
+            or (isinstance(node, ast.Name) and node.id in wholes and id(node) not in inner)
+            or (isinstance(node, ast.Attribute) and node.attr in self._names and not _is_of_sdk(names.dotted(node)))
+            for node in ast.walk(tree)
+        )
+
+    def _takes(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.ImportFrom) or _is_of_sdk(node.module):
+            return False
+        is_ours = node.module is None or node.module.rpartition(".")[2] in self._modules
+        return is_ours and any(alias.name == "*" or alias.name in self._names for alias in node.names)
+
+    def _imported_whole(self, node: ast.AST) -> Iterator[str]:
+        """What such a module is called where it is imported as it is."""
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if self._modules & set(alias.name.split(".")):
+                    yield alias.asname or alias.name.partition(".")[0]
+        elif isinstance(node, ast.ImportFrom) and not _is_of_sdk(node.module):
+            yield from (alias.asname or alias.name for alias in node.names if alias.name in self._modules)
+
+
+def _module_names(path: str) -> tuple[str, ...]:
+    """How a file can be imported, by the last part of its name: a path for imports may begin anywhere."""
+    *folders, name = path.removesuffix(".py").split("/")
+    if name == "__init__":
+        return tuple(folders[-1:])
+    return (
+        ("__main__", "connector") if name in ("__main__", "connector") else (name,)
+    )  # one becomes the other when built
+
+
+def _is_of_sdk(dotted: str | None) -> bool:
+    return dotted is not None and dotted.partition(".")[0] == SDK
 
 
 class _Module:
@@ -177,9 +227,9 @@ class _Module:
             self.is_unknown = True
 
     @property
-    def names_of_op(self) -> set[str]:
-        """What `op` is called here."""
-        return {name for name, meant in self._names.imported.items() if self._is_op(meant)}
+    def names_of_op(self) -> Set[str]:
+        """What `op`, or what has it, is called here."""
+        return {name for name, meant in self._names.imported.items() if self._is_op(meant) or meant in _HOMES}
 
     def _declared(self, tree: ast.Module) -> Iterator[Operation]:
         for node in ast.walk(tree):
@@ -247,7 +297,7 @@ class _Module:
         return name == "op" and home in _HOMES
 
     def _passes_op_on(self, tree: ast.Module) -> bool:
-        """Whether `op` is used here but as a decorator, or brought here and not used: others may declare with it."""
+        """Whether others may declare by what is here: `op` but as a decorator, or not used, or the SDK as a value."""
         decorators = {
             id(decorator)
             for node in ast.walk(tree)
@@ -259,7 +309,14 @@ class _Module:
             for node in ast.walk(tree)
             if isinstance(node, ast.Name | ast.Attribute) and self._is_op(self._names.dotted(node))
         ]
-        return not all(uses) or (bool(self.names_of_op) and not uses)
+        inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        is_value = any(
+            self._names.dotted(node) in _HOMES and id(node) not in inner
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name | ast.Attribute)
+        )
+        has_op = any(self._is_op(meant) for meant in self._names.imported.values())
+        return not all(uses) or is_value or (has_op and not uses)
 
     # types
 

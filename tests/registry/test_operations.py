@@ -114,6 +114,8 @@ def test_a_type_is_recorded_where_it_can_be_read_off(annotation: str, said: dict
 
 
 GO = "from aileron_connector import op\n@op\ndef go(): pass\n"
+MORE = "from aileron_connector import op\n@op\ndef more(): pass\n"
+SDK_GO = "import aileron_connector as sdk\n@sdk.op\ndef go(): pass\n"
 
 
 @pytest.mark.parametrize(
@@ -125,6 +127,18 @@ GO = "from aileron_connector import op\n@op\ndef go(): pass\n"
         (f"{GO}for each in (): op(each)\n", {}),
         ("import shared\n@shared.op\ndef go(): pass\n", {"shared": "from aileron_connector import op\n"}),
         (f"{GO}", {"more": "from __main__ import op\n@op\ndef more(): pass\n"}),
+        (f"{GO}", {"more": "from connector import op as operation\n@operation\ndef more(): pass\n"}),
+        (f"{GO}", {"more": "from __main__ import op as operation\n@operation\ndef more(): pass\n"}),
+        (f"{GO}", {"more": "import connector\n@connector.op\ndef more(): pass\n"}),
+        (f"{GO}", {"more": "import connector\ndeclare = getattr(connector, 'o' + 'p')\n@declare\ndef more(): pass\n"}),
+        (SDK_GO, {"more": "import connector\n@connector.sdk.op\ndef more(): pass\n"}),
+        (SDK_GO, {"more": "from connector import sdk as it\n@it.op\ndef more(): pass\n"}),
+        (SDK_GO, {"more": "from connector import *\n@sdk.op\ndef more(): pass\n"}),
+        (f"{GO}", {"more": "# aileron_connector\nfrom __main__ import op as it\n@it\ndef more(): pass\n"}),
+        ("import more\n", {"lib/__init__": GO, "lib/more": "from . import op as it\n@it\ndef more(): pass\n"}),
+        ("import more\n", {"lib/near": SDK_GO, "more": "from lib import near\n@near.sdk.op\ndef more(): pass\n"}),
+        (f"{SDK_GO}def declare(by):\n    @by.op\n    def more(): pass\ndeclare(sdk)\n", {}),
+        (f"{SDK_GO}import more\nmore.declare(sdk.operation)\n", {}),
         (f"{GO}def broken(:\n", {}),
         (f"{GO}from typing import Union\nX = Union[{'X, ' * 40}X]\n@op\ndef other(x: X): pass\n", {}),
     ],
@@ -133,6 +147,12 @@ def test_what_may_be_declared_otherwise_leaves_no_record(source: str, others: di
     """Half a record would refuse what the connector can do; without the trick there is one."""
     assert found(source, **others) is None
     assert found(GO) == {"go": quiet(name="go")}
+    assert found(
+        "import connector\nfrom lib import more\n", connector=SDK_GO, more=f"from connector import go\n{MORE}"
+    ) == {
+        "go": Operation(name="go"),
+        "more": Operation(name="more"),
+    }
 
 
 def test_an_operation_whose_parameters_are_not_its_own_takes_anything() -> None:
@@ -333,7 +353,6 @@ OPERATION = "@sdk.op\ndef go(kind: str = ''): "
         ("", "return urllib.request.urlopen(kind)"),
         ("from packed import *\n", "return anything()"),
         # the SDK as a value, or a part of it that is not known
-        ("def call(by): return by.http.request('GET', '/', credential='api_key')\n", "return call(sdk)"),
         ("def call(ask): return ask('GET', '/', None, None, 'api_key')\n", "return call(sdk.http.request)"),
         ("", "return functools.partial(sdk.http.request, 'GET', '/')(None, None, 'api_key')"),
         ("", "return sdk.operation.call('other', {})"),
