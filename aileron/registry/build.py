@@ -22,7 +22,6 @@ from typing import Final
 
 import msgspec
 
-from aileron.model.document import MAX_DOCUMENT_BYTES
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.secret import Secret
@@ -154,7 +153,12 @@ def _with_operations(data: bytes, path: Path, sources: dict[str, bytes]) -> byte
     if operations is None:
         return data
     whole = data.rstrip(b"\n") + b"\n\n" + as_toml(operations).encode()
-    return whole if len(whole) <= MAX_DOCUMENT_BYTES else data
+    try:
+        parse_connector_manifest(whole, file=str(path))
+    except AileronError:
+        # Too large, or something that no manifest may say: what was read is a help, and no reason to refuse a connector.
+        return data
+    return whole
 
 
 def _with_version(data: bytes, path: Path, version: str) -> bytes:

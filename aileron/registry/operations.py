@@ -404,9 +404,9 @@ def _narrowed(shape: _Shape, key: str | None, value: Any) -> _Shape:
             return replace(shape, minimum=value)
         case "le" if shape.is_number:
             return replace(shape, maximum=value)
-        case "gt" if is_integer and isinstance(value, int):
+        case "gt" if is_integer and isinstance(value, int) and value < MAX_NUMBER:
             return replace(shape, minimum=value + 1)
-        case "lt" if is_integer and isinstance(value, int):
+        case "lt" if is_integer and isinstance(value, int) and value > -MAX_NUMBER:
             return replace(shape, maximum=value - 1)
         case "min_length" if shape.is_string and is_count:
             return replace(shape, min_length=value)

@@ -89,6 +89,9 @@ def test_a_signature_is_recorded_with_what_is_required() -> None:
         ("Days", {"types": ("integer",), "minimum": 1, "maximum": 366}),
         ("Days | None", {"types": ("integer", "null"), "minimum": 1, "maximum": 366}),
         ("Annotated[int, Meta(gt=0, lt=MOST)]", {"types": ("integer",), "minimum": 1, "maximum": 49}),
+        ("Annotated[int, Meta(gt=9007199254740990)]", {"types": ("integer",), "minimum": 2**53 - 1}),
+        ("Annotated[int, Meta(gt=9007199254740991)]", {"types": ("integer",)}),
+        ("Annotated[int, Meta(lt=-9007199254740991)]", {"types": ("integer",)}),
         ("Annotated[str, msgspec.Meta(max_length=3)]", {"types": ("string",), "max_length": 3}),
         ("Literal['a', 'b'] | None", {"types": ("null", "string"), "enum": ("a", "b")}),
         ("Place", {"types": ("object",)}),
@@ -181,6 +184,16 @@ def test_the_record_is_in_the_built_manifest_and_read_from_it(source: Path) -> N
     written = MANIFEST + '\n[[operations]]\nname = "come"\n'
     (source / "manifest.toml").write_text(written)
     assert build(source).manifest.decode() == written
+
+
+@pytest.mark.parametrize(("choice", "is_held"), [("a", True), ("x" * 300_000, False), ("\u3164", False)])
+def test_a_record_that_no_manifest_can_hold_is_left_out(source: Path, choice: str, is_held: bool) -> None:
+    """Too large, or with a character that cannot be seen: the connector is built as it was before there were records."""
+    (source / "connector.py").write_text(f"{HEAD}\n@op\ndef go(x: Literal['{choice}']): pass\n")
+    manifest = build(source).manifest.decode()
+
+    assert manifest.startswith(MANIFEST)
+    assert (manifest != MANIFEST) is is_held
 
 
 def test_what_is_written_is_what_is_read() -> None:
