@@ -6,6 +6,7 @@ publisher's: it can make a call impossible, and never possible. Where a manifest
 
     check_action   what no call of this file could mend: for the author, when the file is added, validated or released
     check_call     what this very call cannot do: for the caller, before anybody is asked
+    value_problem  the same of one argument
 
 Source: docs/reference/action-file.md, docs/adr/0037-operations-are-recorded.md. Not here: how operations are recorded
 (registry/operations.py), the connector's own check of its arguments (connectors/sdk/aileron_connector/operation.py).
@@ -32,7 +33,7 @@ from aileron.model.manifest import (
 from aileron.model.names import Fqn
 from aileron.model.plan import ConnectorPin, Step
 
-__all__ = ["check_action", "check_call"]
+__all__ = ["check_action", "check_call", "value_problem"]
 
 _MAX_NAMED: Final = 20
 """Operations that a message lists; all of them are in its details."""
@@ -118,7 +119,7 @@ def _problems(operation: Operation, args: Mapping[str, Any], later: set[str]) ->
         if parameter.name not in args:
             if parameter.required:
                 yield parameter.name, f"missing; the operation needs {_expected(parameter)}"
-        elif parameter.name not in later and (problem := _value_problem(parameter, args[parameter.name])) is not None:
+        elif parameter.name not in later and (problem := value_problem(parameter, args[parameter.name])) is not None:
             yield parameter.name, problem
 
 
@@ -131,8 +132,8 @@ def _unknown(operation: Operation, name: str) -> str | None:
     return f"the operation does not take it; {hint}"
 
 
-def _value_problem(parameter: Parameter, value: object) -> str | None:
-    """What is wrong, without the value: it may be long, or private."""
+def value_problem(parameter: Parameter, value: object) -> str | None:
+    """What is wrong with `value` as this argument, without the value itself: it may be long, or private. None: nothing."""
     kinds = _kinds(value)
     if parameter.types and not kinds & set(parameter.types):
         return f"the operation takes {_expected(parameter)}"
@@ -233,5 +234,5 @@ def _misfits(operation: Operation, given: Mapping[str, _Given]) -> Iterator[tupl
             )
         elif parameter.types and found.kinds is not None and not found.kinds & set(parameter.types):
             yield parameter.name, f"{_or(tuple(sorted(found.kinds)))}; the operation takes {_expected(parameter)}"
-        elif found.value is not msgspec.UNSET and (problem := _value_problem(parameter, found.value)) is not None:
+        elif found.value is not msgspec.UNSET and (problem := value_problem(parameter, found.value)) is not None:
             yield parameter.name, problem

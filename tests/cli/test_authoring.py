@@ -7,9 +7,18 @@ import tomllib
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 
+from aileron.actions.fitting import check_action
 from aileron.actions.manifest import SCHEMA, parse_action
+from aileron.cli.commands.action_author import new_text
+from aileron.cli.problem import Problem
+from aileron.model.manifest import ActionFile, ConnectorManifest
+from aileron.model.names import Fqn
+from aileron.registry.build import build
+from aileron.registry.content import ContentStore
+from aileron.registry.operations import recorded
 from tests.cli.command import Command
 from tests.support.fake_daemon import FakeDaemon
 
@@ -89,6 +98,138 @@ def test_what_would_not_be_an_action_is_not_written(
 
     assert (said.code, list(tmp_path.glob("*.md"))) == (2, [])
     assert told in said.err
+
+
+HEAD = """\
+import datetime
+from typing import Annotated, Any, Literal
+import msgspec
+from aileron_connector import op
+"""
+HINTS = [
+    *(
+        "str",
+        "int",
+        "float",
+        "bool",
+        "bytes",
+        "object",
+        "Any",
+        "datetime.date",
+        "str | int",
+        "int | None",
+        "bool | list[int]",
+    ),
+    *(
+        "dict",
+        "dict[str, Any]",
+        "dict | None",
+        "list",
+        "tuple",
+        "set[str]",
+        "list[str]",
+        "list[dict]",
+        "list[int | None]",
+    ),
+    *(
+        "list[None]",
+        "list[list[str]]",
+        "list[str] | dict",
+        "Literal['a', 'ü\\x22\\\\']",
+        "Literal[1, 2]",
+        "Literal['a', 3, None]",
+    ),
+    "Literal['${args.x}', 'b']",
+    *(
+        f"Annotated[{kind}, msgspec.Meta({rule})]"
+        for kind in ("int", "float", "int | None")
+        for rule in ("ge=1", "gt=3, lt=7", "ge=-2, le=0", "ge=5, le=2", "le=-9007199254740991")
+    ),
+    *("Annotated[float, msgspec.Meta(ge=0.25, le=0.75)]", "Annotated[float, msgspec.Meta(le=1e-320)]"),
+    *(
+        f"Annotated[{kind}, msgspec.Meta({rule})]"
+        for kind in ("str", "str | None", "str | int", "list[str]")
+        for rule in ("min_length=3", "max_length=0", "min_length=2, max_length=900", "min_length=5, max_length=2")
+    ),
+]
+
+
+def written(signature: str) -> ActionFile:
+    """What `new` makes of an operation with this signature, after all that `validate` looks at."""
+    operations = recorded({"connector.py": f"{HEAD}@op\ndef go({signature}): pass\n".encode()})
+    assert operations is not None
+    text = new_text("a", "go", operations[0], connector=MAIL["name"], version=MAIL["version"], pin=PIN)
+    action = parse_action(text, file="a.md")
+    manifest = ConnectorManifest(name=Fqn.parse(MAIL["name"]), version=MAIL["version"], operations=operations)
+    check_action(action, lambda _pin: manifest, file="a.md")
+    return action
+
+
+@pytest.mark.parametrize("hint", HINTS)
+def test_what_is_begun_for_an_operation_can_be_added(hint: str):
+    """Whatever its annotation: as a required parameter, as an optional one, and as both of several."""
+    assert [one.type for one in written(f"x: {hint}").inputs] == [
+        one.type for one in written(f"x: {hint} = ...").inputs
+    ]
+    both = written(f"x: {hint}, w: str = '', *, y: {hint} = ..., z: {hint}, **rest")
+
+    assert [(one.name, one.required) for one in both.inputs] == [("x", True), ("z", True), ("w", False), ("y", False)]
+    assert both.steps[0].inputs == {one.name: f"${{args.{one.name}}}" for one in both.inputs}
+
+
+@pytest.mark.parametrize("name", ["_x", "camelCase", "X"])
+@pytest.mark.parametrize(
+    "hint", [one for one in HINTS if "ge=5, le=2" not in one and "min_length=5, max_length=2" not in one]
+)
+def test_what_no_input_can_be_named_gets_a_value_in_the_file(name: str, hint: str):
+    """Of the right kind, to be edited: an input is handed on under its own name. An optional one is left out."""
+    needed = written(f"{name}: {hint}, to: str")
+
+    assert [one.name for one in needed.inputs] == ["to"]
+    assert set(needed.steps[0].inputs) == {"to", name}
+    assert set(written(f"to: str, {name}: {hint} = ...").steps[0].inputs) == {"to"}
+
+
+@pytest.mark.parametrize(
+    ("signature", "why"),
+    [
+        ("x: None", "it takes only null, and TOML has no null"),
+        ("_x: None", "it takes only null, and TOML has no null"),
+        ("_x: Annotated[int, msgspec.Meta(ge=5, le=2)]", "no value that it takes is known"),
+        ("_x: Annotated[str, msgspec.Meta(min_length=100000)]", "no value that it takes is known"),
+        ("_x: Literal['${']", "no value that it takes is known"),
+    ],
+)
+def test_what_a_file_cannot_give_is_said(signature: str, why: str):
+    """In place of a file that could not be added. What may be left out, is."""
+    with pytest.raises(Problem) as refused:
+        written(signature)
+
+    assert "which an action file cannot give it" in str(refused.value)
+    assert refused.value.why == why
+    assert written(f"{signature} = None").inputs == ()
+
+
+def test_an_installed_operation_is_begun_and_validated(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+    """By the program, with the record of a connector that was built; one that cannot be begun leaves no file."""
+    source = tmp_path / "mail"
+    source.mkdir()
+    (source / "manifest.toml").write_text(f'[connector]\nname = "{MAIL["name"]}"\nversion = "1.2.0"\n')
+    (source / "connector.py").write_text(
+        f"{HEAD}@op\ndef go(camelCase: int, x: dict, y: list[int | None], z: list[str] = []): pass\n"
+        "@op\ndef never(x: None): pass\n"
+    )
+    built, store = build(source), ContentStore(aileron.home / "connectors")
+    pin = store.put(built.connector, built.manifest)
+    fake.connectors = [{**MAIL, "hash": pin.hash, "operations": msgspec.to_builtins(store.manifest(pin).operations)}]
+
+    begun = aileron("action", "new", "a", "--connector", MAIL["name"], "--op", "go")
+    assert begun.out == "a.md\n", begun
+    assert aileron("action", "validate", "a.md").out == "a.md: ok, a 0.1.0\n"
+
+    refused = aileron("action", "new", "b", "--connector", MAIL["name"], "--op", "never")
+    assert (refused.code, (tmp_path / "b.md").exists()) == (2, False)
+    assert "operation 'never' needs 'x', which an action file cannot give it" in refused.err
 
 
 def test_the_schema_describes_what_new_writes(aileron: Command, tmp_path: Path):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,9 +21,10 @@ from aileron.cli.supervisor import Supervisor
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
+    from aileron.model.manifest import Operation, Parameter
     from aileron.model.names import Fqn
 
-__all__ = ["new", "schema"]
+__all__ = ["new", "new_text", "schema"]
 
 _SOME_CONNECTOR = "github://owner/repository"
 _SOME_VERSION = "0.1.0"
@@ -68,9 +71,9 @@ What it does, and when to call it: an agent reads this as the tool's description
 """
 
 
-_SOME_INPUT: dict[str, Any] = {"name": "text", "required": True, "types": ["string"]}
 _TYPES = ("string", "integer", "number", "boolean", "array", "object")
-_RULES = ("minimum", "maximum", "min_length", "max_length")
+_MAX_FIXED = 1000
+"""Characters of a value that stands for one to be written: nobody edits a longer one."""
 
 
 def schema(
@@ -115,24 +118,17 @@ def new(
     and an unknown one is refused. No file is ever overwritten.
     """
     from aileron.actions.manifest import parse_action
-    from aileron.model.names import UNBOUND_HASH
 
     _check_names(name, op)
     called, version = _named(connector)
     pin = None if called is None else _installed(called, version)
-    parameters = _parameters(pin, op)
-    words = name.replace("-", " ").replace("_", " ").replace(".", " ")
-    text = _TEXT.format(
-        name=name,
-        connector=called or _SOME_CONNECTOR,
+    text = new_text(
+        name,
+        op,
+        _operation(pin, op),
+        connector=str(called or _SOME_CONNECTOR),
         version=(pin or {}).get("version") or version or _SOME_VERSION,
-        hash=(pin or {}).get("hash") or UNBOUND_HASH,
-        hash_note="" if pin else "# `aileron action add` puts the hash of the installed connector here.\n",
-        op=op,
-        inputs="".join(map(_input, parameters)),
-        given="\n".join(f'{one["name"]} = "${{args.{one["name"]}}}"' for one in parameters),
-        intent=words,
-        title=words.capitalize(),
+        pin=(pin or {}).get("hash"),
     )
     with local_work():
         parse_action(text, file=f"{name}.md", allow_placeholder=True)
@@ -175,45 +171,118 @@ def _installed(name: Fqn, version: str | None) -> dict[str, Any] | None:
     return found[0] if len(found) == 1 else None
 
 
-def _parameters(pin: dict[str, Any] | None, op: str) -> list[dict[str, Any]]:
-    """Those of the operation, the required ones first; one to begin with where that is not recorded. Problem: no such one."""
-    from aileron.model.names import INPUT_NAME
+def _operation(pin: dict[str, Any] | None, op: str) -> Operation | None:
+    """The one of that name; None where they are not recorded. Problem: there is none."""
+    import msgspec
+
+    from aileron.model.manifest import Operation
 
     operations = None if pin is None else pin.get("operations")
     if operations is None or op == _SOME_OP:
-        return [_SOME_INPUT]
-    found = {str(one["name"]): one for one in operations}
+        return None
+    found = {one.name: one for one in msgspec.convert(operations, tuple[Operation, ...])}
     if op not in found:
         near = difflib.get_close_matches(op, found, n=1)
         why = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(found))}"
         raise Problem.usage(f"the connector has no operation {op!r}", why=why)
-    parameters = [one for one in found[op].get("parameters") or [] if INPUT_NAME.fullmatch(str(one["name"]))]
-    return sorted(parameters, key=lambda one: not one.get("required", True))
+    return found[op]
 
 
-def _input(parameter: dict[str, Any]) -> str:
+def new_text(
+    name: str, op: str, operation: Operation | None, *, connector: str, version: str, pin: str | None = None
+) -> str:
+    """A new action file that calls `op`; `operation` is what is recorded of it, `pin` the connector's hash where it is known.
+
+    The required parameters come first. Problem(usage) where no action file can say what the operation needs.
+    """
+    from aileron.model.manifest import Operation, Parameter
+    from aileron.model.names import INPUT_NAME, UNBOUND_HASH
+
+    some = Operation(name=op, parameters=(Parameter(name="text", types=("string",)),))
+    parameters = sorted((operation or some).parameters, key=lambda one: not one.required)
+    inputs = [one for one in parameters if INPUT_NAME.fullmatch(one.name) and one.types != ("null",)]
+    fixed = [one for one in parameters if one.required and one not in inputs]
+    given = [f'{one.name} = "${{args.{one.name}}}"' for one in inputs]
+    words = name.replace("-", " ").replace("_", " ").replace(".", " ")
+    return _TEXT.format(
+        name=name,
+        connector=connector,
+        version=version,
+        hash=pin or UNBOUND_HASH,
+        hash_note="" if pin else "# `aileron action add` puts the hash of the installed connector here.\n",
+        op=op,
+        inputs="".join(map(_input, inputs)),
+        given="\n".join([*given, *(_fixed(one, op) for one in fixed)]),
+        intent=words,
+        title=words.capitalize(),
+    )
+
+
+def _input(parameter: Parameter) -> str:
     """One `[[inputs]]` for a parameter, with the rules that an input can have. Its description is the author's."""
-    types = parameter.get("types") or []
-    kind = next((one for one in _TYPES if one in types), "string")
+    kind = next((one for one in _TYPES if one in parameter.types), "string")
     lines = [
         "[[inputs]]",
-        f'name = "{parameter["name"]}"',
+        f'name = "{parameter.name}"',
         f'type = "{kind}"',
         'description = "…, for example …"',
     ]
-    if not parameter.get("required", True):
+    if not parameter.required:
         lines.append("required = false")
-    is_text, is_number = kind == "string", kind in ("integer", "number")
-    fitting = {"minimum": is_number, "maximum": is_number, "min_length": is_text, "max_length": is_text}
-    lines += [
-        f"{key} = {json.dumps(parameter[key])}" for key in _RULES if parameter.get(key) is not None and fitting[key]
-    ]
-    choices = [one for one in parameter.get("enum") or [] if isinstance(one, str) is is_text]
-    if choices and (is_text or is_number):
-        lines.append(f"enum = {json.dumps(choices, ensure_ascii=False)}")
-    if kind == "array" and len(parameter.get("items") or []) == 1:
-        lines.append(f'schema = {{ items = {{ type = "{parameter["items"][0]}" }} }}')
+    lines += [f"{key} = {_toml(value)}" for key, value in _rules(parameter, kind)]
     return "\n".join(lines) + "\n\n"
+
+
+def _rules(parameter: Parameter, kind: str) -> Iterator[tuple[str, Any]]:
+    """Those that an input of this type can have. Bounds that nothing fits between are left to the operation to tell."""
+    bounds: dict[str, int | float | None]
+    match kind:
+        case "string":
+            bounds = {"min_length": parameter.min_length, "max_length": parameter.max_length}
+        case "integer" | "number":
+            bounds = {"minimum": parameter.minimum, "maximum": parameter.maximum}
+        case "array":
+            yield "schema", {"items": {"type": parameter.items[0]}} if len(parameter.items) == 1 else {}
+            return
+        case "object":
+            yield "schema", {}
+            return
+        case _:
+            return
+    least, most = bounds.values()
+    if least is None or most is None or least <= most:
+        yield from ((key, value) for key, value in bounds.items() if value is not None)
+    choices = [one for one in dict.fromkeys(parameter.enum) if isinstance(one, str) is (kind == "string")]
+    if choices:
+        yield "enum", choices
+
+
+def _fixed(parameter: Parameter, op: str) -> str:
+    """A line of `[execute.inputs]` where no input can have the argument's name, which it would need: one value for all calls.
+
+    Problem(usage) where none is known that the operation takes.
+    """
+    from aileron.actions.fitting import value_problem
+
+    least = parameter.min_length or 0
+    some = "…" * max(1, least) if least <= _MAX_FIXED else ""
+    numbers = [one for one in (parameter.minimum, parameter.maximum) if one is not None]
+    whole = [math.ceil(one) for one in numbers]
+    candidates: tuple[Any, ...] = (*parameter.enum, some, "", 0, *whole, *numbers, False, [], {})
+    for value in candidates:
+        if value_problem(parameter, value) is None and "${" not in str(value):
+            return f"# Always this one value: an input cannot have that name.\n{parameter.name} = {_toml(value)}"
+    why = "it takes only null" if parameter.types == ("null",) else "no value that it takes is known"
+    raise Problem.usage(
+        f"operation {op!r} needs {parameter.name!r}, which an action file cannot give it",
+        why=f"{why}, and TOML has no null" if parameter.types == ("null",) else why,
+    )
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {_toml(inner)}' for key, inner in value.items())} }}" if value else "{}"
+    return json.dumps(value, ensure_ascii=False)  # visible text, numbers, booleans and lists of them are spelled alike
 
 
 def _write_new(file: Path, text: str) -> None:
