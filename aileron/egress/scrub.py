@@ -11,11 +11,13 @@ Rules
 - A byte of the output is `*` if and only if it is part of an occurrence, overlapping ones included; how the input was
   cut into chunks makes no difference. `hits` counts occurrences that begin outside the one before.
 - No occurrence crosses a control character, but for a line end that wraps: one after `=` (quoted-printable), or after 32
-  characters of an encoded text. Held back is what follows the last one that is crossed by none, at most `reach` bytes: all that
-  could begin an occurrence of some secret. Streams of lines (server-sent events, NDJSON) are not delayed. It is not less on
-  purpose: were only a beginning of *this* secret held back, a connector that stores a text and fetches it again would see from
-  the sizes of the pieces whether its last bytes are one, and could find the secret byte by byte. So what comes out when depends
-  on the input and on `reach` (the length of the secret in steps of two), and on nothing else of the secret.
+  characters of an encoded text. Held back is what follows the last one that is crossed by none, at most `reach` bytes and a
+  quarter: all that could begin an occurrence of some secret. Streams of lines (server-sent events, NDJSON) are not delayed. It
+  is not less on purpose: were only a beginning of *this* secret held back, a connector that stores a text and fetches it again
+  would see from the sizes of the pieces whether its last bytes are one, and could find the secret byte by byte. So what comes out
+  when depends on the input and on `reach` (the length of the secret in steps of two), and on nothing else of the secret.
+- The quarter is what makes the work linear: what is held back is searched again when it has grown by that, or when a line ends,
+  and not for each piece. A service that sends its answer byte by byte has each byte searched some five times.
 - Not found: two layers of encoding, except a Basic credential's own base64 in all of them; the up to two
   characters at each end of a base64 or base32 run inside which the secret shares a character with its neighbours;
   an encoding that is not in the list. docs/reference/egress.md says so to users.
@@ -216,6 +218,7 @@ _LOWER: Final = bytes(range(0x100)).lower()
 _IS_KEPT: Final = bytes(byte not in _BETWEEN for byte in range(0x100))
 _BLOCK: Final = 8  # bytes that are compared at once, as an integer
 _FIND_UP_TO: Final = 28  # folded forms, those of two tokens: from there on comparing blocks is faster
+_SLACK: Final = 4  # a reach and one part in so many is held back before it is searched again
 _LOOK_BEHIND: Final = 33  # 32 characters of encoded text, and the CR of a CR LF
 
 
@@ -294,6 +297,10 @@ class Needles:
             if start == floor:
                 return floor
             window *= 8
+
+    def has_end(self, data: bytes | bytearray, at: int) -> bool:
+        """Whether there is something at this index or later that no occurrence crosses."""
+        return self._ends.search(data, at) is not None
 
     def may_be_in(self, data: bytes) -> bool:
         """Quickly: False where no occurrence is."""
@@ -379,7 +386,9 @@ class Scrubber:
 
     def __init__(self, needles: Needles) -> None:
         self._needles = needles
-        self._held = b""  # unmasked bytes whose fate is open, as they may begin an occurrence; and a few before them
+        self._held = (
+            bytearray()
+        )  # unmasked, and what comes of them is open: they may begin an occurrence; and a few before
         self._behind = 0  # how many of those are decided, and only show whether a line end wraps
         self._covered = 0  # how many of the open ones belong to an occurrence that began before them
         self.hits = 0
@@ -395,12 +404,27 @@ class Scrubber:
 
     def feed(self, data: bytes) -> bytes:
         """What can be said by now. May be empty."""
-        data = self._held + data if self._held else data
-        return self._decide(data, self._needles.may_begin_at(data, self._behind))
+        known = len(self._held)
+        self._held += data
+        if self._waits(known):
+            return b""
+        held = bytes(self._held)
+        return self._decide(held, self._needles.may_begin_at(held, self._behind))
 
     def finish(self) -> bytes:
         """What was held back, when the stream is over."""
-        return self._decide(self._held, len(self._held))
+        return self._decide(bytes(self._held), len(self._held))
+
+    def is_clean(self) -> bool:
+        """Whether no whole occurrence is in what is held back."""
+        return not self._needles.occurrences(bytes(self._held))
+
+    def _waits(self, known: int) -> bool:
+        """Whether what is held back, `known` bytes of it for longer, is to grow before it is searched again."""
+        most = self._needles.reach + self._needles.reach // _SLACK
+        if not self._needles or len(self._held) - self._behind > most:
+            return False
+        return not self._needles.has_end(self._held, known)
 
     def scrub_whole(self, data: bytes) -> tuple[bytes, int]:
         """Mask one value that comes in one piece: the masked value, and the occurrences in it."""
@@ -414,7 +438,7 @@ class Scrubber:
         found = [span for span in self._needles.occurrences(data) if behind <= span[0] < open_from]
         end = behind + self._covered
         self._behind = min(open_from, _LOOK_BEHIND)
-        self._held = data[open_from - self._behind :]
+        self._held = bytearray(data[open_from - self._behind :])
         if not found and not self._covered:
             return data[behind:open_from]
         masked = bytearray(data[:open_from])

@@ -168,6 +168,35 @@ def test_no_more_than_a_secret_can_reach_is_held_back() -> None:
     assert Needles([b"x" * 2000]).reach == 16384
 
 
+@pytest.mark.parametrize("size", [40, 1500])
+@pytest.mark.parametrize(
+    "text", [b"x", b"x" * 6 + b"\n", b"A" * 63 + b"\n", b"=\n"], ids=["one line", "lines", "wrapped", "="]
+)
+def test_the_work_grows_with_the_bytes_and_not_with_the_pieces(
+    monkeypatch: pytest.MonkeyPatch, size: int, text: bytes
+) -> None:
+    """Byte by byte no byte is searched more than some five times, however long the secret and whatever the lines."""
+    searched = []
+    search = Needles.may_be_in
+
+    def counting(self: Needles, data: bytes) -> bool:
+        searched.append(len(data))
+        return search(self, data)
+
+    monkeypatch.setattr(Needles, "may_be_in", counting)
+    needles = Needles([b"k" * size])
+    scrubber, whole = Scrubber(needles), text * (3 * needles.reach // len(text))
+    given_out = held = 0
+    for at in range(len(whole)):
+        given_out += len(scrubber.feed(whole[at : at + 1]))
+        held = max(held, at + 1 - given_out)
+
+    assert held <= needles.reach * 5 // 4
+    ends = whole.count(b"\n") if text[-2:] == b"x\n" else 0
+    assert sum(searched) <= 6 * len(whole) + 33 * ends
+    assert len(searched) <= ends + 12
+
+
 @given(st.lists(st.binary(max_size=40), max_size=5), st.data())
 def test_what_comes_out_when_says_nothing_about_the_secret(parts: list[bytes], data: st.DataObject) -> None:
     """Whether the text ends with a beginning of the secret cannot be seen from the sizes of the pieces."""
