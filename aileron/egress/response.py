@@ -8,15 +8,20 @@ Rules
 - Decoded before it is counted, counted before it is scrubbed, and given out piece by piece: at most one piece of a
   compression bomb exists at a time.
 - After an error every later read raises it again.
+- Many small chunks, or one that decompresses to much, are worked through without waiting for anything. After `TURN_S` of
+  that the event loop gets a turn: an upstream must not keep it to itself.
 
 Source: docs/reference/egress.md. Not here: the fields (headers.py), the codings (decode.py), the masks (scrub.py).
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Final
+
+import anyio
 
 from aileron.egress.decode import Decoder
 from aileron.egress.headers import Field
@@ -30,6 +35,10 @@ __all__ = ["Body", "EgressResponse", "scrub_fields"]
 
 ReadChunk = Callable[[], Awaitable[bytes | None]]
 """The next bytes off the wire, None after the last. AileronError when there is none to be had."""
+
+
+TURN_S: Final = 0.005
+"""Of work on a body, until whatever else the daemon does gets its turn. A single piece takes 1 ms, 100 of its worst kind."""
 
 
 class EgressResponse:
@@ -83,6 +92,7 @@ class Body(AsyncIterator[bytes]):
         self._complete = False
         self._hits_in_fields = hits_in_fields
         self._kept: deque[bytes] = deque()
+        self._turn_at = 0.0
         self.failure: AileronError | None = None
         self.bytes_down = 0
 
@@ -111,6 +121,7 @@ class Body(AsyncIterator[bytes]):
             raise self.failure
         try:
             while True:
+                await self._give_turn()
                 piece = self._next_piece()
                 if piece:
                     return piece
@@ -124,6 +135,11 @@ class Body(AsyncIterator[bytes]):
             self.failure = error
             raise
         raise StopAsyncIteration
+
+    async def _give_turn(self) -> None:
+        if time.monotonic() >= self._turn_at:
+            await anyio.lowlevel.checkpoint()
+            self._turn_at = time.monotonic() + TURN_S
 
     def _next_piece(self) -> bytes | None:
         """The next piece, maybe empty; None when another chunk is needed."""

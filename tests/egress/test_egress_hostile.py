@@ -5,14 +5,18 @@ from __future__ import annotations
 import gzip
 import random
 import socket
+import time
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Iterator
 
+import anyio
 import pytest
 
 from aileron.egress import EgressRequest, Meter
 from aileron.egress.engine import HEAD_BYTES
+from aileron.egress.response import TURN_S, Body
+from aileron.egress.scrub import Needles
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.plan import Budget
 from tests.egress.conftest import World, plain_url
@@ -214,3 +218,27 @@ async def test_however_much_comes_only_a_piece_of_it_is_held(
     assert read <= budget.bytes_down
     assert read > ZEROS // 2
     assert peak < 2 << 20
+
+
+@pytest.mark.parametrize("chunk", [b"x", b""], ids=["pieces for the reader", "nothing to give out"])
+async def test_an_answer_that_never_waits_leaves_the_loop_its_turns(chunk: bytes) -> None:
+    """One read of a socket brings ten thousand chunks: while they are worked through, others get theirs."""
+    chunks, turns, is_over = iter([chunk] * 30), 0, False
+
+    async def read() -> bytes | None:
+        time.sleep(TURN_S / 2)  # this is the work, which does not wait
+        return next(chunks, None)
+
+    async def others() -> None:
+        nonlocal turns
+        while not is_over:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(others)
+        body = Body(read, Meter(Budget()), Needles, None, 0, lambda words: pytest.fail(words))
+        assert b"".join([piece async for piece in body]) == chunk * 30
+        is_over = True
+
+    assert turns >= 10
