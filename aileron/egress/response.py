@@ -86,13 +86,13 @@ class Body(AsyncIterator[bytes]):
         self._needles = needles
         self._decoder = decoder
         self._scrubber = Scrubber(needles())
-        self._unlabelled = Unlabelled(needles()) if needles() else None
+        self._unlabelled = Unlabelled(needles())
         self._fail = fail
         self._pieces: Iterator[bytes] = iter(())
         self._complete = False
         self._hits_in_fields = hits_in_fields
         self._kept: deque[bytes] = deque()
-        self._turn_at = 0.0
+        self._turn_at = time.monotonic() + TURN_S
         self.failure: AileronError | None = None
         self.bytes_down = 0
 
@@ -155,16 +155,15 @@ class Body(AsyncIterator[bytes]):
             self.bytes_down += len(piece)
             needles = self._needles()  # another one may have been bound, renewed or lent since
             self._scrubber.look_for(needles)
-            if self._unlabelled is not None:
-                self._unlabelled.look_for(needles)
-                piece = self._unlabelled.feed(piece)
-            yield self._scrubber.feed(piece)
+            self._unlabelled.look_for(needles)
+            for part in self._unlabelled.feed(piece):
+                yield self._scrubber.feed(part)
 
     def _finish(self) -> Iterator[bytes]:
         if self._decoder is not None:
             self._decoder.finish()
-        if self._unlabelled is not None:
-            yield self._scrubber.feed(self._unlabelled.finish())
+        for part in self._unlabelled.finish():
+            yield self._scrubber.feed(part)
         yield self._scrubber.finish()
 
 

@@ -1,19 +1,25 @@
 """A body that is compressed and does not say so: what is in it is searched, while it goes on as it came.
 
 An archive is one, rightly so; and so is a reflected request that some layer of a service compressed and forgot to say. A
-connector can decompress what it gets. So a body that begins as gzip, zlib or raw deflate do is decompressed here beside, and what
-comes of it is searched. Nothing can be masked inside of it: one that holds a secret does not come in. Pure and incremental; runs
-in the daemon on hostile bytes.
+connector can decompress what it gets. So each body is decompressed here beside, as gzip, zlib or raw deflate, for as long as it
+can be that, and what comes of it is searched. Nothing can be masked inside of it: one that holds a secret does not come in. Pure
+and incremental; runs in the daemon on hostile bytes.
 
 Rules
 - A piece is given out when all it decompresses to is searched and clean; what is held back is bounded.
-- Output costs what it costs where a body says that it is compressed: PIECE_BYTES at a time, and MAX_RATIO for all of it.
+- Output costs what it costs where a body says that it is compressed: PIECE_BYTES at a time, and MAX_RATIO for all of it. The
+  members of a gzip file cost bytes: many tiny ones are refused.
 - What turns out to be no such stream, or goes on after it, goes on unsearched here: it is searched as it is (scrub.py).
-- A beginning that is text is no compressed stream: of raw deflate, which has no mark of its own, this is all that tells.
+- Raw deflate has no mark of its own, and its beginning can look like text; text can look like its beginning, for some 20 bytes.
+  So what a body looks like never ends the search: only zlib does, when it finds an error. Until then text of up to _LOOKED_AT
+  bytes is not delayed (an event that is the first of many), unless a whole secret comes of it. Text has no character left open.
+- With nothing to look for, nothing is held back or refused, and the stream is only followed, for _FOLLOWED_BYTES, so that it can
+  be searched should something be bound meanwhile. What was longer than that by then does not come in any further.
 
 >>> import gzip
 >>> body = Unlabelled(Needles([b"hunter2-hunter2"]))
->>> body.feed(gzip.compress(b"nothing of the kind")) + body.finish() == gzip.compress(b"nothing of the kind")
+>>> packed = gzip.compress(b"nothing of the kind")
+>>> b"".join([*body.feed(packed), *body.finish()]) == packed
 True
 
 Source: RFC 1950 to 1952. Not here: bodies that say how they are encoded (decode.py); other compressions, which nobody looks into.
@@ -21,7 +27,6 @@ Source: RFC 1950 to 1952. Not here: bodies that say how they are encoded (decode
 
 from __future__ import annotations
 
-import codecs
 import zlib
 from collections import deque
 from collections.abc import Iterator
@@ -35,79 +40,117 @@ __all__ = ["Unlabelled"]
 
 MAX_HELD_BYTES: Final = 512 << 10
 """Of pieces that wait for what they decompress to: some of 64 KiB. More is a stream that says nothing in many bytes."""
+MAX_MEMBERS: Final = 1000
+"""Of one gzip file, and one more for each MEMBER_BYTES: a new member costs as much as inflating some hundred bytes."""
+MEMBER_BYTES: Final = 128
+_FOLLOWED_BYTES: Final = 1 << 20  # in or out, some 3 ms of work: answers of an API are less, archives more
 _LOOKED_AT: Final = 64  # bytes of a beginning that are text, or not
+_STEP_BYTES: Final = (
+    16 << 10
+)  # of input between two copies of the state (40 KiB), and most that zlib copies at a member's end
+_JOINED_BYTES: Final = 1 << 10  # pieces are held together up to this size, or each byte of a held one could cost 150
 _NO_TEXT: Final = bytes(range(0x20)).translate(None, b"\t\n\f\r\x1b")
 _GZIP: Final = b"\x1f\x8b"
 
 
 class Unlabelled:
-    """One body. `feed` gives out what may go on; BadAnswerError when a secret is in it, or it grows too much."""
+    """One body. `feed` gives out what may go on; BadAnswerError when a secret is in it, or it grows too much.
+
+    Exhaust what `feed` and `finish` return before the next call. Pieces may be empty: between two of them is a bounded amount
+    of work.
+    """
 
     def __init__(self, needles: Needles) -> None:
+        self._needles = needles
         self._scrubber = Scrubber(needles)
-        self._begin = b""
         self._stream: zlib._Decompress | None = None
         self._is_gzip = False
-        self._is_known = False
+        self._is_lost = False  # it was a stream, and not followed to its end
+        self._begin = b""  # up to twice _LOOKED_AT bytes of it
         self._held = deque[tuple[bytes, int]]()  # pieces, and how much all decompressed to behind each
-        self._held_bytes = self._bytes_in = self._bytes_out = self._decided = 0
+        self._held_bytes = self._bytes_in = self._bytes_out = self._decided = self._members = 0
 
     def look_for(self, needles: Needles) -> None:
         """From here on, these."""
+        self._needles = needles
         self._scrubber.look_for(needles)
 
-    def feed(self, piece: bytes) -> bytes:
-        """What may go on by now. May be empty."""
-        if not self._is_known:
-            piece = self._begin = self._begin + piece
-            if len(piece) < len(_GZIP):
-                return b""
-            self._know(piece)
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """What may go on by now."""
+        if self._is_lost and self._needles:
+            raise BadAnswerError(
+                "its body is compressed, does not say so, and was half through when a secret was bound for this host; ask again"
+            )
+        if piece and not self._bytes_in:
+            self._open(piece[0])
+        self._bytes_in += len(piece)
         if self._stream is None:
-            return piece
-        self._inflate(piece)
-        self._held.append((piece, self._bytes_out))
-        self._held_bytes += len(piece)
-        return self._released()
+            yield piece
+            return
+        is_text = self._is_text_with(piece)
+        for _each in self._inflate(memoryview(piece)):
+            yield b""
+        self._hold(piece)
+        yield from self._released(is_text=is_text)
 
-    def finish(self) -> bytes:
+    def finish(self) -> Iterator[bytes]:
         """What was held back, when the body is over."""
-        self._search(b"", is_over=True)
-        self._decided = self._bytes_out
-        rest = self._released()
-        return rest if self._is_known else self._begin
+        self._end()
+        yield from self._released()
 
-    def _know(self, begin: bytes) -> None:
-        self._is_known, self._begin = True, b""
-        self._is_gzip = begin.startswith(_GZIP)
-        first, second = begin[:2]
-        is_zlib = first & 0x8F == 8 and (first << 8 | second) % 31 == 0 and not second & 0x20
-        if self._is_gzip or is_zlib or not _is_text(begin[:_LOOKED_AT]):
-            self._stream = zlib.decompressobj(wbits=31 if self._is_gzip else 15 if is_zlib else -15)
+    def _open(self, first: int) -> None:
+        """As what it begins like. No compressor begins raw deflate with bits that look like zlib: they are padding, and zero."""
+        self._is_gzip = first == _GZIP[0]
+        wbits = 31 if self._is_gzip else 15 if first & 0x8F == 8 else -15
+        self._stream = zlib.decompressobj(wbits=wbits)
 
-    def _inflate(self, data: bytes) -> None:
-        self._bytes_in += len(data)
-        while self._stream is not None and data:
-            before = self._stream.copy()
-            try:
-                for out in _pieces(self._stream, data):
-                    self._search(out)
-            except zlib.error:
-                for out in _up_to_the_error(before, data):  # zlib gave out nothing of a call that failed
-                    self._search(out)
-                self._stream = None
-            else:
-                data = self._stream.unused_data
-                if self._stream.eof:
-                    goes_on = self._is_gzip and _GZIP.startswith(data[:2])
-                    self._stream = zlib.decompressobj(wbits=31) if goes_on else None
+    def _inflate(self, data: memoryview) -> Iterator[None]:
+        while data and self._stream is not None:
+            step, data = data[:_STEP_BYTES], data[_STEP_BYTES:]
+            for _each in self._inflate_step(step):
+                yield
         if self._stream is None:
-            self._search(b"", is_over=True)
-            self._decided = self._bytes_out
+            self._end()
+
+    def _inflate_step(self, step: memoryview) -> Iterator[None]:
+        known = self._stream.copy() if self._stream is not None and self._needles else None
+        while step and self._stream is not None:
+            before = self._bytes_out
+            try:
+                for out in _pieces(self._stream, step):
+                    self._search(out)
+                    yield
+                    if not self._needles and max(self._bytes_in, self._bytes_out) > _FOLLOWED_BYTES:
+                        self._stream, self._is_lost = None, True
+                        return
+            except zlib.error:  # which gave out nothing of the call that failed
+                self._stream = None
+                if self._needles:
+                    known = known or zlib.decompressobj(wbits=31)
+                    for out in _behind(self._bytes_out - before, _up_to_the_error(known, step)):
+                        self._search(out)
+                        yield
+                return
+            step = step[len(step) - len(self._stream.unused_data) :]
+            if self._stream.eof:
+                self._stream, known = self._next_member(step), None
+
+    def _next_member(self, rest: memoryview) -> zlib._Decompress | None:
+        """RFC 1952 section 2.2: members follow one another. None when what follows is none."""
+        if not self._is_gzip or not _GZIP.startswith(rest[:2]):
+            return None
+        self._members += 1
+        if self._members > MAX_MEMBERS + self._bytes_in // MEMBER_BYTES:
+            if self._needles:
+                raise BadAnswerError("its body is compressed, does not say so, and is made of very many small members")
+            self._is_lost = True
+            return None
+        return zlib.decompressobj(wbits=31)
 
     def _search(self, out: bytes, *, is_over: bool = False) -> None:
         self._bytes_out += len(out)
-        if self._bytes_out > RATIO_FREE_BYTES and self._bytes_out > MAX_RATIO * self._bytes_in:
+        is_much = self._bytes_out > RATIO_FREE_BYTES and self._bytes_out > MAX_RATIO * self._bytes_in
+        if is_much and self._needles:
             raise BadAnswerError(f"its body is compressed, does not say so, and grows more than {MAX_RATIO} times")
         self._decided += len(self._scrubber.feed(out) + (self._scrubber.finish() if is_over else b""))
         if self._scrubber.hits:
@@ -115,26 +158,43 @@ class Unlabelled:
                 "its body is compressed, does not say so, and holds a secret that is bound for this host"
             )
 
-    def _released(self) -> bytes:
-        released = []
-        while self._held and self._held[0][1] <= self._decided:
-            released.append(self._held.popleft()[0])
-            self._held_bytes -= len(released[-1])
+    def _end(self) -> None:
+        """Nothing more comes of it."""
+        self._stream = None
+        self._search(b"", is_over=True)
+        self._decided = self._bytes_out
+
+    def _is_text_with(self, piece: bytes) -> bool:
+        """UTF-8 without odd control characters, all of it so far, and not more than can be text by chance."""
+        if len(self._begin) <= _LOOKED_AT:
+            self._begin += piece[: _LOOKED_AT + 1]
+        return len(self._begin) <= _LOOKED_AT and _is_text(self._begin)
+
+    def _hold(self, piece: bytes) -> None:
+        self._held_bytes += len(piece)
+        if self._held and len(self._held[-1][0]) + len(piece) <= _JOINED_BYTES:
+            piece = self._held.pop()[0] + piece
+        self._held.append((piece, self._bytes_out))
+
+    def _released(self, *, is_text: bool = False) -> Iterator[bytes]:
+        decided = self._bytes_out if is_text and self._scrubber.is_clean() else self._decided
+        while self._held and self._held[0][1] <= decided:
+            piece = self._held.popleft()[0]
+            self._held_bytes -= len(piece)
+            yield piece
         if self._held_bytes > MAX_HELD_BYTES:
             raise BadAnswerError("its body is compressed, does not say so, and says nothing in many bytes")
-        return b"".join(released)
 
 
 def _is_text(begin: bytes) -> bool:
-    """UTF-8 without odd control characters, as far as it goes."""
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(begin)
+        begin.decode("utf-8")
     except UnicodeDecodeError:
         return False
     return not begin.translate(None, bytes(set(range(0x100)) - set(_NO_TEXT)))
 
 
-def _pieces(stream: zlib._Decompress, data: bytes) -> Iterator[bytes]:
+def _pieces(stream: zlib._Decompress, data: memoryview | bytes) -> Iterator[bytes]:
     while True:
         out = stream.decompress(data, PIECE_BYTES)
         yield out
@@ -143,9 +203,9 @@ def _pieces(stream: zlib._Decompress, data: bytes) -> Iterator[bytes]:
             return
 
 
-def _up_to_the_error(stream: zlib._Decompress, data: bytes) -> Iterator[bytes]:
-    """What comes of the data before what is wrong with it."""
-    for size in (64, 1):
+def _up_to_the_error(stream: zlib._Decompress, data: memoryview) -> Iterator[bytes]:
+    """What comes of the data before what is wrong with it: in ever smaller parts, some 64 in all."""
+    for size in (_STEP_BYTES >> 4, _STEP_BYTES >> 8, _STEP_BYTES >> 12, 1):
         for at in range(0, len(data), size):
             before = stream.copy()
             try:
@@ -153,3 +213,10 @@ def _up_to_the_error(stream: zlib._Decompress, data: bytes) -> Iterator[bytes]:
             except zlib.error:
                 stream, data = before, data[at : at + size]
                 break
+
+
+def _behind(known: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The pieces without the first `known` bytes."""
+    for piece in pieces:
+        yield piece[known:]
+        known = max(0, known - len(piece))

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 
 import anyio
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from aileron.egress import Meter, Reason
 from aileron.egress.refusal import BadAnswerError
 from aileron.egress.scrub import Needles
 from aileron.egress.tcp import StreamRequest
-from aileron.egress.unlabelled import MAX_HELD_BYTES, Unlabelled
+from aileron.egress.unlabelled import MAX_HELD_BYTES, MAX_MEMBERS, MEMBER_BYTES, Unlabelled
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
@@ -285,6 +287,11 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+def feed(body: Unlabelled, piece: bytes) -> bytes:
+    """All that it gives out for it."""
+    return b"".join(body.feed(piece))
+
+
 @pytest.mark.parametrize("size", [1, 1000, 65_536])
 @pytest.mark.parametrize("how", PACKED)
 def test_a_body_that_is_compressed_and_does_not_say_so_is_searched(how: str, size: int) -> None:
@@ -295,8 +302,8 @@ def test_a_body_that_is_compressed_and_does_not_say_so_is_searched(how: str, siz
         body, out, problem = Unlabelled(Needles([secret])), b"", None
         try:
             for at in range(0, len(packed), size):
-                out += body.feed(packed[at : at + size])
-            out += body.finish()
+                out += feed(body, packed[at : at + size])
+            out += b"".join(body.finish())
         except Exception as error:  # noqa: BLE001 - which one is looked at
             problem = type(error).__name__
         assert problem == ("BadAnswerError" if is_in else None)
@@ -321,9 +328,141 @@ def test_a_body_that_is_compressed_and_does_not_say_so_is_searched(how: str, siz
 def test_what_is_not_compressed_goes_on_as_it_is(body: bytes) -> None:
     """Whole at the end, and a text at once."""
     looked = Unlabelled(Needles([KEY]))
-    first = looked.feed(body)
-    assert first + looked.finish() == body
+    first = feed(looked, body)
+    assert b"".join([first, *looked.finish()]) == body
     assert first == body or not body.isascii() or len(body) < 2 or body[:1] == b"\x1f"
+
+
+def opened(packed: bytes) -> bytes:
+    """What a reader gets who has this much of it, whatever it is packed as."""
+    out = b""
+    for wbits in (47, -15):
+        stream = zlib.decompressobj(wbits=wbits)
+        try:
+            for at in range(len(packed)):
+                out += stream.decompress(packed[at : at + 1])
+        except zlib.error:
+            pass
+    return out
+
+
+@given(
+    st.sampled_from(
+        [gzip.compress, zlib.compress, raw_deflate, lambda data: b"\1%c\0%c\xff" % (len(data), len(data) ^ 255) + data]
+    ),
+    st.one_of(st.sampled_from([b'{"a": "', b"<html>", b"Authorization: Bearer ", b"error: "]), st.binary(max_size=40)),
+    st.binary(max_size=20),
+    st.lists(st.integers(1, 12), max_size=12),
+)
+@example(raw_deflate, b"error: 6TB6", b"", [2])
+@example(raw_deflate, b"Authorization: Bearer ", b"", [1, 1, 1, 1])
+def test_wherever_a_compressed_body_is_cut_its_secret_does_not_come_out(
+    pack: Callable[[bytes], bytes], before: bytes, after: bytes, sizes: list[int]
+) -> None:
+    """Some two bytes of raw deflate are text: what it looks like ends no search. The control has another secret bound."""
+    packed = pack(before + KEY + after)
+    for secret, is_in in ((KEY, True), (OTHER, False)):
+        body, rest, out, is_refused = Unlabelled(Needles([secret])), packed, b"", False
+        try:
+            for size in [*sizes, len(packed)]:
+                out += feed(body, rest[:size])
+                rest = rest[size:]
+            out += b"".join(body.finish())
+        except BadAnswerError:
+            is_refused = True
+        assert is_refused is is_in
+        assert KEY not in opened(out) if is_in else out == packed
+
+
+@given(st.text(st.characters(min_codepoint=0x20, blacklist_categories=("Cs", "Cc")), max_size=12), st.integers(1, 9))
+@example("data: 1", 1)
+@example("x", 1)
+@example('{"a":1}', 2)
+@example("h\u00fc", 9)
+def test_the_first_short_event_is_not_held_for_the_next(text: str, size: int) -> None:
+    """Nothing is yet known of what it is. In pieces, but for half of a character, each comes as it is fed."""
+    event, body = text.encode() + b"\n\n", Unlabelled(Needles([KEY]))
+    given_out = b""
+    for at in range(0, len(event), size):
+        given_out += feed(body, event[at : at + size])
+        fed = event[: at + size]
+        assert given_out == fed or fed.decode(errors="ignore").encode() != fed
+    assert given_out == event
+
+
+def test_a_file_of_very_many_members_is_refused_where_they_are_tiny() -> None:
+    """One of 21 bytes costs as much as some hundred of others. Real ones, and a thousand tiny ones, come, and are searched."""
+    tiny, small = gzip.compress(b"a"), gzip.compress(FILLER[: 2 * MEMBER_BYTES])
+    assert len(small) > MEMBER_BYTES > len(tiny)
+    with pytest.raises(BadAnswerError, match="very many small members"):
+        feed(Unlabelled(Needles([KEY])), tiny * (MAX_MEMBERS * 2))
+    for many in (tiny * MAX_MEMBERS, small * MAX_MEMBERS * 2):
+        body = Unlabelled(Needles([KEY]))
+        assert b"".join([*body.feed(many), *body.finish()]) == many
+        body = Unlabelled(Needles([KEY]))
+        feed(body, many + gzip.compress(KEY)[:-8])
+        with pytest.raises(BadAnswerError, match="holds a secret"):
+            list(body.finish())
+
+
+def test_with_nothing_bound_nothing_is_held_or_refused() -> None:
+    """Archives, bombs and odd beginnings, byte for byte at once; what of them is followed has a bound."""
+    for whole in (
+        gzip.compress(FILLER),
+        gzip.compress(b"a") * 9000,
+        gzip.compress(bytes(9 << 20)),
+        b"\x1f",
+        b"\xd3\xaa",
+    ):
+        body = Unlabelled(Needles())
+        for at in range(0, len(whole), 5000):
+            assert feed(body, whole[at : at + 5000]) == whole[at : at + 5000]
+        assert list(body.finish()) == []
+
+
+@pytest.mark.parametrize("how", ["gzip", "zlib", "raw deflate"])
+async def test_a_secret_that_is_bound_while_a_compressed_answer_comes_is_searched_for_in_its_rest(
+    world: World, how: str
+) -> None:
+    """Nothing was bound when it began. Another secret, bound at the same moment, lets the same answer come."""
+    packed = PACKED[how](FILLER[:3000] + b"\nk=" + KEY + b"\n")
+    parts = packed[:900], packed[900:]
+
+    async def ask(secret: bytes) -> bytes:
+        changed = threading.Event()
+
+        def script(_seen: Seen) -> Iterator[bytes]:
+            pieces = iter(chunked_answer(list(parts)))
+            yield next(pieces)
+            yield next(pieces)
+            changed.wait(10)
+            yield from pieces
+
+        with Upstream(script) as upstream:
+            world.vault.bound = {}
+            grant, request = world.plain_grant(upstream), world.request(plain_url(upstream))
+            async with world.egress.open(request, grant, Meter(grant.budget), world.journal, 1e12) as response:
+                body = await anext(aiter(response))
+                world.vault.bound = {HostPort(HOST, upstream.port): Needles([secret])}
+                changed.set()
+                return body + b"".join([piece async for piece in response])
+
+    with pytest.raises(AileronError, match="holds a secret"):
+        await ask(KEY)
+    assert await ask(OTHER) == packed
+
+
+def test_what_was_not_followed_does_not_come_in_once_something_is_bound() -> None:
+    """More than is followed with nothing bound: from then on it could not be searched. What is no stream goes on."""
+    for whole, is_refused in ((gzip.compress(FILLER * 20), True), (b"\x89PNG" + FILLER * 20, False)):
+        body = Unlabelled(Needles())
+        assert feed(body, whole[:-100]) == whole[:-100]
+        body.look_for(Needles([KEY]))
+        if is_refused:
+            with pytest.raises(BadAnswerError, match="ask again"):
+                feed(body, whole[-100:])
+        else:
+            assert feed(body, whole[-100:]) == whole[-100:]
 
 
 async def test_a_compressed_reflection_is_a_failure_of_the_request(
@@ -345,11 +484,11 @@ def test_a_stream_that_says_nothing_in_many_bytes_is_not_held_for_ever() -> None
     packer = zlib.compressobj(wbits=-15)
     begin = packer.compress(b"\x80" + KEY[:20]) + packer.flush(zlib.Z_SYNC_FLUSH)
     body = Unlabelled(Needles([KEY]))
-    assert body.feed(begin) == b""
+    assert feed(body, begin) == b""
     block = b"\0\0\0\xff\xff" * 13_000
     for held in range(0, MAX_HELD_BYTES - 2 * len(block), len(block)):
-        assert body.feed(block) == b"", held
+        assert feed(body, block) == b"", held
     with pytest.raises(BadAnswerError, match="says nothing in many bytes"):
-        body.feed(block * 3)
+        feed(body, block * 3)
     with pytest.raises(BadAnswerError, match="grows more than 200 times"):
-        Unlabelled(Needles([KEY])).feed(gzip.compress(bytes(4 << 20)))
+        feed(Unlabelled(Needles([KEY])), gzip.compress(bytes(4 << 20)))
