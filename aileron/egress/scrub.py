@@ -10,12 +10,13 @@ Rules
   each the same search. That search is for forms of at least 8 letters and digits, and an occurrence spans at most `reach` bytes.
 - A byte of the output is `*` if and only if it is part of an occurrence, overlapping ones included; how the input was
   cut into chunks makes no difference. `hits` counts occurrences that begin outside the one before.
-- No occurrence crosses a control character, but for a line end that wraps: one after `=` (quoted-printable), or after 32
-  characters of an encoded text. Held back is what follows the last one that is crossed by none, at most `reach` bytes and a
-  quarter: all that could begin an occurrence of some secret. Streams of lines (server-sent events, NDJSON) are not delayed. It
-  is not less on purpose: were only a beginning of *this* secret held back, a connector that stores a text and fetches it again
-  would see from the sizes of the pieces whether its last bytes are one, and could find the secret byte by byte. So what comes out
-  when depends on the input and on `reach` (the length of the secret in steps of two), and on nothing else of the secret.
+- No occurrence crosses a control character, but for a line end that wraps: one after `=` (quoted-printable), after 32 characters
+  of an encoded text, or in rows of numbers or of pairs of hexadecimal digits (`_WRAPPING`). Held back is what follows the last
+  one that is crossed by none, at most `reach` bytes and a quarter: all that could begin an occurrence of some secret. Streams of
+  lines (server-sent events, NDJSON) are not delayed. It is not less on purpose: were only a beginning of *this* secret held
+  back, a connector that stores a text and fetches it again would see from the sizes of the pieces whether its last bytes are
+  one, and could find the secret byte by byte. So what comes out when depends on the input and on `reach` (the length of the
+  secret in steps of two), and on nothing else of the secret.
 - The quarter is what makes the work linear: what is held back is searched again when it has grown by that, or when a line ends,
   and not for each piece. A service that sends its answer byte by byte has each byte searched some five times.
 - Not found: two layers of encoding, except a Basic credential's own base64 in all of them; the up to two
@@ -213,13 +214,23 @@ _WRAPS: Final = 64  # and so many more for line ends
 _MIN_FOLDED: Final = 8  # letters and digits; fewer would be found by chance
 _CONTROLS: Final = bytes(range(1, 0x20))  # no secret has any (inject.py), so no needle crosses one
 _ENCODED: Final = rb"[A-Za-z0-9+/=_\-]"  # base64, and so base32 and hex
+_HEX: Final = rb"[0-9A-Fa-f]{2}"
+_WRAPPING: Final = (  # what a line ends with that is wrapped; of a fixed length each, of at most 32 bytes
+    rb"=",  # RFC 2045 section 6.7
+    rb"%b{32}" % _ENCODED,
+    rb"[0-9],",  # numbers: json.dumps with an indent, console.log
+    rb"0x%b," % _HEX,  # C, xxd -i
+    rb"(?:%b:){8}" % _HEX,  # openssl, 15 a row
+    rb"(?: %b){8}" % _HEX,  # od -An -tx1, 16 a row
+    rb"(?:%b ){8}" % _HEX,  # with a blank at the end, as printf would
+)
 _BETWEEN: Final = bytes(byte for byte in range(0x7F) if byte in b"\0\r\n" or (byte > 0x1F and not chr(byte).isalnum()))
 _LOWER: Final = bytes(range(0x100)).lower()
 _IS_KEPT: Final = bytes(byte not in _BETWEEN for byte in range(0x100))
 _BLOCK: Final = 8  # bytes that are compared at once, as an integer
 _FIND_UP_TO: Final = 28  # folded forms, those of two tokens: from there on comparing blocks is faster
 _SLACK: Final = 4  # a reach and one part in so many is held back before it is searched again
-_LOOK_BEHIND: Final = 33  # 32 characters of encoded text, and the CR of a CR LF
+_LOOK_BEHIND: Final = 33  # the longest of what wraps, and the CR of a CR LF
 
 
 def _fold(data: bytes) -> bytes:
@@ -231,7 +242,7 @@ def _ends(crossed: bytes) -> re.Pattern[bytes]:
     """What no occurrence crosses: control characters, but for those in `crossed`, and but for line ends that wrap."""
     ends = bytes(byte for byte in _CONTROLS if byte not in crossed) or b"\x7f"
     others = bytes(byte for byte in ends if byte not in b"\r\n") or b"\x7f"
-    wraps = rb"(?<!=[\r\n])(?<!=\r\n)(?<!%b{32}[\r\n])(?<!%b{32}\r\n)" % (_ENCODED, _ENCODED)
+    wraps = b"".join(rb"(?<!%b[\r\n])(?<!%b\r\n)" % (before, before) for before in _WRAPPING)
     return re.compile(rb"[%b](?:(?<=[%b])|%b)" % (re.escape(ends), re.escape(others), wraps))
 
 

@@ -35,7 +35,25 @@ def is_end(data: bytes, at: int, crossed: set[int]) -> bool:
     if data[at] not in b"\r\n":
         return True
     before = data[: at - 1] if at and data[at - 1 : at] == b"\r" else data[:at]
-    return not any(part[-1:] == b"=" or is_encoded(part[-32:], 32) for part in (before, data[:at]))
+    return not any(ends_in_a_row(part) for part in (before, data[:at]))
+
+
+def ends_in_a_row(part: bytes) -> bool:
+    """Of something that is wrapped, so that it goes on behind the line end."""
+    threes = [part[-24:][at : at + 3] for at in range(0, 24, 3)]
+    return (
+        part[-1:] == b"="
+        or is_encoded(part[-32:], 32)
+        or (part[-1:] == b"," and part[-2:-1].isdigit())
+        or (part[-5:-3] == b"0x" and is_pair(part[-3:-1]) and part[-1:] == b",")
+        or all(three[:1] == b" " and is_pair(three[1:]) for three in threes)
+        or any(all(three[2:] == by and is_pair(three[:2]) for three in threes) for by in (b" ", b":"))
+    )
+
+
+def is_pair(digits: bytes) -> bool:
+    """Two hexadecimal ones."""
+    return len(digits) == 2 and set(digits) <= set(b"0123456789abcdefABCDEF")
 
 
 def is_encoded(part: bytes, size: int) -> bool:
@@ -223,7 +241,27 @@ def test_any_cut_gives_what_the_definition_says(data: st.DataObject, secrets: li
     fragments = st.one_of(
         st.binary(max_size=5),
         st.sampled_from(
-            [b"\n", b"=\n", b"=\r\n", b"\r\n", b"\\n", b"\\r\\n", b"A" * 16, b"a" * 32, b", 0x", b" ", b"\t", b"%"]
+            [
+                b"\n",
+                b"=\n",
+                b"=\r\n",
+                b"\r\n",
+                b"\\n",
+                b"\\r\\n",
+                b"A" * 16,
+                b"a" * 32,
+                b", 0x",
+                b" ",
+                b"\t",
+                b"%",
+                b"7,\n",
+                b"0x4a,\r\n",
+                b" 61" * 8 + b"\n",
+                b"61 " * 8 + b"\n",
+                b"61:" * 8 + b"\r\n",
+                b"61:" * 7 + b"\n",
+                b"61:" * 8,
+            ]
         ),
         st.text("ab", max_size=12).map(str.encode),
         st.sampled_from(needles.all),

@@ -285,16 +285,31 @@ def test_base64_of_a_longer_text_keeps_no_more_than_it_must(
         lambda secret: secret[:10] + b"x" + secret[10:],
         lambda secret: secret[:10] + b"\n" + secret[10:],
         lambda secret: b" ".join(secret[at : at + 1].ljust(60) for at in range(len(secret))),
+        lambda secret: secret[:10] + "\u00a0".encode() + secret[10:],
+        lambda secret: secret[:10] + "\u2013".encode() + secret[10:],
+        lambda secret: "".join(f"\\u{{{byte:x}}}" for byte in secret).encode(),
+        lambda secret: _rows([b" %02x" % byte for byte in secret], 16, b"0000020"),
+        lambda secret: _rows([b"%d " % byte for byte in secret], 12),
+        lambda secret: _rows([b"%02x" % byte for byte in secret], 10),
     ],
     ids=[
         "base64 twice", "hex twice", "reversed", "base85", "base32hex", "octal", "uuencode", "bzip2", "a letter inside",
-        "on two lines", "over more than is held back",
+        "on two lines", "over more than is held back", "a wide blank inside", "a dash inside", "ES6", "od with addresses",
+        "rows of numbers without commas", "rows of hex under 32 digits",
     ],
 )  # fmt: skip
 def test_what_the_page_says_is_not_found_is_not_found(unfound: Callable[[bytes], bytes]) -> None:
     """An upstream that helps the connector can always give a secret away; the list is against those that reflect."""
     form = unfound(CANARY)
     assert scrub([form], Needles([CANARY])) == (form, 0)
+
+
+def test_only_letters_of_ascii_have_two_cases() -> None:
+    """As the page says."""
+    secret = "p\u00e4ssw\u00f6rd-\u00c4\u00d6".encode()
+    assert scrub([secret], Needles([secret])) == (b"*" * len(secret), 1)
+    for other in (secret.decode().upper().encode(), secret.decode().lower().encode()):
+        assert scrub([other], Needles([secret])) == (other, 0)
 
 
 LOOSE: dict[str, Callable[[bytes], bytes]] = {
@@ -318,6 +333,12 @@ LOOSE: dict[str, Callable[[bytes], bytes]] = {
     ),
     "base32 in lines of 76": lambda secret: _wrapped(base64.b32encode(b"x" * 33 + secret + b"y" * 70), 76, b"\n"),
     "quoted-printable in lines": lambda secret: quopri.encodestring(b"x" * 60 + secret + b"=" * 40),
+    "numbers in indented JSON": lambda secret: json.dumps(list(secret), indent=2).encode(),
+    "the same, deeper, with CR LF": lambda secret: json.dumps(list(secret), indent=4).replace("\n", "\r\n").encode(),
+    "a C array, 12 a line": lambda secret: _rows([b" 0x%02x," % byte for byte in secret], 12, b" "),
+    "pairs of digits, 16 a line, as od -An -tx1": lambda secret: _rows([b" %02x" % byte for byte in secret], 16),
+    "the same with blanks at the end": lambda secret: _rows([b"%02x " % byte for byte in secret], 16),
+    "pairs with colons, 15 a line, as openssl": lambda secret: _rows([b"%02X:" % byte for byte in secret], 15, b"    "),
     "hex in groups": lambda secret: b" ".join(
         secret.hex().encode()[at : at + 4] for at in range(0, len(secret) * 2, 4)
     ),
@@ -325,6 +346,10 @@ LOOSE: dict[str, Callable[[bytes], bytes]] = {
     "letter by letter": lambda secret: b" ".join(secret[at : at + 1] for at in range(len(secret))),
 }
 """What is found although it is none of the forms: case, blanks, punctuation and wrapped lines make no difference."""
+
+
+def _rows(parts: list[bytes], many: int, margin: bytes = b"") -> bytes:
+    return b"\n".join(margin + b"".join(parts[at : at + many]) for at in range(0, len(parts), many))
 
 
 def _wrapped(text: bytes, width: int, end: bytes) -> bytes:
