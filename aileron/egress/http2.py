@@ -211,15 +211,20 @@ class Http2:
     async def _next(self) -> h2.events.Event:
         """The next event of the request under way."""
         while not self._events:
-            await self._receive()
+            if not self._take_frame():
+                self._buffer += await self._read()
+            await self._flush()
         return self._events.popleft()
 
     async def _receive(self) -> None:
+        self._take_in(await self._read())
+        await self._flush()
+
+    async def _read(self) -> bytes:
         data = await self._wire.read(_READ_BYTES)
         if not data:
             raise self._broken()
-        self._take_in(data)
-        await self._flush()
+        return data
 
     async def _flush(self) -> None:
         data = self._h2.data_to_send()
@@ -227,25 +232,35 @@ class Http2:
             await self._wire.write(data)
 
     def _take_in(self, data: bytes) -> None:
-        """Cut frames, check what they are for, and keep the events of the request under way."""
+        """All frames of it."""
         self._buffer += data
-        while len(self._buffer) >= _FRAME_HEAD and not self._is_ended:
-            length = int.from_bytes(self._buffer[:3], "big")
-            kind, stream = self._buffer[3], int.from_bytes(self._buffer[5:9], "big") & 0x7FFFFFFF
-            if length > MAX_FRAME_BYTES:
-                raise self._broken()
-            if len(self._buffer) < _FRAME_HEAD + length:
-                return
-            frame = bytes(self._buffer[: _FRAME_HEAD + length])
-            del self._buffer[: _FRAME_HEAD + length]
-            self._count(kind, length)
-            if (kind in _OF_A_REQUEST and stream != self._stream) or kind == _PUSH:
-                raise self._broken()
-            if kind == _GOAWAY:
-                self._take_leave(frame)
-            elif kind in _FOR_H2:
-                for event in self._feed(frame):
-                    self._keep(event)
+        while self._take_frame():
+            pass
+
+    def _take_frame(self) -> bool:
+        """Cut a frame, check what it is for, and keep its events for the request under way. False if there is none to take.
+
+        An answer is taken frame by frame, as it is wanted: one read may bring six thousand.
+        """
+        if len(self._buffer) < _FRAME_HEAD or self._is_ended:
+            return False
+        length = int.from_bytes(self._buffer[:3], "big")
+        kind, stream = self._buffer[3], int.from_bytes(self._buffer[5:9], "big") & 0x7FFFFFFF
+        if length > MAX_FRAME_BYTES:
+            raise self._broken()
+        if len(self._buffer) < _FRAME_HEAD + length:
+            return False
+        frame = bytes(self._buffer[: _FRAME_HEAD + length])
+        del self._buffer[: _FRAME_HEAD + length]
+        self._count(kind, length)
+        if (kind in _OF_A_REQUEST and stream != self._stream) or kind == _PUSH:
+            raise self._broken()
+        if kind == _GOAWAY:
+            self._take_leave(frame)
+        elif kind in _FOR_H2:
+            for event in self._feed(frame):
+                self._keep(event)
+        return True
 
     def _count(self, kind: int, length: int) -> None:
         if kind in (_HEADERS, _CONTINUATION):

@@ -14,6 +14,8 @@ from pathlib import Path
 import anyio
 import httpcore2
 import pytest
+from h2.connection import H2Connection
+from h2.events import Event
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -550,6 +552,28 @@ async def test_what_a_peer_said_before_it_went_is_heard() -> None:
             gone.set()
     assert heard == [(413, b"no")]
     assert not client.is_idle()
+
+
+async def test_of_many_frames_no_more_are_taken_than_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One read brings thousands; between two of them the reader can give the event loop a turn."""
+    taken = 0
+    take = H2Connection.receive_data
+
+    def counting(self: H2Connection, frame: bytes) -> list[Event]:
+        nonlocal taken
+        taken += 1
+        return take(self, frame)
+
+    monkeypatch.setattr(H2Connection, "receive_data", counting)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        theirs.sendall(raw(SETTINGS, 0, 0, b"") + head(SEEN, OK) + data(SEEN, b"x") * 3000 + data(SEEN, b"", end=True))
+        url = httpcore2.URL(scheme=b"https", host=b"h", port=443, target=b"/")
+        answer = await Http2(Wire(ours)).send(httpcore2.Request(b"GET", url, headers=[(b"Host", b"h")]), HEAD_BYTES)
+        pieces = aiter(answer.stream)  # type: ignore[arg-type]
+        assert (await anext(pieces), taken) == (b"x", 3)
+        assert len([piece async for piece in pieces]) == 2999
 
 
 @given(st.lists(st.integers(0, len(GOOD)), max_size=5))
