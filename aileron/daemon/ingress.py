@@ -12,6 +12,7 @@ Rules
 - MAX_EXCHANGES at once; one more is closed unanswered. Of those that ingress says are strangers' MAX_OF_STRANGERS; one more is
   told that there is no time for it.
 - What an application raises ends its exchange, and is in the log.
+- Whether a request came over TLS, and to which address, is what the daemon knows of the door, and no word of ingress.
 
 Source: docs/adr/0031-ingress.md; the ASGI specification 3.0. Not here: the other end (ingress/forward.py), who may ask what
 (ports.py).
@@ -39,6 +40,7 @@ from starlette.types import ASGIApp, Message
 from aileron.ingress.known import KnownCallers
 from aileron.ingress.messages import (
     MAX_PACKET,
+    Address,
     Body,
     Head,
     Known,
@@ -80,11 +82,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Door:
-    """A place where the daemon is reached over TCP, and what answers there."""
+    """A place where the daemon is reached over TCP, and what answers there: one listener for each family of addresses."""
 
     listeners: list[socket.socket]
     app: ASGIApp
     tls: bool = False
+
+    def address_for(self, client: Address | None) -> Address | None:
+        """The listener's that a client of this address reaches; None where there is none of its family."""
+        for listener in self.listeners:
+            address: Address = listener.getsockname()[:2]
+            if client is not None and _is_ipv6(client) == _is_ipv6(address):
+                return address
+        return None
 
 
 @dataclass
@@ -228,7 +238,7 @@ class Ingress:
             raise MessageError("a door that there is not")
         with self._counted(request) as has_room:
             if has_room:
-                await door.app(_scope_of(request), exchange.receive, exchange.send)
+                await door.app(_scope_of(request, door), exchange.receive, exchange.send)
             else:
                 await refuse_stranger(exchange.send)
 
@@ -308,20 +318,24 @@ class _Exchange:
                 self._is_gone = True
 
 
-def _scope_of(request: Request) -> dict[str, object]:
+def _is_ipv6(address: Address) -> bool:
+    return ":" in address[0]
+
+
+def _scope_of(request: Request, door: Door) -> dict[str, object]:
     return {
         "type": "http",
         "asgi": {"spec_version": "2.1", "version": "3.0"},
         "http_version": request.http_version,
         "method": request.method,
-        "scheme": request.scheme,
+        "scheme": "https" if door.tls else "http",
         "path": request.path,
         "raw_path": request.raw_path,
         "query_string": request.query,
         "root_path": "",
         "headers": request.fields,
         "client": request.client,
-        "server": request.server,
+        "server": door.address_for(request.client),
         "state": {},
         "extensions": {},
     }

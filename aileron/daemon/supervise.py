@@ -383,7 +383,12 @@ class _Daemon:
                     vault=vault,
                 )
                 protocol = AgentProtocol(door, sessions, __version__, self._what_agents_see(), self._home.mcp_answers)
-                gateway = gateway_app(self._settings, GatewayKeys(vault, sessions, agreements))
+                at = [*self._loopback, *([] if self._elsewhere is None else [self._elsewhere[0]])]
+                gateway = gateway_app(
+                    self._settings,
+                    GatewayKeys(vault, sessions, agreements),
+                    [listener.getsockname()[:2] for listener in at],
+                )
                 users = (lending, spine, manager, endpoints, forge_web, forges, vaults, gateway)
                 in_force.tell(manager.ask_about_settings, [user.adopt for user in users])
                 background.start_soon(in_force.serve)

@@ -36,14 +36,12 @@ logging.getLogger("httpcore2.http11").disabled = True
 
 
 class Dialer(httpcore2.AsyncNetworkBackend):
-    """Connects, and refuses to connect to ourselves. AileronError(network_error) with `details.phase`: `connect`."""
+    """Connects, and refuses to connect to `ours`, the addresses where we listen ourselves. AileronError(network_error) with
+    `details.phase`: `connect`.
+    """
 
-    def __init__(self) -> None:
-        self._ours: set[tuple[str, int]] = set()
-
-    def is_ours(self, address: str, port: int) -> None:
-        """Where we listen ourselves: learnt from each request, as the server knows best."""
-        self._ours.add((address, port))
+    def __init__(self, ours: Iterable[tuple[str, int]]) -> None:
+        self._ours: Final = tuple(ours)
 
     async def connect_tcp(
         self,

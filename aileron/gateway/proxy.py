@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Final, Literal, Protocol
 
 import anyio
@@ -103,24 +103,25 @@ class Keys(Protocol):
         ...
 
 
-def gateway_app(settings: Settings, keys: Keys) -> Gateway:
-    """The application for the paths of the gateway; the caller closes it when it is served no more."""
-    return Gateway(settings, keys)
+def gateway_app(settings: Settings, keys: Keys, ours: Iterable[tuple[str, int]]) -> Gateway:
+    """The application for the paths of the gateway, which is served at the addresses `ours` and is no upstream of its own; the
+    caller closes it when it is served no more.
+    """
+    return Gateway(settings, keys, ours)
 
 
 class Gateway:
     """One for each daemon, in as many servers as there are."""
 
-    def __init__(self, settings: Settings, keys: Keys) -> None:
+    def __init__(self, settings: Settings, keys: Keys, ours: Iterable[tuple[str, int]]) -> None:
         self.adopt(settings)
         self._keys: Final = keys
-        self._dialer: Final = Dialer()
         self._pool: Final = httpcore2.AsyncConnectionPool(
             ssl_context=client_context(settings.egress_ca_pem, protocols=("http/1.1",)),
             max_connections=MAX_IN_FLIGHT,
             max_keepalive_connections=KEEP,
             keepalive_expiry=KEEP_S,
-            network_backend=self._dialer,
+            network_backend=Dialer(ours),
         )
         self._in_flight = 0
 
@@ -138,8 +139,6 @@ class Gateway:
         if any(name == b"upgrade" and value.lower() == b"websocket" for name, value in scope["headers"]):
             await _refuse_websocket(send)
             return
-        if (server := scope.get("server")) is not None and server[1] is not None:
-            self._dialer.is_ours(server[0], server[1])
         async with anyio.create_task_group() as tasks:
             patience = _Patience()
             upload = _Upload(receive, tasks.cancel_scope, patience)

@@ -144,13 +144,11 @@ def _head_of(door: str, scope: Scope, *, is_known: bool) -> Request:
         door=door,
         http_version=scope["http_version"],
         method=scope["method"],
-        scheme=scope["scheme"],
         path=scope["path"],
         raw_path=scope["raw_path"],
         query=scope["query_string"],
         fields=list(scope["headers"]),
         client=scope["client"],
-        server=scope["server"],
         is_known=is_known,
     )
 

@@ -25,6 +25,7 @@ import msgspec
 __all__ = [
     "MAX_PACKET",
     "MAX_PIECE",
+    "Address",
     "Body",
     "Head",
     "Known",
@@ -81,18 +82,18 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
-    """The head of a request: an ASGI scope without what is the server's own."""
+    """The head of a request: an ASGI scope without what is the server's own, and what the daemon knows of the door: whether it has
+    TLS, and its address.
+    """
 
     door: str
     http_version: str
     method: str
-    scheme: str
     path: str
     raw_path: bytes
     query: bytes
     fields: Fields
     client: Address | None
-    server: Address | None
     is_known: bool
     """Whether it shows an open session, as far as ingress knows: nobody is let in by it."""
 

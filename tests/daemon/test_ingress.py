@@ -38,7 +38,7 @@ def ask(path, is_known=True):
     ours, theirs = exchange_pair()
     ours.setblocking(True)
     ours.settimeout(30)
-    head = Request("page", "1.1", "GET", "http", path, path.encode(), b"", [], None, None, is_known)
+    head = Request("page", "1.1", "GET", path, path.encode(), b"", [], None, is_known)
     ours.send(encode(head) if is_known is not None else b"nonsense")
     ours.send(encode(Body(b"", False)))
     socket.send_fds(control, [b"x"], [theirs.fileno()])
@@ -77,6 +77,20 @@ say("again")
 control.recv(1000000)
 control.recv(1000000)
 """
+_LYING = """
+import msgspec
+for client in (["127.0.0.1", 40000], ["::1", 40000], None):
+    ours, theirs = exchange_pair()
+    ours.setblocking(True)
+    head = {{"type": "request", "door": "page", "http_version": "1.1", "method": "GET", "path": "/",
+             "raw_path": b"/", "query": b"", "fields": [], "client": client, "is_known": True, "scheme": "http", "server": ["192.0.2.1", 443]}}
+    ours.send(msgspec.msgpack.encode(head))
+    ours.send(encode(Body(b"", False)))
+    socket.send_fds(control, [b"x"], [theirs.fileno()])
+    say(answered(ours))
+control.recv(1000000)
+control.recv(1000000)
+"""
 
 
 @pytest.fixture
@@ -93,7 +107,9 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
 
 
 @asynccontextmanager
-async def _taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> AsyncIterator[Path]:
+async def _taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, door: Door | None = None
+) -> AsyncIterator[Path]:
     """A daemon's ingress that does this; what it found is a line each in the file."""
     found = tmp_path / "found"
     package = tmp_path / "aileron" / "ingress"
@@ -103,11 +119,11 @@ async def _taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
     program = (_BEFORE + then).format(folder=str(tmp_path), found=str(found), most=MAX_OF_STRANGERS)
     (package / "__main__.py").write_text(program, encoding="utf-8")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    listener = socket.create_server(("127.0.0.1", 0))
+    door = door or Door([socket.create_server(("127.0.0.1", 0))], _app)
     over = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Ingress({"page": Door([listener], _app)}, KnownCallers(), []).serve, over.wait)
-        with socket.create_connection(listener.getsockname()):
+        tasks.start_soon(Ingress({"page": door}, KnownCallers(), []).serve, over.wait)
+        with socket.create_connection(door.listeners[0].getsockname()):
             yield found
         over.set()
 
@@ -146,6 +162,21 @@ async def test_strangers_leave_room_for_callers_who_are_known(tmp_path: Path, mo
         lines = await _lines(found, 3)
     assert set(lines[0].split()) == {"200"}
     assert lines[1:] == ["429 200", "again"]
+
+
+async def test_its_word_on_a_door_counts_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That a request came in the clear, and to which address: an application hears what the daemon knows of the door."""
+    seen = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((scope["scheme"], scope["server"]))
+        await _app(scope, receive, send)
+
+    door = Door([socket.create_server(("127.0.0.1", 0))], app, tls=True)
+    address = door.listeners[0].getsockname()
+    async with _taken_over(tmp_path, monkeypatch, _LYING, door) as found:
+        assert await _lines(found, 3) == ["200"] * 3
+    assert seen == [("https", address), ("https", None), ("https", None)]
 
 
 @pytest.mark.jail

@@ -258,7 +258,7 @@ def gateway(
 
     async def run() -> None:
         stopped = stop()
-        app = gateway_app(settings, keys or ScriptedKeys())
+        app = gateway_app(settings, keys or ScriptedKeys(), [listener.getsockname()])
         tokens.append(anyio.lowlevel.current_token())
         events.append(stopped)
         started.set()

@@ -32,13 +32,11 @@ requests = st.builds(
     door=st.text(max_size=8),
     http_version=st.just("1.1"),
     method=st.text(max_size=8),
-    scheme=st.just("http"),
     path=st.text(max_size=64),
     raw_path=st.binary(max_size=64),
     query=st.binary(max_size=64),
     fields=fields,
     client=addresses,
-    server=addresses,
 )
 bodies = st.builds(Body, data=st.binary(max_size=256), more=st.booleans())
 answers = st.builds(Head, status=st.integers(100, 599), fields=fields) | bodies
