@@ -37,7 +37,7 @@ import anyio.lowlevel
 import anyio.to_thread
 from starlette.types import ASGIApp, Message
 
-from aileron.ingress.known import KnownCallers
+from aileron.ingress.known import SHOWS_SESSION, KnownCallers
 from aileron.ingress.messages import (
     MAX_PACKET,
     Address,
@@ -336,7 +336,7 @@ def _scope_of(request: Request, door: Door) -> dict[str, object]:
         "headers": request.fields,
         "client": request.client,
         "server": door.address_for(request.client),
-        "state": {},
+        "state": {SHOWS_SESSION: request.is_known},
         "extensions": {},
     }
 

@@ -12,6 +12,8 @@ Rules
 - An agent that goes away ends the request upstream at once. An answer that breaks off upstream breaks off here: it is never
   ended as if it were whole.
 - A session's token leaves with no request; a key of the vault's goes to the upstream that it is named for and nowhere else.
+- Strangers, who show no open session, have half of the places at most, and STRANGER_IDLE_S for the next piece of what they send:
+  however many they are and however slow, callers with a session are served, by whichever upstream.
 - HTTP/1.1 on this side: in no other version of it does the server break an answer off.
 
 Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.0. Not here: which fields (upstreams.py), sockets
@@ -20,9 +22,10 @@ Source: docs/reference/gateway.md; RFC 9110, RFC 9112; the ASGI specification 3.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Final, Literal, Protocol
 
 import anyio
@@ -45,6 +48,7 @@ from aileron.gateway.upstreams import (
     response_fields,
     token_of,
 )
+from aileron.ingress.known import is_strangers
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.secret import Secret
 from aileron.model.wire import ErrorAnswer, ErrorBody
@@ -56,12 +60,17 @@ MAX_IN_FLIGHT: Final = 256
 """Requests at once, of all agents. Each holds two descriptors, and a megabyte of the server's buffers at most; an agent with its
 helpers was seen with a dozen.
 """
+MAX_OF_STRANGERS: Final = MAX_IN_FLIGHT // 2
+"""Of those. Each has one connection of the pool at most, so that is half of it as well."""
 CONNECT_S: Final = 15.0
 """TCP and TLS together, a lost packet or two included."""
 IDLE_S: Final = 660.0
 """Of silence, on either side. A model that thinks says nothing for minutes, and the providers' own clients wait 600 s by default:
 theirs is to end first, so that an agent reads what it would read without a gateway.
 """
+STRANGER_IDLE_S: Final = 15.0
+"""For the next piece of a stranger's body. Ingress shares 8 MiB a second among all of theirs: a piece of 8 KiB has its turn
+within a second; over a network, two packets may be lost."""
 WRITE_S: Final = 60.0
 """An upstream that takes not a byte for that long is gone. While it does not, an agent that left is not noticed either."""
 KEEP_S: Final = 60.0
@@ -124,6 +133,7 @@ class Gateway:
             network_backend=Dialer(ours),
         )
         self._in_flight = 0
+        self._of_strangers = 0
 
     def adopt(self, settings: Settings) -> None:
         """Where requests go from now on; what is under way ends where it began."""
@@ -141,7 +151,8 @@ class Gateway:
             return
         async with anyio.create_task_group() as tasks:
             patience = _Patience()
-            upload = _Upload(receive, tasks.cancel_scope, patience)
+            idle_s = STRANGER_IDLE_S if is_strangers(scope) else IDLE_S
+            upload = _Upload(receive, tasks.cancel_scope, patience, idle_s)
             tasks.start_soon(upload.watch)
             await self._exchange(scope, upload, _Answer(send, tasks.cancel_scope), patience)
             tasks.cancel_scope.cancel()
@@ -152,23 +163,32 @@ class Gateway:
             await answer.refuse(_version_failure(scope), 505)
             return
         try:
-            if self._in_flight >= MAX_IN_FLIGHT:
-                raise AileronError(
-                    FailureClass.BUSY, f"{MAX_IN_FLIGHT} requests to models are under way: try again", retriable=True
-                )
-            self._in_flight += 1
-            try:
+            with self._place(scope):
                 with patience.scope:
                     await self._pass_on(scope, upload, answer, patience)
                 patience.check()
-            finally:
-                self._in_flight -= 1
         except AileronError as error:
             await upload.drain()
             if answer.has_begun:
                 _log.warning("an answer broke off: %s", error)  # and is left unended, which the server makes plain
             else:
                 await answer.refuse(error.failure)
+
+    @contextlib.contextmanager
+    def _place(self, scope: Scope) -> Iterator[None]:
+        """One of the places. AileronError(busy) where none is left for who asks."""
+        strangers = int(is_strangers(scope))
+        if self._in_flight >= MAX_IN_FLIGHT:
+            raise _busy(f"{MAX_IN_FLIGHT} requests to models are under way: try again")
+        if strangers and self._of_strangers >= MAX_OF_STRANGERS:
+            raise _busy(f"{MAX_OF_STRANGERS} requests to models without a session's token are under way: try again")
+        self._in_flight += 1
+        self._of_strangers += strangers
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            self._of_strangers -= strangers
 
     async def _pass_on(self, scope: Scope, upload: _Upload, answer: _Answer, patience: _Patience) -> None:
         fields = list(scope["headers"])
@@ -274,10 +294,11 @@ class _Upload:
     the agent to go away.
     """
 
-    def __init__(self, receive: Receive, exchange: anyio.CancelScope, patience: _Patience) -> None:
+    def __init__(self, receive: Receive, exchange: anyio.CancelScope, patience: _Patience, idle_s: float) -> None:
         self._receive: Final = receive
         self._exchange: Final = exchange
         self._patience: Final = patience
+        self._idle_s: Final = idle_s
         self._released: Final = anyio.Event()
         self._whole: Final = anyio.Event()
 
@@ -285,7 +306,7 @@ class _Upload:
         """The pieces as they come."""
         try:
             while not self._whole.is_set():
-                self._patience.wait_for("agent", IDLE_S)
+                self._patience.wait_for("agent", self._idle_s)
                 if piece := await self._next():
                     self._patience.wait_for("provider", WRITE_S)
                     yield piece
@@ -383,7 +404,7 @@ def _failed(to: Destination, error: Exception | None) -> AileronError:
     """In words of ours: what a library says may have in it what a peer sent."""
     match error:
         case httpcore2.PoolTimeout():
-            return AileronError(FailureClass.BUSY, "no connection to the model is free: try again", retriable=True)
+            return _busy("no connection to the model is free: try again")
         case httpcore2.LocalProtocolError():
             return AileronError(FailureClass.INVALID_REQUEST, "the request's fields are none that HTTP/1.1 can carry")
         case httpcore2.ReadError() | httpcore2.WriteError():
@@ -396,6 +417,10 @@ def _failed(to: Destination, error: Exception | None) -> AileronError:
         boundary=Boundary.EXTERNAL,
         details={"phase": "exchange"},
     )
+
+
+def _busy(why: str) -> AileronError:
+    return AileronError(FailureClass.BUSY, why, retriable=True)
 
 
 def _only_here(to: Destination) -> AileronError:

@@ -3,6 +3,9 @@
 Runs in the daemon. A digest opens nothing: it says to ingress that a request is worth the daemon's time. Whether it is
 answered is decided in the daemon, by the token or cookie itself.
 
+What an application of the daemon is told of a request in `SHOWS_SESSION` is ingress's word: it is for sharing out places, and
+lets nobody in.
+
 Source: docs/adr/0031-ingress.md. Not here: what sessions are (daemon/sessions.py, web/sessions.py), the digest's use
 (admission.py).
 """
@@ -11,13 +14,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Final
 
-__all__ = ["KnownCallers", "digest_of"]
+from starlette.types import Scope
+
+__all__ = ["SHOWS_SESSION", "KnownCallers", "digest_of", "is_strangers"]
+
+SHOWS_SESSION: Final = "aileron.shows_session"
+"""Where the state of a request that came over TCP has whether it shows an open session."""
 
 
 def digest_of(shown: bytes) -> str:
     """What is known of a token or cookie: its SHA-256, in hexadecimal."""
     return hashlib.sha256(shown).hexdigest()
+
+
+def is_strangers(scope: Scope) -> bool:
+    """Whether a request came over TCP and shows no open session. At a socket of the home nobody is a stranger."""
+    return not scope.get("state", {}).get(SHOWS_SESSION, True)
 
 
 class KnownCallers:

@@ -82,8 +82,8 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):
-    """The head of a request: an ASGI scope without what is the server's own, and what the daemon knows of the door: whether it has
-    TLS, and its address.
+    """The head of a request: an ASGI scope without what is the server's own, and what the daemon knows of the door: whether it
+    has TLS, and its address.
     """
 
     door: str

@@ -103,7 +103,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.mcp.relay_start": ("aileron.client",),
     "aileron.mcp.relay_http": ("aileron.client", "aileron.mcp"),
     "aileron.web": ("aileron.model", "aileron.config", "aileron.review", "aileron.ingress.known"),
-    "aileron.gateway": ("aileron.model", "aileron.config", "aileron.tls"),
+    "aileron.gateway": ("aileron.model", "aileron.config", "aileron.tls", "aileron.ingress.known"),
     # The process that faces TCP: no room of the daemon, so that what strangers send is parsed where no key is.
     "aileron.ingress": (
         "aileron.model",

@@ -83,7 +83,8 @@ for client in (["127.0.0.1", 40000], ["::1", 40000], None):
     ours, theirs = exchange_pair()
     ours.setblocking(True)
     head = {{"type": "request", "door": "page", "http_version": "1.1", "method": "GET", "path": "/",
-             "raw_path": b"/", "query": b"", "fields": [], "client": client, "is_known": True, "scheme": "http", "server": ["192.0.2.1", 443]}}
+             "raw_path": b"/", "query": b"",
+             "fields": [], "client": client, "is_known": True, "scheme": "http", "server": ["192.0.2.1", 443]}}
     ours.send(msgspec.msgpack.encode(head))
     ours.send(encode(Body(b"", False)))
     socket.send_fds(control, [b"x"], [theirs.fileno()])

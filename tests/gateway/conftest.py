@@ -27,7 +27,10 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from aileron.config import GatewaySettings, Settings, Upstream
+from aileron.daemon.ingress import Door, Ingress
 from aileron.gateway.proxy import Gateway, gateway_app
+from aileron.gateway.upstreams import PATHS
+from aileron.ingress.known import KnownCallers
 from aileron.ingress.server import serve
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.secret import Secret
@@ -248,9 +251,15 @@ class Provider:
 
 @contextlib.contextmanager
 def gateway(
-    settings: Settings, keys: ScriptedKeys | None = None, port: int = 0, tls: ssl.SSLContext | None = None
+    settings: Settings,
+    keys: ScriptedKeys | None = None,
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
+    known: KnownCallers | None = None,
 ) -> Iterator[int]:
-    """The port of a running gateway; with `tls` it is as on `daemon.listen`."""
+    """The port of a running gateway; with `tls` it is as on `daemon.listen`, with `known` behind an ingress, for which those are
+    no strangers.
+    """
     listener = socket.create_server(("127.0.0.1", port))
     found: int = listener.getsockname()[1]
     tokens: list[anyio.lowlevel.EventLoopToken] = []
@@ -262,7 +271,10 @@ def gateway(
         tokens.append(anyio.lowlevel.current_token())
         events.append(stopped)
         started.set()
-        await serve(_WithoutLifespan(app), [listener], stopped.wait, tls)
+        if known is None:
+            await serve(_WithoutLifespan(app), [listener], stopped.wait, tls)
+        else:
+            await Ingress({"gateway": Door([listener], app)}, known, PATHS).serve(stopped.wait)
         await app.aclose()
 
     events: list[anyio.Event] = []

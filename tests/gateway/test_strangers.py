@@ -1,0 +1,78 @@
+"""Callers without a session's token, behind a real ingress: they keep out each other, and nobody who shows one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from aileron.config import GatewaySettings, Settings, Upstream
+from aileron.ingress.known import KnownCallers, digest_of
+from tests.gateway.conftest import TOKEN, Line, Provider, gateway, refusal
+
+UPLOAD = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nx-api-key: %s\r\n\r\n{"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Provider, Provider, int]]:
+    """An API whose key is in the vault, one that takes anybody's, and the port of a gateway to both, with four places."""
+    monkeypatch.setattr("aileron.gateway.proxy.MAX_IN_FLIGHT", 4)
+    monkeypatch.setattr("aileron.gateway.proxy.MAX_OF_STRANGERS", 2, raising=False)
+    known = KnownCallers()
+    known.add(digest_of(TOKEN.encode()))
+    with Provider() as ours, Provider() as anybodys:
+        settings = Settings(gateway=GatewaySettings(Upstream(ours.url, "claude"), Upstream(anybodys.url)))
+        with gateway(settings, known=known) as port:
+            yield ours, anybodys, port
+
+
+def answered(client: Line, upstream: Line) -> bytes:
+    """What the rest of an upload brings."""
+    upstream.head()
+    client.say(b"}")
+    assert upstream.exactly(2) == b"{}"
+    upstream.say(OK)
+    return client.message()[1]
+
+
+def test_strangers_take_half_of_the_places(world: tuple[Provider, Provider, int]) -> None:
+    """Ones that wait with a byte of their body: one more is told to try again, and who shows a session is answered."""
+    ours, anybodys, port = world
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(Line.to(port)) for _ in range(2)]
+        upstreams = []
+        for client in slow:
+            client.say(UPLOAD % (b"/v1/chat/completions", b"own"))
+            upstreams.append(stack.enter_context(anybodys.answering()))
+        for _ in range(3):
+            with Line.to(port) as one_more:
+                one_more.say(UPLOAD % (b"/v1/chat/completions", b"own") + b"}")
+                status, kind, message = refusal(one_more)
+                assert (status, kind) == (429, "busy")
+                assert "without a session's token" in message
+        with Line.to(port) as agent:
+            agent.say(UPLOAD % (b"/v1/messages", TOKEN.encode()))
+            with ours.answering() as upstream:
+                assert answered(agent, upstream) == b"ok"
+        assert answered(slow[0], upstreams[0]) == b"ok"
+
+
+def test_a_stranger_who_stops_in_an_upload_is_given_up_soon(
+    world: tuple[Provider, Provider, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever shows a session has as long as ever."""
+    monkeypatch.setattr("aileron.gateway.proxy.STRANGER_IDLE_S", 0.3)
+    monkeypatch.setattr("aileron.gateway.proxy.DRAIN_S", 0.3)
+    ours, anybodys, port = world
+    with Line.to(port) as agent, Line.to(port) as stranger:
+        agent.say(UPLOAD % (b"/v1/messages", TOKEN.encode()))
+        stranger.say(UPLOAD % (b"/v1/chat/completions", b"own"))
+        with anybodys.answering() as upstream:
+            assert refusal(stranger) == (502, "network_error", "the agent sent or took nothing for 0 s")
+            upstream.head()
+            assert upstream.exactly(1) == b"{"
+            assert upstream.is_at_end()
+        with ours.answering() as upstream:
+            assert answered(agent, upstream) == b"ok"
