@@ -17,7 +17,6 @@ Source: docs/adr/0031-ingress.md. Not here: who is known (admission.py), how lon
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import time
@@ -153,9 +152,8 @@ class Place(socket.socket):
         self._leave()
         if self._ends is not None:
             self._ends()
-            return
-        with contextlib.suppress(OSError):  # it is TLS's, before there is any: asyncio finds it ended, and closes it
-            self.shutdown(socket.SHUT_RDWR)
+        elif (transport := _transport_at(self.fileno())) is not None:  # it is TLS's, before there is any
+            transport.abort()
 
     def close(self) -> None:
         """As any socket."""
@@ -179,6 +177,16 @@ def place_of(scope: Scope) -> Place | None:
     """The place of the connection that a request came on; None for one at a socket of the home."""
     found: Place | None = scope["state"].get(_PLACE)
     return found
+
+
+def _transport_at(descriptor: int) -> asyncio.WriteTransport | None:
+    """What asyncio reads a connection with before TLS is there, for which it has no name. Nor may it be ended below asyncio:
+    shutdown(2) would end listeners as well (aileron_sandbox/filters.py).
+    """
+    transport: asyncio.WriteTransport | None = asyncio.get_running_loop()._transports.get(descriptor)  # type: ignore[attr-defined]
+    if transport is None or transport.get_extra_info("socket").fileno() != descriptor:  # one that had the number before
+        return None
+    return transport
 
 
 class Bounded(socket.socket):

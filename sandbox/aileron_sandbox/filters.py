@@ -288,7 +288,7 @@ SERVER: Final = tuple(
     sched_getaffinity getcpu nanosleep gettimeofday time times
     getpid getppid gettid getuid geteuid getgid getegid
     uname sysinfo getrandom getrusage getrlimit exit exit_group restart_syscall
-    getsockname getpeername shutdown listen accept
+    getsockname getpeername listen accept
     """.split()
 )
 """Of a server that has its listeners, and opens no file and no connection: of ALLOWED what is not for files or other processes,
@@ -301,6 +301,7 @@ _SOCK_SEQPACKET: Final = 5
 _SO_WRITE: Final = (7, 8)  # SNDBUF, RCVBUF
 _TCP_NODELAY: Final = 1
 _MSG_CMSG_CLOEXEC: Final = 0x40000000
+_SHUT_WR: Final = 1
 _RECEIVE: Final = (_MSG_PEEK, _MSG_TRUNC, _MSG_DONTWAIT, _MSG_WAITALL, _MSG_NOSIGNAL)
 _SEND: Final = (_MSG_DONTWAIT, _MSG_NOSIGNAL)
 SERVER_SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
@@ -312,6 +313,8 @@ SERVER_SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
             Only(1, _LOW_32_BITS & ~(_SOCK_NONBLOCK | _SOCK_CLOEXEC), (_SOCK_STREAM, _SOCK_SEQPACKET)),
         ),
     ),
+    # No SHUT_RD: it ends a listener for whoever else has it, and another program may take the port (inet_shutdown).
+    "shutdown": ((_one_of(1, _SHUT_WR),),),
     "recvfrom": ((_flags(3, *_RECEIVE),),),
     "recvmsg": ((_flags(2, *_RECEIVE, _MSG_CMSG_CLOEXEC),),),
     "sendto": ((_flags(3, *_SEND), _one_of(4, 0)),),

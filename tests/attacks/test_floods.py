@@ -376,6 +376,43 @@ for is_confined in (False, True):
 """
 
 
+_SHUTTING: Final = """
+import errno, os, socket, sys
+from aileron.ingress.confine import confine
+from aileron.ingress.messages import exchange_pair
+listener = socket.create_server(("127.0.0.1", 0))
+def listens():
+    with socket.create_connection(listener.getsockname()):
+        listener.accept()[0].close()
+    return "listens"
+def told(what):
+    try:
+        return what() or "done"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+for how in ([], [confine]):
+    for way in (socket.SHUT_RD, socket.SHUT_RDWR, socket.SHUT_WR):
+        if not (child := os.fork()):
+            [one() for one in how]
+            print(told(lambda: listener.shutdown(way)), told(lambda: exchange_pair()[0].shutdown(way)), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(told(listens), flush=True)
+        listener.listen()
+"""
+
+
+def test_confined_it_ends_no_listener_of_the_daemons(attack: Attack) -> None:
+    """shutdown(2) is for a socket, not for a descriptor of it. What ingress itself needs, to say no more, it may."""
+    found = subprocess.run(
+        [sys.executable, "-c", _SHUTTING], capture_output=True, text=True, check=True, timeout=DEADLINE_S
+    ).stdout.splitlines()
+    free, confined = found[:6], found[6:]
+    attack.control("ended by one that is not confined", ["done done", "ECONNREFUSED"] * 2, free[:4])
+    attack.denied("to hear no more", ["EPERM EPERM", "listens"] * 2, confined[:4])
+    attack.control("to say no more", ["done done", "listens"], confined[4:])
+
+
 def test_confined_it_asks_little_of_the_kernel(attack: Attack) -> None:
     """Each call in a process of its own: what no server makes ends it, what a library may try is refused; and it can serve."""
     found = subprocess.run(
