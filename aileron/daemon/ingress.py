@@ -11,6 +11,8 @@ Rules
 - An ingress that ends is started again, after a pause that grows up to PAUSE_MOST_S where it ends soon.
 - MAX_EXCHANGES at once; one more is closed unanswered. Of those that ingress says are strangers' MAX_OF_STRANGERS; one more is
   told that there is no time for it.
+- What passes between the two processes is shared with ingress as a whole, O_NONBLOCK too, which it may take away (open(2), "open
+  file description"). So each call on such a socket says itself that it does not wait (MSG_DONTWAIT); nothing is accepted here.
 - What an application raises ends its exchange, and is in the log.
 - Whether a request came over TLS, and to which address, is what the daemon knows of the door, and no word of ingress.
 
@@ -20,6 +22,7 @@ Source: docs/adr/0031-ingress.md; the ASGI specification 3.0. Not here: the othe
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
 import logging
@@ -51,6 +54,7 @@ from aileron.ingress.messages import (
     Stop,
     decode_request,
     encode,
+    received_with,
 )
 from aileron.ingress.refusals import refuse_stranger
 
@@ -156,7 +160,6 @@ class Ingress:
             return
         with ours:
             try:
-                ours.setblocking(False)
                 self._start(ours)
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._tell, ours)
@@ -173,23 +176,23 @@ class Ingress:
     def _start(self, ours: socket.socket) -> None:
         doors = [Listening(name, len(door.listeners), door.tls) for name, door in self.doors.items()]
         start = Start(doors, list(self.models), self.certificate_pem, self.certificate_key)
-        socket.send_fds(ours, [encode(start)], [listener.fileno() for listener in self._listeners()])
+        listeners = array.array("i", [listener.fileno() for listener in self._listeners()])
+        ours.sendmsg([encode(start)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, listeners)], socket.MSG_DONTWAIT)
 
     async def _tell(self, ours: socket.socket) -> None:
         """Who is known, now and whenever that is another than before."""
         changed = asyncio.Event()
         self.known.subscribe(changed.set)
-        loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError):  # it has gone, which the other task sees
             while True:
                 changed.clear()
-                await loop.sock_sendall(ours, encode(Known(self.known.all())))
+                await _send(ours, encode(Known(self.known.all())))
                 await changed.wait()
 
     async def _stop(self, ours: socket.socket, is_over: anyio.Event, scope: anyio.CancelScope) -> None:
         await is_over.wait()
         with contextlib.suppress(OSError):
-            await asyncio.get_running_loop().sock_sendall(ours, encode(Stop()))
+            await _send(ours, encode(Stop()))
         await anyio.sleep(GRACE_S)
         scope.cancel()
 
@@ -199,7 +202,7 @@ class Ingress:
             await anyio.wait_readable(ours)
             for _ in range(_AT_ONCE):
                 try:
-                    packet, descriptors, _, _ = socket.recv_fds(ours, 16, 1, socket.MSG_CMSG_CLOEXEC)
+                    packet, descriptors = received_with(ours, 16, 1, socket.MSG_DONTWAIT)
                 except BlockingIOError:
                     break
                 except OSError:
@@ -215,7 +218,6 @@ class Ingress:
             exchange.close()
             return
         self._exchanges += 1
-        exchange.setblocking(False)
         tasks.start_soon(self._serve_one, exchange)
 
     async def _serve_one(self, exchange: socket.socket) -> None:
@@ -260,7 +262,6 @@ class _Exchange:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock: Final = sock
-        self._loop: Final = asyncio.get_running_loop()
         self._is_gone = False
         self._sending: Final = asyncio.Lock()
 
@@ -304,7 +305,7 @@ class _Exchange:
 
     async def _packet(self) -> bytes:
         try:
-            return await self._loop.sock_recv(self._sock, MAX_PACKET)
+            return await _received(self._sock)
         except OSError:
             return b""
 
@@ -313,7 +314,7 @@ class _Exchange:
             if self._is_gone:
                 return
             try:
-                await self._loop.sock_sendall(self._sock, packet)
+                await _send(self._sock, packet)
             except OSError:
                 self._is_gone = True
 
@@ -366,8 +367,28 @@ def _unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             exchange.shutdown(socket.SHUT_RD)
-            while exchange.recv(MAX_PACKET):
+            while exchange.recv(MAX_PACKET, socket.MSG_DONTWAIT):
                 pass
+
+
+async def _received(sock: socket.socket) -> bytes:
+    """The next packet; none at the end. OSError."""
+    while True:
+        try:
+            return sock.recv(MAX_PACKET, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            await anyio.wait_readable(sock)
+
+
+async def _send(sock: socket.socket, packet: bytes) -> None:
+    """One packet, whole. OSError."""
+    while True:
+        try:
+            sock.send(packet, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            await anyio.wait_writable(sock)
+        else:
+            return
 
 
 async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:

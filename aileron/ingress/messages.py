@@ -17,6 +17,7 @@ which when (forward.py, daemon/ingress.py).
 
 from __future__ import annotations
 
+import array
 import socket
 from typing import Final
 
@@ -39,6 +40,7 @@ __all__ = [
     "decode_request",
     "encode",
     "exchange_pair",
+    "received_with",
 ]
 
 MAX_PIECE: Final = 16384
@@ -149,6 +151,22 @@ def decode_answer(packet: bytes) -> Head | Body:
         return _answers.decode(packet)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MessageError(f"a part of an answer that is none: {error}") from None
+
+
+def received_with(sock: socket.socket, size: int, most: int, flags: int = 0) -> tuple[bytes, list[int]]:
+    """`size` bytes of the next packet, none at the end, and `most` descriptors that came along at most; no program that is
+    executed inherits them.
+
+    OSError, of which BlockingIOError. socket.recv_fds takes flags and leaves them out.
+    """
+    passed = array.array("i")
+    packet, ancillary, _, _ = sock.recvmsg(
+        size, socket.CMSG_SPACE(most * passed.itemsize), flags | socket.MSG_CMSG_CLOEXEC
+    )
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            passed.frombytes(data[: len(data) - len(data) % passed.itemsize])
+    return packet, list(passed)
 
 
 def exchange_pair() -> tuple[socket.socket, socket.socket]:

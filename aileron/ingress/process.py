@@ -23,7 +23,7 @@ import anyio._backends._asyncio
 from aileron.ingress.admission import Admission
 from aileron.ingress.confine import confine
 from aileron.ingress.forward import Forward
-from aileron.ingress.messages import MAX_PACKET, Known, MessageError, Start, Stop, decode_order
+from aileron.ingress.messages import MAX_PACKET, Known, MessageError, Start, Stop, decode_order, received_with
 from aileron.ingress.server import serve, tls_context
 from aileron_sandbox import kernel
 
@@ -37,7 +37,7 @@ def serve_control(descriptor: int) -> int:
     """Do what is told over the control socket. 0 when the daemon said stop. MessageError where it is no daemon that tells."""
     control = socket.socket(fileno=descriptor)
     logging.basicConfig(level=logging.WARNING, format="ingress: %(levelname)s %(name)s: %(message)s")
-    packet, descriptors, _, _ = socket.recv_fds(control, MAX_PACKET, _MAX_LISTENERS, socket.MSG_CMSG_CLOEXEC)
+    packet, descriptors = received_with(control, MAX_PACKET, _MAX_LISTENERS)
     start = decode_order(packet)  # MessageError where the daemon has gone: an empty packet is no order
     if not isinstance(start, Start):
         raise MessageError("the first order is not to start")

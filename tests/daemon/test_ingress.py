@@ -77,6 +77,26 @@ say("again")
 control.recv(1000000)
 control.recv(1000000)
 """
+_BLOCKING = """
+import fcntl
+def ask_blocking(path):
+    ours, theirs = exchange_pair()
+    ours.setblocking(True)
+    ours.settimeout(30)
+    socket.send_fds(control, [b"x"], [theirs.fileno()])
+    ours.send(encode(Request("page", "1.1", "GET", path, path.encode(), b"", [], None, True)))
+    assert answered(ours) == 200  # the daemon has the socket, and waits for more
+    fcntl.fcntl(theirs, fcntl.F_SETFL, fcntl.fcntl(theirs, fcntl.F_GETFL) & ~os.O_NONBLOCK)
+    return ours, theirs
+read, theirs = ask_blocking("/slow")
+read.send(encode(Body(b"", True)))  # it is read, and then there is nothing
+written, theirs_too = ask_blocking("/long")
+written.send(encode(Body(b"", False)))
+say("both")
+say(answered(ask("/")))
+control.recv(1000000)
+control.recv(1000000)
+"""
 _LYING = """
 import msgspec
 for client in (["127.0.0.1", 40000], ["::1", 40000], None):
@@ -102,6 +122,9 @@ def anyio_backend() -> str:
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
+    if scope["path"] == "/long":
+        await receive()
+        await send({"type": "http.response.body", "body": bytes(4 << 20), "more_body": True})
     while scope["path"] == "/slow" and (await receive())["type"] != "http.disconnect":
         pass
     await send({"type": "http.response.body", "body": b""})
@@ -163,6 +186,12 @@ async def test_strangers_leave_room_for_callers_who_are_known(tmp_path: Path, mo
         lines = await _lines(found, 3)
     assert set(lines[0].split()) == {"200"}
     assert lines[1:] == ["429 200", "again"]
+
+
+async def test_it_cannot_make_the_daemon_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shares what it passed, and takes O_NONBLOCK away: others are answered while there is nothing to read, or no room."""
+    async with _taken_over(tmp_path, monkeypatch, _BLOCKING) as found:
+        assert await _lines(found, 2) == ["both", "200"]
 
 
 async def test_its_word_on_a_door_counts_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
