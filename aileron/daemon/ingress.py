@@ -11,6 +11,7 @@ Rules
 - An ingress that ends is started again, after a pause that grows up to PAUSE_MOST_S where it ends soon.
 - MAX_EXCHANGES at once; one more is closed unanswered. Of those that ingress says are strangers' MAX_OF_STRANGERS; one more is
   told that there is no time for it.
+- Nothing is said before ingress has hidden: what it is started with may be somebody else's as well (ingress/__main__.py).
 - What passes between the two processes is shared with ingress as a whole, O_NONBLOCK too, which it may take away (open(2), "open
   file description"). So each call on such a socket says itself that it does not wait (MSG_DONTWAIT); nothing is accepted here.
 - What an application raises ends its exchange, and is in the log.
@@ -25,6 +26,7 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -64,6 +66,8 @@ MAX_EXCHANGES: Final = 512
 """As many as a door has connections (ingress/places.py)."""
 MAX_OF_STRANGERS: Final = MAX_EXCHANGES // 2
 """As many as ingress lets in at once (admission.MAX_UNDER_WAY). Those of clients that have gone end in their own time."""
+HIDE_S: Final = 10.0
+"""For ingress to say that it has hidden, before it imports anything of size: a tenth of a second where nothing else runs."""
 GRACE_S: Final = 6.0
 """When the daemon stops: ingress gives answers under way five seconds, and ends."""
 PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
@@ -160,12 +164,14 @@ class Ingress:
             return
         with ours:
             try:
-                self._start(ours)
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._tell, ours)
-                    tasks.start_soon(self._stop, ours, is_over, tasks.cancel_scope)
-                    await self._take(ours, tasks)
-                    tasks.cancel_scope.cancel()
+                with await _control_of(process.pid, ours) as control:
+                    ours.close()
+                    self._start(control)
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(self._tell, control)
+                        tasks.start_soon(self._stop, control, is_over, tasks.cancel_scope)
+                        await self._take(control, tasks)
+                        tasks.cancel_scope.cancel()
             except OSError as error:  # it ended before it was told what to do
                 _log.warning("ingress could not be spoken to: %s", error.strerror)
             finally:
@@ -202,7 +208,7 @@ class Ingress:
             await anyio.wait_readable(ours)
             for _ in range(_AT_ONCE):
                 try:
-                    packet, descriptors = received_with(ours, 16, 1, socket.MSG_DONTWAIT)
+                    packet, descriptors, _ = received_with(ours, 16, 1, socket.MSG_DONTWAIT)
                 except BlockingIOError:
                     break
                 except OSError:
@@ -407,10 +413,29 @@ def _started() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         try:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             return ours, _execute(theirs.fileno())
         except BaseException:
             ours.close()
             raise
+
+
+async def _control_of(process: int, ours: socket.socket) -> socket.socket:
+    """The control socket that this process made once nobody could take it, from the one it was started with. OSError."""
+    with anyio.move_on_after(HIDE_S) as waiting:
+        await anyio.wait_readable(ours)
+    if waiting.cancelled_caught:
+        raise OSError(errno.ETIMEDOUT, f"it did not hide within {HIDE_S:.0f} s")
+    packet, descriptors, sender = received_with(ours, 16, 1, socket.MSG_DONTWAIT)
+    passed = [_maybe_exchange(one) for one in descriptors]
+    if packet and sender == process and len(passed) == 1 and passed[0] is not None:
+        return passed[0]
+    for one in passed:
+        if one is not None:
+            one.close()
+    if packet and sender != process:
+        raise OSError(errno.EPERM, f"process {sender} spoke in its place: it has taken a descriptor of it")
+    raise OSError(errno.EPIPE, "it ended before it had hidden")
 
 
 def _execute(control: int) -> subprocess.Popen[bytes]:

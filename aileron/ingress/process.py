@@ -37,7 +37,7 @@ def serve_control(descriptor: int) -> int:
     """Do what is told over the control socket. 0 when the daemon said stop. MessageError where it is no daemon that tells."""
     control = socket.socket(fileno=descriptor)
     logging.basicConfig(level=logging.WARNING, format="ingress: %(levelname)s %(name)s: %(message)s")
-    packet, descriptors = received_with(control, MAX_PACKET, _MAX_LISTENERS)
+    packet, descriptors, _ = received_with(control, MAX_PACKET, _MAX_LISTENERS)
     start = decode_order(packet)  # MessageError where the daemon has gone: an empty packet is no order
     if not isinstance(start, Start):
         raise MessageError("the first order is not to start")

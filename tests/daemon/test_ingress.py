@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import http.client
 import logging
+import os
 import resource
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -28,7 +30,9 @@ pytestmark = pytest.mark.anyio
 DEADLINE_S = 60.0
 _BEFORE = """
 import os, socket, sys
-control = socket.socket(fileno=int(sys.argv[1]))
+control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+with theirs, socket.socket(fileno=int(sys.argv[1])) as first:
+    socket.send_fds(first, [b"hidden"], [theirs.fileno()])
 sys.path.remove({folder!r})
 for name in [name for name in sys.modules if name.split(".")[0] == "aileron"]:
     del sys.modules[name]
@@ -207,6 +211,52 @@ async def test_its_word_on_a_door_counts_for_nothing(tmp_path: Path, monkeypatch
     async with _taken_over(tmp_path, monkeypatch, _LYING, door) as found:
         assert await _lines(found, 3) == ["200"] * 3
     assert seen == [("https", address), ("https", None), ("https", None)]
+
+
+@pytest.mark.parametrize("speaks", [False, True])
+async def test_who_took_its_first_socket_hears_and_begins_nothing(
+    speaks: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Any process of the same user may, before ingress hides. It is told nothing, and what it passes is not taken."""
+    execute = ingress._execute
+    heard: list[bytes] = []
+
+    async def hear(taken: socket.socket) -> None:
+        await anyio.wait_readable(taken)
+        with taken:
+            try:
+                heard.append(taken.recv(100))
+            except ConnectionResetError:  # closed, and what was sent was not read
+                heard.append(b"")
+
+    def executed(first: int) -> subprocess.Popen[bytes]:
+        taken = socket.socket(fileno=os.dup(first))
+        if speaks and not heard:
+            control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                socket.send_fds(taken, [b"hidden"], [theirs.fileno()])
+            tasks.start_soon(hear, control)
+        tasks.start_soon(hear, taken)
+        return execute(first)
+
+    monkeypatch.setattr(ingress, "_execute", executed)
+    door = Door([socket.create_server(("127.0.0.1", 0))], _app)
+    over = anyio.Event()
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Ingress({"page": door}, KnownCallers(), []).serve, over.wait)
+            async with await anyio.connect_tcp(*door.listeners[0].getsockname()) as client:
+                while len(heard) < (3 if speaks else 1):  # what it took, what it passed, and what it took of the next
+                    await anyio.sleep(0.02)
+                assert not any(heard)
+                await client.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert (await client.receive()).startswith(b"HTTP/1.1 200")
+            over.set()
+    assert [record.message for record in caplog.records if "could not be spoken to" in record.message] == (
+        [f"ingress could not be spoken to: process {os.getpid()} spoke in its place: it has taken a descriptor of it"]
+        if speaks
+        else []
+    )
 
 
 @pytest.mark.jail
