@@ -154,9 +154,12 @@ def test_what_waits_holds_nothing_of_anybodys_invocation(alone: Template) -> Non
     standard_error = "2"  # the host's log, until the child gets its own
     held = [os.readlink(f"/proc/{waiting}/fd/{fd}") for fd in os.listdir(f"/proc/{waiting}/fd") if fd != standard_error]
     of_groups = [name for name in held if name.startswith("/sys/fs/cgroup")]
-    kinds = sorted(name.partition(":")[0] for name in held if name not in of_groups)
+    libffi = [
+        name for name in held if "/libffi.so" in name
+    ]  # 3.5 keeps itself open, in a place that /dev/null has otherwise
+    kinds = sorted(name.partition(":")[0] for name in held if name not in of_groups + libffi)
 
-    assert kinds == ["/dev/null"] * 4 + ["/proc", "anon_inode", "pipe", "socket"]
+    assert kinds == ["/dev/null"] * (4 - len(libffi)) + ["/proc", "anon_inode", "pipe", "socket"]
     assert len({Path(name).parent.name for name in of_groups}) <= 1, "files of its own control group, where it has one"
     assert "anon_inode:[landlock-ruleset]" in held
     assert used.isdisjoint(own)
