@@ -168,8 +168,8 @@ class Ingress:
                     ours.close()
                     self._start(control)
                     async with anyio.create_task_group() as tasks:
-                        tasks.start_soon(self._tell, control)
-                        tasks.start_soon(self._stop, control, is_over, tasks.cancel_scope)
+                        tasks.start_soon(self._tell, control, is_over)
+                        tasks.start_soon(_end_after, is_over, tasks.cancel_scope)
                         await self._take(control, tasks)
                         tasks.cancel_scope.cancel()
             except OSError as error:  # it ended before it was told what to do
@@ -185,22 +185,21 @@ class Ingress:
         listeners = array.array("i", [listener.fileno() for listener in self._listeners()])
         ours.sendmsg([encode(start)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, listeners)], socket.MSG_DONTWAIT)
 
-    async def _tell(self, ours: socket.socket) -> None:
-        """Who is known, now and whenever that is another than before."""
+    async def _tell(self, ours: socket.socket, is_over: anyio.Event) -> None:
+        """Who is known, now and whenever that is another than before; at the end, to stop. It may read none of it."""
         changed = asyncio.Event()
         self.known.subscribe(changed.set)
-        with contextlib.suppress(OSError):  # it has gone, which the other task sees
-            while True:
-                changed.clear()
-                await _send(ours, encode(Known(self.known.all())))
-                await changed.wait()
 
-    async def _stop(self, ours: socket.socket, is_over: anyio.Event, scope: anyio.CancelScope) -> None:
-        await is_over.wait()
+        async def tell() -> None:
+            with contextlib.suppress(OSError):  # it has gone, which the other task sees
+                while True:
+                    changed.clear()
+                    await _send(ours, encode(Known(self.known.all())))
+                    await changed.wait()
+
+        await _first_of(is_over.wait, tell)
         with contextlib.suppress(OSError):
             await _send(ours, encode(Stop()))
-        await anyio.sleep(GRACE_S)
-        scope.cancel()
 
     async def _take(self, ours: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
         """Each exchange, until ingress has gone."""
@@ -261,6 +260,13 @@ class Ingress:
             yield self._of_strangers <= MAX_OF_STRANGERS
         finally:
             self._of_strangers -= 1
+
+
+async def _end_after(is_over: anyio.Event, scope: anyio.CancelScope) -> None:
+    """Whatever ingress makes of what it was told."""
+    await is_over.wait()
+    await anyio.sleep(GRACE_S)
+    scope.cancel()
 
 
 class _Exchange:

@@ -116,6 +116,11 @@ for client in (["127.0.0.1", 40000], ["::1", 40000], None):
 control.recv(1000000)
 control.recv(1000000)
 """
+_DEAF = """
+say("there")
+import time
+time.sleep(600)
+"""
 
 
 @pytest.fixture
@@ -136,7 +141,11 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
 
 @asynccontextmanager
 async def _taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, door: Door | None = None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    then: str,
+    door: Door | None = None,
+    known: KnownCallers | None = None,
 ) -> AsyncIterator[Path]:
     """A daemon's ingress that does this; what it found is a line each in the file."""
     found = tmp_path / "found"
@@ -150,7 +159,7 @@ async def _taken_over(
     door = door or Door([socket.create_server(("127.0.0.1", 0))], _app)
     over = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Ingress({"page": door}, KnownCallers(), []).serve, over.wait)
+        tasks.start_soon(Ingress({"page": door}, known or KnownCallers(), []).serve, over.wait)
         with socket.create_connection(door.listeners[0].getsockname()):
             yield found
         over.set()
@@ -196,6 +205,18 @@ async def test_it_cannot_make_the_daemon_wait(tmp_path: Path, monkeypatch: pytes
     """It shares what it passed, and takes O_NONBLOCK away: others are answered while there is nothing to read, or no room."""
     async with _taken_over(tmp_path, monkeypatch, _BLOCKING) as found:
         assert await _lines(found, 2) == ["both", "200"]
+
+
+async def test_the_daemon_ends_whatever_it_does_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More is to be told than the socket holds, and to stop comes last: it is ended after its time of grace all the same."""
+    monkeypatch.setattr(ingress, "GRACE_S", 0.2)
+    known = KnownCallers()
+    with anyio.fail_after(DEADLINE_S):
+        async with _taken_over(tmp_path, monkeypatch, _DEAF, known=known) as found:
+            await _lines(found, 1)
+            for number in range(1000):
+                known.add(f"{number:064x}")
+                await anyio.sleep(0)
 
 
 async def test_its_word_on_a_door_counts_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
