@@ -21,6 +21,7 @@ msgspec's word (connectors/sdk/aileron_connector/operation.py). Not here: holdin
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -222,7 +223,7 @@ class _Module:
             operations: set[ast.AST] = {one for one in functions if one.decorator_list and all(self._marks(one))}
             self._reach = Reach(tree, self._names, operations) if is_alone else None
             self.is_unknown = self._passes_op_on(tree)
-            self.operations = tuple(self._declared(tree))
+            self.operations = tuple(itertools.islice(self._declared(tree), MAX_OPERATIONS + 1))  # one more is too many
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             self.is_unknown = True
 

@@ -51,6 +51,8 @@ _PLAIN_DUNDERS: Final = frozenset("__init__ __name__ __doc__ __file__ __main__ _
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 _UNNAMED: Final = 5
 """Arguments of `http.request` without a name, of which the last is the credential."""
+_MAX_PARTS: Final = 8
+"""Attributes of one name: those that are known here have three."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _BLOCKS: Final = (
     *(ast.If, ast.For, ast.While, ast.With, ast.Try, ast.TryStar, ast.Match),
@@ -81,13 +83,14 @@ class Names:
                     self._import(alias.asname or alias.name, f"{where}.{alias.name}")
 
     def dotted(self, node: ast.AST) -> str | None:
-        """What a name stands for, with its attributes; None for what is no name."""
-        if isinstance(node, ast.Attribute):
-            inner = self.dotted(node.value)
-            return None if inner is None else f"{inner}.{node.attr}"
-        if isinstance(node, ast.Name):
-            return self.imported.get(node.id, node.id)
-        return None
+        """What a name stands for, with its attributes; None for what is no name, or has too many."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute) and len(parts) < _MAX_PARTS:
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return None
+        return ".".join([self.imported.get(node.id, node.id), *reversed(parts)])
 
     def _import(self, name: str, meant: str) -> None:
         if self.imported.setdefault(name, meant) != meant:
@@ -117,25 +120,28 @@ class Reach:
         for node in ast.walk(tree):
             for name in _given(node):
                 self._defined.setdefault(name, []).append(node)
-        self._imported: Final = [part for statement in tree.body for part in self._at_import(statement)]
+        pieces = [part for statement in tree.body for part in self._at_import(statement)]
+        self._imported: Final = self._followed(pieces, _Found(names.has_star, names.has_star, frozenset()), frozenset())
 
     def of(self, function: ast.AST) -> tuple[bool, bool]:
         """Whether it may ask for a request, and for one with a credential."""
-        if self._names.has_star:
-            return True, True
-        network = credential = False
-        ahead, seen = [function, *self._imported], set[ast.AST]()
-        while ahead:
+        found, _ = self._followed([function], *self._imported)
+        return found.network, found.network and found.credential
+
+    def _followed(self, pieces: list[ast.AST], known: _Found, before: Set[ast.AST]) -> tuple[_Found, Set[ast.AST]]:
+        """With all that these pieces lead to, beside what was `known` of those `before`; and what was looked at."""
+        ahead, seen = list(pieces), set[ast.AST]()
+        while ahead and not (known.network and known.credential):
             node = ahead.pop()
-            if node in seen:
+            if node in before or node in seen:
                 continue
             seen.add(node)
             found = self._looked_at.get(node) or self._look(node)
             self._looked_at[node] = found
-            network, credential = network | found.network, credential | found.credential
+            known = _Found(known.network | found.network, known.credential | found.credential, frozenset())
             for name in found.names:
                 ahead += self._defined[name]
-        return network, network and credential
+        return known, seen
 
     def _at_import(self, node: ast.AST) -> Iterator[ast.AST]:
         """What runs while the file is imported. Of a function that nothing gets hold of, what stands around its body."""
@@ -158,17 +164,20 @@ class Reach:
             if self._is_unknown(node):
                 return _ANYTHING
             credential |= _may_name_a_credential(node)
-            names |= self._mentioned(node)
             if isinstance(node, ast.Call) and self._names.dotted(node.func) in _CALLED:
                 if self._is_unknown(node.func):
                     return _ANYTHING
                 network = True
+                names |= self._mentioned(node.func)  # it may have been given another meaning here
                 ahead += [*node.args, *node.keywords]
-            elif (known := self._of_sdk(node)) is None:
-                is_done = _is_docstring(node) or self._is_trusted_part(node)
-                ahead += () if is_done else ast.iter_child_nodes(node)
-            elif known in _REQUESTING:  # as a value: who calls it, and how, nobody knows
-                network = credential = True
+            elif (known := self._of_sdk(node)) is not None or self._is_trusted_part(node):
+                names |= self._mentioned(node)
+                if known in _REQUESTING:  # as a value: who calls it, and how, nobody knows
+                    network = credential = True
+            elif isinstance(node, ast.Name | ast.Constant):
+                names |= self._mentioned(node)
+            elif not _is_docstring(node):
+                ahead += ast.iter_child_nodes(node)
         return _Found(network, credential, frozenset(names))
 
     def _of_sdk(self, node: ast.AST) -> str | None:
@@ -205,6 +214,8 @@ class Reach:
 
     def _mentioned(self, node: ast.AST) -> set[str]:
         """Names of this file, also in a text that may be a type hint."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
         match node:
             case ast.Name(id=name):
                 return {name} & self._defined.keys()

@@ -370,6 +370,9 @@ OPERATION = "@sdk.op\ndef go(kind: str = ''): "
         ("", "return functools.partial(sdk.http.request, 'GET', '/')(None, None, 'api_key')"),
         ("", "return sdk.operation.call('other', {})"),
         ("", "return sdk.log.__globals__['http'].request"),
+        # under a name that stood for something else
+        ("from aileron_connector import log\nclass log:\n    def info(_): return fetch()\n", "return log.info(kind)"),
+        ("def urllib(): return fetch()\n", "return urllib.parse()"),
         # by a type hint in a text
         ("class Made:\n    def __post_init__(self): fetch()\ndef more(x: 'Made'): pass\n", "return more"),
     ],
