@@ -161,17 +161,17 @@ class _Having:
         if len(data) > _MAX_SOURCE_BYTES:
             return True
         try:
-            tree = ast.parse(data)
+            nodes = list(ast.walk(ast.parse(data)))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return True
-        names = Names(tree)
-        wholes = {alias for node in ast.walk(tree) for alias in self._imported_whole(node)}
-        inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        names = Names(nodes)
+        wholes = {alias for node in nodes for alias in self._imported_whole(node)}
+        inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
         return any(
             self._takes(node)
             or (isinstance(node, ast.Name) and node.id in wholes and id(node) not in inner)
             or (isinstance(node, ast.Attribute) and node.attr in self._names and not _is_of_sdk(names.dotted(node)))
-            for node in ast.walk(tree)
+            for node in nodes
         )
 
     def _takes(self, node: ast.AST) -> bool:
@@ -217,13 +217,14 @@ class _Module:
             if len(data) > _MAX_SOURCE_BYTES:
                 raise ValueError("too large")
             tree = ast.parse(data)
-            self._names = Names(tree)
+            self._nodes = list(ast.walk(tree))
+            self._names = Names(self._nodes)
             self._read(tree)
-            functions = [node for node in ast.walk(tree) if isinstance(node, _Function)]
+            functions = [node for node in self._nodes if isinstance(node, _Function)]
             operations: set[ast.AST] = {one for one in functions if one.decorator_list and all(self._marks(one))}
-            self._reach = Reach(tree, self._names, operations) if is_alone else None
-            self.is_unknown = self._passes_op_on(tree)
-            self.operations = tuple(itertools.islice(self._declared(tree), MAX_OPERATIONS + 1))  # one more is too many
+            self._reach = Reach(tree, self._nodes, self._names, operations) if is_alone else None
+            self.is_unknown = self._passes_op_on()
+            self.operations = tuple(itertools.islice(self._declared(), MAX_OPERATIONS + 1))  # one more is too many
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             self.is_unknown = True
 
@@ -232,8 +233,8 @@ class _Module:
         """What `op`, or what has it, is called here."""
         return {name for name, meant in self._names.imported.items() if self._is_op(meant) or meant in _HOMES}
 
-    def _declared(self, tree: ast.Module) -> Iterator[Operation]:
-        for node in ast.walk(tree):
+    def _declared(self) -> Iterator[Operation]:
+        for node in self._nodes:
             if isinstance(node, _Function):
                 marks = self._marks(node)
                 if any(marks) and OP_NAME.fullmatch(node.name):
@@ -297,23 +298,23 @@ class _Module:
         home, _, name = (dotted or "").rpartition(".")
         return name == "op" and home in _HOMES
 
-    def _passes_op_on(self, tree: ast.Module) -> bool:
+    def _passes_op_on(self) -> bool:
         """Whether others may declare by what is here: `op` but as a decorator, or not used, or the SDK as a value."""
         decorators = {
             id(decorator)
-            for node in ast.walk(tree)
+            for node in self._nodes
             if isinstance(node, _Function | ast.ClassDef)
             for decorator in node.decorator_list
         }
         uses = [
             id(node) in decorators
-            for node in ast.walk(tree)
+            for node in self._nodes
             if isinstance(node, ast.Name | ast.Attribute) and self._is_op(self._names.dotted(node))
         ]
-        inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        inner = {id(node.value) for node in self._nodes if isinstance(node, ast.Attribute)}
         is_value = any(
             self._names.dotted(node) in _HOMES and id(node) not in inner
-            for node in ast.walk(tree)
+            for node in self._nodes
             if isinstance(node, ast.Name | ast.Attribute)
         )
         has_op = any(self._is_op(meant) for meant in self._names.imported.values())

@@ -20,7 +20,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from typing import Final, NamedTuple
 
 __all__ = ["SDK", "Names", "Reach"]
@@ -63,13 +63,14 @@ _BLOCKS: Final = (
 class Names:
     """What the names of one file stand for, by its imports: also those inside functions, and below `if TYPE_CHECKING`."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, nodes: Iterable[ast.AST]) -> None:
+        """`nodes` are all of the file."""
         self.imported: dict[str, str] = {}
         """Each as a dotted name."""
         self.doubtful: set[str] = set()
         """Those that were imported as two things."""
         self.has_star = False
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     top = alias.name.partition(".")[0]
@@ -111,13 +112,13 @@ _ANYTHING: Final = _Found(network=True, credential=True, names=frozenset())
 class Reach:
     """Of one file, where it is all of the program. Each piece of it is looked at once."""
 
-    def __init__(self, tree: ast.Module, names: Names, operations: Set[ast.AST]) -> None:
-        """`operations` are the functions that `op` alone decorates: they are known to it, and to nobody else."""
+    def __init__(self, tree: ast.Module, nodes: Iterable[ast.AST], names: Names, operations: Set[ast.AST]) -> None:
+        """`nodes` are all of `tree`, `operations` the functions that `op` alone decorates: only it gets hold of them."""
         self._names: Final = names
         self._operations: Final = operations
         self._defined: dict[str, list[ast.AST]] = {}
         self._looked_at: dict[ast.AST, _Found] = {}
-        for node in ast.walk(tree):
+        for node in nodes:
             for name in _given(node):
                 self._defined.setdefault(name, []).append(node)
         pieces = [part for statement in tree.body for part in self._at_import(statement)]
