@@ -233,17 +233,17 @@ def test_what_faces_strangers_has_nothing_to_lose(home: DaemonHome, attack: Atta
     attack.denied("new privileges", "1", facts["NoNewPrivs"])
     attack.denied("the daemon's priority", PRIORITY, ingress.nice() - daemon.nice())
     if os.geteuid() == 0:  # nobody else may read the names of what it has open
-        opened = {one: _opened_by(one.pid) for one in (daemon, ingress)}
+        opened = {one: _opened_by(one) for one in (daemon, ingress)}
         of_home = [link for link in opened[ingress] if link.startswith(str(home.path)) and "/logs/" not in link]
         attack.denied("files of the home", [], of_home)
         attack.control("the daemon's ledger", True, any("ledger" in link for link in opened[daemon]))
     attack.control("somebody who asks", 200, _status(_port(home), "/healthz"))
 
 
-def _opened_by(pid: int) -> list[str]:
-    """What a process has open, by name; what it closes meanwhile is left out."""
+def _opened_by(process: psutil.Process) -> list[str]:
+    """The names of what it has open; connections of the test before may be closed meanwhile."""
     found = []
-    for link in Path(f"/proc/{pid}/fd").iterdir():
+    for link in Path(f"/proc/{process.pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
             found.append(os.readlink(link))
     return found
