@@ -30,6 +30,10 @@ DATA_BYTES: Final = 512 << 20
 """RLIMIT_DATA. Bounded by what is counted in server.py; this is for what was not thought of: it ends, and is started anew."""
 
 
+LOG_BYTES: Final = 32 << 20
+"""RLIMIT_FSIZE. It has the daemon's log as standard error, which is put aside at 5 MiB: whoever takes it over fills no disk."""
+
+
 def confine() -> None:
     """Give up what serving does not need. OSError where the kernel cannot, AileronError where libseccomp is missing: then nothing
     is served.
@@ -41,6 +45,7 @@ def confine() -> None:
     os.nice(PRIORITY)
     resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LOG_BYTES, LOG_BYTES))
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     ruleset = empty_ruleset(kernel.landlock_abi())

@@ -402,6 +402,32 @@ for how in ([], [confine]):
 """
 
 
+_FILLING: Final = """
+import errno, os, sys
+from aileron.ingress.confine import LOG_BYTES, confine
+log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+os.truncate(log, LOG_BYTES - 1)
+if sys.argv[2:]:
+    confine()
+for _ in range(2):
+    try:
+        print(os.write(log, b"x"))
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+"""
+
+
+def test_confined_it_fills_no_disk(tmp_path: Path, attack: Attack) -> None:
+    """With the log that it has as its standard error; the file here has holes."""
+
+    def tried(*confined: str) -> list[str]:
+        command = [sys.executable, "-c", _FILLING, str(tmp_path / "-".join(["log", *confined])), *confined]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout.split()
+
+    attack.control("one that is not confined", ["1", "1"], tried())
+    attack.denied("past its bound", ["1", "EFBIG"], tried("confined"))
+
+
 def test_confined_it_ends_no_listener_of_the_daemons(attack: Attack) -> None:
     """shutdown(2) is for a socket, not for a descriptor of it. What ingress itself needs, to say no more, it may."""
     found = subprocess.run(
