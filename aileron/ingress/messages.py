@@ -22,6 +22,7 @@ which when (forward.py, daemon/ingress.py).
 from __future__ import annotations
 
 import array
+import os
 import socket
 import struct
 from typing import Final, NamedTuple
@@ -185,7 +186,9 @@ def received_with(sock: socket.socket, size: int, most: int, flags: int = 0) -> 
                 passed.frombytes(data[: len(data) - len(data) % passed.itemsize])
             case socket.SOL_SOCKET, socket.SCM_CREDENTIALS:
                 sender, _, _ = _CREDENTIALS.unpack(data)
-    return Received(packet, list(passed), sender)
+    for one in passed[most:]:  # there was room for them where nobody asked for the sender
+        os.close(one)
+    return Received(packet, list(passed[:most]), sender)
 
 
 def exchange_pair() -> tuple[socket.socket, socket.socket]:
