@@ -92,7 +92,7 @@ class Opened:
         self.contents: Final = contents
         self.bindings: Final = tuple(entry.binding() for entry in contents.bindings)
         self._secrets: Final = {entry.name: entry for entry in contents.secrets}
-        self.bound: Final = tuple(Bound(binding, self._secrets.get(binding.secret)) for binding in self.bindings)
+        self.bound: Final = tuple(Bound(binding, self._secrets[binding.secret]) for binding in self.bindings)
         self._key: Final = key
         self._sendables: dict[str, Sendables] = {}
 
@@ -162,8 +162,8 @@ class Opened:
 
     def bound_with(self, own: Iterable[Binding]) -> tuple[Bound, ...]:
         """What is bound, and those of `own` whose secret is stored."""
-        stored = (Bound(binding, self._secrets.get(binding.secret)) for binding in own)
-        return (*self.bound, *(one for one in stored if one.entry is not None))
+        stored = (binding for binding in own if binding.secret in self._secrets)
+        return (*self.bound, *(Bound(binding, self._secrets[binding.secret]) for binding in stored))
 
     def sendables(self, host: str, own: Iterable[Binding], before: Iterable[Replaced]) -> Sendables:
         """What could have been sent to `host`: by these bindings, by `own`, and by those of `before` that this key opens.
@@ -174,13 +174,10 @@ class Opened:
         if known is None:
             if len(self._sendables) >= _MOST_HOSTS:
                 self._sendables.clear()
-            pairs: list[Bound | Replaced] = [*self.bound_with(own), *before]
-            found = [
-                each
-                for one in pairs
-                if one.entry is not None and could_reach(one.binding, host)
-                for each in self._sent(one.binding, one.entry, host)
-            ]
+            found = [each for one in self.bound_with(own) for each in self._sent(one.binding, one.entry, host)]
+            for one in before:
+                with contextlib.suppress(ContentsError):
+                    found += self._sent(one.binding, one.entry, host)
             known = self._sendables[host] = Sendables(tuple(found))
         return known
 
@@ -189,6 +186,8 @@ class Opened:
         self._sendables.clear()
 
     def _sent(self, binding: Binding, entry: SecretEntry, host: str) -> Iterator[Sendable]:
+        if not could_reach(binding, host):
+            return
         value = Secret(self._revealed(entry))
         if binding.grant is None:
             yield Sendable(binding.kind, value, binding.username)
@@ -202,18 +201,16 @@ class Opened:
             yield Sendable(binding.kind, tokens.refresh)
 
     def handed_to(self, other: Opened, known: Iterable[_Known]) -> list[_Known]:
-        """These under the key of another: this vault under a new one, or what takes its place. What does not open here comes
-        without its secret: that something was bound is known all the same.
+        """These under the key of another: this vault under a new one, or what takes its place. What does not open here stays as
+        it is: that something was bound is known all the same, and a vault that opens it may come back.
         """
         return [dataclasses.replace(one, entry=self._resealed(one.entry, other)) for one in known]
 
-    def _resealed(self, entry: SecretEntry | None, other: Opened) -> SecretEntry | None:
-        if entry is None:
-            return None
+    def _resealed(self, entry: SecretEntry, other: Opened) -> SecretEntry:
         try:
             value = self._key.open(entry.sealed, context=entry.context(self.contents.vault))
         except EnvelopeError:
-            return None
+            return entry
         sealed = other._key.seal(value, context=entry.context(other.contents.vault))
         return msgspec.structs.replace(entry, sealed=sealed)
 

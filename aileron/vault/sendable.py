@@ -12,7 +12,7 @@ Rules
 - What a change of the vault replaces or ends is remembered for `KEPT_S`, the newest `MOST_OF_ONE` of a binding and `MOST` in all:
   an access token lives that long after it was renewed, a key until whoever rotates it has revoked it. It is remembered sealed
   under the vault's key, and in memory alone: it can be used while the vault is open, by this process. So is what another vault in
-  its place ends; where that one's key opens it no more, it is known by its host alone.
+  its place ends; where that one's key does not open it, it is known by its host alone.
 
 Source: docs/adr/0032-scrubbed-of-what-could-have-been-sent.md. Not here: the forms of a secret (egress/scrub.py).
 """
@@ -60,10 +60,10 @@ class Sendables:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bound:
-    """A binding and its secret, still sealed. `entry` None: there is none, or nobody here can open it."""
+    """A binding and its secret, still sealed: not every key opens it."""
 
     binding: Binding
-    entry: SecretEntry | None
+    entry: SecretEntry
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Replaced:
     """The same as it was, and when that ended (s, of the clock that counts sleep)."""
 
     binding: Binding
-    entry: SecretEntry | None
+    entry: SecretEntry
     at_s: float
 
 
@@ -123,9 +123,7 @@ def replaced(before: Iterable[Bound], after: Iterable[Bound], at_s: float) -> li
     return found
 
 
-def _is_same(still: SecretEntry | None, before: SecretEntry | None) -> bool:
-    if still is None or before is None:
-        return False
+def _is_same(still: SecretEntry, before: SecretEntry) -> bool:
     # The time too: from a copy that is put back, versions are counted a second time.
     return (still.id, still.version, still.updated_ms) == (before.id, before.version, before.updated_ms)
 

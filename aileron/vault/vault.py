@@ -409,12 +409,10 @@ class Vault:
         What they were counts as replaced. Quick, as is all that is asked of an open vault.
         """
         with self._using:
-            known = self._opened
-            was = self._bound_last if known is None else known.bound_with(self._own)
-            self._own = tuple(one.binding() for one in own)
-            if known is not None:
+            known, was, self._own = self._opened, self._own, tuple(one.binding() for one in own)
+            if known is not None:  # else that is done when it is opened
                 now = known.bound_with(self._own)
-                self._remember([*self._before, *replaced(was, now, _now_s())])
+                self._remember([*self._before, *replaced(known.bound_with(was), now, _now_s())])
                 self._bound_last = now
 
     def _said(self) -> tuple[Binding, ...]:
@@ -843,7 +841,7 @@ def _bound_by(unverified: Contents | None, own: Iterable[Binding]) -> list[Bound
     if unverified is None:
         return []
     secrets = {entry.name: entry for entry in unverified.secrets}
-    bound = [Bound(entry.binding(), secrets.get(entry.secret)) for entry in unverified.bindings]
+    bound = [Bound(entry.binding(), secrets[entry.secret]) for entry in unverified.bindings]
     return bound + [Bound(binding, secrets[binding.secret]) for binding in own if binding.secret in secrets]
 
 

@@ -190,6 +190,21 @@ def test_what_another_vault_ends_is_known_by_its_host(opened: Vault, tmp_path: P
     assert (vault.may_be_bound(HOST), sent(vault, HOST)) == (False, [])
 
 
+def test_a_vault_that_comes_back_opens_what_it_knew(opened: Vault, tmp_path: Path):
+    """What was replaced in it before another was in its place."""
+    opened.set_secret("mail", Secret(NEXT))
+    own, empty = copied(opened), Vault(tmp_path / "empty.json")
+    empty.create(Secret(PASSPHRASE))
+    opened.lock()
+    put_back(opened, empty.path.read_bytes())
+    opened.unlock(Secret(PASSPHRASE))
+    assert sent(opened, HOST) == []
+    opened.lock()
+    put_back(opened, own)
+    opened.unlock(Secret(PASSPHRASE))
+    assert set(sent(opened, HOST)) == {CANARY, NEXT}
+
+
 def test_versions_that_are_counted_a_second_time_are_told_apart(absent: Vault):
     """A copy, and after it another second value: its version is that of the one before, and both could have been sent."""
     vault = Vault(absent.path, clock=iter(range(1_750_000_000, 1_760_000_000)).__next__)
