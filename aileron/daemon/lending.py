@@ -10,13 +10,15 @@ import contextlib
 import weakref
 from collections.abc import Iterator
 from typing import Final
-from urllib.parse import urlsplit
 
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.config import Settings
 from aileron.egress.inject import LentCredential, needles_for
+from aileron.egress.refusal import RefusedError
 from aileron.egress.scrub import Needles
+from aileron.egress.url import parse_url
+from aileron.gateway.upstreams import destinations
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
@@ -82,20 +84,16 @@ class Lending:
 
 def _own(settings: Settings) -> list[Own]:
     """What the gateway and the forges are sent. A webhook is sent a signature, and no secret."""
-    gateway, forges = settings.gateway, settings.forges
-    named = (
-        ("anthropic", gateway.anthropic.secret, gateway.anthropic.url),
-        ("openai", gateway.openai.secret, gateway.openai.url),
+    upstreams, forges = destinations(settings.gateway).values(), settings.forges
+    own = [Own(to.provider, to.secret, f"{to.host.decode()}:{to.port}") for to in upstreams if to.secret is not None]
+    for of, token, url in (
         ("github", forges.github.token, forges.github.api),
         ("gitlab", forges.gitlab.token, forges.gitlab.url),
-    )
-    return [Own(of, secret, _host_of(url)) for of, secret, url in named if secret is not None]
-
-
-def _host_of(url: str) -> str:
-    """HOST:PORT, of a URL as the settings have it."""
-    parts = urlsplit(url)
-    return str(HostPort(parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443)))
+    ):
+        if token is not None:
+            with contextlib.suppress(RefusedError):  # what is asked of it is parsed in the same way, so nothing ever is
+                own.append(Own(of, token, str(parse_url(f"{url}/").destination)))
+    return own
 
 
 class RenewalsOnRecord:

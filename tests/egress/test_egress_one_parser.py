@@ -54,6 +54,7 @@ KNOWN = {
     ("aileron/daemon/signins.py", "urlsplit"): "the host of a checked manifest's address, for the ledger",
     ("aileron/daemon/shown.py", "urlsplit"): "the same, for people",
     ("aileron/daemon/forge_web.py", "parse_url"): "a forge's addresses, before they are asked: the same parser",
+    ("aileron/daemon/lending.py", "parse_url"): "the same, to know what is sent to which host",
     ("aileron/trial/stub.py", "parse_url"): "what an author's operation asks of a case: the same parser",
     ("aileron/trial/bench.py", "parse_url"): "the author's own server on loopback: the same parser",
     ("aileron/vault/sendable.py", "urlsplit"): "the host of a checked manifest's token endpoint, as a binding has it",
