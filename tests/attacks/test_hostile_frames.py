@@ -22,9 +22,9 @@ from tests.support.upstream_http import CountingServer
 pytestmark = pytest.mark.jail
 
 BROKEN: Final = "connector_runtime_error"
-GROWTH_BYTES: Final = 32 << 20
+GROWTH_BYTES: Final = 48 << 20
 """What the daemon may grow by: one frame is 1.06 MiB, its objects at most 9 (docs/reference/frames.md), eight at once, and the
-allocator keeps some. 10 MiB were measured."""
+allocator keeps some. 10 MiB were measured, and 33 with Python 3.14."""
 
 
 @pytest.fixture(scope="module")
