@@ -315,14 +315,15 @@ class Vault:
         with self._changing:
             self._file.make_directory()
             with self._changed_file() as change:
+                said = _maybe_said(change)
+                claimed = 0 if said is None else said.generation
                 known = max(above, copy.mark.generation, self._seen.generation if self._seen else 0)
-                generation = max(known, min(_claimed(change), known + _MOST_UNSEEN)) + 1
-                after = copy.at_generation(generation)
+                after = copy.at_generation(max(known, min(claimed, known + _MOST_UNSEEN)) + 1)
                 aside = change.keep_aside(time.gmtime(self._clock()))
-                data, said = encode(after.contents), _bound_by(_maybe_said(change), self._own)
+                data, bound = encode(after.contents), _bound_by(said, self._own)
                 with self._using:
                     if self._opened is None:  # in memory before it is gone from the disk
-                        self._bound_last = tuple(dict.fromkeys((*self._bound_last, *said)))
+                        self._bound_last = tuple(dict.fromkeys((*self._bound_last, *bound)))
                 try:
                     change.replace(data)
                 except AileronError:
@@ -819,12 +820,6 @@ def _wiped(new: Opened) -> Iterator[Opened]:
         yield new
     finally:
         new.wipe()
-
-
-def _claimed(change: Change) -> int:
-    """The generation that the file in place says it has, unverified; 0 if it says none."""
-    said = _maybe_said(change)
-    return 0 if said is None else said.generation
 
 
 def _maybe_said(change: Change) -> Contents | None:
