@@ -397,9 +397,8 @@ class Scrubber:
 
     def __init__(self, needles: Needles) -> None:
         self._needles = needles
-        self._held = (
-            bytearray()
-        )  # unmasked, and what comes of them is open: they may begin an occurrence; and a few before
+        # Unmasked, and what comes of them is open: they may begin an occurrence; and a few before.
+        self._held = bytearray()
         self._behind = 0  # how many of those are decided, and only show whether a line end wraps
         self._covered = 0  # how many of the open ones belong to an occurrence that began before them
         self.hits = 0

@@ -45,9 +45,8 @@ MAX_MEMBERS: Final = 1000
 MEMBER_BYTES: Final = 128
 _FOLLOWED_BYTES: Final = 1 << 20  # in or out, some 3 ms of work: answers of an API are less, archives more
 _LOOKED_AT: Final = 64  # bytes of a beginning that are text, or not
-_STEP_BYTES: Final = (
-    16 << 10
-)  # of input between two copies of the state (40 KiB), and most that zlib copies at a member's end
+_STEP_BYTES: Final = 16 << 10
+"""Of input between two copies of the state (40 KiB), and the most that zlib copies at a member's end."""
 _JOINED_BYTES: Final = 1 << 10  # pieces are held together up to this size, or each byte of a held one could cost 150
 _NO_TEXT: Final = bytes(range(0x20)).translate(None, b"\t\n\f\r\x1b")
 _GZIP: Final = b"\x1f\x8b"

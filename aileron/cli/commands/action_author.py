@@ -272,10 +272,10 @@ def _fixed(parameter: Parameter, op: str) -> str:
     for value in candidates:
         if value_problem(parameter, value) is None and "${" not in str(value):
             return f"# Always this one value: an input cannot have that name.\n{parameter.name} = {_toml(value)}"
-    why = "it takes only null" if parameter.types == ("null",) else "no value that it takes is known"
+    is_null = parameter.types == ("null",)
     raise Problem.usage(
         f"operation {op!r} needs {parameter.name!r}, which an action file cannot give it",
-        why=f"{why}, and TOML has no null" if parameter.types == ("null",) else why,
+        why="it takes only null, and TOML has no null" if is_null else "no value that it takes is known",
     )
 
 
